@@ -1,0 +1,1 @@
+"""The deciders: one folder for each kind of actor; `actor.py` is the loop they share, `pages` the page arithmetic."""

@@ -1,0 +1,134 @@
+"""The loop that every actor runs, and nothing else: mail in, handlers, one turn, mail out.
+
+        supervisor / peers                      Actor (this file)             the actor's own file
+        ------------------                      -----------------             --------------------
+        Welcome, PeerUp, PeerDown      ----->   address book         ----->   peer_up, peer_down
+        any other message              ----->   handlers()[kind]     ----->   on_<message>(sender, message)
+        (after each batch of mail)                                   ----->   after_mail()
+        Drain                          ----->                        ----->   drain(); later self.child.drained()
+        Stop                           ----->   stop()               ----->   stop(), then Stopped and exit 0
+        Progress                       <-----   every beat_s         <-----   statistics(), registry
+
+An exception in a handler ends the actor with a Fault: the supervisor decides what follows. Handlers never wait.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry, ProcessCollector
+
+from messages import lifecycle
+from messages.birth import Birth
+from messages.child import LIFECYCLE_KINDS, Child
+from messages.ids import role_of
+from messages.mailbox import Delivery, Mailbox, MailboxFactory
+from messages.message import Message
+from messages.routes import received_by
+from messages.snapshot import take_snapshot
+from messages.zmq_mailbox import ZmqMailbox
+
+_SLOW_HANDLER_S = 0.25
+
+Handler = Callable[[Delivery, Any], None]
+
+
+class Actor:
+    """Base of all actors. A subclass gives `handlers` and overrides the turns of life that concern it."""
+
+    def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
+        self.birth = birth
+        self.log = structlog.get_logger().bind(actor=birth.name, incarnation=birth.incarnation)
+        self.mailbox: Mailbox = make_mailbox(birth.name, birth.incarnation, birth.endpoint)
+        self.child = Child(birth, self.mailbox, self)
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._handlers = dict(self.handlers())
+        missing = received_by(role_of(birth.name)) - self._handlers.keys() - LIFECYCLE_KINDS
+        assert not missing, f"{birth.name} has no handler for {sorted(k.__name__ for k in missing)}"
+
+    # -- what a subclass gives ------------------------------------------------------------------------------------
+
+    def handlers(self) -> Mapping[type[Message], Handler]:
+        """Message class -> method(delivery, message)."""
+        return {}
+
+    async def start(self) -> dict[str, str]:
+        """Become able to serve; returns the details of Ready. Mail waits meanwhile."""
+        return {}
+
+    async def stop(self) -> None:
+        """Give back what `start` took."""
+
+    def after_mail(self) -> None:
+        """One turn, after every batch of mail has been handled."""
+
+    def peer_up(self, peer: lifecycle.Peer) -> None:
+        """A peer is ready; there is a link to it now."""
+
+    def peer_down(self, name: str, incarnation: int) -> None:
+        """A peer is proven dead; its link is closed."""
+
+    def drain(self, deadline_s: float) -> None:
+        """Finish what there is. An actor with nothing of its own to finish is drained at once."""
+        self.child.drained()
+
+    def statistics(self) -> dict[str, float]:
+        """Numbers for `supervisor status`."""
+        return {}
+
+    def progress(self) -> tuple[int, float]:
+        """(work done so far, seconds that the present piece of work has been running)."""
+        return 0, 0.0
+
+    # -- the loop -------------------------------------------------------------------------------------------------
+
+    def send(self, name: str, message: Message) -> None:
+        """Say something to a living peer. Raises: UnknownPeer, MailboxFull."""
+        self.mailbox.send(name, message)
+
+    def beat(self) -> lifecycle.Progress:
+        """The next Progress."""
+        steps, busy_s = self.progress()
+        return lifecycle.Progress(
+            steps=steps, busy_s=busy_s, statistics=self.statistics(), metrics=take_snapshot(self.registry)
+        )
+
+    async def run(self) -> int:
+        """Live until Stop (exit status 0) or until a handler fails (exit status 1)."""
+        doing = "start"
+        try:
+            self.child.hello()
+            details = await self.start()
+            self.child.ready(details)
+            self.log.info("ready", **details)
+            while not self.child.is_stopping:
+                doing = "mail"
+                batch = self.child.filter_lifecycle(await self.mailbox.wait_mail())
+                for delivery in batch:
+                    doing = type(delivery.message).__name__
+                    self._handle(delivery)
+                doing = "turn"
+                self.after_mail()
+            doing = "stop"
+            await self.stop()
+            self.child.stopped()
+        except Exception as error:
+            self.log.exception("fault", doing=doing)
+            reason = f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-8)}"
+            self.child.tell(lifecycle.Fault(doing=doing, reason=reason[:60_000]))
+            return 1
+        finally:
+            await self.mailbox.close()
+        return 0
+
+    def _handle(self, delivery: Delivery) -> None:
+        began = time.monotonic()
+        self._handlers[type(delivery.message)](delivery, delivery.message)
+        took_s = time.monotonic() - began
+        if took_s > _SLOW_HANDLER_S:
+            self.log.warning("slow handler", kind=type(delivery.message).__name__, took_s=round(took_s, 3))

@@ -1,0 +1,89 @@
+"""Messages to frames and back: msgpack by msgspec, arrays in one raw frame. The only place that encodes or decodes.
+
+A message between actors is three frames: [envelope, message, arrays]; a public one is two: [message, arrays].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import numpy as np
+
+from messages.arrays import ArrayFrame, read_array
+from messages.envelope import ENVELOPE_VERSION, Envelope
+from messages.faults import WireError
+from messages.message import Message
+
+M = TypeVar("M", bound=Message)
+_DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError, OverflowError)
+
+
+class Codec(Generic[M]):
+    """Encodes and decodes one vocabulary (a set of message classes). Not thread-safe: one per mailbox or thread."""
+
+    def __init__(self, kinds: Sequence[type[M]]) -> None:
+        self._arrays = ArrayFrame()
+        self._frame: bytes | memoryview = b""
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=self._array_out)
+        self._decoder = msgspec.msgpack.Decoder(reduce(or_, kinds), dec_hook=self._array_in)
+        self._kinds = {kind.__name__ for kind in kinds}
+
+    def encode(self, message: M) -> tuple[bytes, bytes]:
+        """The frames (message, arrays).
+
+        Raises: WireError for a message outside of this vocabulary: a bug of the caller that must not reach the wire.
+        """
+        if type(message).__name__ not in self._kinds:
+            raise WireError(f"kind: expected one of {sorted(self._kinds)}, got {type(message).__name__}")
+        return self._encoder.encode(message), self._arrays.take()
+
+    def decode(self, body: bytes | memoryview, arrays: bytes | memoryview) -> M:
+        """The message in two frames.
+
+        Raises: WireError naming the field, what was expected and what came.
+        """
+        self._frame = arrays
+        try:
+            return self._decoder.decode(body)
+        except _DECODE_ERRORS as error:
+            raise WireError(f"message: {error}") from None
+        finally:
+            self._frame = b""
+
+    def _array_out(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return self._arrays.add(value)
+        raise WireError(f"value: expected a field of the message's schema, got {type(value).__name__}")
+
+    def _array_in(self, kind: type, value: Any) -> Any:
+        return read_array(value, self._frame)
+
+
+_envelope_encoder = msgspec.msgpack.Encoder()
+_envelope_decoder = msgspec.msgpack.Decoder(Envelope)
+
+
+def encode_envelope(envelope: Envelope) -> bytes:
+    """The first frame."""
+    return _envelope_encoder.encode(envelope)
+
+
+def decode_envelope(frame: bytes | memoryview) -> Envelope:
+    """The envelope in a first frame.
+
+    Raises: WireError for another protocol version or anything that is not an envelope.
+    """
+    try:
+        envelope = _envelope_decoder.decode(frame)
+    except _DECODE_ERRORS as error:
+        text = str(error)
+        for index, field in enumerate(Envelope.__struct_fields__):
+            text = text.replace(f"`$[{index}]`", f"`{field}`")
+        raise WireError(f"envelope: {text}") from None
+    if envelope.version != ENVELOPE_VERSION:
+        raise WireError(f"version: expected {ENVELOPE_VERSION}, got {envelope.version}")
+    return envelope

@@ -1,0 +1,120 @@
+"""What gateways and schedulers say to each other about sequences, from admission to the one ending.
+
+Law: every attempt gets exactly one ending: an `Ending` inside `Tokens`, or one `Refused`. Token indices count generated
+tokens from 0 over the whole life of the request, also across attempts, so that re-delivery is harmless.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from messages.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s, Int64s
+from messages.message import Count, LongText, Message, Part, Seed, ShortText
+
+MAX_TOP_LOGPROBS = 20
+Reason = Literal["stop", "length", "cancelled", "failed"]
+
+
+class Sampling(Part):
+    """How the next token is chosen. `temperature` 0 is greedy. `top_k` 0 and `top_p` 1 are off.
+
+    The noise of position p is a function of (seed, p) alone: never of the batch, of the attempt or of drafts.
+    """
+
+    temperature: Annotated[float, msgspec.Meta(ge=0.0, le=100.0)] = 1.0
+    top_p: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 1.0
+    top_k: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
+    seed: Seed = 0
+    presence_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0)] = 0.0
+    frequency_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0)] = 0.0
+    repetition_penalty: Annotated[float, msgspec.Meta(gt=0.0, le=10.0)] = 1.0
+    logprobs: Annotated[
+        int, msgspec.Meta(ge=-1, le=MAX_TOP_LOGPROBS)
+    ] = -1  # -1: none; n: the chosen token's and the top n
+
+
+class Submit(Message):
+    """One sequence for a scheduler: prompt tokens followed by the tokens that the client already has."""
+
+    attempt: Count  # unique per gateway; a late answer to an older attempt is recognised and dropped
+    request: ShortText
+    tokens: Int32s  # prompt + visible output
+    n_prompt: Count  # how many of `tokens` are prompt
+    max_tokens: Count  # generated tokens at most, the visible ones included
+    stop_tokens: Annotated[list[int], msgspec.Meta(max_length=64)]
+    sampling: Sampling
+    speculation: bool
+    priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] = 0  # smaller runs first
+
+
+class Taken(Message):
+    """The scheduler holds this attempt now."""
+
+    attempt: Count
+
+
+class Refused(Message):
+    """The scheduler can never (or not now) run this attempt. `retryable` says which."""
+
+    attempt: Count
+    code: Literal["too_long", "too_large_for_memory", "overloaded", "draining", "duplicate"]
+    detail: LongText
+    retryable: bool
+
+
+class Ending(Part):
+    """The one ending of an attempt. It stands beside the attempt's last tokens."""
+
+    attempt: Count
+    reason: Reason
+    n_cached: Count  # prompt tokens whose prefill was skipped by prefix reuse
+    detail: LongText = ""
+
+
+class Tokens(Message):
+    """All tokens of one step for one gateway: one message a step, whatever the number of streams.
+
+    Row i carries `counts[i]` ids for attempt `attempts[i]`, the first of them being generated token `firsts[i]`;
+    `ids` holds the rows one after the other. `logprobs` is empty or as long as `ids` (NaN where not asked for);
+    `top_ids` and `top_logprobs` are empty or of shape [len(ids), top_width], row-major, id -1 where not asked for.
+    """
+
+    number: Count  # counts the Tokens messages of this scheduler to this gateway, from 1
+    attempts: Int64s
+    firsts: Int32s
+    counts: Int32s
+    ids: Int32s
+    endings: Annotated[list[Ending], msgspec.Meta(max_length=65_536)]
+    logprobs: Float32s = EMPTY_F32
+    top_width: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] = 0
+    top_ids: Int32s = EMPTY_I32
+    top_logprobs: Float32s = EMPTY_F32
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rows = len(self.attempts)
+        if len(self.firsts) != rows or len(self.counts) != rows:
+            raise ValueError(
+                f"counts: expected {rows} rows as in attempts, got {len(self.counts)} and {len(self.firsts)}"
+            )
+        if int(self.counts.sum()) != len(self.ids):
+            raise ValueError(f"ids: expected {int(self.counts.sum())} ids as counts say, got {len(self.ids)}")
+        if len(self.logprobs) not in (0, len(self.ids)):
+            raise ValueError(f"logprobs: expected none or {len(self.ids)}, got {len(self.logprobs)}")
+        if not len(self.top_ids) == len(self.top_logprobs) == self.top_width * len(self.ids):
+            raise ValueError(f"top_ids: expected {self.top_width * len(self.ids)} items, got {len(self.top_ids)}")
+
+
+class Ack(Message):
+    """Every `Tokens` up to this number is recorded in the gateway's journal. This is the scheduler's credit to go on."""
+
+    up_to: Count
+
+
+class Cancel(Message):
+    """Stop working on this attempt: the client left, a stop string was met, a deadline passed. Answered by its Ending."""
+
+    attempt: Count
+    why: Literal["client_left", "stop_string", "deadline", "replaced"]

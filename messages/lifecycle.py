@@ -1,0 +1,176 @@
+"""The conversation of every child with the supervisor: birth, progress, peers, and the orderly end.
+
+    starting --Hello--> welcomed --Ready--> ready --Drain--> draining --Stop--> stopped
+       |  start_s          |  ready_s         |  progress_s      |  drain_s        |  stop_s
+       +-------- past its deadline, each edge ends in a kill, a proven death and a restart --------+
+
+`Ready`, `Progress` and the exit of the process are three separate signals: a child that exists is not one that serves, and
+a child that answers heartbeats is not one that makes progress.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from messages.message import Count, LongText, Message, Part, ShortText
+
+
+class Peer(Part):
+    """Where one living actor is reached."""
+
+    name: ShortText
+    incarnation: Count
+    endpoint: ShortText
+
+
+class MetricSample(Part):
+    """One sample of a metric family: suffix of the family's name, labels, value."""
+
+    suffix: ShortText
+    labels: dict[str, str]
+    value: float
+
+
+class MetricFamily(Part):
+    """A Prometheus metric family as one actor sees it."""
+
+    name: ShortText
+    documentation: LongText
+    type: ShortText
+    samples: Annotated[list[MetricSample], msgspec.Meta(max_length=4096)]
+
+
+class Hello(Message):
+    """First word of a child: I exist. Sent after its inbox is bound."""
+
+    pid: Count
+    endpoint: ShortText
+
+
+class Welcome(Message):
+    """The supervisor's answer: who else is alive now."""
+
+    peers: Annotated[list[Peer], msgspec.Meta(max_length=1024)]
+
+
+class Loading(Message):
+    """How far a child's start has come; feeds the progress display."""
+
+    phase: ShortText
+    fraction: float
+
+
+class Ready(Message):
+    """The child can serve. Its details (a listening address, a page count) are for the operator's eyes."""
+
+    details: dict[str, str]
+
+
+class PeerUp(Message):
+    """An actor became ready, in this incarnation, at this endpoint."""
+
+    peer: Peer
+
+
+class PeerDown(Message):
+    """An actor's process is proven dead. Nothing from this incarnation will come any more."""
+
+    name: ShortText
+    incarnation: Count
+
+
+class Progress(Message):
+    """Regular beat of a child's event loop.
+
+    `steps` counts work done, `busy_s` says for how long the present step has been running (0 when idle): a beating loop
+    beside a stuck step is not health. The statistics and metric families ride along for `supervisor status` and /metrics.
+    """
+
+    steps: Count
+    busy_s: float
+    statistics: dict[str, float]
+    metrics: Annotated[list[MetricFamily], msgspec.Meta(max_length=512)]
+
+
+class Drain(Message):
+    """Take nothing new, finish what you have; after `deadline_s` seconds a Stop follows anyway."""
+
+    deadline_s: float
+
+
+class Drained(Message):
+    """Nothing is left to finish."""
+
+
+class Stop(Message):
+    """End now, in order: close sockets, say Stopped, exit with status 0."""
+
+
+class Stopped(Message):
+    """Last word of an orderly end."""
+
+
+class Fault(Message):
+    """Last word of a child that met an error it does not own: what it was doing and why it ends."""
+
+    doing: ShortText
+    reason: LongText
+
+
+class StatusWanted(Message):
+    """Ask the supervisor for the state of the whole tree (`supervisor status`, /v1/metrics, /metrics).
+
+    `reply_to` is the asker's endpoint: an operator's tool is in nobody's address book.
+    """
+
+    reply_to: ShortText
+    metrics: bool
+
+
+class ChildStatus(Part):
+    """One child as the supervisor sees it."""
+
+    name: ShortText
+    incarnation: Count
+    pid: Count
+    state: ShortText  # starting, welcomed, ready, draining, stopping, dead
+    phase: ShortText
+    restarts: Count
+    uptime_s: float
+    beat_age_s: float
+    steps: Count
+    busy_s: float
+    statistics: dict[str, float]
+    metrics: Annotated[list[MetricFamily], msgspec.Meta(max_length=512)]
+
+
+class StatusReport(Message):
+    """The tree, child by child in start order."""
+
+    state: ShortText  # starting, serving, degraded, draining, stopping
+    uptime_s: float
+    model: ShortText
+    url: ShortText
+    children: Annotated[list[ChildStatus], msgspec.Meta(max_length=1024)]
+
+
+class DrainWanted(Message):
+    """An operator asks the whole tree to drain, then to stop when `then_stop` is set."""
+
+    reply_to: ShortText
+    deadline_s: float
+    then_stop: bool
+
+
+class StopWanted(Message):
+    """An operator asks the whole tree to stop in order."""
+
+    reply_to: ShortText
+
+
+class OrderTaken(Message):
+    """The supervisor has taken an operator's order."""
+
+    state: ShortText

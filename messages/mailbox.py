@@ -1,0 +1,291 @@
+"""The post of an actor: one inbox, one outgoing link to each peer, credits on every link. The interface and its in-memory twin.
+
+Delivery is ordered and at most once per link, and bounded: a sender may have WINDOW_MESSAGES on the way, then
+BACKLOG_MESSAGES waiting on its own side, then `send` raises MailboxFull. A credit goes back when the receiver has *handled*
+mail, so "acknowledged" never means "arrived in some buffer". Mail is handed out in batches: an actor that wakes up for one
+message sees all that have come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from messages.codec import Codec, decode_envelope, encode_envelope
+from messages.envelope import ENVELOPE_VERSION, Envelope, Staleness, staleness
+from messages.faults import MailboxFull, UnknownPeer, WireError
+from messages.ids import role_of
+from messages.message import Message
+from messages.routes import INTERNAL_KINDS, is_allowed
+
+WINDOW_MESSAGES = 1024
+BACKLOG_MESSAGES = 16_384
+_CREDIT_EVERY = WINDOW_MESSAGES // 4
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One message as it came: who says it (and in which life), and what."""
+
+    sender: str
+    sender_incarnation: int
+    message: Message
+
+
+@dataclass(frozen=True)
+class MailboxStatistics:
+    """Counts since the mailbox was opened."""
+
+    sent: int
+    received: int
+    refused: int  # frames that were no message, or not allowed by the routes
+    stale: int  # mail from or for another life
+    lost: int  # numbers missing on a link
+    backlog: int  # messages waiting for credit now
+
+
+class Mailbox(Protocol):
+    """What an actor sees of the post."""
+
+    name: str
+    incarnation: int
+    endpoint: str
+
+    def connect(self, name: str, incarnation: int, endpoint: str) -> None:
+        """Know a peer in its present life. A link to an older life is closed and its mail dropped."""
+        ...
+
+    def disconnect(self, name: str) -> None:
+        """Forget a peer; mail that waits for it is dropped."""
+        ...
+
+    def is_connected(self, name: str) -> bool:
+        """Is there a link to this peer?"""
+        ...
+
+    def send(self, name: str, message: Message) -> None:
+        """Hand a message to the link; never waits.
+
+        Raises: UnknownPeer without a link; MailboxFull when window and backlog are used up.
+        """
+        ...
+
+    def send_all(self, names: list[str], message: Message) -> None:
+        """The same message to several peers, encoded once."""
+        ...
+
+    async def wait_mail(self) -> list[Delivery]:
+        """All mail that has come, at least one. Asking again says that the last batch has been handled."""
+        ...
+
+    def statistics(self) -> MailboxStatistics:
+        """Counts since the start."""
+        ...
+
+    async def close(self) -> None:
+        """Close sockets; mail that has not left within a short linger is dropped."""
+        ...
+
+
+class SendWindow:
+    """Sender's side of the credit of one link: numbers mail and says when it may go. Pure."""
+
+    def __init__(self) -> None:
+        self._next = 1
+        self._acknowledged = 0
+
+    @property
+    def is_open(self) -> bool:
+        """May one more message leave now?"""
+        return self._next - 1 - self._acknowledged < WINDOW_MESSAGES
+
+    def take(self) -> int:
+        """The number of the next message."""
+        assert self.is_open
+        number, self._next = self._next, self._next + 1
+        return number
+
+    def acknowledge(self, up_to: int) -> None:
+        """A credit came back; an absurd one (beyond what was sent) is ignored."""
+        if self._acknowledged < up_to < self._next:
+            self._acknowledged = up_to
+
+
+@dataclass
+class ReceiveWindow:
+    """Receiver's side of the credit of one link. Pure."""
+
+    received: int = 0
+    credited: int = 0
+
+    def gap_before(self, sequence: int) -> int:
+        """Note an arrival; returns how many messages are missing before it (0 in peace)."""
+        missing = sequence - self.received - 1
+        self.received = max(self.received, sequence)
+        return max(missing, 0)
+
+    def credit_due(self) -> int | None:
+        """After everything received has been handled: the number to acknowledge, or None while it is not worth a frame."""
+        if self.received - self.credited < _CREDIT_EVERY:
+            return None
+        self.credited = self.received
+        return self.received
+
+
+@dataclass
+class Outbox:
+    """One link's waiting mail: already encoded bodies, numbered only when they leave."""
+
+    peer: str
+    incarnation: int
+    window: SendWindow = field(default_factory=SendWindow)
+    backlog: deque[tuple[bytes, bytes]] = field(default_factory=deque)
+
+    def push(self, frames: tuple[bytes, bytes]) -> None:
+        """Queue one message. Raises: MailboxFull."""
+        if len(self.backlog) >= BACKLOG_MESSAGES:
+            raise MailboxFull(f"{self.peer}: expected credit within {BACKLOG_MESSAGES} waiting messages, got none")
+        self.backlog.append(frames)
+
+
+class Sorting:
+    """What both mailboxes do with arriving frames: decode, judge, count, queue, and tell which credits are due."""
+
+    def __init__(self, name: str, incarnation: int) -> None:
+        self.name, self.incarnation = name, incarnation
+        self.codec: Codec[Message] = Codec(INTERNAL_KINDS)
+        self.counts: Counter[str] = Counter()
+        self._queue: list[Delivery] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._links: dict[bytes, ReceiveWindow] = {}
+        self._known_incarnation: dict[str, int] = {}
+
+    def arrive(self, link: bytes, frames: list[bytes]) -> None:
+        """Take the frames of one message from one link. Anything that is not a proper message is counted and dropped."""
+        try:
+            if len(frames) != 3:
+                raise WireError(f"frames: expected 3, got {len(frames)}")
+            envelope = decode_envelope(frames[0])
+            verdict = staleness(envelope, self.name, self.incarnation, self._known_incarnation.get(envelope.sender))
+            if verdict is not Staleness.CURRENT:
+                self.counts["stale"] += 1
+                return
+            message = self.codec.decode(frames[1], frames[2])
+            if not is_allowed(type(message).__name__, role_of(envelope.sender), role_of(self.name)):
+                raise WireError(f"route: {type(message).__name__} from {envelope.sender} is not for {self.name}")
+        except WireError:
+            self.counts["refused"] += 1
+            return
+        self._known_incarnation[envelope.sender] = envelope.sender_incarnation
+        self.counts["lost"] += self._links.setdefault(link, ReceiveWindow()).gap_before(envelope.sequence)
+        self.counts["received"] += 1
+        self._queue.append(Delivery(envelope.sender, envelope.sender_incarnation, message))
+        self.wake()
+
+    def wake(self) -> None:
+        """Let a waiting actor look at its mail."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def credits_due(self) -> list[tuple[bytes, int]]:
+        """(link, number) for each link whose handled mail is worth a credit frame now."""
+        due = ((link, window.credit_due()) for link, window in self._links.items())
+        return [(link, number) for link, number in due if number is not None]
+
+    def forget_link(self, link: bytes) -> None:
+        """The sender behind this link is gone."""
+        self._links.pop(link, None)
+
+    async def take(self) -> list[Delivery]:
+        """Wait until there is mail and take it all."""
+        while not self._queue:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        batch, self._queue = self._queue, []
+        return batch
+
+    def seal(self, outbox: Outbox, frames: tuple[bytes, bytes]) -> list[bytes]:
+        """Number a message that leaves now and put it in its envelope."""
+        envelope = Envelope(
+            ENVELOPE_VERSION, self.name, self.incarnation, outbox.peer, outbox.incarnation, outbox.window.take()
+        )
+        self.counts["sent"] += 1
+        return [encode_envelope(envelope), *frames]
+
+    def statistics(self, backlog: int) -> MailboxStatistics:
+        """Counts since the start."""
+        c = self.counts
+        return MailboxStatistics(c["sent"], c["received"], c["refused"], c["stale"], c["lost"], backlog)
+
+
+class MemoryNetwork:
+    """Endpoints of one process: the in-memory twin of the run directory. Tests reach in to cut or hold links."""
+
+    def __init__(self) -> None:
+        self.mailbox_by_endpoint: dict[str, MemoryMailbox] = {}
+
+
+class MemoryMailbox:
+    """A mailbox without sockets: same encoding, same credits, same rules; delivery happens inside `send`."""
+
+    def __init__(self, network: MemoryNetwork, name: str, incarnation: int, endpoint: str | None = None) -> None:
+        self.name, self.incarnation = name, incarnation
+        self.endpoint = endpoint or f"memory://{name}.{incarnation}"
+        self._network = network
+        self._sorting = Sorting(name, incarnation)
+        self._outbox: dict[str, Outbox] = {}
+        self._endpoint_of: dict[str, str] = {}
+        network.mailbox_by_endpoint[self.endpoint] = self
+
+    def connect(self, name: str, incarnation: int, endpoint: str) -> None:
+        known = self._outbox.get(name)
+        if known is None or known.incarnation != incarnation:
+            self._outbox[name] = Outbox(name, incarnation)
+            self._endpoint_of[name] = endpoint
+
+    def disconnect(self, name: str) -> None:
+        self._outbox.pop(name, None)
+
+    def is_connected(self, name: str) -> bool:
+        return name in self._outbox
+
+    def send(self, name: str, message: Message) -> None:
+        self.send_all([name], message)
+
+    def send_all(self, names: list[str], message: Message) -> None:
+        frames = self._sorting.codec.encode(message)
+        for name in names:
+            outbox = self._outbox.get(name)
+            if outbox is None:
+                raise UnknownPeer(f"{name}: expected a connected peer, got none")
+            outbox.push(frames)
+            self._pump(outbox)
+
+    def _pump(self, outbox: Outbox) -> None:
+        target = self._network.mailbox_by_endpoint.get(self._endpoint_of[outbox.peer])
+        while target is not None and outbox.backlog and outbox.window.is_open:
+            target._sorting.arrive(self.endpoint.encode(), self._sorting.seal(outbox, outbox.backlog.popleft()))
+
+    async def wait_mail(self) -> list[Delivery]:
+        for link, number in self._sorting.credits_due():
+            sender = self._network.mailbox_by_endpoint.get(link.decode())
+            outbox = sender._outbox.get(self.name) if sender else None
+            if sender is not None and outbox is not None:
+                outbox.window.acknowledge(number)
+                sender._pump(outbox)
+        return await self._sorting.take()
+
+    def statistics(self) -> MailboxStatistics:
+        return self._sorting.statistics(sum(len(outbox.backlog) for outbox in self._outbox.values()))
+
+    async def close(self) -> None:
+        self._network.mailbox_by_endpoint.pop(self.endpoint, None)
+
+
+MailboxFactory = Callable[[str, int, str], Mailbox]

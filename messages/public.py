@@ -1,0 +1,135 @@
+"""The public protocol: what a ZeroMQ client and a gateway's front say to each other.
+
+A client holds one DEALER; the gateway's front is a ROUTER. Two frames each way: the message (msgpack, a map whose `kind` is
+the class name) and the frame of its arrays. `Generate` is idempotent by `request`: sending it again with `have` = n
+continues the stream at generated token n, on this gateway incarnation or the next, so a client that lost its peer says it
+once more and loses and repeats nothing. The client picks the seed for that reason.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from messages.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s
+from messages.generation import MAX_TOP_LOGPROBS, Sampling
+from messages.message import Count, LongText, Message, Part, ShortText, Text
+
+PROTOCOL_VERSION = 1
+MAX_STOP_STRINGS = 16
+
+
+class ChatTurn(Part):
+    """One message of a conversation."""
+
+    role: ShortText
+    content: Text
+
+
+class Generate(Message):
+    """Generate from exactly one of: a text prompt, token ids, a conversation."""
+
+    request: ShortText
+    sampling: Sampling
+    max_tokens: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None  # None: to the end of the context
+    prompt: Text | None = None
+    tokens: Int32s = EMPTY_I32
+    turns: Annotated[list[ChatTurn], msgspec.Meta(max_length=4096)] | None = None
+    stop: Annotated[list[ShortText], msgspec.Meta(max_length=MAX_STOP_STRINGS)] = []
+    stop_tokens: Annotated[list[int], msgspec.Meta(max_length=64)] = []
+    ignore_eos: bool = False
+    model: ShortText = ""  # empty: whatever is served
+    have: Count = 0  # generated tokens that the client already holds
+    version: Count = PROTOCOL_VERSION
+
+
+class Accepted(Message):
+    """The request is recorded; from now on it is not lost."""
+
+    request: ShortText
+    n_prompt: Count
+
+
+class Chunk(Message):
+    """Next tokens of a stream: `ids` starts at generated token `first`. `text` is what became safe to show with them."""
+
+    request: ShortText
+    first: Count
+    ids: Int32s
+    text: Text
+    logprobs: Float32s = EMPTY_F32
+    top_width: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] = 0
+    top_ids: Int32s = EMPTY_I32
+    top_logprobs: Float32s = EMPTY_F32
+
+
+class Finished(Message):
+    """The one ending of a request that was accepted."""
+
+    request: ShortText
+    reason: Literal["stop", "length", "cancelled", "failed"]
+    n_prompt: Count
+    n_generated: Count
+    n_cached: Count
+    detail: LongText = ""
+
+
+class Failed(Message):
+    """The request was not accepted, or a call could not be answered. `field` names the culprit when there is one."""
+
+    request: ShortText
+    code: Literal["invalid", "not_found", "overloaded", "too_long", "unavailable", "internal"]
+    field: ShortText
+    detail: LongText
+    retry_after_s: float = 0.0
+
+
+class Received(Message):
+    """Credit: the client holds every token of the stream below `up_to`."""
+
+    request: ShortText
+    up_to: Count
+
+
+class CancelRequest(Message):
+    """The client no longer wants this request. Answered by its Finished."""
+
+    request: ShortText
+
+
+class ModelsWanted(Message):
+    """Which models are served?"""
+
+    call: ShortText
+
+
+class Models(Message):
+    """The served models, with their context length in tokens."""
+
+    call: ShortText
+    names: list[str]
+    max_length: Count
+
+
+class StatsWanted(Message):
+    """The JSON summary of /v1/metrics."""
+
+    call: ShortText
+
+
+class Stats(Message):
+    """The summary, as JSON text."""
+
+    call: ShortText
+    summary: Text
+
+
+class Alive(Message):
+    """The front's beat to every client with an open stream; a new incarnation means: say your open Generates again."""
+
+    incarnation: Count
+
+
+ClientMessage = Generate | Received | CancelRequest | ModelsWanted | StatsWanted
+FrontMessage = Accepted | Chunk | Finished | Failed | Models | Stats | Alive

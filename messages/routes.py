@@ -1,0 +1,77 @@
+"""Who says what to whom. This table is the architecture: mailboxes check it, a test compares it with the actors' handlers,
+and the README's message table is generated from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from messages import cache, drafts, generation, lifecycle, steps
+from messages.message import Message
+
+CHILDREN = ("cache_directory", "speculation", "worker", "scheduler", "gateway")
+
+
+@dataclass(frozen=True)
+class Route:
+    """One kind of message: who may send it, who receives it, what answers it."""
+
+    kind: type[Message]
+    senders: tuple[str, ...]
+    receivers: tuple[str, ...]
+    answered_by: str = "-"
+
+
+_S = ("supervisor",)
+_ASKERS = ("gateway", "operator")
+
+ROUTES: tuple[Route, ...] = (
+    Route(lifecycle.Hello, CHILDREN, _S, "Welcome"),
+    Route(lifecycle.Welcome, _S, CHILDREN, "Ready"),
+    Route(lifecycle.Loading, CHILDREN, _S),
+    Route(lifecycle.Ready, CHILDREN, _S, "PeerUp to all"),
+    Route(lifecycle.PeerUp, _S, CHILDREN),
+    Route(lifecycle.PeerDown, _S, CHILDREN),
+    Route(lifecycle.Progress, CHILDREN, _S),
+    Route(lifecycle.Drain, _S, CHILDREN, "Drained"),
+    Route(lifecycle.Drained, CHILDREN, _S),
+    Route(lifecycle.Stop, _S, CHILDREN, "Stopped"),
+    Route(lifecycle.Stopped, CHILDREN, _S),
+    Route(lifecycle.Fault, CHILDREN, _S),
+    Route(lifecycle.StatusWanted, _ASKERS, _S, "StatusReport"),
+    Route(lifecycle.StatusReport, _S, _ASKERS),
+    Route(lifecycle.DrainWanted, ("operator",), _S, "OrderTaken"),
+    Route(lifecycle.StopWanted, ("operator",), _S, "OrderTaken"),
+    Route(lifecycle.OrderTaken, _S, ("operator",)),
+    Route(cache.FindPrefix, ("gateway",), ("cache_directory",), "PrefixFound"),
+    Route(cache.PrefixFound, ("cache_directory",), ("gateway",)),
+    Route(generation.Submit, ("gateway",), ("scheduler",), "Taken or Refused"),
+    Route(generation.Taken, ("scheduler",), ("gateway",)),
+    Route(generation.Refused, ("scheduler",), ("gateway",)),
+    Route(generation.Tokens, ("scheduler",), ("gateway",), "Ack"),
+    Route(generation.Ack, ("gateway",), ("scheduler",)),
+    Route(generation.Cancel, ("gateway",), ("scheduler",), "an Ending in Tokens"),
+    Route(steps.Reset, ("scheduler",), ("worker",), "Capacity from rank 0"),
+    Route(steps.Capacity, ("worker",), ("scheduler",)),
+    Route(steps.Plan, ("scheduler",), ("worker",), "Result or StepFailed from rank 0"),
+    Route(steps.Result, ("worker",), ("scheduler",)),
+    Route(steps.StepFailed, ("worker",), ("scheduler",)),
+    Route(cache.PagesSealed, ("scheduler",), ("cache_directory",)),
+    Route(cache.PagesDropped, ("scheduler",), ("cache_directory",)),
+    Route(cache.InventoryWanted, ("cache_directory",), ("scheduler",), "PagesSealed with snapshot"),
+    Route(drafts.Tails, ("scheduler",), ("speculation",), "Drafts in time, or never"),
+    Route(drafts.Drafts, ("speculation",), ("scheduler",)),
+)
+
+ROUTE_BY_KIND = {route.kind.__name__: route for route in ROUTES}
+INTERNAL_KINDS = tuple(route.kind for route in ROUTES)
+
+
+def is_allowed(kind: str, sender_role: str, receiver_role: str) -> bool:
+    """May this role say this to that role?"""
+    route = ROUTE_BY_KIND.get(kind)
+    return route is not None and sender_role in route.senders and receiver_role in route.receivers
+
+
+def received_by(role: str) -> frozenset[type[Message]]:
+    """Every kind of message that a role must handle."""
+    return frozenset(route.kind for route in ROUTES if role in route.receivers)

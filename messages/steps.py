@@ -1,0 +1,123 @@
+"""What a scheduler and the ranks of its gang say to each other: plans as differences, results as arrays.
+
+A gang keeps a table of slots. A sequence is sent once (`NewSequence` plus its tokens); from then on a plan names slots and
+positions only. Sampled tokens stay on the device: a plan may schedule position p + 1 of a slot before the result that
+holds the token at p has come back. Steps are executed strictly in order, which is why pages may be reused as soon as a
+later plan says so.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from messages.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s
+from messages.generation import MAX_TOP_LOGPROBS, Sampling
+from messages.message import Count, LongText, Message, Part, ShortText
+
+PAGE_TOKENS = 16
+
+
+class Reset(Message):
+    """First word of a scheduler's incarnation to every rank: forget all slots and pages. Answered by Capacity."""
+
+    epoch: Count  # chosen by the scheduler; plans of another epoch are dropped
+
+
+class Capacity(Message):
+    """What the gang can hold, agreed between its ranks (the minimum). Rank 0 -> scheduler, in answer to Reset."""
+
+    epoch: Count
+    n_pages: Count  # pages of PAGE_TOKENS tokens
+    n_slots: Count  # sequences at once
+    max_length: Count  # tokens of one sequence, prompt and output
+    max_step_tokens: Count  # tokens computed in one step
+    max_lease_steps: Count  # steps that one plan may grant; 1 when the gang gains nothing from leases
+    vocabulary: Count
+    device: ShortText
+
+
+class NewSequence(Part):
+    """A sequence enters a slot, whatever stood there before. Its tokens are the next `n_tokens` of `Plan.new_tokens`."""
+
+    slot: Count
+    n_tokens: Count  # all tokens known so far: prompt and already generated ones
+    n_prompt: Count  # how many of them are prompt (penalties on output tokens start behind it)
+    sampling: Sampling
+
+
+class Plan(Message):
+    """One step, or a lease of several, as differences to what the ranks already know. Encoded once, sent to every rank.
+
+    Rows: row i computes `row_counts[i]` tokens of slot `row_slots[i]` at positions `row_starts[i]`, +1, ...; their keys and
+    values go into the slot's pages. With `row_samples[i]` = 1 the token after the last of them is sampled. With
+    `draft_counts[i]` = k > 0 the row computes the last known token and k draft tokens (row_counts[i] = k + 1), samples
+    after each of them, and the accepted ones and one more are emitted. Slots of one plan are distinct.
+
+    Pages: the page table of slot `page_slots[j]` gets page `page_ids[j]` at index `page_indices[j]` (token position //
+    PAGE_TOKENS). `copies` holds pairs (source page, target page), copied before the step.
+
+    A lease (n_steps > 1) repeats the step with every row one token further; all rows have count 1, sample 1 and no drafts.
+    It uses step numbers step .. step + n_steps - 1 and gives one Result for each.
+    """
+
+    epoch: Count
+    step: Count
+    n_steps: Annotated[int, msgspec.Meta(ge=1, le=256)]
+    new: Annotated[list[NewSequence], msgspec.Meta(max_length=65_536)]
+    new_tokens: Int32s
+    page_slots: Int32s
+    page_indices: Int32s
+    page_ids: Int32s
+    row_slots: Int32s
+    row_starts: Int32s
+    row_counts: Int32s
+    row_samples: Int32s
+    draft_counts: Int32s = EMPTY_I32  # empty: no row has drafts
+    draft_ids: Int32s = EMPTY_I32
+    copies: Int32s = EMPTY_I32
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rows = len(self.row_slots)
+        for name in ("row_starts", "row_counts", "row_samples"):
+            if len(getattr(self, name)) != rows:
+                raise ValueError(f"{name}: expected {rows} rows as in row_slots, got {len(getattr(self, name))}")
+        if len(self.draft_counts) not in (0, rows):
+            raise ValueError(f"draft_counts: expected none or {rows}, got {len(self.draft_counts)}")
+        if int(self.draft_counts.sum()) != len(self.draft_ids):
+            raise ValueError(f"draft_ids: expected {int(self.draft_counts.sum())} ids, got {len(self.draft_ids)}")
+        if not len(self.page_slots) == len(self.page_indices) == len(self.page_ids):
+            raise ValueError(f"page_ids: expected {len(self.page_slots)} as in page_slots, got {len(self.page_ids)}")
+        if sum(new.n_tokens for new in self.new) != len(self.new_tokens):
+            raise ValueError(
+                f"new_tokens: expected {sum(new.n_tokens for new in self.new)}, got {len(self.new_tokens)}"
+            )
+
+
+class Result(Message):
+    """What one step gave. Rows stand in the order of the plan's sampling rows (`row_samples` = 1).
+
+    Row i emitted `counts[i]` tokens for slot `slots[i]`: 1, or accepted drafts + 1. Logprob arrays as in `Tokens`.
+    """
+
+    epoch: Count
+    step: Count
+    slots: Int32s
+    counts: Int32s
+    ids: Int32s
+    compute_s: float  # time on the device (or the CPU's step thread)
+    logprobs: Float32s = EMPTY_F32
+    top_width: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] = 0
+    top_ids: Int32s = EMPTY_I32
+    top_logprobs: Float32s = EMPTY_F32
+
+
+class StepFailed(Message):
+    """A step could not be run and left no trace: the plan is refused whole, and the gang goes on."""
+
+    epoch: Count
+    step: Count
+    reason: LongText
+    suspects: Int32s  # slots that may have caused it

@@ -1,0 +1,123 @@
+"""The post over ZeroMQ: a ROUTER inbox, a DEALER to each peer, credits on the way back of the same connection.
+
+A message is [envelope, message, arrays] from DEALER to ROUTER; a credit is one frame of 8 bytes (little-endian number) from
+ROUTER to DEALER.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import zmq
+
+from messages import zmq_options
+from messages.faults import UnknownPeer
+from messages.mailbox import Delivery, MailboxStatistics, Outbox, Sorting
+from messages.message import Message
+from messages.zmq_reader import ZmqReader
+
+_SWEEP_S = 1.0
+_CREDIT_BYTES = 8
+
+
+class _Link:
+    """One outgoing connection: its waiting mail and its socket."""
+
+    def __init__(self, sorting: Sorting, outbox: Outbox, socket: zmq.Socket) -> None:
+        self.outbox = outbox
+        self._sorting = sorting
+        self.reader = ZmqReader(socket, self._credit, self.pump)
+
+    def pump(self) -> None:
+        """Send what may leave. A sealed message that the pipe refuses is kept as it is: its number is taken."""
+        outbox = self.outbox
+        while outbox.backlog and (self._refused is not None or outbox.window.is_open):
+            frames = self._refused or self._sorting.seal(outbox, outbox.backlog[0])
+            if not self.reader.send(frames):
+                self._refused = frames
+                return
+            self._refused = None
+            outbox.backlog.popleft()
+
+    _refused: list[bytes] | None = None
+
+    def _credit(self, frames: list[bytes]) -> None:
+        if len(frames) == 1 and len(frames[0]) == _CREDIT_BYTES:
+            self.outbox.window.acknowledge(int.from_bytes(frames[0], "little"))
+            self.pump()
+
+
+class ZmqMailbox:
+    """See `messages.mailbox.Mailbox`. Lives on one event loop; not thread-safe."""
+
+    def __init__(self, name: str, incarnation: int, endpoint: str) -> None:
+        self.name, self.incarnation, self.endpoint = name, incarnation, endpoint
+        self._context = zmq.Context()
+        self._sorting = Sorting(name, incarnation)
+        self._identity = f"{name}#{incarnation}".encode()
+        self._links: dict[str, _Link] = {}
+        path = endpoint.removeprefix("ipc://")
+        if path != endpoint and os.path.exists(path):
+            os.unlink(path)  # a socket file of a life that is proven dead
+        self._inbox = ZmqReader(zmq_options.inbox(self._context, endpoint), self._arrive, lambda: None)
+        self._sweep = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep_sockets)
+
+    def connect(self, name: str, incarnation: int, endpoint: str) -> None:
+        known = self._links.get(name)
+        if known is not None and known.outbox.incarnation == incarnation:
+            return
+        self.disconnect(name)
+        socket = zmq_options.outgoing(self._context, endpoint, self._identity)
+        self._links[name] = _Link(self._sorting, Outbox(name, incarnation), socket)
+
+    def disconnect(self, name: str) -> None:
+        link = self._links.pop(name, None)
+        if link is not None:
+            self._sorting.forget_link(f"{name}#{link.outbox.incarnation}".encode())
+            link.reader.close()
+
+    def is_connected(self, name: str) -> bool:
+        return name in self._links
+
+    def send(self, name: str, message: Message) -> None:
+        self.send_all([name], message)
+
+    def send_all(self, names: list[str], message: Message) -> None:
+        frames = self._sorting.codec.encode(message)
+        for name in names:
+            link = self._links.get(name)
+            if link is None:
+                raise UnknownPeer(f"{name}: expected a connected peer, got none")
+            link.outbox.push(frames)
+            link.pump()
+
+    async def wait_mail(self) -> list[Delivery]:
+        for link, number in self._sorting.credits_due():
+            self._inbox.send([link, number.to_bytes(_CREDIT_BYTES, "little")])
+        return await self._sorting.take()
+
+    def statistics(self) -> MailboxStatistics:
+        return self._sorting.statistics(sum(len(link.outbox.backlog) for link in self._links.values()))
+
+    async def close(self) -> None:
+        self._sweep.cancel()
+        for _ in range(100):  # let last words leave: at most a fifth of a second
+            if not any(link.outbox.backlog for link in self._links.values()):
+                break
+            await asyncio.sleep(0.002)
+        await asyncio.sleep(0.01)  # the I/O thread writes what the pipe has taken
+        for link in self._links.values():
+            link.reader.close()
+        self._inbox.close()
+        await asyncio.get_running_loop().run_in_executor(None, self._context.term)
+
+    def _arrive(self, frames: list[bytes]) -> None:
+        self._sorting.arrive(frames[0], frames[1:])
+
+    def _sweep_sockets(self) -> None:
+        """A lost wake-up costs a second at most, not a stream."""
+        self._inbox.check()
+        for link in self._links.values():
+            link.reader.check()
+        self._sweep = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep_sockets)

@@ -1,0 +1,43 @@
+"""Every ZeroMQ option of the project, in one place, each with its reason. Nobody else creates a socket."""
+
+from __future__ import annotations
+
+import zmq
+
+INTERNAL_FRAME_BYTES = 64 << 20  # above the largest plan: 4 M tokens of int32 in a frame of arrays
+PUBLIC_FRAME_BYTES = 16 << 20  # above the largest prompt that is taken
+_PIPE_MESSAGES = 1024 + 64  # credit window and slack: a healthy link never reaches it
+
+
+def _common(socket: zmq.Socket, max_frame_bytes: int) -> zmq.Socket:
+    socket.setsockopt(zmq.LINGER, 0)  # what must survive is in the journal, not in a socket; close() never hangs
+    socket.setsockopt(zmq.SNDHWM, _PIPE_MESSAGES)  # credits stop a sender long before
+    socket.setsockopt(zmq.RCVHWM, _PIPE_MESSAGES)
+    socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)  # a larger frame ends the connection instead of the memory
+    socket.setsockopt(zmq.HANDSHAKE_IVL, 2_000)  # half-open handshakes give their descriptors back
+    socket.setsockopt(zmq.RECONNECT_IVL, 10)  # a restarted peer is back within milliseconds
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)  # but a dead one is not hammered
+    socket.setsockopt(zmq.BACKLOG, 512)  # a burst of connects is not refused
+    return socket
+
+
+def inbox(context: zmq.Context, endpoint: str, max_frame_bytes: int = INTERNAL_FRAME_BYTES) -> zmq.Socket:
+    """A bound ROUTER: an actor's inbox, or a gateway's public front."""
+    socket = _common(context.socket(zmq.ROUTER), max_frame_bytes)
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # unroutable credit is an error we see, not a silent drop
+    socket.setsockopt(zmq.ROUTER_HANDOVER, 0)  # nobody takes over a live peer's identity
+    socket.bind(endpoint)
+    return socket
+
+
+def outgoing(
+    context: zmq.Context, endpoint: str, identity: bytes, max_frame_bytes: int = INTERNAL_FRAME_BYTES
+) -> zmq.Socket:
+    """A connected DEALER to one life of one peer. `identity` is unique per life of the sender."""
+    socket = _common(context.socket(zmq.DEALER), max_frame_bytes)
+    socket.setsockopt(zmq.ROUTING_ID, identity)
+    socket.setsockopt(zmq.IMMEDIATE, 1)  # mail waits on our side until the connection stands, where it is counted
+    socket.setsockopt(zmq.HEARTBEAT_IVL, 1_000)  # a machine that vanished is noticed even without traffic
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 5_000)
+    socket.connect(endpoint)
+    return socket
