@@ -1,0 +1,91 @@
+"""The workers' section of the configuration: which model, on which device, within which memory. Nothing else lives here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from messages.faults import ConfigError
+
+HASH_CHAIN = "hash-chain"
+
+DeviceKind = Literal["cpu", "cuda"]
+_SLOTS = {"cpu": 64, "cuda": 256}
+_STEP_TOKENS = {"cpu": 1024, "cuda": 8192}
+_LEASE_STEPS = {"cpu": 1, "cuda": 8}
+_HASH_CHAIN_MAX_LENGTH = 131_072
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What one rank needs to know. The supervisor fills it in and passes it as `Birth.settings`.
+
+    0 means "choose for me" wherever it is a default.
+    """
+
+    model_folder: str = HASH_CHAIN  # a resolved model folder (or GGUF file), or "hash-chain"
+    load_format: Literal["auto", "random"] = "auto"  # "random": weights of the model's shape from a fixed seed
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    device: DeviceKind = "cpu"
+    device_index: Annotated[int, msgspec.Meta(ge=0)] = 0
+    rank: Annotated[int, msgspec.Meta(ge=0)] = 0
+    tp: Annotated[int, msgspec.Meta(ge=1)] = 1
+    n_slots: Annotated[int, msgspec.Meta(ge=0, le=65_536)] = 0  # sequences at once
+    max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: what the model was made for
+    max_step_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens computed in one step
+    kv_memory_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0  # 0: measured on CUDA, 1 GiB (at most a quarter of RAM) on CPU
+    memory_share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.9  # of the device's memory, weights included
+    max_lease_steps: Annotated[int, msgspec.Meta(ge=0, le=256)] = 0  # steps that one plan may grant
+    threads: Annotated[int, msgspec.Meta(ge=0)] = 0  # of torch on this rank; 0: all cores divided by `cpu_ranks`
+    cpu_ranks: Annotated[int, msgspec.Meta(ge=1)] = 1  # worker processes that share this machine's cores
+    attention: Literal["auto", "torch", "triton"] = "auto"
+    cuda_graphs: bool = True
+    weights_seed: Annotated[int, msgspec.Meta(ge=0)] = 0  # of load_format "random"
+    hash_chain_pages: Annotated[int, msgspec.Meta(ge=0)] = 4096
+    hash_chain_vocabulary: Annotated[int, msgspec.Meta(ge=2, le=2**31 - 1)] = 32_768
+    hash_chain_step_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # artificial time of one step
+
+    @property
+    def is_hash_chain(self) -> bool:
+        """Is the model the oracle without arithmetic?"""
+        return self.model_folder == HASH_CHAIN
+
+    @property
+    def slots(self) -> int:
+        """Sequences at once."""
+        return self.n_slots or _SLOTS[self.device]
+
+    @property
+    def step_tokens(self) -> int:
+        """Tokens computed in one step, at most; never fewer than one for each slot."""
+        return max(self.max_step_tokens or _STEP_TOKENS[self.device], self.slots)
+
+    @property
+    def lease_steps(self) -> int:
+        """Steps that one plan may grant, at most."""
+        return self.max_lease_steps or _LEASE_STEPS[self.device]
+
+    @property
+    def dtype_name(self) -> str:
+        """The torch dtype's name that "auto" stands for."""
+        if self.dtype != "auto":
+            return self.dtype
+        return "bfloat16" if self.device == "cuda" else "float32"
+
+    def length_limit(self, model_max_length: int = _HASH_CHAIN_MAX_LENGTH) -> int:
+        """Tokens of one sequence, given what the model was made for."""
+        return min(self.max_length or model_max_length, model_max_length)
+
+
+def read_settings(text: bytes | msgspec.Raw) -> WorkerSettings:
+    """Decode the worker's section.
+
+    Raises: ConfigError naming the field.
+    """
+    try:
+        settings = msgspec.json.decode(text, type=WorkerSettings)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"worker: {error}") from None
+    if settings.rank >= settings.tp:
+        raise ConfigError(f"worker.rank: expected less than tp = {settings.tp}, got {settings.rank}")
+    return settings
