@@ -1,0 +1,29 @@
+"""Where one server keeps its sockets: a rule that servers and clients on the same machine share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+DEFAULT_PORT = 8000
+FRONT_FILE = "front-{index}"
+
+
+def run_dir_of(port: int, environment: Mapping[str, str] | None = None, user_id: int | None = None) -> Path:
+    """The private directory (mode 0700, made by the supervisor) of the server that listens on this HTTP port.
+
+    `$XDG_RUNTIME_DIR/tardigrade-<port>` where the session has such a directory, `/tmp/tardigrade-<uid>/<port>` elsewhere.
+    """
+    if not 0 <= port <= 65_535:
+        raise ValueError(f"port: expected 0 to 65535, got {port}")
+    variables = os.environ if environment is None else environment
+    runtime = variables.get("XDG_RUNTIME_DIR", "")
+    if runtime and Path(runtime).is_dir():
+        return Path(runtime) / f"tardigrade-{port}"
+    return Path(f"/tmp/tardigrade-{os.getuid() if user_id is None else user_id}") / str(port)
+
+
+def front_endpoint(run_dir: Path, gateway: int = 0) -> str:
+    """The ZeroMQ endpoint of one gateway's public front inside a run directory."""
+    return f"ipc://{run_dir / FRONT_FILE.format(index=gateway)}"
