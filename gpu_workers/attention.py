@@ -1,0 +1,160 @@
+"""Attention over pages: the one interface, and the torch back end that runs on CPUs and judges the fast ones in tests.
+
+Keys and values of a step are in their pages before `attend` is called for the layer. `prepare` does the index and mask
+work once a step; the plan it returns is opaque to the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from gpu_workers.step_tensors import StepTensors
+from messages.steps import PAGE_TOKENS
+
+MAX_BATCHED_COUNT = 16  # rows of at most so many tokens share one call; longer ones have work enough alone
+MAX_PADDED_SHARE = 1.5  # keys read in a shared call over keys needed
+MIN_WASTED_KEYS = 256  # below it a further call costs more than the padding
+
+
+class Attention(Protocol):
+    """A back end. One object serves all layers of a rank."""
+
+    def prepare(self, step: StepTensors) -> Any:
+        """What `attend` needs of this step, made once for all layers."""
+        ...
+
+    def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, plan: Any, scale: float) -> torch.Tensor:
+        """Causal attention of each token over the keys of its row up to its own position.
+
+        q [T, n_heads, head_dim]; k_pages, v_pages [n_pages, PAGE_TOKENS, n_kv_heads, head_dim]; scale multiplies q.k.
+        Returns [T, n_heads, head_dim], contiguous, dtype of q. Head h reads kv head h // (n_heads / n_kv_heads)."""
+        ...
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """Rows of `count` tokens each that attend in one call over `pages_per_row` pages each."""
+
+    tokens: torch.Tensor | slice  # flat tokens of the rows, [rows * count]
+    count: int
+    rows: int
+    pages: torch.Tensor  # [rows * pages_per_row] int64
+    mask: torch.Tensor | None  # additive; [rows, 1, queries of a kv head, keys], or [1, 1, count, keys] for a row alone
+    n_keys: int  # keys of the longest row
+
+
+@dataclass(frozen=True)
+class PagedPlan:
+    """The groups of a step; each token is in exactly one."""
+
+    groups: tuple[RowGroup, ...]
+
+
+class TorchAttention:
+    """Gathers pages, then calls torch's scaled-dot-product kernel; any device, any float dtype."""
+
+    def __init__(self, dtype: torch.dtype, shared_heads: int) -> None:
+        """dtype of q; shared_heads: query heads on one kv head."""
+        self._dtype = dtype
+        self._shared_heads = shared_heads
+
+    def prepare(self, step: StepTensors) -> PagedPlan:
+        """Groups rows of equal count and similar length; see Attention."""
+        ends = step.row_starts.astype(np.int64) + step.row_counts
+        batches = group_rows(step.row_counts, ends)
+        return PagedPlan(tuple(self._group(step, rows, ends) for rows in batches))
+
+    def _group(self, step: StepTensors, rows: np.ndarray, ends: np.ndarray) -> RowGroup:
+        device = step.token_ids.device
+        count, n_keys = int(step.row_counts[rows[0]]), int(ends[rows].max())
+        n_pages = -(-n_keys // PAGE_TOKENS)
+        contiguous = bool((np.diff(rows) == 1).all())
+        table = step.page_table[int(rows[0]) : int(rows[-1]) + 1] if contiguous else step.page_table[_on(rows, device)]
+        pages = table[:, :n_pages].reshape(-1).to(torch.int64)
+        if contiguous:
+            first = int(step.row_offsets[rows[0]])
+            tokens: torch.Tensor | slice = slice(first, first + count * len(rows))
+        else:
+            tokens = _on((step.row_offsets[rows][:, None] + np.arange(count)).reshape(-1), device)
+        return RowGroup(tokens, count, len(rows), pages, self._mask(step, rows, n_keys), n_keys)
+
+    def _mask(self, step: StepTensors, rows: np.ndarray, n_keys: int) -> torch.Tensor | None:
+        device, count, alone = step.token_ids.device, int(step.row_counts[rows[0]]), len(rows) == 1
+        if alone and (count == 1 or step.row_starts[rows[0]] == 0):
+            return None  # sees all keys, or is plainly causal
+        last_keys = _on(step.row_starts[rows][:, None] + np.arange(count), device)  # [rows, count]
+        hidden_keys = torch.arange(n_keys, device=device) > last_keys[:, None, :, None]
+        mask = torch.zeros(hidden_keys.shape, dtype=self._dtype, device=device).masked_fill_(hidden_keys, float("-inf"))
+        return mask if alone or count == 1 else mask.repeat(1, 1, self._shared_heads, 1)
+
+    def attend(
+        self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, plan: PagedPlan, scale: float
+    ) -> torch.Tensor:
+        """See Attention."""
+        if len(plan.groups) == 1:
+            return _attend_group(q, k_pages, v_pages, plan.groups[0], scale)  # it holds all tokens, in order
+        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        for group in plan.groups:
+            out[group.tokens] = _attend_group(q[group.tokens], k_pages, v_pages, group, scale)
+        return out
+
+
+def group_rows(counts: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:
+    """Rows that attend in one call: equal count, and not much padding. counts, ends [R]; each row is in one group, and rows
+    of a group are in rising order."""
+    groups: list[np.ndarray] = []
+    for count in np.unique(counts):
+        rows = np.flatnonzero(counts == count)
+        if count > MAX_BATCHED_COUNT:
+            groups.extend(np.array([row]) for row in rows)
+        else:
+            groups.extend(_split_by_length(rows, ends))
+    return groups
+
+
+def _split_by_length(rows: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:
+    rows = rows[np.argsort(ends[rows], kind="stable")[::-1]]  # longest first
+    groups: list[np.ndarray] = []
+    while len(rows):
+        lengths = ends[rows]
+        padded = lengths[0] * np.arange(1, len(rows) + 1)
+        needed = np.cumsum(lengths)
+        fits = (padded <= MAX_PADDED_SHARE * needed) | (padded - needed <= MIN_WASTED_KEYS)
+        taken = len(rows) if fits.all() else max(1, int(np.argmin(fits)))
+        groups.append(np.sort(rows[:taken]))
+        rows = rows[taken:]
+    return groups
+
+
+def _attend_group(q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, group: RowGroup, scale: float) -> torch.Tensor:
+    """q [rows * count, n_heads, head_dim] of the group's tokens; returns the same shape."""
+    n_heads, head_dim = q.shape[1:]
+    n_kv_heads = k_pages.shape[2]
+    k = k_pages.index_select(0, group.pages).view(group.rows, -1, n_kv_heads, head_dim)[:, : group.n_keys].transpose(1, 2)
+    v = v_pages.index_select(0, group.pages).view(group.rows, -1, n_kv_heads, head_dim)[:, : group.n_keys].transpose(1, 2)
+    queries = q.view(group.rows, group.count, n_kv_heads, n_heads // n_kv_heads, head_dim).permute(0, 2, 3, 1, 4)
+    if group.rows == 1 and group.count > 1:
+        return _attend_alone(queries[0], k[0], v[0], group.mask, scale)
+    # The heads that share keys stand as queries of one head, so that no key is read twice.
+    queries = queries.reshape(group.rows, n_kv_heads, -1, head_dim)
+    out = scaled_dot_product_attention(queries, k, v, attn_mask=group.mask, scale=scale)
+    out = out.reshape(group.rows, n_kv_heads, -1, group.count, head_dim).permute(0, 3, 1, 2, 4)
+    return out.reshape(-1, n_heads, head_dim)
+
+
+def _attend_alone(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, scale: float) -> torch.Tensor:
+    """One row: q [n_kv_heads, shared heads, count, head_dim]; k, v [n_kv_heads, keys, head_dim]. Returns
+    [count, n_heads, head_dim]. The kv heads are the batch, and keys are broadcast over their heads without a copy."""
+    k = k[:, None].expand(-1, q.shape[1], -1, -1)
+    v = v[:, None].expand(-1, q.shape[1], -1, -1)
+    out = scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale)
+    return out.permute(2, 0, 1, 3).flatten(1, 2).contiguous()
+
+
+def _on(values: np.ndarray, device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(device)

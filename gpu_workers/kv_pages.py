@@ -1,0 +1,72 @@
+"""The physical keys and values of a rank: one block of memory, seen as pages of each layer.
+
+    storage  [n_layers, 2, n_pages, PAGE_TOKENS, n_kv_heads, head_dim]
+                        |
+                        0 keys, 1 values
+
+A token's key stands at `keys[layer][page, offset]`, [n_kv_heads, head_dim], contiguous; seen flat over pages its row number
+is its KV slot, page * PAGE_TOKENS + offset. Which sequence owns which page is the scheduler's knowledge, not ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from messages.steps import PAGE_TOKENS
+
+
+@dataclass(frozen=True)
+class KvShape:
+    """What one page of this rank holds."""
+
+    n_layers: int
+    n_kv_heads: int  # of this rank
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def bytes_per_page(self) -> int:
+        """Keys and values of PAGE_TOKENS tokens in all layers."""
+        return self.n_layers * 2 * PAGE_TOKENS * self.n_kv_heads * self.head_dim * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class KvPages:
+    """`keys[layer]` and `values[layer]`: [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], contiguous views of `storage`."""
+
+    shape: KvShape
+    storage: torch.Tensor
+    keys: tuple[torch.Tensor, ...]
+    values: tuple[torch.Tensor, ...]
+
+    @classmethod
+    def allocate(cls, shape: KvShape, n_pages: int, device: torch.device | str) -> KvPages:
+        """Zeroed pages: attention multiplies what it masks by zero, which must not be a NaN left in fresh memory."""
+        if n_pages < 1:
+            raise ValueError(f"n_pages: expected at least 1, got {n_pages}")
+        sizes = (shape.n_layers, 2, n_pages, PAGE_TOKENS, shape.n_kv_heads, shape.head_dim)
+        return cls.over(shape, torch.zeros(sizes, dtype=shape.dtype, device=device))
+
+    @classmethod
+    def over(cls, shape: KvShape, storage: torch.Tensor) -> KvPages:
+        """Pages in memory that somebody else allocated; `storage` has the sizes drawn above."""
+        expected = (shape.n_layers, 2, storage.shape[2], PAGE_TOKENS, shape.n_kv_heads, shape.head_dim)
+        if tuple(storage.shape) != expected or storage.dtype != shape.dtype or not storage.is_contiguous():
+            got = f"{tuple(storage.shape)} {storage.dtype}"
+            raise ValueError(f"storage: expected contiguous {expected} {shape.dtype}, got {got}")
+        keys = tuple(storage[layer, 0] for layer in range(shape.n_layers))
+        values = tuple(storage[layer, 1] for layer in range(shape.n_layers))
+        return cls(shape, storage, keys, values)
+
+    @property
+    def n_pages(self) -> int:
+        """Pages of the pool."""
+        return int(self.storage.shape[2])
+
+    def copy_pages(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
+        """Copies page `sources[i]` to `targets[i]` in all layers, as if all were read before any is written.
+
+        Both [N] int64 on the pages' device; targets are distinct."""
+        self.storage.index_copy_(2, targets, self.storage.index_select(2, sources))

@@ -1,0 +1,1 @@
+"""The architectures a rank can run, one family a file. Callers go through `registry`."""

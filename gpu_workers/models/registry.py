@@ -1,0 +1,51 @@
+"""From a model's folder to a model that runs: picks the family, reads the rank's weights, joins ops and attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from gpu_workers.attention import Attention, TorchAttention
+from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.models.llama_family import LlamaFamily
+from gpu_workers.sharded_layers import Shard, shard_model
+from gpu_workers.tensor_group import SingleRank, TensorGroup
+from gpu_workers.torch_ops import Ops, TorchOps
+from gpu_workers.weights import Placement, RandomSource, SafetensorsSource, load_weights
+
+FAMILIES = {"llama": LlamaFamily, "mistral": LlamaFamily, "qwen2": LlamaFamily, "qwen3": LlamaFamily}
+LOAD_FORMATS = ("safetensors", "random")
+
+
+def load_model(
+    config: ModelConfig,
+    folder: Path,
+    placement: Placement,
+    *,
+    group: TensorGroup | None = None,
+    load_format: str = "safetensors",
+    make_ops: Callable[[], Ops] = TorchOps,
+    make_attention: Callable[[ModelConfig, Shard, torch.dtype], Attention] | None = None,
+    on_progress: Callable[[float], None] = lambda fraction: None,
+) -> LlamaFamily:
+    """The model of `folder` on `placement.device` in `placement.dtype`. load_format "random" needs no weight files.
+
+    Raises ValueError for an unknown load format or a group that the model cannot be split over, WeightsError for a
+    checkpoint that does not fit."""
+    if config.model_type not in FAMILIES:
+        raise ValueError(f"model_type: expected one of {', '.join(FAMILIES)}, got {config.model_type!r}")
+    if load_format not in LOAD_FORMATS:
+        raise ValueError(f"load_format: expected one of {', '.join(LOAD_FORMATS)}, got {load_format!r}")
+    group = SingleRank() if group is None else group
+    shard = shard_model(config, group.rank, group.size)
+    source = RandomSource() if load_format == "random" else SafetensorsSource(folder)
+    weights = load_weights(config, shard, source, placement, on_progress)
+    attention = (make_attention or torch_attention)(config, shard, placement.dtype)
+    return FAMILIES[config.model_type](config, shard, weights, make_ops(), attention, group)
+
+
+def torch_attention(config: ModelConfig, shard: Shard, dtype: torch.dtype) -> Attention:
+    """The back end that runs everywhere."""
+    return TorchAttention(dtype, shard.shared_heads)
