@@ -59,7 +59,7 @@ class Refused(Message):
     """The scheduler can never (or not now) run this attempt. `retryable` says which."""
 
     attempt: Count
-    code: Literal["too_long", "too_large_for_memory", "overloaded", "draining", "duplicate"]
+    code: Literal["too_long", "too_large_for_memory", "overloaded", "duplicate"]
     detail: LongText
     retryable: bool
 

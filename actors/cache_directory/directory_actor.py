@@ -1,0 +1,82 @@
+"""The cache directory's process: applies schedulers' page facts, answers gateways' FindPrefix. Keeps nothing on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from prometheus_client import Counter
+
+from actors.actor import Actor, Handler
+from actors.cache_directory.prefix_index import PrefixIndex
+from actors.cache_directory.settings import DirectorySettings
+from messages import cache
+from messages.birth import Birth
+from messages.ids import replica_of, role_of
+from messages.mailbox import Delivery, MailboxFactory
+from messages.message import Message
+from messages.zmq_mailbox import ZmqMailbox
+
+
+class DirectoryActor(Actor):
+    """See the file's header."""
+
+    def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
+        super().__init__(birth, make_mailbox)
+        settings = msgspec.json.decode(birth.settings, type=DirectorySettings)
+        self._index = PrefixIndex(settings.max_hashes)
+        self._asked: set[str] = set()  # schedulers whose snapshot is on its way
+        self._n_queries = 0
+        self._queries = Counter("tardigrade_directory_queries", "FindPrefix answered", ["hit"], registry=self.registry)
+        self._gaps = Counter("tardigrade_directory_gaps", "Missed updates that needed a snapshot", registry=self.registry)
+
+    def handlers(self) -> Mapping[type[Message], Handler]:
+        return {
+            cache.PagesSealed: self.on_pages_sealed,
+            cache.PagesDropped: self.on_pages_dropped,
+            cache.FindPrefix: self.on_find_prefix,
+        }
+
+    def on_pages_sealed(self, delivery: Delivery, message: cache.PagesSealed) -> None:
+        """Pages became reusable at a scheduler, or its whole inventory came."""
+        if message.snapshot:
+            self._asked.discard(delivery.sender)
+            self._index.replace(delivery.sender, int(message.number), message.hashes.tolist())
+        else:
+            self._update(delivery.sender, int(message.number), message.hashes.tolist(), [])
+
+    def on_pages_dropped(self, delivery: Delivery, message: cache.PagesDropped) -> None:
+        """Pages were overwritten at a scheduler."""
+        self._update(delivery.sender, int(message.number), [], message.hashes.tolist())
+
+    def on_find_prefix(self, delivery: Delivery, message: cache.FindPrefix) -> None:
+        """Answer at once from what is known."""
+        found = self._index.find(message.hashes.tolist())
+        self._n_queries += 1
+        self._queries.labels(hit="yes" if found else "no").inc()
+        answer = cache.PrefixFound(
+            query=message.query, replicas=[replica_of(name) for name in found], pages=list(found.values())
+        )
+        self.send(delivery.sender, answer)
+
+    def peer_down(self, name: str, incarnation: int) -> None:
+        if role_of(name) == "scheduler":
+            self._index.forget(name)
+            self._asked.discard(name)
+
+    def progress(self) -> tuple[int, float]:
+        return self._n_queries, 0.0
+
+    def statistics(self) -> dict[str, float]:
+        return {"hashes": float(len(self._index)), "queries": float(self._n_queries)}
+
+    def _update(self, scheduler: str, number: int, sealed: list[int], dropped: list[int]) -> None:
+        if not self._index.update(scheduler, number, sealed, dropped) and scheduler not in self._asked:
+            self._asked.add(scheduler)
+            self._gaps.inc()
+            self.send(scheduler, cache.InventoryWanted())
+
+
+async def run(birth: Birth) -> int:
+    """The process of the cache directory."""
+    return await DirectoryActor(birth).run()

@@ -1,0 +1,145 @@
+"""Which KV pages are free, who holds them, and which can be found again by their content.
+
+Every page is in exactly one of three states:
+
+    | state  | holders | content known | where it stands                               |
+    |--------|---------|---------------|-----------------------------------------------|
+    | free   | 0       | no            | `_free`                                       |
+    | cached | 0       | yes           | `_cached`, least recently used first          |
+    | held   | >= 1    | no or yes     | nowhere; its holders know it                  |
+
+free -> held (allocate) -> cached or free (last release) -> held (acquire by content) or free (eviction, inside allocate).
+A page is sealed when the plan that completes it is made: steps run in order, so any later plan may read it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class LedgerStatistics:
+    """Pages by state, and reuse since the start."""
+
+    pages: int
+    free: int
+    cached: int
+    held: int
+    hits: int  # pages that were reused by content
+    evictions: int
+
+
+class PageLedger:
+    """Reference counts and content index of `n_pages` pages."""
+
+    def __init__(self, n_pages: int) -> None:
+        self.n_pages = n_pages
+        self._holders = [0] * n_pages
+        self._free: deque[int] = deque(range(n_pages))
+        self._cached: OrderedDict[int, None] = OrderedDict()
+        self._page_of: dict[int, int] = {}  # content hash -> page
+        self._content: dict[int, tuple[int, int, bytes]] = {}  # page -> (hash, parent's hash, tokens)
+        self._fresh: set[int] = set()  # hashes sealed by the plan in the making
+        self._sealed_news: list[int] = []
+        self._dropped_news: list[int] = []
+        self._hits = self._evictions = 0
+
+    @property
+    def n_available(self) -> int:
+        """Pages that could be allocated now."""
+        return len(self._free) + len(self._cached)
+
+    def find(self, content_hash: int, parent: int, tokens: bytes) -> int | None:
+        """The page with this content, if it is held or cached and complete before the next plan."""
+        page = self._page_of.get(content_hash)
+        if page is None or content_hash in self._fresh or self._content[page] != (content_hash, parent, tokens):
+            return None
+        return page
+
+    def is_fresh(self, content_hash: int) -> bool:
+        """Is this content completed by the plan in the making? One step later it can be shared."""
+        return content_hash in self._fresh
+
+    def acquire(self, page: int) -> None:
+        """One more holder of a page that `find` gave."""
+        if self._holders[page] == 0:
+            del self._cached[page]
+        self._holders[page] += 1
+        self._hits += 1
+
+    def allocate(self) -> int | None:
+        """A page without content for one holder, evicting the least recently used cached page if need be."""
+        if self._free:
+            page = self._free.popleft()
+        elif self._cached:
+            page, _ = self._cached.popitem(last=False)
+            self._forget(page)
+            self._evictions += 1
+        else:
+            return None
+        self._holders[page] = 1
+        return page
+
+    def seal(self, page: int, content_hash: int, parent: int, tokens: bytes, is_fresh: bool) -> None:
+        """The page has this content: now, or (`is_fresh`) once the plan in the making has run."""
+        if content_hash in self._page_of:
+            return  # the same content stands in another page already; this one stays private
+        self._page_of[content_hash] = page
+        self._content[page] = (content_hash, parent, tokens)
+        if is_fresh:
+            self._fresh.add(content_hash)
+        self._sealed_news.append(content_hash)
+
+    def commit_plan(self) -> None:
+        """The plan in the making is on its way: what it seals may be shared by the next."""
+        self._fresh.clear()
+
+    def release(self, pages: list[int]) -> None:
+        """One holder less of each. Deep pages become evictable before the pages they build on."""
+        for page in reversed(pages):
+            self._holders[page] -= 1
+            assert self._holders[page] >= 0, f"page {page} released more often than held"
+            if self._holders[page] == 0:
+                if page in self._content:
+                    self._cached[page] = None
+                else:
+                    self._free.append(page)
+
+    def take_news(self) -> tuple[list[int], list[int]]:
+        """(hashes sealed, hashes dropped) since the last call."""
+        news = self._sealed_news, self._dropped_news
+        self._sealed_news, self._dropped_news = [], []
+        return news
+
+    def inventory(self) -> list[int]:
+        """Every content hash that can be found now."""
+        return list(self._page_of)
+
+    def statistics(self) -> LedgerStatistics:
+        """Pages by state."""
+        free, cached = len(self._free), len(self._cached)
+        held = self.n_pages - free - cached
+        return LedgerStatistics(self.n_pages, free, cached, held, self._hits, self._evictions)
+
+    def check_integrity(self, held_by: list[list[int]]) -> None:
+        """Compare the whole ledger with the page lists of all holders; run when idle.
+
+        Raises: AssertionError naming the first page whose count is wrong.
+        """
+        expected = [0] * self.n_pages
+        for pages in held_by:
+            for page in pages:
+                expected[page] += 1
+        for page, holders in enumerate(self._holders):
+            assert holders == expected[page], f"page {page}: {holders} holders in the ledger, {expected[page]} in truth"
+        idle = list(self._free) + list(self._cached)
+        assert len(set(idle)) == len(idle), "a page is free twice"
+        assert all(self._holders[page] == 0 for page in idle), "a held page is free"
+        assert len(idle) + sum(h > 0 for h in self._holders) == self.n_pages, "a page is lost"
+        assert self._page_of == {content[0]: page for page, content in self._content.items()}, "content index is torn"
+
+    def _forget(self, page: int) -> None:
+        content_hash, _, _ = self._content.pop(page)
+        del self._page_of[content_hash]
+        self._dropped_news.append(content_hash)

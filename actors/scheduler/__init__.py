@@ -1,0 +1,1 @@
+"""One scheduler per replica: owns order, pages and steps; asks nobody before it plans."""

@@ -1,0 +1,39 @@
+"""The scheduler's Prometheus metrics."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+
+class SchedulerMetrics:
+    """Registered in the actor's registry; written once per turn, not per token."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, what: str) -> Counter:
+            return Counter(f"tardigrade_scheduler_{name}", what, registry=registry)
+
+        def gauge(name: str, what: str) -> Gauge:
+            return Gauge(f"tardigrade_scheduler_{name}", what, registry=registry)
+
+        self.steps = counter("steps", "Steps whose result has been applied")
+        self.plans = counter("plans", "Plans sent")
+        self.generated_tokens = counter("generated_tokens", "Tokens sampled and kept")
+        self.computed_tokens = counter("computed_tokens", "Token positions planned (prefill and decode)")
+        self.cached_tokens = counter("cached_tokens", "Prompt tokens whose prefill was skipped by prefix reuse")
+        self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of admitted sequences")
+        self.preemptions = counter("preemptions", "Sequences whose pages were taken back")
+        self.recomputed = counter("recomputed_sequences", "Running sequences started again because their gang was lost")
+        self.drafted_tokens = counter("drafted_tokens", "Draft tokens verified")
+        self.accepted_tokens = counter("accepted_draft_tokens", "Draft tokens accepted")
+        self.endings = Counter("tardigrade_scheduler_endings", "Endings by reason", ["reason"], registry=registry)
+        self.batch_rows = Histogram(
+            "tardigrade_scheduler_batch_rows",
+            "Sequences computed together in one plan",
+            buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
+            registry=registry,
+        )
+        self.waiting = gauge("waiting", "Sequences waiting for a slot, pages or the gang")
+        self.running = gauge("running", "Sequences in slots")
+        self.free_pages = gauge("free_pages", "Pages without content")
+        self.cached_pages = gauge("cached_pages", "Pages that nobody holds and that can be reused by content")
+        self.held_pages = gauge("held_pages", "Pages held by running sequences")

@@ -1,0 +1,76 @@
+"""Who waits, who runs, which slots are free. The only holder of sequences. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import insort
+
+from actors.scheduler.sequence import Sequence, State
+
+
+def _order(sequence: Sequence) -> tuple[int, int]:
+    return sequence.priority, sequence.number
+
+
+class Roster:
+    """Sequences by state. `waiting` and `running` are in order of (priority, arrival): the first runs first, the last is
+    preempted first."""
+
+    def __init__(self, n_slots: int = 0) -> None:
+        self.waiting: list[Sequence] = []
+        self.running: list[Sequence] = []
+        self._by_attempt: dict[tuple[str, int], Sequence] = {}
+        self._free_slots: list[int] = []
+        self.set_slots(n_slots)
+
+    def set_slots(self, n_slots: int) -> None:
+        """A gang with this many slots, all free. Nothing may be running."""
+        assert not self.running
+        self._free_slots = list(range(n_slots))
+
+    @property
+    def has_slot(self) -> bool:
+        """Is a slot free?"""
+        return bool(self._free_slots)
+
+    def __len__(self) -> int:
+        return len(self._by_attempt)
+
+    def find(self, gateway: str, attempt: int) -> Sequence | None:
+        """The sequence of an attempt, unless it has ended."""
+        return self._by_attempt.get((gateway, attempt))
+
+    def of_gateway(self, gateway: str) -> list[Sequence]:
+        """Every sequence of one gateway that has not ended."""
+        return [sequence for (name, _), sequence in self._by_attempt.items() if name == gateway]
+
+    def enter(self, sequence: Sequence) -> None:
+        """A new sequence waits."""
+        self._by_attempt[sequence.gateway, sequence.attempt] = sequence
+        insort(self.waiting, sequence, key=_order)
+
+    def admit(self, sequence: Sequence) -> None:
+        """From waiting to running, into a free slot."""
+        self.waiting.remove(sequence)
+        sequence.admit(heapq.heappop(self._free_slots))
+        insort(self.running, sequence, key=_order)
+
+    def preempt(self, sequence: Sequence) -> list[int]:
+        """From running back to waiting. Returns the pages to release."""
+        self._leave_slot(sequence)
+        pages = sequence.preempt()
+        insort(self.waiting, sequence, key=_order)
+        return pages
+
+    def finish(self, sequence: Sequence) -> list[int]:
+        """Out of the house. Returns the pages to release."""
+        if sequence.state is State.RUNNING:
+            self._leave_slot(sequence)
+        else:
+            self.waiting.remove(sequence)
+        del self._by_attempt[sequence.gateway, sequence.attempt]
+        return sequence.finish()
+
+    def _leave_slot(self, sequence: Sequence) -> None:
+        self.running.remove(sequence)
+        heapq.heappush(self._free_slots, sequence.slot)

@@ -1,0 +1,109 @@
+"""Speculation's process: keeps the tails of the sequences that want drafts, answers each batch of tails with drafts at once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+from prometheus_client import Counter
+
+from actors.actor import Actor, Handler
+from actors.speculation.draft_length import DraftLength
+from actors.speculation.ngram_proposer import NgramProposer
+from actors.speculation.settings import SpeculationSettings
+from messages import drafts
+from messages.arrays import int32s, int64s
+from messages.birth import Birth
+from messages.faults import MailboxFull
+from messages.ids import role_of
+from messages.mailbox import Delivery, MailboxFactory
+from messages.message import Message
+from messages.zmq_mailbox import ZmqMailbox
+
+
+@dataclass
+class _History:
+    proposer: NgramProposer
+    length: DraftLength
+
+
+class SpeculationActor(Actor):
+    """See the file's header."""
+
+    def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
+        super().__init__(birth, make_mailbox)
+        self._settings = msgspec.json.decode(birth.settings, type=SpeculationSettings)
+        self._histories: OrderedDict[tuple[str, int], _History] = OrderedDict()
+        self._n_proposals = 0
+        self._proposed = Counter("tardigrade_speculation_proposed_tokens", "Draft tokens proposed", registry=self.registry)
+        self._accepted = Counter("tardigrade_speculation_accepted_tokens", "Draft tokens accepted", registry=self.registry)
+
+    def handlers(self) -> Mapping[type[Message], Handler]:
+        return {drafts.Tails: self.on_tails}
+
+    def on_tails(self, delivery: Delivery, tails: drafts.Tails) -> None:
+        """Learn the new tokens and propose what may follow."""
+        at, ids = 0, tails.ids.tolist()
+        proposals: list[tuple[int, int, list[int]]] = []
+        columns = (tails.sequences, tails.starts, tails.counts, tails.drafted, tails.accepted)
+        for number, start, count, drafted, accepted in zip(*(column.tolist() for column in columns), strict=True):
+            key = (delivery.sender, number)
+            if count < 0:
+                self._histories.pop(key, None)
+                continue
+            tokens = ids[at : at + count]
+            at += count
+            draft = self._learn(key, start, tokens, drafted, accepted)
+            if draft:
+                proposals.append((number, start + count, draft))
+        self._answer(delivery.sender, proposals)
+
+    def peer_down(self, name: str, incarnation: int) -> None:
+        if role_of(name) == "scheduler":
+            for key in [key for key in self._histories if key[0] == name]:
+                del self._histories[key]
+
+    def progress(self) -> tuple[int, float]:
+        return self._n_proposals, 0.0
+
+    def statistics(self) -> dict[str, float]:
+        return {"sequences": float(len(self._histories)), "proposals": float(self._n_proposals)}
+
+    def _learn(self, key: tuple[str, int], start: int, tokens: list[int], drafted: int, accepted: int) -> list[int]:
+        settings = self._settings
+        history = self._histories.get(key)
+        if start == 0:
+            history = _History(NgramProposer(settings.longest_match, settings.shortest_match), DraftLength())
+            self._histories[key] = history
+            if len(self._histories) > settings.max_sequences:
+                self._histories.popitem(last=False)
+        if history is None or len(history.proposer) != start:
+            return []  # its beginning came before this process did: no drafts for this one
+        history.proposer.extend(tokens)
+        history.length.judge(drafted, accepted)
+        self._accepted.inc(accepted)
+        wanted = history.length.wanted(len(tokens), settings.max_draft)
+        return history.proposer.propose(wanted) if wanted else []
+
+    def _answer(self, scheduler: str, proposals: list[tuple[int, int, list[int]]]) -> None:
+        if not proposals or scheduler not in self.child.peers:
+            return
+        answer = drafts.Drafts(
+            sequences=int64s([number for number, _, _ in proposals]),
+            starts=int32s([start for _, start, _ in proposals]),
+            counts=int32s([len(draft) for _, _, draft in proposals]),
+            ids=int32s([token for _, _, draft in proposals for token in draft]),
+        )
+        try:
+            self.send(scheduler, answer)
+        except MailboxFull:
+            return
+        self._n_proposals += len(proposals)
+        self._proposed.inc(len(answer.ids))
+
+
+async def run(birth: Birth) -> int:
+    """The process of speculation."""
+    return await SpeculationActor(birth).run()
