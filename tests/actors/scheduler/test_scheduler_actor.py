@@ -1,0 +1,219 @@
+"""The scheduler with a real hash-chain engine behind it: any token lost, repeated or computed on a wrong page shows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from actors.cache_directory.directory_actor import DirectoryActor
+from actors.cache_directory.settings import DirectorySettings
+from actors.scheduler.scheduler_actor import SchedulerActor
+from actors.scheduler.settings import SchedulerSettings
+from actors.speculation.settings import SpeculationSettings
+from actors.speculation.speculation_actor import SpeculationActor
+from gpu_workers.hash_chain import hash_chain_tokens
+from gpu_workers.settings import WorkerSettings
+from messages import generation
+from tests.support.memory_house import Gang, GatewayPost, House
+
+WORKER = WorkerSettings(model_folder="hash-chain", n_slots=8, max_length=512, max_step_tokens=64, hash_chain_pages=128)
+
+
+def expected(prompt: list[int], n: int, seed: int = 0) -> list[int]:
+    return hash_chain_tokens(prompt, n, seed, WORKER.hash_chain_vocabulary)
+
+
+def prompt_of(seed: int, n: int) -> list[int]:
+    return [(seed * 7919 + i * 104729) % 1000 for i in range(n)]
+
+
+class Bench:
+    """One scheduler, one gang, one gateway."""
+
+    def __init__(self, house: House, worker: WorkerSettings = WORKER, **settings: object) -> None:
+        self.house, self.worker = house, worker
+        self.scheduler = house.start(SchedulerActor, "scheduler/0", SchedulerSettings(**settings))
+        self.gateway = GatewayPost(house)
+        self.gang = Gang(house, worker)
+
+    async def begin(self) -> None:
+        await self.house.wait_until(lambda: "scheduler/0" in self.house.up)
+        self.house.introduce(self.gateway)
+        self.house.introduce(self.gang)
+        await self.house.settle(20)
+
+    async def ended(self, n: int) -> None:
+        await self.house.wait_until(lambda: len(self.gateway.endings) + len(self.gateway.refused) >= n)
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    house = House()
+    yield house
+    await house.close()
+
+
+async def test_sequences_of_all_lengths_end_exactly_once_with_the_right_tokens(house: House) -> None:
+    bench = Bench(house)
+    await bench.begin()
+    for i in range(40):
+        bench.gateway.submit(i, prompt_of(i, 1 + i * 7 % 200), 1 + i * 5 % 60)
+    await bench.ended(40)
+    for i in range(40):
+        assert bench.gateway.tokens[i] == expected(prompt_of(i, 1 + i * 7 % 200), 1 + i * 5 % 60)
+        assert bench.gateway.endings[i].reason == "length"
+    assert max(len(plan.row_slots) for plan in bench.gang.plans) == 8
+
+
+async def test_preemption_under_page_pressure_changes_no_token(house: House) -> None:
+    bench = Bench(house, WorkerSettings(**{**_fields(WORKER), "hash_chain_pages": 20}))
+    await bench.begin()
+    for i in range(12):
+        bench.gateway.submit(i, prompt_of(i, 40), 100)
+    await bench.ended(12)
+    for i in range(12):
+        assert bench.gateway.tokens[i] == expected(prompt_of(i, 40), 100)
+    assert bench.scheduler.metrics.preemptions._value.get() > 0
+
+
+async def test_shared_prefix_skips_prefill_and_is_reported(house: House) -> None:
+    bench = Bench(house)
+    await bench.begin()
+    prefix = prompt_of(1, 160)
+    bench.gateway.submit(1, [*prefix, 5], 4)
+    await bench.ended(1)
+    for i in range(2, 6):
+        bench.gateway.submit(i, [*prefix, i], 4)
+    await bench.ended(5)
+    for i in range(2, 6):
+        assert bench.gateway.tokens[i] == expected([*prefix, i], 4)
+        assert bench.gateway.endings[i].n_cached == 160
+
+
+async def test_same_prompts_at_once_wait_one_step_for_the_first_and_share_it(house: House) -> None:
+    bench = Bench(house)
+    await bench.begin()
+    for i in range(4):
+        bench.gateway.submit(i, prompt_of(3, 49), 8)
+    await bench.ended(4)
+    assert [bench.gateway.endings[i].n_cached for i in range(4)] == [0, 48, 48, 48]
+    assert all(bench.gateway.tokens[i] == expected(prompt_of(3, 49), 8) for i in range(4))
+
+
+async def test_stop_token_ends_and_is_the_last_token(house: House) -> None:
+    bench = Bench(house)
+    await bench.begin()
+    want = expected([1, 2, 3], 20)
+    bench.gateway.submit(1, [1, 2, 3], 20, stop_tokens=[want[7]])
+    await bench.ended(1)
+    assert bench.gateway.tokens[1] == want[: want.index(want[7]) + 1]
+    assert bench.gateway.endings[1].reason == "stop"
+
+
+async def test_seeded_sampling_continues_over_a_resubmission(house: House) -> None:
+    bench = Bench(house)
+    await bench.begin()
+    sampling = generation.Sampling(temperature=0.8, seed=42)
+    want = expected([9, 8, 7], 30, seed=42)
+    bench.gateway.submit(1, [9, 8, 7, *want[:10]], 30, n_prompt=3, sampling=sampling)
+    await bench.ended(1)
+    assert bench.gateway.tokens[1] == want[10:]
+    assert bench.gateway.first_index[1] == 10
+
+
+async def test_lost_gang_is_recomputed(house: House) -> None:
+    bench = Bench(house)
+    await bench.begin()
+    for i in range(10):
+        bench.gateway.submit(i, prompt_of(i, 30), 200)
+    for incarnation in (2, 3, 4):
+        seen = bench.gateway.n_messages
+        await house.wait_until(lambda seen=seen: bench.gateway.n_messages > seen + 20)
+        await house.kill("worker/0.0")
+        await house.settle(50)
+        house.introduce(Gang(house, WORKER, incarnation))
+    await bench.ended(10)
+    for i in range(10):
+        assert bench.gateway.tokens[i] == expected(prompt_of(i, 30), 200)
+
+
+async def test_refusals_and_cancellation(house: House) -> None:
+    bench = Bench(house)
+    await bench.begin()
+    bench.gateway.submit(1, prompt_of(1, 512), 1)
+    bench.gateway.submit(2, [5, 40000], 1)
+    bench.gateway.submit(3, prompt_of(3, 20), 400)
+    await house.wait_until(lambda: len(bench.gateway.tokens[3]) > 5)
+    bench.gateway.mailbox.send("scheduler/0", generation.Cancel(attempt=3, why="client_left"))
+    await bench.ended(3)
+    assert bench.gateway.refused[1].code == "too_long"
+    assert "511" in bench.gateway.refused[1].detail or "512" in bench.gateway.refused[1].detail
+    assert "40000" in bench.gateway.refused[2].detail
+    assert bench.gateway.endings[3].reason == "cancelled"
+    await house.settle()
+    assert bench.scheduler.statistics()["running"] == 0
+
+
+async def test_a_gateway_that_does_not_acknowledge_pauses_only_itself(house: House) -> None:
+    bench = Bench(house, unacked_messages=8)
+    await bench.begin()
+    bench.gateway.acknowledges = False
+    bench.gateway.submit(1, [1, 2, 3], 300)
+    await house.settle(2000)
+    paused_at = bench.gateway.n_messages
+    assert paused_at <= 8 + 3
+    bench.gateway.acknowledges = True
+    bench.gateway.mailbox.send("scheduler/0", generation.Ack(up_to=paused_at))
+    await bench.ended(1)
+    assert bench.gateway.tokens[1] == expected([1, 2, 3], 300)
+
+
+async def test_leases_give_the_same_tokens_in_fewer_plans(house: House) -> None:
+    bench = Bench(house, WorkerSettings(**{**_fields(WORKER), "max_lease_steps": 8}))
+    await bench.begin()
+    for i in range(4):
+        bench.gateway.submit(i, prompt_of(i, 20), 120 + i)
+    await bench.ended(4)
+    for i in range(4):
+        assert bench.gateway.tokens[i] == expected(prompt_of(i, 20), 120 + i)
+    assert any(plan.n_steps == 8 for plan in bench.gang.plans)
+    assert len(bench.gang.plans) < 60
+
+
+async def test_drafts_change_no_token_and_speculation_may_die(house: House) -> None:
+    bench = Bench(house)
+    house.start(SpeculationActor, "speculation/0", SpeculationSettings())
+    house.start(DirectoryActor, "cache_directory/0", DirectorySettings())
+    await bench.begin()
+    await house.wait_until(lambda: {"speculation/0", "cache_directory/0"} <= set(house.up))
+    chain = expected([4, 4, 4], 60)
+    prompt = [4, 4, 4, *chain, 4, 4, 4]  # the chain of this prompt does not follow the first one's: wrong drafts
+    bench.gateway.submit(1, prompt, 100, speculation=True)
+    await bench.ended(1)
+    assert bench.gateway.tokens[1] == expected(prompt, 100)
+    await house.kill("speculation/0")
+    await house.kill("cache_directory/0")
+    bench.gateway.submit(2, prompt, 50, speculation=True)
+    await bench.ended(2)
+    assert bench.gateway.tokens[2] == expected(prompt, 50)
+
+
+async def test_accepted_and_rejected_drafts_give_the_tokens_of_plain_decoding(house: House) -> None:
+    coin = WorkerSettings(**{**_fields(WORKER), "hash_chain_vocabulary": 2})  # tails repeat, half of the drafts fail
+    bench = Bench(house, coin)
+    house.start(SpeculationActor, "speculation/0", SpeculationSettings())
+    await bench.begin()
+    await house.wait_until(lambda: "speculation/0" in house.up)
+    for i in range(3):
+        bench.gateway.submit(i, [i % 2, 1, 0, 1, 1], 300, speculation=True)
+    await bench.ended(3)
+    for i in range(3):
+        assert bench.gateway.tokens[i] == hash_chain_tokens([i % 2, 1, 0, 1, 1], 300, 0, 2)
+    metrics = bench.scheduler.metrics
+    assert 0 < metrics.accepted_tokens._value.get() < metrics.drafted_tokens._value.get()
+    assert any(len(plan.draft_ids) for plan in bench.gang.plans)
+
+
+def _fields(settings: WorkerSettings) -> dict:
+    return {name: getattr(settings, name) for name in settings.__struct_fields__}

@@ -1,0 +1,253 @@
+"""A whole server in one event loop: real actors over in-memory mailboxes, a supervisor that only introduces, a real engine.
+
+Tests own the order of things: `gang.hold()` keeps results back, `kill` ends an actor without a word, `settle` waits until
+nobody has anything to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+
+import msgspec
+
+from actors.actor import Actor
+from gpu_workers.engine import PlanRefused
+from gpu_workers.hash_chain import HashChainEngine
+from gpu_workers.settings import WorkerSettings
+from messages import generation, lifecycle, steps
+from messages.arrays import int32s
+from messages.birth import Birth
+from messages.mailbox import MemoryMailbox, MemoryNetwork
+
+DEADLINE_S = 20.0
+
+
+def birth_of(name: str, settings: object, incarnation: int = 1) -> Birth:
+    """A birth for the in-memory house."""
+    return Birth(
+        name=name,
+        incarnation=incarnation,
+        endpoint=f"memory://{name}.{incarnation}",
+        supervisor_endpoint="memory://supervisor",
+        supervisor_incarnation=1,
+        run_dir="",
+        log_format="console",
+        log_level="error",
+        settings=msgspec.Raw(msgspec.json.encode(settings)),
+        beat_s=3600.0,
+    )
+
+
+class Post:
+    """A scripted member of the house: a mailbox whose mail goes to `handle`."""
+
+    def __init__(self, house: House, name: str, incarnation: int = 1, endpoint: str | None = None) -> None:
+        self.house, self.name, self.incarnation = house, name, incarnation
+        self.mailbox = MemoryMailbox(house.network, name, incarnation, endpoint)
+        self.task = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            for delivery in await self.mailbox.wait_mail():
+                self.handle(delivery.sender, delivery.message)
+
+    def handle(self, sender: str, message: object) -> None:
+        """Overridden by each script."""
+
+
+class Gang(Post):
+    """Rank 0 of a gang of one: the real hash-chain engine, its results held back on demand."""
+
+    def __init__(self, house: House, settings: WorkerSettings, incarnation: int = 1) -> None:
+        super().__init__(house, "worker/0.0", incarnation)
+        self.engine = HashChainEngine(settings)
+        self.plans: list[steps.Plan] = []
+        self._held: list[steps.Result] | None = None
+        self._epoch = 0
+
+    def hold(self) -> None:
+        """Keep results back from now on."""
+        self._held = []
+
+    def let_go(self) -> None:
+        """Deliver what was held and hold no more."""
+        held, self._held = self._held or [], None
+        for result in held:
+            self.mailbox.send("scheduler/0", result)
+
+    def handle(self, sender: str, message: object) -> None:
+        match message:
+            case steps.Reset():
+                self._epoch = message.epoch
+                self.engine.reset(message.epoch)
+                capacity = msgspec.structs.asdict(steps.Capacity(epoch=message.epoch, **vars_of(self.engine.capacity())))
+                self.mailbox.send(sender, steps.Capacity(**capacity))
+            case steps.Plan() if message.epoch == self._epoch:
+                self.plans.append(message)
+                try:
+                    results = list(self.engine.collect(self.engine.launch(message)))
+                except PlanRefused as error:
+                    failed = steps.StepFailed(epoch=self._epoch, step=message.step, reason=str(error), suspects=error.suspects)
+                    self.mailbox.send(sender, failed)
+                    return
+                for result in results:
+                    if self._held is None:
+                        self.mailbox.send(sender, result)
+                    else:
+                        self._held.append(result)
+
+
+def vars_of(frozen: object) -> dict:
+    """Fields of a slotless dataclass."""
+    return dict(vars(frozen))
+
+
+class GatewayPost(Post):
+    """A gateway that only collects: tokens per attempt, endings, refusals; acknowledges everything unless told not to."""
+
+    def __init__(self, house: House, incarnation: int = 1) -> None:
+        super().__init__(house, "gateway/0", incarnation)
+        self.tokens: defaultdict[int, list[int]] = defaultdict(list)
+        self.endings: dict[int, generation.Ending] = {}
+        self.refused: dict[int, generation.Refused] = {}
+        self.taken: set[int] = set()
+        self.n_messages = 0
+        self.acknowledges = True
+
+    def submit(self, attempt: int, tokens: list[int], max_tokens: int, **fields: object) -> None:
+        """One greedy sequence (unless `sampling` says otherwise)."""
+        submit = {
+            "n_prompt": len(tokens),
+            "stop_tokens": [],
+            "sampling": generation.Sampling(temperature=0.0),
+            "speculation": False,
+        } | fields
+        message = generation.Submit(
+            attempt=attempt, request=f"r{attempt}", tokens=int32s(tokens), max_tokens=max_tokens, **submit
+        )
+        self.mailbox.send("scheduler/0", message)
+
+    def handle(self, sender: str, message: object) -> None:
+        match message:
+            case generation.Taken():
+                self.taken.add(message.attempt)
+            case generation.Refused():
+                assert message.attempt not in self.refused
+                assert message.attempt not in self.endings
+                self.refused[message.attempt] = message
+            case generation.Tokens():
+                self.n_messages += 1
+                self._collect(message)
+                if self.acknowledges:
+                    self.mailbox.send(sender, generation.Ack(up_to=message.number))
+
+    def _collect(self, message: generation.Tokens) -> None:
+        at, ids = 0, message.ids.tolist()
+        rows = zip(message.attempts.tolist(), message.firsts.tolist(), message.counts.tolist(), strict=True)
+        for attempt, first, count in rows:
+            assert attempt not in self.endings, "tokens after the ending"
+            self.first_index.setdefault(attempt, first)
+            assert first == self.first_index[attempt] + len(self.tokens[attempt]), "a gap or a repeat"
+            self.tokens[attempt] += ids[at : at + count]
+            at += count
+        for ending in message.endings:
+            assert ending.attempt not in self.endings, "ended twice"
+            self.endings[ending.attempt] = ending
+
+    @property
+    def first_index(self) -> dict[int, int]:
+        """Index of the first generated token of each attempt that was delivered."""
+        return self.__dict__.setdefault("_first_index", {})
+
+
+class _Supervisor(Post):
+    def handle(self, sender: str, message: object) -> None:
+        match message:
+            case lifecycle.Hello():
+                peer = lifecycle.Peer(name=sender, incarnation=self.house.incarnation_of[sender], endpoint=message.endpoint)
+                self.mailbox.connect(sender, peer.incarnation, peer.endpoint)
+                self.mailbox.send(sender, lifecycle.Welcome(peers=list(self.house.up.values())))
+            case lifecycle.Ready():
+                self.house.announce(sender)
+            case lifecycle.Fault():
+                self.house.faults.append(message)
+
+
+class House:
+    """See the file's header."""
+
+    def __init__(self) -> None:
+        self.network = MemoryNetwork()
+        self.up: dict[str, lifecycle.Peer] = {}
+        self.incarnation_of: dict[str, int] = {}
+        self.posts: dict[str, Post] = {}
+        self.actors: dict[str, tuple[Actor, asyncio.Task[int]]] = {}
+        self.faults: list[lifecycle.Fault] = []
+        self._supervisor = _Supervisor(self, "supervisor/0", endpoint="memory://supervisor")
+
+    def start(self, kind: type[Actor], name: str, settings: object, incarnation: int = 1) -> Actor:
+        """Bring a real actor to life."""
+        self.incarnation_of[name] = incarnation
+        actor = kind(birth_of(name, settings, incarnation), lambda n, i, e: MemoryMailbox(self.network, n, i, e))
+        self.actors[name] = (actor, asyncio.ensure_future(actor.run()))
+        return actor
+
+    def introduce(self, post: Post) -> None:
+        """A scripted member is ready."""
+        self.posts[post.name] = post
+        self.incarnation_of[post.name] = post.incarnation
+        self.announce(post.name, post.mailbox.endpoint)
+
+    def announce(self, name: str, endpoint: str | None = None) -> None:
+        """PeerUp to everybody, and everybody to the newcomer."""
+        incarnation = self.incarnation_of[name]
+        peer = lifecycle.Peer(name=name, incarnation=incarnation, endpoint=endpoint or f"memory://{name}.{incarnation}")
+        self.up[name] = peer
+        for actor in self.actors:
+            if actor != name and self._supervisor.mailbox.is_connected(actor):
+                self._supervisor.mailbox.send(actor, lifecycle.PeerUp(peer=peer))
+        for post in self.posts.values():
+            for other in self.up.values():
+                post.mailbox.connect(other.name, other.incarnation, other.endpoint)
+
+    async def kill(self, name: str) -> None:
+        """End a member without a word; the others hear PeerDown."""
+        incarnation = self.up.pop(name).incarnation
+        self._supervisor.mailbox.disconnect(name)
+        if name in self.actors:
+            actor, task = self.actors.pop(name)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await actor.mailbox.close()
+        else:
+            post = self.posts.pop(name)
+            post.task.cancel()
+            await post.mailbox.close()
+        for other in filter(self._supervisor.mailbox.is_connected, self.actors):
+            self._supervisor.mailbox.send(other, lifecycle.PeerDown(name=name, incarnation=incarnation))
+        for post in self.posts.values():
+            post.mailbox.disconnect(name)
+
+    async def wait_until(self, condition) -> None:  # noqa: ANN001
+        """Let everybody run until the condition holds.
+
+        Raises: AssertionError after DEADLINE_S, or as soon as an actor has failed.
+        """
+        deadline = asyncio.get_running_loop().time() + DEADLINE_S
+        while not condition():
+            assert not self.faults, self.faults[0].reason
+            assert asyncio.get_running_loop().time() < deadline, "nothing happened within the deadline"
+            await asyncio.sleep(0)
+
+    async def settle(self, rounds: int = 200) -> None:
+        """Let everybody run for a number of turns of the loop."""
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        assert not self.faults, self.faults[0].reason
+
+    async def close(self) -> None:
+        """End everybody."""
+        for name in list(self.up):
+            await self.kill(name)
+        self._supervisor.task.cancel()
