@@ -1,0 +1,65 @@
+"""The small operations of a decoder layer on CUDA devices: one Triton kernel each, matrix products by cuBLAS or, for one or
+two rows, by our own kernel. All can be captured in a graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn.functional import linear
+
+from gpu_workers.kernels import activation, norm, rope
+from gpu_workers.kernels.gemv import GemvShape, gemv, gemv_shape
+
+_GEMV_ROWS = 2
+
+
+@dataclass(frozen=True)
+class PackedLinear:
+    """A weight [out, in] and how to multiply it with few rows; `few` is None where cuBLAS is best."""
+
+    weight: torch.Tensor
+    few: GemvShape | None
+
+
+class CudaOps:
+    """The CUDA back end of `Ops`; holds no tensors."""
+
+    def pack_linear(self, weight: torch.Tensor) -> PackedLinear:
+        """See Ops."""
+        few = gemv_shape(*weight.shape) if weight.dtype in (torch.bfloat16, torch.float16) else None
+        return PackedLinear(weight, few if weight.stride(-1) == 1 else None)
+
+    def linear(self, x: torch.Tensor, weight: PackedLinear, bias: torch.Tensor | None) -> torch.Tensor:
+        """See Ops."""
+        if weight.few is not None and 1 <= x.shape[0] <= _GEMV_ROWS and x.stride(-1) == 1:
+            return gemv(x, weight.weight, bias, weight.few)
+        return linear(x, weight.weight, bias)
+
+    def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        """See Ops."""
+        return norm.rms_norm(x, weight, eps)
+
+    def add_rms_norm(
+        self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See Ops. Overwrites both."""
+        return norm.add_rms_norm(x, residual, weight, eps)
+
+    def rope_and_store(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        positions: torch.Tensor,
+        cos_sin: torch.Tensor,
+        k_pages: torch.Tensor,
+        v_pages: torch.Tensor,
+        kv_slots: torch.Tensor,
+    ) -> torch.Tensor:
+        """See Ops."""
+        return rope.rope_and_store(q, k, v, positions, cos_sin, k_pages, v_pages, kv_slots)
+
+    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """See Ops."""
+        return activation.silu_mul(gate_up)

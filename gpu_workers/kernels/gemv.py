@@ -1,0 +1,104 @@
+"""Products of one to four rows with a weight matrix: bound by reading the weights once, which cuBLAS does not quite do.
+
+A program holds a few output rows and walks along K; the first block of weights is read before the kernel waits for the one
+before it, since weights never change. Shapes of programs were measured on an H200 (ops/gpu/kernels_check.py sweeps them).
+"""
+
+# pyright: reportIndexIssue=false, reportMissingImports=false
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from gpu_workers.kernels.launch import dependent_launch
+
+MAX_ROWS = 4
+
+
+@dataclass(frozen=True)
+class GemvShape:
+    """How one product is cut: output rows of a program, elements of K at a time, warps."""
+
+    rows: int
+    k_block: int
+    warps: int
+
+
+@triton.jit
+def _gemv_kernel(
+    W, X, BIAS, Y, K, stride_w, stride_x, stride_y,
+    M: tl.constexpr, ROWS: tl.constexpr, BK: tl.constexpr, EVEN: tl.constexpr, HAS_BIAS: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    k = tl.arange(0, BK)
+    w_at = W + n.to(tl.int64)[:, None] * stride_w + k[None, :]
+    if EVEN:
+        w = tl.load(w_at, eviction_policy="evict_first")
+    else:
+        w = tl.load(w_at, mask=(k < K)[None, :], other=0.0, eviction_policy="evict_first")
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    sum0 = tl.zeros([ROWS, BK], tl.float32)
+    sum1 = tl.zeros([ROWS, BK], tl.float32)
+    sum2 = tl.zeros([ROWS, BK], tl.float32)
+    sum3 = tl.zeros([ROWS, BK], tl.float32)
+    for k0 in range(0, K, BK):
+        if k0 > 0:
+            if EVEN:
+                w = tl.load(w_at + k0, eviction_policy="evict_first")
+            else:
+                w = tl.load(w_at + k0, mask=(k0 + k < K)[None, :], other=0.0, eviction_policy="evict_first")
+        inside = k0 + k < K
+        wide = w.to(tl.float32)
+        sum0 += wide * tl.load(X + k0 + k, mask=inside, other=0.0).to(tl.float32)[None, :]
+        if M > 1:
+            sum1 += wide * tl.load(X + stride_x + k0 + k, mask=inside, other=0.0).to(tl.float32)[None, :]
+        if M > 2:
+            sum2 += wide * tl.load(X + 2 * stride_x + k0 + k, mask=inside, other=0.0).to(tl.float32)[None, :]
+        if M > 3:
+            sum3 += wide * tl.load(X + 3 * stride_x + k0 + k, mask=inside, other=0.0).to(tl.float32)[None, :]
+    bias = tl.zeros([ROWS], tl.float32)
+    if HAS_BIAS:
+        bias += tl.load(BIAS + n).to(tl.float32)
+    tl.store(Y + n, (tl.sum(sum0, 1) + bias).to(Y.dtype.element_ty))
+    if M > 1:
+        tl.store(Y + stride_y + n, (tl.sum(sum1, 1) + bias).to(Y.dtype.element_ty))
+    if M > 2:
+        tl.store(Y + 2 * stride_y + n, (tl.sum(sum2, 1) + bias).to(Y.dtype.element_ty))
+    if M > 3:
+        tl.store(Y + 3 * stride_y + n, (tl.sum(sum3, 1) + bias).to(Y.dtype.element_ty))
+
+
+def gemv(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, shape: GemvShape) -> torch.Tensor:
+    """x [1..MAX_ROWS, K] @ weight [N, K].T + bias [N] -> a new [rows, N] of x's dtype; sums in float32.
+
+    Last axes contiguous; N must be a multiple of shape.rows. Raises ValueError otherwise."""
+    n_rows, width = x.shape
+    n_out = weight.shape[0]
+    if not 1 <= n_rows <= MAX_ROWS:
+        raise ValueError(f"x: expected 1 to {MAX_ROWS} rows, got {n_rows}")
+    if n_out % shape.rows:
+        raise ValueError(f"weight: expected a multiple of {shape.rows} rows, got {n_out}")
+    out = torch.empty((n_rows, n_out), dtype=x.dtype, device=x.device)
+    pdl = dependent_launch(x.device)
+    _gemv_kernel[(n_out // shape.rows,)](
+        weight, x, weight if bias is None else bias, out, width, weight.stride(0), x.stride(0), n_out,
+        M=n_rows, ROWS=shape.rows, BK=shape.k_block, EVEN=width % shape.k_block == 0, HAS_BIAS=bias is not None, PDL=pdl,
+        num_warps=shape.warps, launch_pdl=pdl,
+    )  # fmt: skip
+    return out
+
+
+def gemv_shape(n_out: int, width: int) -> GemvShape | None:
+    """The cut for a weight [n_out, width], or None where cuBLAS is to take it."""
+    if n_out % 4:
+        return None
+    if width <= 1024:
+        return GemvShape(rows=16 if n_out >= 32_768 and n_out % 16 == 0 else 4, k_block=1024 if width > 512 else 512, warps=4)
+    if width <= 2048:
+        return GemvShape(rows=4, k_block=2048 if width % 1024 else 1024, warps=4)
+    return GemvShape(rows=4, k_block=1024, warps=4)

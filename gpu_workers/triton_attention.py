@@ -1,0 +1,91 @@
+"""Attention over pages on CUDA devices: our Triton kernels behind the interface of attention.py.
+
+Rows of one token take the decode kernel, whose launch depends on nothing but the number of rows and so can be captured in a
+graph; longer rows take the prefill kernel over tiles that `prepare` lists on the host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from gpu_workers.kernels.paged_decode import DecodeShape, paged_decode
+from gpu_workers.kernels.paged_prefill import PrefillShape, paged_prefill, prefill_tiles, tile_tokens
+from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.sharded_layers import Shard
+from gpu_workers.step_tensors import StepTensors
+
+_MAX_SPLITS = 32
+_PROGRAMS = 512  # of decode attention: about four for each multiprocessor of an H200
+_HEAD_DIMS = (16, 32, 64, 128, 256)
+
+
+@dataclass(frozen=True)
+class TritonPlan:
+    """What the kernels need of a step."""
+
+    page_table: torch.Tensor  # [R, P] int32
+    lengths: torch.Tensor  # [R] int32
+    n_decode: int
+    decode: DecodeShape
+    tiles: torch.Tensor | None  # [n_tiles, 5] int32, device; None: all rows are decode rows
+    prefill: PrefillShape
+
+
+class TritonAttention:
+    """The CUDA back end of `Attention`; holds no tensors."""
+
+    def __init__(self, n_heads: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype) -> None:
+        """Head counts of this rank; dtype of q. Raises ValueError for shapes that the kernels do not cover."""
+        if head_dim not in _HEAD_DIMS:
+            raise ValueError(f"head_dim: expected one of {_HEAD_DIMS}, got {head_dim}")
+        if n_heads % n_kv_heads:
+            raise ValueError(f"n_kv_heads: expected a divisor of {n_heads} heads, got {n_kv_heads}")
+        self._n_kv_heads = n_kv_heads
+        self._group = n_heads // n_kv_heads
+        self._dtype = dtype
+        self._prefill = prefill_shape(head_dim, dtype)
+
+    def prepare(self, step: StepTensors) -> TritonPlan:
+        """Cuts the step. Reads row_* only of rows behind n_decode; may be called under capture when there are none."""
+        tiles = None
+        if step.n_decode < step.n_rows:
+            tokens = tile_tokens(self._group, self._prefill)
+            listed = prefill_tiles(step.row_starts, step.row_counts, step.row_offsets, step.n_decode, tokens)
+            tiles = torch.from_numpy(listed).pin_memory().to(step.token_ids.device, non_blocking=True)
+        decode = decode_shape(max(1, step.n_decode), self._n_kv_heads, self._dtype)
+        return TritonPlan(step.page_table, step.lengths, step.n_decode, decode, tiles, self._prefill)
+
+    def attend(
+        self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, plan: TritonPlan, scale: float
+    ) -> torch.Tensor:
+        """See Attention."""
+        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        n = plan.n_decode
+        if n:
+            paged_decode(q[:n], k_pages, v_pages, plan.page_table[:n], plan.lengths, out[:n], scale, plan.decode)
+        if plan.tiles is not None:
+            paged_prefill(q, k_pages, v_pages, plan.page_table, plan.tiles, out, scale, plan.prefill)
+        return out
+
+
+def triton_attention(config: ModelConfig, shard: Shard, dtype: torch.dtype) -> TritonAttention:
+    """The back end for one rank of a model."""
+    return TritonAttention(len(shard.heads), len(shard.kv_heads), config.head_dim, dtype)
+
+
+def decode_shape(n_rows: int, n_kv_heads: int, dtype: torch.dtype) -> DecodeShape:
+    """Enough programs to fill the device, and no more splits than that: each costs a partial result."""
+    splits = 1
+    while splits < _MAX_SPLITS and 2 * splits * n_rows * n_kv_heads <= _PROGRAMS:
+        splits *= 2
+    shape = DecodeShape(splits)
+    return replace(shape, keys=32, stages=2) if dtype == torch.float32 else shape
+
+
+def prefill_shape(head_dim: int, dtype: torch.dtype) -> PrefillShape:
+    """Tiles that fit the shared memory of an H100 or H200."""
+    if dtype == torch.float32:
+        return PrefillShape(pairs=32, keys=32, warps=4, stages=2)
+    return PrefillShape() if head_dim <= 128 else PrefillShape(pairs=64, keys=32, warps=4, stages=2)
