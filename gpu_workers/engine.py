@@ -1,0 +1,69 @@
+"""What a step thread asks of an engine. Two twins keep this contract: the model runner and the hash chain.
+
+`launch` puts one plan to work, `collect` waits for what it gives. Plans are launched strictly in order and collected in the
+same order; up to `max_in_flight` may be launched before the first is collected, because sampled tokens stay with the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from messages.arrays import int32s
+from messages.faults import TardigradeError
+from messages.steps import Plan, Result
+
+ReportLoading = Callable[[str, float], None]  # (phase, fraction of this phase that is done)
+
+
+class PlanRefused(TardigradeError):
+    """A plan cannot be run; nothing of it has been done. `suspects` are the slots that may have caused it."""
+
+    def __init__(self, reason: str, suspects: np.ndarray | list[int] = ()) -> None:  # pyright: ignore[reportArgumentType]
+        super().__init__(reason)
+        self.suspects = int32s(np.unique(np.asarray(suspects, dtype=np.int64)))
+
+
+@dataclass(frozen=True)
+class EngineCapacity:
+    """What an engine can hold. The fields of `messages.steps.Capacity` without the epoch."""
+
+    n_pages: int
+    n_slots: int
+    max_length: int  # tokens of one sequence
+    max_step_tokens: int
+    max_lease_steps: int
+    vocabulary: int
+    device: str
+
+
+class Engine(Protocol):
+    """One rank's model with its slots and pages. Used from the step thread; `collect` may run on a second thread."""
+
+    max_in_flight: int  # 1: `launch` has done the work when it returns
+
+    def capacity(self) -> EngineCapacity:
+        """What it can hold, agreed between the ranks."""
+        ...
+
+    def reset(self, epoch: int) -> None:
+        """Forget all slots and pages; plans of this epoch follow."""
+        ...
+
+    def launch(self, plan: Plan) -> Any:
+        """Put a plan to work.
+
+        Raises: PlanRefused, then nothing has changed. Any other exception: the engine cannot be used any more.
+        """
+        ...
+
+    def collect(self, launched: Any) -> Iterator[Result]:
+        """The results of a launched plan, one for each of its steps, each as soon as it is there."""
+        ...
+
+    def close(self) -> None:
+        """Give back the device and leave the group of ranks."""
+        ...

@@ -1,0 +1,214 @@
+"""The oracle model: the next token is a hash of all tokens so far. No arithmetic to wait for, but the same slots, pages, plans.
+
+The running state behind every position is stored in the page of that position and read back through the slot's page table
+when the next position is computed. A wrong page table, a prefix wrongly shared, a copy left out, a lost or repeated token:
+each changes every token after it. No torch here: tests and load tools use `hash_chain_tokens` as the expectation.
+
+    state(p) = state(p - 1) * _STEP + mix(token(p) + 1)        modulo 2^64; state(-1) = _START
+    next(p)  = mix(state(p) ^ mix(seed)) % vocabulary          seed counts when temperature > 0; greedy has seed 0
+
+`mix` is the finaliser of splitmix64 (Steele, Lea, Flood 2014).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu_workers.draft_verification import accept_drafts, take_emitted
+from gpu_workers.engine import EngineCapacity
+from gpu_workers.settings import WorkerSettings
+from gpu_workers.slot_table import SlotTable
+from gpu_workers.step_arrays import StepArrays, build_step, draft_places
+from messages.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s
+from messages.steps import PAGE_TOKENS, Plan, Result
+
+_START = 0x5EED_0F_7A4D164AD
+_STEP = 0x9E37_79B9_7F4A_7C15  # odd, so it has an inverse and a chunk is one running sum
+_MIX_A, _MIX_B, _MIX_C = 0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB
+_WORD = (1 << 64) - 1
+_UNLIKELY = -100.0
+
+
+def _mix(value: int) -> int:
+    value = (value + _MIX_A) & _WORD
+    value = ((value ^ (value >> 30)) * _MIX_B) & _WORD
+    value = ((value ^ (value >> 27)) * _MIX_C) & _WORD
+    return value ^ (value >> 31)
+
+
+def hash_chain_tokens(prompt: list[int], n: int, seed: int, vocabulary: int) -> list[int]:
+    """The `n` tokens that the hash chain generates after `prompt`. `seed` is 0 for greedy requests. Written without arrays."""
+    state, generated = _START, []
+    for token in prompt:
+        state = (state * _STEP + _mix(token + 1)) & _WORD
+    for _ in range(n):
+        generated.append(_mix(state ^ _mix(seed)) % vocabulary)
+        state = (state * _STEP + _mix(generated[-1] + 1)) & _WORD
+    return generated
+
+
+def _mix_array(values: np.ndarray) -> np.ndarray:
+    values = values + np.uint64(_MIX_A)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(_MIX_B)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(_MIX_C)
+    return values ^ (values >> np.uint64(31))
+
+
+def _powers(base: int, n: int) -> np.ndarray:
+    """[n] uint64: base^0, base^1, ... modulo 2^64."""
+    powers = np.full(n, base, np.uint64)
+    powers[:1] = 1
+    return np.multiply.accumulate(powers)
+
+
+@dataclass(frozen=True)
+class _Launched:
+    """Results of one plan that are ready at `ready_s` (monotonic), one after the other."""
+
+    results: list[Result]
+    ready_s: list[float]
+
+
+class HashChainEngine:
+    """See `gpu_workers.engine.Engine`. With an artificial step time it behaves like a device that works in the background."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self.max_in_flight = 2 if settings.hash_chain_step_s else 1
+        self._busy_until_s = 0.0
+        self._growth = _powers(_STEP, settings.step_tokens + 1)
+        self._shrinkage = _powers(pow(_STEP, -1, 1 << 64), settings.step_tokens + 1)
+        self.reset(0)
+
+    def capacity(self) -> EngineCapacity:
+        """What it can hold: bookkeeping only, so as much as the settings say."""
+        s = self._settings
+        return EngineCapacity(
+            n_pages=s.hash_chain_pages,
+            n_slots=s.slots,
+            max_length=s.length_limit(),
+            max_step_tokens=s.step_tokens,
+            max_lease_steps=s.lease_steps,
+            vocabulary=s.hash_chain_vocabulary,
+            device="hash-chain",
+        )
+
+    def reset(self, epoch: int) -> None:
+        """Forget everything."""
+        capacity = self.capacity()
+        self._slots = SlotTable(capacity)
+        self._tokens = np.zeros((capacity.n_slots, capacity.max_length), np.int32)
+        self._seed_mix = np.zeros(capacity.n_slots, np.uint64)
+        self._pages = np.zeros(capacity.n_pages * PAGE_TOKENS, np.uint64)
+        self._is_written = np.zeros(capacity.n_pages * PAGE_TOKENS, bool)
+
+    def launch(self, plan: Plan) -> _Launched:
+        """Compute all steps of a plan; an artificial step time is waited for in `collect`."""
+        self._slots.admit(plan)
+        self._take_differences(plan)
+        results, ready_s = [], []
+        for index in range(plan.n_steps):
+            self._busy_until_s = max(self._busy_until_s, time.monotonic()) + self._settings.hash_chain_step_s
+            results.append(self._run_step(plan, index))
+            ready_s.append(self._busy_until_s)
+        return _Launched(results, ready_s)
+
+    def collect(self, launched: _Launched) -> Iterator[Result]:
+        """The results, each after its artificial time."""
+        for result, ready_s in zip(launched.results, launched.ready_s, strict=True):
+            wait_s = ready_s - time.monotonic() if self._settings.hash_chain_step_s else 0.0
+            if wait_s > 0:
+                time.sleep(wait_s)
+            yield result
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _take_differences(self, plan: Plan) -> None:
+        offset = 0
+        for new in plan.new:
+            self._tokens[new.slot, : new.n_tokens] = plan.new_tokens[offset : offset + new.n_tokens]
+            offset += new.n_tokens
+            seed = new.sampling.seed if new.sampling.temperature > 0 else 0
+            self._seed_mix[new.slot] = _mix(seed)
+        if len(plan.copies):
+            pages = self._pages.reshape(-1, PAGE_TOKENS)
+            pages[plan.copies[1::2]] = pages[plan.copies[::2]]
+        if len(plan.draft_ids):
+            self._tokens[draft_places(plan)] = plan.draft_ids
+
+    def _run_step(self, plan: Plan, index: int) -> Result:
+        began_s = time.monotonic()
+        step = build_step(plan, self._slots.page_table, index)
+        before = np.maximum(step.starts - 1, 0)
+        page_ids = self._slots.page_table[step.slots, before // PAGE_TOKENS].astype(np.int64)
+        previous = page_ids * PAGE_TOKENS + before % PAGE_TOKENS
+        for rows in self._rounds(step, previous):
+            self._advance(step, rows, previous)
+        states = self._pages[step.kv_slots[step.sample_index]]
+        vocabulary = np.uint64(self._settings.hash_chain_vocabulary)
+        samples = (_mix_array(states ^ self._seed_mix[step.sample_slots]) % vocabulary).astype(np.int32)
+        self._tokens[step.sample_slots, step.sample_positions] = samples
+        counts = accept_drafts(samples, step.result_widths, plan.draft_ids)
+        ids = samples[take_emitted(step.result_widths, counts)]
+        logprobs, width, top_ids, top_logprobs = self._certain_logprobs(ids, np.repeat(step.result_slots, counts))
+        return Result(
+            epoch=plan.epoch,
+            step=plan.step + index,
+            slots=step.result_slots,
+            counts=int32s(counts),
+            ids=ids,
+            compute_s=time.monotonic() - began_s + self._settings.hash_chain_step_s,
+            logprobs=logprobs,
+            top_width=width,
+            top_ids=top_ids,
+            top_logprobs=top_logprobs,
+        )
+
+    def _rounds(self, step: StepArrays, previous: np.ndarray) -> Iterator[np.ndarray]:
+        """The rows in an order in which no row reads (`previous`: the place of the state before it) what a later one writes."""
+        todo = np.arange(len(step.slots))
+        is_todo = np.ones(len(todo), bool)
+        while len(todo):
+            self._is_written[step.kv_slots[np.repeat(is_todo, step.counts)]] = True
+            waits = self._is_written[previous[todo]] & (step.starts[todo] > 0)
+            self._is_written[step.kv_slots] = False
+            if waits.all():
+                waits[:] = False  # a ring of rows: no order is right
+            yield todo[~waits]
+            todo = todo[waits]
+            is_todo[:] = False
+            is_todo[todo] = True
+
+    def _advance(self, step: StepArrays, rows: np.ndarray, previous: np.ndarray) -> None:
+        """Store the state behind every token of these rows."""
+        states = np.where(step.starts[rows] > 0, self._pages[previous[rows]], np.uint64(_START))
+        words = _mix_array(self._tokens[step.token_slots, step.positions].astype(np.uint64) + np.uint64(1))
+        is_decode = rows < step.n_decode
+        places = step.offsets[rows[is_decode]]
+        self._pages[step.kv_slots[places]] = states[is_decode] * np.uint64(_STEP) + words[places]
+        for row, state in zip(rows[~is_decode], states[~is_decode], strict=True):
+            n = int(step.counts[row])
+            places = slice(int(step.offsets[row]), int(step.offsets[row]) + n)
+            sums = np.cumsum(words[places] * self._shrinkage[1 : n + 1], dtype=np.uint64)
+            self._pages[step.kv_slots[places]] = (sums + state) * self._growth[1 : n + 1]
+
+    def _certain_logprobs(self, ids: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, int, np.ndarray, np.ndarray]:
+        """(logprobs, width, top ids, top logprobs): the chain is certain of each token; the other top ones are fill."""
+        asked = np.array([self._slots.sampling[slot].logprobs for slot in slots], np.int64)
+        width = max(int(asked.max(initial=-1)), 0)
+        if (asked < 0).all():
+            return EMPTY_F32, 0, EMPTY_I32, EMPTY_F32
+        is_top = np.arange(width)[None, :] < asked[:, None]
+        top_ids = (ids[:, None] + np.arange(width)[None, :]) % self._settings.hash_chain_vocabulary
+        top = np.where(np.arange(width)[None, :] == 0, 0.0, _UNLIKELY)
+        return (
+            float32s(np.where(asked >= 0, 0.0, np.nan)),
+            width,
+            int32s(np.where(is_top, top_ids, -1).reshape(-1)),
+            float32s(np.where(is_top, top, np.nan).reshape(-1)),
+        )

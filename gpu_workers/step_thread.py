@@ -1,0 +1,181 @@
+"""The thread that owns an engine: takes orders strictly in order, keeps the device busy, hands results to the event loop.
+
+    event loop                      step thread                        collector (only when max_in_flight > 1)
+    ----------                      -----------                        ----------
+    start()               ----->    build the engine
+    submit(Reset | Plan)  ----->    reset | launch           ----->    collect
+    StepEvents            <-----    loaded, faults           <-----    results, refusals, in the order of the plans
+
+A second thread waits for the device, so that a plan that comes meanwhile is launched at once. An engine that works inside
+`launch` (a CPU) needs no second thread. Threads are daemons: a kernel that never returns must not keep the process alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+from gpu_workers.engine import Engine, EngineCapacity, PlanRefused, ReportLoading
+from messages.steps import Plan, Reset, Result, StepFailed
+
+
+class StepEvents(Protocol):
+    """What the event loop is told. All of these are called on the loop."""
+
+    def on_loading(self, phase: str, fraction: float) -> None:
+        """The engine's start has come this far."""
+        ...
+
+    def on_loaded(self, capacity: EngineCapacity) -> None:
+        """The engine can run plans."""
+        ...
+
+    def on_reset(self, epoch: int) -> None:
+        """Slots and pages are forgotten."""
+        ...
+
+    def on_result(self, result: Result) -> None:
+        """A step is done."""
+        ...
+
+    def on_refused(self, failure: StepFailed) -> None:
+        """A plan was refused; nothing of it has been done."""
+        ...
+
+    def on_fault(self, doing: str, reason: str) -> None:
+        """The engine cannot be used any more; this is the last event."""
+        ...
+
+
+class PlansLost(Exception):
+    """The plans' numbers have a gap: differences are missing, and nothing computed from now on could be trusted."""
+
+
+class StepThread:
+    """Orders in from the loop, events out to the loop. `build` runs on the step thread; it may import and load for minutes."""
+
+    def __init__(self, build: Callable[[ReportLoading], Engine], events: StepEvents) -> None:
+        self._build, self._events = build, events
+        self._loop = asyncio.get_running_loop()
+        self._orders: SimpleQueue[Reset | Plan | None] = SimpleQueue()
+        self._launched: SimpleQueue[tuple[Plan, Any] | None] = SimpleQueue()
+        self._doing = "load"
+        self._epoch = -1
+        self._next_step: int | None = None
+        self._n_begun = self._n_ended = 0  # plans
+        self._since_s = 0.0  # when the present step began, while n_begun > n_ended
+        self.steps = 0
+        self._thread = threading.Thread(target=self._run, name="step", daemon=True)
+
+    def start(self) -> None:
+        """Begin to build the engine."""
+        self._thread.start()
+
+    def submit(self, order: Reset | Plan) -> None:
+        """Queue an order. The sender bounds how many plans are on the way."""
+        self._orders.put(order)
+
+    def stop(self, timeout_s: float) -> bool:
+        """Ask for the end and wait a little; False when a step or a load is still running."""
+        self._orders.put(None)
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def busy_s(self) -> float:
+        """For how long the present step has been running; 0 when idle."""
+        return time.monotonic() - self._since_s if self._n_begun > self._n_ended else 0.0
+
+    def _tell(self, event: Callable[..., None], *arguments: Any) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(event, *arguments)
+
+    def _fault(self, error: BaseException) -> None:
+        reason = f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-8)}"
+        self._tell(self._events.on_fault, self._doing, reason[:60_000])
+
+    def _run(self) -> None:
+        try:
+            engine = self._build(lambda phase, fraction: self._tell(self._events.on_loading, phase, fraction))
+            self._tell(self._events.on_loaded, engine.capacity())
+            if engine.max_in_flight > 1:
+                self._run_pipelined(engine)
+            else:
+                while (order := self._orders.get()) is not None:
+                    self._obey(engine, order, lambda plan, launched: self._finish(engine, plan, launched))
+            engine.close()
+        except Exception as error:  # whatever it was, the device's state is unknown now
+            self._fault(error)
+
+    def _run_pipelined(self, engine: Engine) -> None:
+        free = threading.Semaphore(engine.max_in_flight)
+        collector = threading.Thread(target=self._collect, args=(engine, free), name="collect", daemon=True)
+        collector.start()
+        while (order := self._orders.get()) is not None:
+            if isinstance(order, Reset):
+                for _ in range(engine.max_in_flight):  # nothing may be in flight while the slots are wiped
+                    free.acquire()
+                free.release(engine.max_in_flight)
+            else:
+                free.acquire()
+            self._obey(engine, order, lambda plan, launched: self._launched.put((plan, launched)))
+        self._launched.put(None)
+        collector.join()
+
+    def _collect(self, engine: Engine, free: threading.Semaphore) -> None:
+        try:
+            while (item := self._launched.get()) is not None:
+                self._finish(engine, *item)
+                free.release()
+        except Exception as error:
+            self._fault(error)
+
+    def _obey(self, engine: Engine, order: Reset | Plan, hand_over: Callable[[Plan, Any], None]) -> None:
+        if isinstance(order, Reset):
+            self._doing = f"reset to epoch {order.epoch}"
+            engine.reset(order.epoch)
+            self._epoch, self._next_step = order.epoch, None
+            self._tell(self._events.on_reset, order.epoch)
+            return
+        self._doing = f"step {order.step} of epoch {order.epoch}"
+        if self._n_begun == self._n_ended:
+            self._since_s = time.monotonic()
+        self._n_begun += 1
+        hand_over(order, self._launch(engine, order))
+
+    def _launch(self, engine: Engine, plan: Plan) -> Any:
+        """What the engine launched, a StepFailed, or None for a plan of another epoch.
+
+        Raises: PlansLost.
+        """
+        if plan.epoch != self._epoch:
+            return None
+        if self._next_step is not None and plan.step > self._next_step:
+            raise PlansLost(f"step: expected {self._next_step}, got {plan.step}")
+        if self._next_step is not None and plan.step < self._next_step:
+            return _failed(plan, PlanRefused(f"step: expected {self._next_step}, got {plan.step}"))
+        self._next_step = plan.step + plan.n_steps
+        try:
+            return engine.launch(plan)
+        except PlanRefused as refusal:
+            return _failed(plan, refusal)
+
+    def _finish(self, engine: Engine, plan: Plan, launched: Any) -> None:
+        if isinstance(launched, StepFailed):
+            self._tell(self._events.on_refused, launched)
+        elif launched is not None:
+            for result in engine.collect(launched):
+                self.steps += 1
+                self._since_s = time.monotonic()
+                self._tell(self._events.on_result, result)
+        self._since_s = time.monotonic()
+        self._n_ended += 1
+
+
+def _failed(plan: Plan, refusal: PlanRefused) -> StepFailed:
+    return StepFailed(epoch=plan.epoch, step=plan.step, reason=str(refusal), suspects=refusal.suspects)

@@ -1,0 +1,95 @@
+"""What a worker counts, cheap enough for every step: plain numbers, turned into metric families only when a beat asks."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from messages.steps import Plan, Result
+
+_STEP_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+_ROWS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+
+
+class _Histogram:
+    """Counts by upper bound, and the sum."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def family(self, name: str, documentation: str) -> HistogramMetricFamily:
+        """As Prometheus wants it: cumulative buckets."""
+        total, buckets = 0, []
+        for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
+            total += count
+            buckets.append((bound, total))
+        return HistogramMetricFamily(name, documentation, buckets=buckets, sum_value=self._sum)
+
+
+class WorkerMetrics(Collector):
+    """Counters of one worker since its birth."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.refused = 0
+        self.dropped = 0  # plans and results of another epoch
+        self.tokens_computed = 0
+        self.tokens_sampled = 0
+        self.drafts_verified = 0
+        self.drafts_accepted = 0
+        self.rows_last = 0
+        self._step_s = _Histogram(_STEP_S)
+        self._rows = _Histogram(_ROWS)
+
+    def count_plan(self, plan: Plan) -> None:
+        """A plan was taken in."""
+        self.rows_last = len(plan.row_slots)
+        for _ in range(plan.n_steps):
+            self._rows.observe(self.rows_last)
+        self.tokens_computed += int(plan.row_counts.sum()) * plan.n_steps
+        self.drafts_verified += len(plan.draft_ids)
+
+    def count_result(self, result: Result) -> None:
+        """A step has ended."""
+        self.steps += 1
+        self._step_s.observe(result.compute_s)
+        self.tokens_sampled += len(result.ids)
+        self.drafts_accepted += len(result.ids) - len(result.slots)
+
+    def statistics(self) -> dict[str, float]:
+        """For `supervisor status`."""
+        return {
+            "steps": self.steps,
+            "rows": self.rows_last,
+            "tokens_computed": self.tokens_computed,
+            "tokens_sampled": self.tokens_sampled,
+            "refused": self.refused,
+        }
+
+    def collect(self) -> Iterable[Metric]:
+        """The families, as they stand now."""
+        counters = {
+            "tardigrade_worker_steps": ("Steps that have ended.", self.steps),
+            "tardigrade_worker_plans_refused": ("Plans that could not be run.", self.refused),
+            "tardigrade_worker_dropped": ("Plans and results of another epoch.", self.dropped),
+            "tardigrade_worker_tokens_computed": ("Tokens that went through the model.", self.tokens_computed),
+            "tardigrade_worker_tokens_sampled": ("Tokens that were emitted.", self.tokens_sampled),
+            "tardigrade_worker_drafts_verified": ("Draft tokens that were looked at.", self.drafts_verified),
+            "tardigrade_worker_drafts_accepted": ("Draft tokens that were right.", self.drafts_accepted),
+        }
+        for name, (documentation, value) in counters.items():
+            yield CounterMetricFamily(name, documentation, value)
+        yield GaugeMetricFamily("tardigrade_worker_rows_now", "Sequences in the newest step.", self.rows_last)
+        yield self._step_s.family("tardigrade_worker_step_seconds", "Time of one step on the device.")
+        yield self._rows.family("tardigrade_worker_rows", "Sequences that run together in one step.")

@@ -1,0 +1,144 @@
+"""A scheduler in miniature for tests of engines: slots, pages from a shuffled free list, plans as differences."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence as Values
+from dataclasses import dataclass, field
+
+from gpu_workers.engine import Engine
+from messages.arrays import int32s
+from messages.generation import Sampling
+from messages.steps import PAGE_TOKENS, NewSequence, Plan, Result
+
+GREEDY = Sampling(temperature=0.0)
+
+
+@dataclass
+class Running:
+    """One sequence: its tokens as the host knows them, how many are computed, its pages."""
+
+    slot: int
+    tokens: list[int]
+    n_prompt: int
+    sampling: Sampling
+    n_computed: int = 0
+    n_known: int = 0  # with the sampled tokens that have not come back yet
+    pages: list[int] = field(default_factory=list)
+    is_sent: bool = False
+
+    @property
+    def output(self) -> list[int]:
+        """Generated tokens so far."""
+        return self.tokens[self.n_prompt :]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a plan asks of one sequence: the next `count` tokens, or one token and drafts."""
+
+    sequence: Running
+    count: int = 1
+    drafts: Values[int] = ()
+
+
+class SmallScheduler:
+    """Writes plans for one engine and reads its results."""
+
+    def __init__(self, engine: Engine, seed: int = 0, epoch: int = 1) -> None:
+        self.engine, self.epoch = engine, epoch
+        self.step = 0
+        capacity = engine.capacity()
+        self._free_pages = list(range(capacity.n_pages))
+        random.Random(seed).shuffle(self._free_pages)
+        self._free_slots = list(range(capacity.n_slots))
+        random.Random(seed).shuffle(self._free_slots)
+        self.by_slot: dict[int, Running] = {}
+        engine.reset(epoch)
+
+    def add(
+        self, prompt: Values[int], sampling: Sampling = GREEDY, shares: Running | None = None, n_shared: int = 0
+    ) -> Running:
+        """A new sequence; with `shares`, its first `n_shared` tokens (whole pages) are taken from another one's pages."""
+        assert n_shared % PAGE_TOKENS == 0
+        sequence = Running(self._free_slots.pop(), list(prompt), len(prompt), sampling, n_shared, len(prompt))
+        if shares is not None:
+            sequence.pages = shares.pages[: n_shared // PAGE_TOKENS]
+        self.by_slot[sequence.slot] = sequence
+        return sequence
+
+    def drop(self, sequence: Running, n_shared: int = 0) -> None:
+        """Give slot and pages back (but the first `n_shared` tokens' pages)."""
+        self._free_pages += sequence.pages[n_shared // PAGE_TOKENS :]
+        self._free_slots.append(sequence.slot)
+        del self.by_slot[sequence.slot]
+
+    def write_plan(self, rows: list[Row], n_steps: int = 1, copies: Values[int] = ()) -> Plan:
+        """One plan with these rows; a row that reaches the last known token samples."""
+        new, new_tokens, page_slots, page_indices, page_ids, samples = [], [], [], [], [], []
+        for row in rows:
+            s = row.sequence
+            fresh_pages = list(enumerate(s.pages)) if not s.is_sent else []
+            end = s.n_computed + (1 + len(row.drafts) if row.drafts else row.count) + n_steps - 1
+            while len(s.pages) * PAGE_TOKENS < end:
+                s.pages.append(self._free_pages.pop())
+                fresh_pages.append((len(s.pages) - 1, s.pages[-1]))
+            if not s.is_sent:
+                new.append(NewSequence(slot=s.slot, n_tokens=len(s.tokens), n_prompt=s.n_prompt, sampling=s.sampling))
+                new_tokens += s.tokens
+                s.is_sent = True
+            page_slots += [s.slot] * len(fresh_pages)
+            page_indices += [index for index, _ in fresh_pages]
+            page_ids += [page for _, page in fresh_pages]
+            samples.append(int(bool(row.drafts) or s.n_computed + row.count == s.n_known))
+        counts = [1 + len(row.drafts) if row.drafts else row.count for row in rows]
+        plan = Plan(
+            epoch=self.epoch,
+            step=self.step,
+            n_steps=n_steps,
+            new=new,
+            new_tokens=int32s(new_tokens),
+            page_slots=int32s(page_slots),
+            page_indices=int32s(page_indices),
+            page_ids=int32s(page_ids),
+            row_slots=int32s(row.sequence.slot for row in rows),
+            row_starts=int32s(row.sequence.n_computed for row in rows),
+            row_counts=int32s(counts),
+            row_samples=int32s(samples),
+            draft_counts=int32s([len(row.drafts) for row in rows] if any(row.drafts for row in rows) else []),
+            draft_ids=int32s([token for row in rows for token in row.drafts]),
+            copies=int32s(copies),
+        )
+        self.step += n_steps
+        for row, sampled in zip(rows, samples, strict=True):
+            if not row.drafts:
+                row.sequence.n_computed += row.count + n_steps - 1
+                row.sequence.n_known += sampled * n_steps
+        return plan
+
+    def read(self, results: list[Result]) -> list[Result]:
+        """Take the results' tokens to their sequences."""
+        for result in results:
+            offset = 0
+            for slot, count in zip(result.slots.tolist(), result.counts.tolist(), strict=True):
+                s = self.by_slot[slot]
+                s.tokens += result.ids[offset : offset + count].tolist()
+                offset += count
+                if s.n_known < len(s.tokens):  # a row with drafts: only the result says how far it came
+                    s.n_known = len(s.tokens)
+                    s.n_computed = len(s.tokens) - 1
+            assert offset == len(result.ids)
+        return results
+
+    def run(self, rows: list[Row], n_steps: int = 1, copies: Values[int] = ()) -> list[Result]:
+        """Write, launch and collect one plan."""
+        return self.read(list(self.engine.collect(self.engine.launch(self.write_plan(rows, n_steps, copies)))))
+
+    def prefill(self, *sequences: Running) -> None:
+        """Compute all known tokens of these sequences in one step, and sample."""
+        self.run([Row(s, len(s.tokens) - s.n_computed) for s in sequences])
+
+    def decode(self, sequences: list[Running], n: int) -> None:
+        """`n` steps of one token for each sequence."""
+        for _ in range(n):
+            self.run([Row(s) for s in sequences])
