@@ -1,0 +1,68 @@
+"""The scheduler under random loads, page pressure, deaths of the gang and cancellations: every answer equals the oracle's."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from actors.scheduler.settings import SchedulerSettings
+from gpu_workers.hash_chain import hash_chain_tokens
+from gpu_workers.settings import WorkerSettings
+from messages import generation
+from tests.actors.scheduler.test_scheduler_actor import Bench
+from tests.support.memory_house import Gang, House
+
+
+def _worker(rng: random.Random) -> WorkerSettings:
+    return WorkerSettings(
+        n_slots=rng.choice([2, 5, 16]),
+        max_length=256,
+        max_step_tokens=rng.choice([16, 33, 128]),
+        hash_chain_pages=rng.choice([17, 40, 200]),
+        hash_chain_vocabulary=rng.choice([2, 1000]),
+        max_lease_steps=rng.choice([1, 4]),
+    )
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_random_load(seed: int) -> None:
+    rng = random.Random(seed)
+    worker = _worker(rng)
+    house = House()
+    bench = Bench(house, worker, **_settings(rng))
+    await bench.begin()
+    shared = [rng.randrange(worker.hash_chain_vocabulary) for _ in range(100)]
+    jobs = {}
+    for attempt in range(60):
+        prompt = shared[: rng.choice([0, 16, 50, 100])] + [
+            rng.randrange(worker.hash_chain_vocabulary) for _ in range(rng.randint(1, 60))
+        ]
+        jobs[attempt] = (prompt, rng.randint(1, 90))
+        bench.gateway.submit(attempt, *jobs[attempt], speculation=rng.random() < 0.5, priority=rng.randint(0, 2))
+        if rng.random() < 0.1:
+            bench.gateway.mailbox.send("scheduler/0", generation.Cancel(attempt=attempt, why="client_left"))
+        if rng.random() < 0.2:
+            await house.settle(rng.randint(1, 60))
+        if rng.random() < 0.04:
+            incarnation = house.posts["worker/0.0"].incarnation + 1
+            await house.kill("worker/0.0")
+            house.introduce(Gang(house, worker, incarnation))
+    await bench.ended(60)
+    for attempt, (prompt, n) in jobs.items():
+        want = hash_chain_tokens(prompt, n, 0, worker.hash_chain_vocabulary)
+        got = bench.gateway.tokens[attempt]
+        if bench.gateway.endings[attempt].reason == "cancelled":
+            want = want[: len(got)]
+        assert got == want
+    await house.wait_until(lambda: not bench.scheduler._is_dirty)  # the idle audit has found ledger and holders in agreement
+    assert not house.faults
+    await house.close()
+    await asyncio.sleep(0)
+
+
+def _settings(rng: random.Random) -> dict:
+    settings = {"plans_in_flight": rng.choice([1, 2, 3]), "prefix_reuse": rng.random() < 0.8}
+    SchedulerSettings(**settings)
+    return settings
