@@ -1,0 +1,130 @@
+"""One example of each message of both vocabularies: the input of the golden files."""
+
+from __future__ import annotations
+
+from messages import cache, drafts, generation, lifecycle, public, steps
+from messages.arrays import float32s, int32s, int64s, uint64s
+from messages.generation import Sampling
+from messages.message import Message
+
+_PEER = lifecycle.Peer(name="scheduler/0", incarnation=2, endpoint="ipc:///run/t/scheduler-0.2")
+_FAMILY = lifecycle.MetricFamily(
+    name="steps",
+    documentation="Steps",
+    type="counter",
+    samples=[lifecycle.MetricSample(suffix="_total", labels={"kind": "decode"}, value=3.0)],
+)
+_CHILD = lifecycle.ChildStatus(
+    name="worker/0.1",
+    incarnation=3,
+    pid=42,
+    state="ready",
+    phase="",
+    restarts=2,
+    uptime_s=1.5,
+    beat_age_s=0.25,
+    steps=9,
+    busy_s=0.0,
+    statistics={"rows": 4.0},
+    metrics=[_FAMILY],
+)
+_SAMPLING = Sampling(temperature=0.5, top_p=0.9, top_k=40, seed=7, repetition_penalty=1.25, logprobs=2)
+
+INTERNAL: tuple[Message, ...] = (
+    lifecycle.Hello(pid=42, endpoint="ipc:///run/t/gateway-0.1"),
+    lifecycle.Welcome(peers=[_PEER]),
+    lifecycle.Loading(phase="weights", fraction=0.5),
+    lifecycle.Ready(details={"url": "http://127.0.0.1:8000"}),
+    lifecycle.PeerUp(peer=_PEER),
+    lifecycle.PeerDown(name="scheduler/0", incarnation=2),
+    lifecycle.Progress(steps=10, busy_s=0.5, statistics={"running": 2.0}, metrics=[_FAMILY]),
+    lifecycle.Drain(deadline_s=30.0),
+    lifecycle.Drained(),
+    lifecycle.Stop(),
+    lifecycle.Stopped(),
+    lifecycle.Fault(doing="Result", reason="ValueError: step"),
+    lifecycle.StatusWanted(reply_to="ipc:///run/t/operator-9", metrics=True),
+    lifecycle.StatusReport(state="serving", uptime_s=2.5, model="smollm2", url="http://127.0.0.1:8000", children=[_CHILD]),
+    lifecycle.DrainWanted(reply_to="ipc:///run/t/operator-9", deadline_s=30.0, then_stop=True),
+    lifecycle.StopWanted(reply_to="ipc:///run/t/operator-9"),
+    lifecycle.OrderTaken(state="draining"),
+    cache.FindPrefix(query=3, hashes=uint64s([2**64 - 1, 5])),
+    cache.PrefixFound(query=3, replicas=[1], pages=[2]),
+    generation.Submit(
+        attempt=5,
+        request="req-1",
+        tokens=int32s([1, 2, 3]),
+        n_prompt=2,
+        max_tokens=16,
+        stop_tokens=[2],
+        sampling=_SAMPLING,
+        speculation=True,
+        priority=-1,
+    ),
+    generation.Taken(attempt=5),
+    generation.Refused(attempt=5, code="too_long", detail="tokens: expected fewer than 8, got 9", retryable=False),
+    generation.Tokens(
+        number=1,
+        attempts=int64s([5, 6]),
+        firsts=int32s([0, 7]),
+        counts=int32s([1, 2]),
+        ids=int32s([11, 12, 13]),
+        endings=[generation.Ending(attempt=6, reason="stop", n_cached=16)],
+        logprobs=float32s([-0.5, -0.25, -1.0]),
+        top_width=1,
+        top_ids=int32s([11, 12, 13]),
+        top_logprobs=float32s([-0.5, -0.25, -1.0]),
+    ),
+    generation.Ack(up_to=1),
+    generation.Cancel(attempt=5, why="client_left"),
+    steps.Reset(epoch=2),
+    steps.Capacity(
+        epoch=2, n_pages=64, n_slots=8, max_length=512, max_step_tokens=256, max_lease_steps=1, vocabulary=100, device="cpu"
+    ),
+    steps.Plan(
+        epoch=2,
+        step=9,
+        n_steps=1,
+        new=[steps.NewSequence(slot=1, n_tokens=3, n_prompt=3, sampling=_SAMPLING)],
+        new_tokens=int32s([1, 2, 3]),
+        page_slots=int32s([1]),
+        page_indices=int32s([0]),
+        page_ids=int32s([7]),
+        row_slots=int32s([0, 1]),
+        row_starts=int32s([20, 0]),
+        row_counts=int32s([2, 3]),
+        row_samples=int32s([1, 1]),
+        draft_counts=int32s([1, 0]),
+        draft_ids=int32s([44]),
+        copies=int32s([3, 4]),
+    ),
+    steps.Result(epoch=2, step=9, slots=int32s([0, 1]), counts=int32s([2, 1]), ids=int32s([44, 5, 6]), compute_s=0.5),
+    steps.StepFailed(epoch=2, step=9, reason="page_ids: expected less than 64, got 64", suspects=int32s([1])),
+    cache.PagesSealed(number=1, hashes=uint64s([5]), snapshot=True),
+    cache.PagesDropped(number=2, hashes=uint64s([5])),
+    cache.InventoryWanted(),
+    drafts.Tails(
+        sequences=int64s([3, 4]),
+        starts=int32s([0, 0]),
+        counts=int32s([2, -1]),
+        ids=int32s([8, 9]),
+        drafted=int32s([4, 0]),
+        accepted=int32s([3, 0]),
+    ),
+    drafts.Drafts(sequences=int64s([3]), starts=int32s([2]), counts=int32s([2]), ids=int32s([8, 9])),
+)
+
+PUBLIC: tuple[Message, ...] = (
+    public.Generate(request="req-1", sampling=_SAMPLING, max_tokens=8, prompt="Hello", stop=["\n"], have=3),
+    public.Accepted(request="req-1", n_prompt=4),
+    public.Chunk(request="req-1", first=3, ids=int32s([5]), text=" you"),
+    public.Finished(request="req-1", reason="length", n_prompt=4, n_generated=8, n_cached=0),
+    public.Failed(request="req-1", code="invalid", field="max_tokens", detail="expected at least 1, got 0", retry_after_s=0.0),
+    public.Received(request="req-1", up_to=4),
+    public.CancelRequest(request="req-1"),
+    public.ModelsWanted(call="c1"),
+    public.Models(call="c1", names=["smollm2"], max_length=8192),
+    public.StatsWanted(call="c2"),
+    public.Stats(call="c2", summary="{}"),
+    public.Alive(incarnation=2),
+)

@@ -1,0 +1,155 @@
+"""One contract, two mailboxes: what holds in memory holds over ZeroMQ."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import zmq
+
+from messages import mailbox as mailbox_module
+from messages.faults import MailboxFull, UnknownPeer
+from messages.generation import Ack, Cancel
+from messages.mailbox import Delivery, Mailbox, MemoryMailbox, MemoryNetwork
+from messages.zmq_mailbox import ZmqMailbox
+
+DEADLINE_S = 10.0
+Make = Callable[[str, int], Mailbox]
+
+
+@pytest.fixture(params=["memory", "zmq"])
+async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Make]:
+    made: list[Mailbox] = []
+    network = MemoryNetwork()
+
+    def build(name: str, incarnation: int) -> Mailbox:
+        if request.param == "memory":
+            made.append(MemoryMailbox(network, name, incarnation))
+        else:
+            made.append(ZmqMailbox(name, incarnation, f"ipc://{tmp_path}/{name.replace('/', '-')}.{incarnation}"))
+        return made[-1]
+
+    yield build
+    for mailbox in made:
+        await mailbox.close()
+
+
+async def take(mailbox: Mailbox, n: int) -> list[Delivery]:
+    got: list[Delivery] = []
+    async with asyncio.timeout(DEADLINE_S):
+        while len(got) < n:
+            got += await mailbox.wait_mail()
+    return got
+
+
+def pair(make: Make) -> tuple[Mailbox, Mailbox]:
+    gateway, scheduler = make("gateway/0", 1), make("scheduler/0", 1)
+    gateway.connect("scheduler/0", 1, scheduler.endpoint)
+    scheduler.connect("gateway/0", 1, gateway.endpoint)
+    return gateway, scheduler
+
+
+async def test_mail_arrives_in_order_with_its_sender(make: Make) -> None:
+    gateway, scheduler = pair(make)
+    for number in range(100):
+        gateway.send("scheduler/0", Ack(up_to=number))
+    got = await take(scheduler, 100)
+    assert [d.message.up_to for d in got] == list(range(100))
+    assert {(d.sender, d.sender_incarnation) for d in got} == {("gateway/0", 1)}
+    assert scheduler.statistics().received == 100
+    assert scheduler.statistics().lost == 0
+
+
+async def test_unknown_peer_is_an_error(make: Make) -> None:
+    gateway, _ = pair(make)
+    with pytest.raises(UnknownPeer, match="scheduler/7"):
+        gateway.send("scheduler/7", Ack(up_to=1))
+    gateway.disconnect("scheduler/0")
+    with pytest.raises(UnknownPeer):
+        gateway.send("scheduler/0", Ack(up_to=1))
+
+
+async def test_without_credit_mail_waits_and_then_fills_up(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailbox_module, "BACKLOG_MESSAGES", 500)
+    gateway, scheduler = pair(make)
+    gateway.send("scheduler/0", Ack(up_to=0))
+    await take(scheduler, 1)
+    sent = 1
+    with pytest.raises(MailboxFull, match="scheduler/0"):
+        while True:
+            gateway.send("scheduler/0", Ack(up_to=sent))
+            sent += 1
+    assert sent >= 1 + 500
+    got = await take(scheduler, sent - 1)
+    assert [d.message.up_to for d in got] == list(range(1, sent))
+    async with asyncio.timeout(DEADLINE_S):
+        while gateway.statistics().backlog:
+            await asyncio.sleep(0)
+
+
+async def test_far_more_mail_than_the_window_flows_with_credits(make: Make) -> None:
+    gateway, scheduler = pair(make)
+    total = 5 * mailbox_module.WINDOW_MESSAGES
+    for number in range(total):
+        gateway.send("scheduler/0", Ack(up_to=number))
+    got = await take(scheduler, total)
+    assert [d.message.up_to for d in got] == list(range(total))
+
+
+async def test_mail_for_an_earlier_life_is_dropped_and_counted(make: Make) -> None:
+    gateway = make("gateway/0", 1)
+    scheduler = make("scheduler/0", 2)
+    gateway.connect("scheduler/0", 1, scheduler.endpoint)
+    gateway.send("scheduler/0", Ack(up_to=1))
+    gateway.connect("scheduler/0", 2, scheduler.endpoint)
+    gateway.send("scheduler/0", Ack(up_to=2))
+    got = await take(scheduler, 1)
+    assert [d.message.up_to for d in got] == [2]
+
+
+async def test_what_the_routes_forbid_is_refused(make: Make) -> None:
+    gateway, scheduler = pair(make)
+    scheduler.send("gateway/0", Ack(up_to=1))  # only gateways say Ack
+    scheduler.send("gateway/0", Cancel(attempt=1, why="deadline"))
+    gateway.send("scheduler/0", Ack(up_to=1))
+    await take(scheduler, 1)
+    async with asyncio.timeout(DEADLINE_S):
+        while gateway.statistics().refused < 2:
+            await asyncio.sleep(0)
+    assert gateway.statistics().received == 0
+
+
+async def test_a_new_life_of_a_sender_makes_the_old_one_stale(make: Make) -> None:
+    scheduler = make("scheduler/0", 1)
+    old, new = make("gateway/0", 1), make("gateway/0", 2)
+    for mailbox in (new, old):
+        mailbox.connect("scheduler/0", 1, scheduler.endpoint)
+    new.send("scheduler/0", Ack(up_to=2))
+    await take(scheduler, 1)
+    old.send("scheduler/0", Ack(up_to=1))
+    async with asyncio.timeout(DEADLINE_S):
+        while not scheduler.statistics().stale:
+            await asyncio.sleep(0)
+    assert scheduler.statistics().received == 1
+
+
+async def test_garbage_on_the_socket_harms_nobody(tmp_path: Path) -> None:
+    scheduler = ZmqMailbox("scheduler/0", 1, f"ipc://{tmp_path}/s")
+    gateway = ZmqMailbox("gateway/0", 1, f"ipc://{tmp_path}/g")
+    gateway.connect("scheduler/0", 1, scheduler.endpoint)
+    context = zmq.Context()
+    stranger = context.socket(zmq.DEALER)
+    stranger.connect(scheduler.endpoint)
+    for frames in ([b""], [b"x"] * 3, [b"\x91" * 9, b"", b""], [b"a"] * 9):
+        stranger.send_multipart(frames)
+    async with asyncio.timeout(DEADLINE_S):
+        while scheduler.statistics().refused < 4:
+            await asyncio.sleep(0)
+    gateway.send("scheduler/0", Ack(up_to=1))
+    assert len(await take(scheduler, 1)) == 1
+    stranger.close(linger=0)
+    context.term()
+    await gateway.close()
+    await scheduler.close()
