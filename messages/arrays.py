@@ -57,6 +57,7 @@ EMPTY_U64 = uint64s()
 EMPTY_F32 = float32s()
 for _empty in (EMPTY_I32, EMPTY_I64, EMPTY_U64, EMPTY_F32):
     _empty.setflags(write=False)
+_EMPTY = {"<i4": EMPTY_I32, "<i8": EMPTY_I64, "<u8": EMPTY_U64, "<f4": EMPTY_F32}
 
 
 @cache
@@ -77,9 +78,7 @@ def check_arrays(message: Any) -> None:
     for name, dtype in array_fields(type(message)):
         array = getattr(message, name)
         if array.dtype != dtype or array.ndim != 1:
-            raise ValueError(
-                f"{name}: expected a flat array of {dtype.str}, got {array.dtype.str} of rank {array.ndim}"
-            )
+            raise ValueError(f"{name}: expected a flat array of {dtype.str}, got {array.dtype.str} of rank {array.ndim}")
         if len(array) > MAX_ARRAY_ITEMS:
             raise ValueError(f"{name}: expected at most {MAX_ARRAY_ITEMS} items, got {len(array)}")
 
@@ -114,12 +113,15 @@ def read_array(descriptor: Any, frame: bytes | memoryview) -> np.ndarray:
 
     Raises: ValueError when the descriptor is not one or points outside of the frame.
     """
-    match descriptor:
-        case [str(dtype), int(offset), int(count)] if dtype in _DTYPES:
-            size_bytes = count * _DTYPES[dtype].itemsize
-            if not 0 <= count <= MAX_ARRAY_ITEMS or offset < 0 or offset + size_bytes > len(frame):
+    if type(descriptor) is list and len(descriptor) == 3:
+        name, offset, count = descriptor
+        dtype = _DTYPES.get(name) if type(name) is str else None
+        if dtype is not None and type(offset) is int and type(count) is int:
+            if count == 0:
+                return _EMPTY[name]
+            if not 0 <= count <= MAX_ARRAY_ITEMS or offset < 0 or offset + count * dtype.itemsize > len(frame):
                 raise ValueError(
                     f"array: expected {count} items at byte {offset} inside a frame of {len(frame)} bytes, got less"
                 )
-            return np.frombuffer(frame, dtype=_DTYPES[dtype], count=count, offset=offset)
+            return np.frombuffer(frame, dtype=dtype, count=count, offset=offset)
     raise ValueError(f"array: expected [dtype, offset_bytes, count], got {str(descriptor)[:80]}")

@@ -30,9 +30,7 @@ class Sampling(Part):
     presence_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0)] = 0.0
     frequency_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0)] = 0.0
     repetition_penalty: Annotated[float, msgspec.Meta(gt=0.0, le=10.0)] = 1.0
-    logprobs: Annotated[
-        int, msgspec.Meta(ge=-1, le=MAX_TOP_LOGPROBS)
-    ] = -1  # -1: none; n: the chosen token's and the top n
+    logprobs: Annotated[int, msgspec.Meta(ge=-1, le=MAX_TOP_LOGPROBS)] = -1  # -1: none; n: the chosen token's and the top n
 
 
 class Submit(Message):
@@ -96,9 +94,7 @@ class Tokens(Message):
         super().__post_init__()
         rows = len(self.attempts)
         if len(self.firsts) != rows or len(self.counts) != rows:
-            raise ValueError(
-                f"counts: expected {rows} rows as in attempts, got {len(self.counts)} and {len(self.firsts)}"
-            )
+            raise ValueError(f"counts: expected {rows} rows as in attempts, got {len(self.counts)} and {len(self.firsts)}")
         if int(self.counts.sum()) != len(self.ids):
             raise ValueError(f"ids: expected {int(self.counts.sum())} ids as counts say, got {len(self.ids)}")
         if len(self.logprobs) not in (0, len(self.ids)):

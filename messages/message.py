@@ -15,9 +15,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
-class Message(
-    msgspec.Struct, frozen=True, tag_field="kind", tag=True, forbid_unknown_fields=True, kw_only=True, gc=False
-):
+class Message(msgspec.Struct, frozen=True, tag_field="kind", tag=True, forbid_unknown_fields=True, kw_only=True, gc=False):
     """A message between actors. Its kind on the wire is its class name; its array fields travel in a frame of their own."""
 
     def __post_init__(self) -> None:

@@ -91,9 +91,7 @@ class Plan(Message):
         if not len(self.page_slots) == len(self.page_indices) == len(self.page_ids):
             raise ValueError(f"page_ids: expected {len(self.page_slots)} as in page_slots, got {len(self.page_ids)}")
         if sum(new.n_tokens for new in self.new) != len(self.new_tokens):
-            raise ValueError(
-                f"new_tokens: expected {sum(new.n_tokens for new in self.new)}, got {len(self.new_tokens)}"
-            )
+            raise ValueError(f"new_tokens: expected {sum(new.n_tokens for new in self.new)}, got {len(self.new_tokens)}")
 
 
 class Result(Message):

@@ -30,9 +30,7 @@ def inbox(context: zmq.Context, endpoint: str, max_frame_bytes: int = INTERNAL_F
     return socket
 
 
-def outgoing(
-    context: zmq.Context, endpoint: str, identity: bytes, max_frame_bytes: int = INTERNAL_FRAME_BYTES
-) -> zmq.Socket:
+def outgoing(context: zmq.Context, endpoint: str, identity: bytes, max_frame_bytes: int = INTERNAL_FRAME_BYTES) -> zmq.Socket:
     """A connected DEALER to one life of one peer. `identity` is unique per life of the sender."""
     socket = _common(context.socket(zmq.DEALER), max_frame_bytes)
     socket.setsockopt(zmq.ROUTING_ID, identity)

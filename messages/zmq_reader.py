@@ -17,9 +17,7 @@ _DRAIN_MESSAGES = 256  # then the loop gets a turn: one busy peer must not starv
 class ZmqReader:
     """Owns one socket: calls `on_message(frames)` for each message, `on_writable()` when a refused send may be tried again."""
 
-    def __init__(
-        self, socket: zmq.Socket, on_message: Callable[[list[bytes]], None], on_writable: Callable[[], None]
-    ) -> None:
+    def __init__(self, socket: zmq.Socket, on_message: Callable[[list[bytes]], None], on_writable: Callable[[], None]) -> None:
         self._socket = socket
         self._on_message, self._on_writable = on_message, on_writable
         self._loop = asyncio.get_running_loop()
