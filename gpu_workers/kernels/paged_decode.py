@@ -31,12 +31,12 @@ class DecodeShape:
     stages: int = 3
 
 
-@triton.jit(do_not_specialize=["stride_table"])
+@triton.jit(do_not_specialize=["stride_table", "n_splits"])
 def _decode_kernel(
     Q, K, V, TABLE, LENGTHS, OUT, PARTIAL, LSE,
-    scale_log2, stride_q, stride_table, stride_slot, n_heads,
+    scale_log2, stride_q, stride_table, stride_slot, n_heads, n_splits,
     GROUP: tl.constexpr, GROUP_BLOCK: tl.constexpr, D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr,
-    SPLITS: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+    SPLIT: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
@@ -45,7 +45,7 @@ def _decode_kernel(
     split = tl.program_id(1)
     row = tl.program_id(2).to(tl.int64)
     length = tl.load(LENGTHS + row)
-    per_split = tl.cdiv(tl.cdiv(length, SPLITS), BN) * BN
+    per_split = tl.cdiv(tl.cdiv(length, n_splits), BN) * BN
     start = split * per_split
     end = tl.minimum(start + per_split, length)
     group = tl.arange(0, GROUP_BLOCK)
@@ -73,11 +73,11 @@ def _decode_kernel(
         maximum = new_maximum
     safe_total = tl.where(total > 0.0, total, 1.0)
     mixed = mixed / safe_total[:, None]
-    if SPLITS == 1:
+    if not SPLIT:
         out = OUT + row * (n_heads * D) + head[:, None] * D + d[None, :]
         tl.store(out, mixed.to(OUT.dtype.element_ty), mask=in_group[:, None])
     else:
-        part = (row * n_heads + head) * SPLITS + split
+        part = (row * n_heads + head) * n_splits + split
         tl.store(LSE + part, tl.where(total > 0.0, maximum + tl.log2(safe_total), float("-inf")), mask=in_group)
         if start < end:
             tl.store(PARTIAL + part[:, None] * D + d[None, :], mixed, mask=in_group[:, None])
@@ -126,8 +126,8 @@ def paged_decode(
         partial = lse = out
     _decode_kernel[(n_kv_heads, splits, n_rows)](
         q, k_pages, v_pages, page_table, lengths, out, partial, lse,
-        scale * LOG2_E, q.stride(0), page_table.stride(0), n_kv_heads * head_dim, n_heads,
-        GROUP=group, GROUP_BLOCK=power_of_two(group, 16), D=head_dim, BN=shape.keys, PAGE=PAGE_TOKENS, SPLITS=splits,
+        scale * LOG2_E, q.stride(0), page_table.stride(0), n_kv_heads * head_dim, n_heads, splits,
+        GROUP=group, GROUP_BLOCK=power_of_two(group, 16), D=head_dim, BN=shape.keys, PAGE=PAGE_TOKENS, SPLIT=splits > 1,
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
         num_warps=shape.warps, num_stages=shape.stages, launch_pdl=pdl,
     )  # fmt: skip

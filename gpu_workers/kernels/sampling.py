@@ -1,0 +1,126 @@
+"""The next token of each row: greedy, or by temperature alone. Rows with other wishes are sampled in torch, by the same rule.
+
+The rule: u in [0, 1) is the top 24 bits of the first word of Philox4x32-10 with key seed and counter (position, 0, 0, 0); the
+token is the first whose cumulated probability, in the order of the vocabulary, exceeds u. One pass leaves maximum and sum of
+each chunk of the vocabulary; then one program a row finds the chunk, reads it again and finds the token in it.
+Philox: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
+"""
+
+# pyright: reportIndexIssue=false, reportMissingImports=false
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from gpu_workers.device_state import DeviceState
+from gpu_workers.kernels.launch import dependent_launch, power_of_two
+
+_CHUNK = 2048
+
+
+@triton.jit
+def _survey_kernel(
+    LOGITS, SLOTS, TEMPERATURE, MAXIMA, SUMS, BEST, V, stride_logits, n_chunks, CHUNK: tl.constexpr, PDL: tl.constexpr
+):
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    chunk = tl.program_id(0)
+    row = tl.program_id(1).to(tl.int64)
+    temperature = tl.load(TEMPERATURE + tl.load(SLOTS + row))
+    scale = tl.where(temperature > 0.0, 1.0 / temperature, 1.0)
+    token = chunk * CHUNK + tl.arange(0, CHUNK)
+    x = tl.load(LOGITS + row * stride_logits + token, mask=token < V, other=float("-inf")).to(tl.float32) * scale
+    maximum, place = tl.max(x, 0, return_indices=True)
+    shift = tl.where(maximum > float("-inf"), maximum, 0.0)
+    at = row * n_chunks + chunk
+    tl.store(MAXIMA + at, maximum)
+    tl.store(SUMS + at, tl.sum(tl.exp(x - shift), 0))
+    tl.store(BEST + at, chunk * CHUNK + place)
+
+
+@triton.jit
+def _pick_kernel(
+    LOGITS, SLOTS, POSITIONS, TEMPERATURE, SEED, MAXIMA, SUMS, BEST, TOKENS, IDS,
+    V, stride_logits, n_chunks, stride_tokens, dummy_slot,
+    CHUNK: tl.constexpr, CHUNKS: tl.constexpr, ADVANCE: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    row = tl.program_id(0).to(tl.int64)
+    slot = tl.load(SLOTS + row)
+    position = tl.load(POSITIONS + row) + 1
+    temperature = tl.load(TEMPERATURE + slot)
+    chunk = tl.arange(0, CHUNKS)
+    maxima = tl.load(MAXIMA + row * n_chunks + chunk, mask=chunk < n_chunks, other=float("-inf"))
+    maximum, best_chunk = tl.max(maxima, 0, return_indices=True)
+    chosen = tl.load(BEST + row * n_chunks + best_chunk)
+    if temperature > 0.0:
+        sums = tl.load(SUMS + row * n_chunks + chunk, mask=chunk < n_chunks, other=0.0) * tl.exp(maxima - maximum)
+        reached = tl.cumsum(sums, 0)
+        u = (tl.randint(tl.load(SEED + slot), position.to(tl.uint32)) >> 8).to(tl.float32) * (1.0 / (1 << 24))
+        target = u * tl.sum(tl.where(chunk == n_chunks - 1, reached, 0.0), 0)
+        found = tl.minimum(tl.sum((reached <= target).to(tl.int32), 0), n_chunks - 1)
+        before = tl.sum(tl.where(chunk == found, reached - sums, 0.0), 0)
+        place = tl.arange(0, CHUNK)
+        token = found * CHUNK + place
+        x = tl.load(LOGITS + row * stride_logits + token, mask=token < V, other=float("-inf")).to(tl.float32)
+        likely = tl.exp(x * (1.0 / temperature) - maximum)
+        within = before + tl.cumsum(likely, 0)
+        last = tl.max(tl.where(likely > 0.0, place, 0), 0)  # rounding must not lead behind the last possible token
+        chosen = found * CHUNK + tl.minimum(tl.sum((within <= target).to(tl.int32), 0), last)
+    tl.store(IDS + row, chosen.to(tl.int64))
+    if ADVANCE:
+        tl.store(TOKENS + slot * stride_tokens + position, chosen.to(tl.int32))
+        tl.store(POSITIONS + row, tl.where(slot == dummy_slot, position - 1, position))
+
+
+@dataclass(frozen=True)
+class SamplingScratch:
+    """What the first pass leaves for the second, for up to `n_rows` rows."""
+
+    maxima: torch.Tensor  # [n_rows, n_chunks] float32
+    sums: torch.Tensor  # [n_rows, n_chunks] float32
+    best: torch.Tensor  # [n_rows, n_chunks] int32
+
+    @classmethod
+    def allocate(cls, n_rows: int, vocabulary: int, device: torch.device) -> SamplingScratch:
+        """For logits [n_rows, vocabulary]."""
+        sizes = (n_rows, triton.cdiv(vocabulary, _CHUNK))
+        maxima, sums = (torch.empty(sizes, dtype=torch.float32, device=device) for _ in range(2))
+        return cls(maxima, sums, torch.empty(sizes, dtype=torch.int32, device=device))
+
+
+def sample_rows(
+    logits: torch.Tensor,
+    slots: torch.Tensor,
+    positions: torch.Tensor,
+    state: DeviceState,
+    ids: torch.Tensor,
+    *,
+    advance: bool,
+    scratch: SamplingScratch | None = None,
+) -> None:
+    """Samples the token at position positions[i] + 1 of slots[i] from logits[i] into ids[i].
+
+    logits [S, V], float32, bfloat16 or float16, rows contiguous; slots, positions, ids [S] int64. With `advance` the token is
+    also written to `state.tokens`, and `positions` go up by one where the slot is not the dummy."""
+    n_rows, vocabulary = logits.shape
+    if n_rows == 0:
+        return
+    scratch = scratch or SamplingScratch.allocate(n_rows, vocabulary, logits.device)
+    n_chunks = triton.cdiv(vocabulary, _CHUNK)
+    pdl = dependent_launch(logits.device)
+    _survey_kernel[(n_chunks, n_rows)](
+        logits, slots, state.temperature, scratch.maxima, scratch.sums, scratch.best,
+        vocabulary, logits.stride(0), n_chunks, CHUNK=_CHUNK, PDL=pdl, num_warps=4, launch_pdl=pdl,
+    )  # fmt: skip
+    _pick_kernel[(n_rows,)](
+        logits, slots, positions, state.temperature, state.seed, scratch.maxima, scratch.sums, scratch.best,
+        state.tokens, ids, vocabulary, logits.stride(0), n_chunks, state.tokens.stride(0), state.n_slots,
+        CHUNK=_CHUNK, CHUNKS=power_of_two(n_chunks), ADVANCE=advance, PDL=pdl, num_warps=4, launch_pdl=pdl,
+    )  # fmt: skip
