@@ -1,0 +1,58 @@
+"""A validated, tokenised request: what is written into the journal as ADMIT, and all that its answer depends on."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+import numpy as np
+
+from messages.generation import Sampling
+
+Api = Literal["chat", "completion", "generate", "front"]
+Reason = Literal["stop", "length", "cancelled", "failed"]
+_SEED_STRIDE = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: neighbours end up far from each other
+_SEED_MASK = 2**63 - 1
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """One request of one client: `n` sequences for each of its prompts."""
+
+    request: str
+    api: Api
+    created_s: float  # Unix time
+    prompts: list[bytes]  # int32 little-endian token ids of each prompt
+    sampling: Sampling
+    max_tokens: int
+    n: int = 1
+    stop: list[str] = []
+    stop_tokens: list[int] = []
+    speculation: bool = True
+    is_resumable: bool = False  # its client can come back for it by its id
+    digest: str = ""  # what else must be equal when the same id is said again
+    priority: int = 0
+
+    @property
+    def n_sequences(self) -> int:
+        """Sequences in all."""
+        return self.n * len(self.prompts)
+
+    def prompt_of(self, index: int) -> np.ndarray:
+        """Prompt ids of a sequence: int32, shape [n_prompt]."""
+        return np.frombuffer(self.prompts[index // self.n], dtype="<i4")
+
+    def sampling_of(self, index: int) -> Sampling:
+        """A sequence's own sampling: the first of a prompt has the request's seed, the others seeds derived from it."""
+        nth = index % self.n
+        if nth == 0:
+            return self.sampling
+        return msgspec.structs.replace(self.sampling, seed=(self.sampling.seed + nth * _SEED_STRIDE) & _SEED_MASK)
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """The one ending of one sequence."""
+
+    reason: Reason
+    n_cached: Annotated[int, msgspec.Meta(ge=0)] = 0
+    code: str = ""  # for "failed": a word of the error vocabulary
+    detail: str = ""
