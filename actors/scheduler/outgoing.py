@@ -21,8 +21,7 @@ class Outgoing:
         self._counts: list[int] = []
         self._ids: list[int] = []
         self._endings: list[Ending] = []
-        self._has_logprobs = False
-        self._logprobs: list[tuple[np.ndarray, int, np.ndarray, np.ndarray]] = []  # (chosen, width, top ids, top values)
+        self._logprobs: list[tuple[int, Result, int]] = []  # (index in ids, result, offset in the result) of rows that have them
 
     @property
     def unacknowledged(self) -> int:
@@ -31,18 +30,12 @@ class Outgoing:
 
     def add(self, advance: Advance, result: Result) -> None:
         """Tokens of one sequence."""
-        n, at = len(advance.ids), advance.offset
+        if len(result.logprobs):
+            self._logprobs.append((len(self._ids), result, advance.offset))
         self._attempts.append(advance.row.sequence.attempt)
         self._firsts.append(advance.first)
-        self._counts.append(n)
+        self._counts.append(len(advance.ids))
         self._ids += advance.ids
-        width = result.top_width
-        if len(result.logprobs):
-            self._has_logprobs = True
-            top = slice(at * width, (at + n) * width)
-            self._logprobs.append((result.logprobs[at : at + n], width, result.top_ids[top], result.top_logprobs[top]))
-        else:
-            self._logprobs.append((np.full(n, np.nan, dtype="<f4"), 0, EMPTY_I32, EMPTY_F32))
 
     def end(self, ending: Ending) -> None:
         """The one ending of an attempt."""
@@ -67,22 +60,23 @@ class Outgoing:
             top_logprobs=top_logprobs,
         )
         self._attempts, self._firsts, self._counts, self._ids, self._endings = [], [], [], [], []
-        self._logprobs, self._has_logprobs = [], False
+        self._logprobs = []
         return message
 
     def _take_logprobs(self) -> tuple[np.ndarray, int, np.ndarray, np.ndarray]:
         """All rows at the width of the widest: id -1 and NaN fill up."""
-        if not self._has_logprobs:
+        if not self._logprobs:
             return EMPTY_F32, 0, EMPTY_I32, EMPTY_F32
-        width = max(part[1] for part in self._logprobs)
+        width = max(result.top_width for _, result, _ in self._logprobs)
+        chosen = np.full(len(self._ids), np.nan, dtype="<f4")
         ids = np.full((len(self._ids), width), -1, dtype="<i4")
         values = np.full((len(self._ids), width), np.nan, dtype="<f4")
-        at = 0
-        for chosen, own_width, top_ids, top_values in self._logprobs:
-            rows = slice(at, at + len(chosen))
+        ends = {end - count: end for end, count in zip(np.cumsum(self._counts).tolist(), self._counts, strict=True)}
+        for at, result, offset in self._logprobs:
+            n, own_width = ends[at] - at, result.top_width
+            chosen[at : at + n] = result.logprobs[offset : offset + n]
             if own_width:
-                ids[rows, :own_width] = top_ids.reshape(-1, own_width)
-                values[rows, :own_width] = top_values.reshape(-1, own_width)
-            at += len(chosen)
-        chosen = np.concatenate([part[0] for part in self._logprobs])
+                top = slice(offset * own_width, (offset + n) * own_width)
+                ids[at : at + n, :own_width] = result.top_ids[top].reshape(n, own_width)
+                values[at : at + n, :own_width] = result.top_logprobs[top].reshape(n, own_width)
         return float32s(chosen), width, int32s(ids.ravel()), float32s(values.ravel())

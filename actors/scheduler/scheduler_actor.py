@@ -142,7 +142,9 @@ class SchedulerActor(Actor):
             return
         self._failed_plans = 0
         self.metrics.steps.inc()
-        for advance in self._tracker.apply(result):
+        advances = self._tracker.apply(result)
+        self.metrics.generated_tokens.inc(sum(len(advance.ids) for advance in advances))
+        for advance in advances:
             self._advance(advance, result)
 
     def on_step_failed(self, delivery: Delivery, failed: steps.StepFailed) -> None:
@@ -214,7 +216,6 @@ class SchedulerActor(Actor):
     def _advance(self, advance: Advance, result: steps.Result) -> None:
         sequence = advance.row.sequence
         self._outgoing[sequence.gateway].add(advance, result)
-        self.metrics.generated_tokens.inc(len(advance.ids))
         n_drafts = len(advance.row.drafts)
         if n_drafts:
             self.metrics.drafted_tokens.inc(n_drafts)

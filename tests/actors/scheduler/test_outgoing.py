@@ -1,0 +1,57 @@
+"""Logprobs keep their place when rows of several steps, with and without them, share a message."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from actors.scheduler.batch_planner import Row
+from actors.scheduler.outgoing import Outgoing
+from actors.scheduler.sequence import Sequence
+from actors.scheduler.step_tracker import Advance
+from messages.arrays import float32s, int32s
+from messages.generation import Sampling, Submit
+from messages.steps import Result
+
+
+def advance(attempt: int, ids: list[int], offset: int) -> Advance:
+    submit = Submit(
+        attempt=attempt,
+        request="r",
+        tokens=int32s([1]),
+        n_prompt=1,
+        max_tokens=9,
+        stop_tokens=[],
+        sampling=Sampling(),
+        speculation=False,
+    )
+    return Advance(Row(Sequence("gateway/0", submit, attempt), 0, 0, 1, True, []), 0, ids, offset, None)
+
+
+def result(ids: list[int], logprobs: list[float], width: int) -> Result:
+    n = len(logprobs) * width
+    return Result(
+        epoch=1,
+        step=1,
+        slots=int32s([0]),
+        counts=int32s([len(ids)]),
+        ids=int32s(ids),
+        compute_s=0.0,
+        logprobs=float32s(logprobs),
+        top_width=width,
+        top_ids=int32s(range(n)),
+        top_logprobs=float32s(range(n)),
+    )
+
+
+def test_rows_of_different_widths_are_filled_up() -> None:
+    outgoing = Outgoing()
+    outgoing.add(advance(1, [5], 0), result([5], [], 0))
+    outgoing.add(advance(2, [6, 7], 1), result([9, 6, 7], [-9.0, -1.0, -2.0], 2))
+    outgoing.add(advance(3, [8], 0), result([8], [-3.0], 1))
+    message = outgoing.take()
+    assert message is not None
+    assert message.ids.tolist() == [5, 6, 7, 8]
+    assert message.top_width == 2
+    assert np.array_equal(message.logprobs, [np.nan, -1.0, -2.0, -3.0], equal_nan=True)
+    assert message.top_ids.reshape(4, 2).tolist() == [[-1, -1], [2, 3], [4, 5], [0, -1]]
+    assert outgoing.take() is None
