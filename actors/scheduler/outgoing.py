@@ -21,7 +21,7 @@ class Outgoing:
         self._counts: list[int] = []
         self._ids: list[int] = []
         self._endings: list[Ending] = []
-        self._logprobs: list[tuple[int, Result, int]] = []  # (index in ids, result, offset in the result) of rows that have them
+        self._logprobs: list[tuple[int, Result, int]] = []  # (index in ids, result, offset there)
 
     @property
     def unacknowledged(self) -> int:
