@@ -16,7 +16,7 @@ from gpu_workers.torch_ops import Ops, TorchOps
 from gpu_workers.weights import Placement, RandomSource, SafetensorsSource, load_weights
 
 FAMILIES = {"llama": LlamaFamily, "mistral": LlamaFamily, "qwen2": LlamaFamily, "qwen3": LlamaFamily}
-LOAD_FORMATS = ("safetensors", "random")
+LOAD_FORMATS = ("auto", "random")
 
 
 def load_model(
@@ -25,12 +25,14 @@ def load_model(
     placement: Placement,
     *,
     group: TensorGroup | None = None,
-    load_format: str = "safetensors",
+    load_format: str = "auto",
+    seed: int = 0,
     make_ops: Callable[[], Ops] = TorchOps,
     make_attention: Callable[[ModelConfig, Shard, torch.dtype], Attention] | None = None,
     on_progress: Callable[[float], None] = lambda fraction: None,
 ) -> LlamaFamily:
-    """The model of `folder` on `placement.device` in `placement.dtype`. load_format "random" needs no weight files.
+    """The model of `folder` on `placement.device` in `placement.dtype`. load_format "random" needs no weight files and makes
+    weights from `seed`.
 
     Raises ValueError for an unknown load format or a group that the model cannot be split over, WeightsError for a
     checkpoint that does not fit."""
@@ -40,7 +42,7 @@ def load_model(
         raise ValueError(f"load_format: expected one of {', '.join(LOAD_FORMATS)}, got {load_format!r}")
     group = SingleRank() if group is None else group
     shard = shard_model(config, group.rank, group.size)
-    source = RandomSource() if load_format == "random" else SafetensorsSource(folder)
+    source = RandomSource(seed) if load_format == "random" else SafetensorsSource(folder)
     weights = load_weights(config, shard, source, placement, on_progress)
     attention = (make_attention or torch_attention)(config, shard, placement.dtype)
     return FAMILIES[config.model_type](config, shard, weights, make_ops(), attention, group)

@@ -1,0 +1,125 @@
+"""A GGUF file becomes a folder in Hugging Face's layout, once: float32 safetensors, config, tokenizer, chat template.
+
+The folder is written beside its place and renamed there when all of it is on disk, under a lock; so what stands in the cache
+is whole, however many start at once and whatever dies meanwhile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+from safetensors.numpy import save_file
+
+from gpu_workers.model_store.gguf_config import generation_config, hugging_face_config
+from gpu_workers.model_store.gguf_file import GgufFile
+from gpu_workers.model_store.gguf_tokenizer import build_tokenizer, tokenizer_config
+from gpu_workers.model_store.model_folder import ModelNotFoundError, cache_folder
+
+FORMAT = 1  # raise it when the same file would be converted differently
+LOCK_TIMEOUT_S = 1800.0
+SHARD_BYTES = 2 << 30
+
+OnProgress = Callable[[str, float], None]
+
+
+def converted_folder(path: Path, name: str, on_progress: OnProgress) -> Path:
+    """The folder that `path` is or has been converted to. Raises GgufError and UnsupportedTokenizerError."""
+    stat = path.stat()
+    identity = f"{FORMAT}:{path.name}:{stat.st_size}:{stat.st_mtime_ns}"
+    folder = cache_folder() / "models" / f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(f"{folder}.lock", timeout=LOCK_TIMEOUT_S):
+            if not folder.is_dir():
+                _convert_whole(path, folder, on_progress)
+    except Timeout as error:
+        raise ModelNotFoundError(f"{folder}: another process has been converting it for {LOCK_TIMEOUT_S:.0f} s") from error
+    return folder
+
+
+def _convert_whole(path: Path, folder: Path, on_progress: OnProgress) -> None:
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of one who died; we hold the lock
+    partial.mkdir()
+    try:
+        convert_gguf(path, partial, on_progress)
+        for written in partial.iterdir():
+            written.chmod(0o644)  # safetensors writes 0600, and a gateway may run as somebody else
+            _flush(written)
+        partial.rename(folder)
+        _flush(folder.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def convert_gguf(path: Path, folder: Path, on_progress: OnProgress) -> None:
+    """Writes all files of the converted model into an empty `folder`."""
+    what = f"converting {path.name}"
+    on_progress(what, 0.0)
+    source = GgufFile(path)
+    build_tokenizer(source).save(str(folder / "tokenizer.json"))
+    documents = {
+        "config.json": hugging_face_config(source),
+        "generation_config.json": generation_config(source),
+        "tokenizer_config.json": tokenizer_config(source),
+    }
+    for file_name, document in documents.items():
+        _write_json(folder / file_name, document)
+
+    def counted() -> Iterable[tuple[str, np.ndarray]]:
+        for done, named in enumerate(source.tensors()):
+            yield named
+            on_progress(what, (done + 1) / (source.n_tensors + 1))
+
+    _write_shards(folder, counted())
+    on_progress(what, 1.0)
+
+
+def _write_shards(folder: Path, tensors: Iterable[tuple[str, np.ndarray]]) -> None:
+    """One file, or several of SHARD_BYTES with an index, so that a large model is never in memory whole."""
+    file_of_tensor: dict[str, str] = {}
+    pending: dict[str, np.ndarray] = {}
+    n_files = total_bytes = 0
+
+    def write() -> None:
+        nonlocal n_files, total_bytes
+        n_files += 1
+        name = f"model-{n_files:05d}.safetensors"
+        save_file(pending, folder / name, metadata={"format": "pt"})
+        file_of_tensor.update(dict.fromkeys(pending, name))
+        total_bytes += sum(values.nbytes for values in pending.values())
+        pending.clear()
+
+    for name, values in tensors:
+        pending[name] = values
+        if sum(one.nbytes for one in pending.values()) >= SHARD_BYTES:
+            write()
+    if pending:
+        write()
+    if n_files == 1:
+        (folder / "model-00001.safetensors").rename(folder / "model.safetensors")
+        return
+    index = {"metadata": {"total_size": total_bytes}, "weight_map": file_of_tensor}
+    _write_json(folder / "model.safetensors.index.json", index)
+
+
+def _write_json(path: Path, document: dict[str, Any]) -> None:
+    path.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,56 @@
+"""Models from the Hugging Face hub, through its own client, its own cache and its own environment variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gpu_workers.model_store.model_folder import ModelNotFoundError
+
+_PATTERNS = ["*.json", "*.safetensors", "*.jinja", "tokenizer*"]
+_IGNORED = ["*/*"]  # copies in other formats stand in sub-folders
+
+
+def download(name: str, on_progress: Callable[[str, float], None]) -> Path:
+    """Folder of the newest snapshot of `name`; what is in the cache is not loaded again, and with HF_HUB_OFFLINE=1 nothing is.
+
+    Raises ModelNotFoundError with the client's reason."""
+    from huggingface_hub import snapshot_download  # its import takes long, and most starts do not need it
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    what = f"downloading {name}"
+    on_progress(what, 0.0)
+    try:
+        folder = snapshot_download(
+            name, allow_patterns=_PATTERNS, ignore_patterns=_IGNORED, tqdm_class=_reporter(what, on_progress)
+        )
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ModelNotFoundError(f"{name}: no such folder here, and the hub did not give it: {reason}") from error
+    on_progress(what, 1.0)
+    return Path(folder)
+
+
+def _reporter(what: str, on_progress: Callable[[str, float], None]) -> type[Any]:
+    """The client counts bytes on progress bars; these are silent ones that report what they count."""
+    from tqdm.asyncio import tqdm_asyncio
+
+    class Reporter(tqdm_asyncio):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            kwargs.pop("name", None)
+            self._silence = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (lives as long as the bar)
+            super().__init__(*args, **kwargs | {"file": self._silence})
+
+        def update(self, n: float | None = 1) -> bool | None:
+            shown = super().update(n)
+            if self.unit == "B" and self.total:
+                on_progress(what, min(1.0, self.n / self.total))
+            return shown
+
+        def close(self) -> None:
+            super().close()
+            self._silence.close()
+
+    return Reporter
