@@ -1,0 +1,142 @@
+"""Draws the tables of README.md from the code: messages, supervision, the map of files.
+
+    python -m ops.readme_tables            write them between their markers
+    python -m ops.readme_tables --check    exit status 1 when README.md differs from what would be written
+
+Each table stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. A test runs the check.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from itertools import groupby
+from pathlib import Path
+
+from messages.routes import CHILDREN, ROUTES, Route
+from supervisor.child_spec import Group
+from supervisor.config import ServerConfig
+from supervisor.tree import Place, build_tree
+
+REPO = Path(__file__).parents[1]
+README = REPO / "README.md"
+MAPPED_FOLDERS = ("messages", "actors", "gpu_workers", "supervisor", "ops")
+_ALL_CHILDREN = "every child"
+
+
+def first_sentence(docstring: str) -> str:
+    """The first sentence of a docstring, on one line, without its full stop."""
+    paragraph = " ".join(inspect.cleandoc(docstring).partition("\n\n")[0].split())
+    sentence = re.split(r"(?<=[.?!])\s+(?=[A-Z`])", paragraph, maxsplit=1)[0]
+    return sentence.removesuffix(".").removesuffix(":")
+
+
+def message_table() -> str:
+    """Who says what to whom, in the order of messages/routes.py, one conversation after the other."""
+    lines = ["| conversation | message | from | to | meaning | answered by |", "|---|---|---|---|---|---|"]
+    for conversation, routes in groupby(ROUTES, key=lambda route: route.kind.__module__.rpartition(".")[2]):
+        lines += [_message_row(conversation, route) for route in routes]
+    return "\n".join(lines)
+
+
+def _message_row(conversation: str, route: Route) -> str:
+    cells = (
+        conversation,
+        f"`{route.kind.__name__}`",
+        _roles(route.senders),
+        _roles(route.receivers),
+        first_sentence(route.kind.__doc__ or ""),
+        "" if route.answered_by == "-" else route.answered_by,
+    )
+    return _row(*cells)
+
+
+def _roles(roles: tuple[str, ...]) -> str:
+    return _ALL_CHILDREN if set(roles) == set(CHILDREN) else ", ".join(roles)
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def supervision_table() -> str:
+    """The groups of the tree in start order, for two replicas of two ranks, from supervisor/tree.py itself."""
+    config = ServerConfig(gpus=4, tp=2, replicas=2)
+    place = Place(
+        state_dir=Path(), run_dir=Path(), listen_fd=-1, model_setting="hash-chain", model_name="", model_length=0,
+        gpu_ids=("0", "1", "2", "3"), cores=1,
+    )  # fmt: skip
+    lines = [
+        "| group | children | when one dies | restarts allowed | what it does; what its death means |",
+        "|---|---|---|---|---|",
+    ]
+    return "\n".join([*lines, *(_group_row(group) for group in build_tree(config, place))])
+
+
+def _group_row(group: Group) -> str:
+    budget = f"{group.budget.restarts} in {group.budget.window_s:g} s"
+    children = ", ".join(f"`{child.name}`" for child in group.children)
+    return _row(group.title, children, group.strategy.value, budget, group.why)
+
+
+def file_map() -> str:
+    """Every Python file of the product and of ops, with the first sentence of its docstring, folder by folder."""
+    blocks = []
+    for folder in sorted({path.parent for path in mapped_files()}, key=_folder_order):
+        title = _phrase(folder / "__init__.py") if (folder / "__init__.py").exists() else ""
+        lines = [f"**`{folder.relative_to(REPO).as_posix()}/`** {title}", "", "| file | |", "|---|---|"]
+        files = [path for path in mapped_files() if path.parent == folder and path.name != "__init__.py"]
+        lines += [_row(f"`{path.relative_to(REPO).as_posix()}`", _phrase(path)) for path in files]
+        blocks.append("\n".join(lines if files else lines[:1]))
+    return "\n\n".join(blocks)
+
+
+def mapped_files() -> list[Path]:
+    """The files that the map must name."""
+    return [path for folder in MAPPED_FOLDERS for path in sorted((REPO / folder).rglob("*.py"))]
+
+
+def _folder_order(folder: Path) -> tuple[int, str]:
+    relative = folder.relative_to(REPO)
+    return MAPPED_FOLDERS.index(relative.parts[0]), relative.as_posix()
+
+
+def _phrase(path: Path) -> str:
+    return first_sentence(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "")
+
+
+TABLES: dict[str, Callable[[], str]] = {"messages": message_table, "supervision": supervision_table, "files": file_map}
+
+
+def redraw(text: str) -> str:
+    """README text with every table drawn anew.
+
+    Raises: ValueError when a marker is missing.
+    """
+    for name, draw in TABLES.items():
+        begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+        if begin not in text or end not in text:
+            raise ValueError(f"README.md: expected the markers {begin} and {end}")
+        before, rest = text.split(begin, 1)
+        after = rest.split(end, 1)[1]
+        text = f"{before}{begin}\n{draw()}\n{end}{after}"
+    return text
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check; returns the exit status."""
+    present = README.read_text(encoding="utf-8")
+    wanted = redraw(present)
+    if "--check" in arguments:
+        if present != wanted:
+            print("README.md: its tables are not those of the code; run python -m ops.readme_tables", file=sys.stderr)
+        return int(present != wanted)
+    README.write_text(wanted, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

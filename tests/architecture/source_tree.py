@@ -1,0 +1,73 @@
+"""The product's source files as syntax trees, and what each of them imports. Read as text; nothing is run."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+REPO = Path(__file__).parents[2]
+PRODUCT = ("messages", "actors", "gpu_workers", "supervisor")
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file of the product."""
+
+    path: str  # relative to the repository, with forward slashes
+    module: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def is_package(self) -> bool:
+        """Is it an __init__.py?"""
+        return self.path.endswith("__init__.py")
+
+    @property
+    def top(self) -> str:
+        """The package of the product that it belongs to."""
+        return self.module.partition(".")[0]
+
+    def imports(self) -> set[str]:
+        """Every module named in an import statement, wherever it stands; `from a import b` names a and a.b."""
+        names: set[str] = set()
+        package = self.module if self.is_package else self.module.rpartition(".")[0]
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                names.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                base = node.module or ""
+                if node.level:
+                    parts = package.split(".")
+                    base = ".".join([*parts[: len(parts) - node.level + 1], *([base] if base else [])])
+                names.add(base)
+                names.update(f"{base}.{alias.name}" for alias in node.names)
+        return names
+
+
+@cache
+def product_files() -> tuple[SourceFile, ...]:
+    """All files of the product, in order of their paths."""
+    return tuple(_read(path) for top in PRODUCT for path in sorted((REPO / top).rglob("*.py")))
+
+
+@cache
+def files_under(*folders: str) -> tuple[SourceFile, ...]:
+    """All Python files under folders of the repository that are not product (ops, tests)."""
+    return tuple(_read(path) for folder in folders for path in sorted((REPO / folder).rglob("*.py")))
+
+
+@cache
+def product_modules() -> frozenset[str]:
+    """The dotted names of all modules of the product."""
+    return frozenset(file.module for file in product_files())
+
+
+def _read(path: Path) -> SourceFile:
+    text = path.read_text(encoding="utf-8")
+    parts = list(path.relative_to(REPO).with_suffix("").parts)
+    if parts[-1] == "__init__":
+        parts.pop()
+    return SourceFile(path.relative_to(REPO).as_posix(), ".".join(parts), text, ast.parse(text))

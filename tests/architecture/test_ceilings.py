@@ -1,0 +1,87 @@
+"""No room grows without end, every room says whose it is, and nothing is left half done in it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import PurePath
+
+from tests.architecture.source_tree import SourceFile, files_under, product_files
+
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+MAX_PARAMETERS = 10  # self included
+VAGUE_NAMES = {"utils", "util", "helpers", "common", "misc", "base"}
+HALF_DONE = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError)\b")
+
+PRODUCT_FILES = product_files()
+EVERY_FILE = product_files() + files_under("ops", "tests")
+
+
+def functions(file: SourceFile) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Every function and method."""
+    return (node for node in ast.walk(file.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def test_a_file_holds_one_concept() -> None:
+    sizes = {file.path: file.text.count("\n") for file in EVERY_FILE}
+    assert {path: lines for path, lines in sizes.items() if lines > MAX_FILE_LINES} == {}
+
+
+def test_a_function_fits_on_a_page() -> None:
+    sizes = {
+        f"{file.path}:{node.lineno} {node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for file in EVERY_FILE
+        for node in functions(file)
+    }
+    assert {name: lines for name, lines in sizes.items() if lines > MAX_FUNCTION_LINES} == {}
+
+
+def test_many_parameters_are_a_missing_dataclass() -> None:
+    """Kernels apart: what runs on a device takes its pointers and strides one by one."""
+    counts = {
+        f"{file.path}:{node.lineno} {node.name}": len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs)
+        for file in PRODUCT_FILES
+        for node in functions(file)
+        if not any("jit" in ast.unparse(decorator) for decorator in node.decorator_list)
+    }
+    assert {name: count for name, count in counts.items() if count > MAX_PARAMETERS} == {}
+
+
+def test_the_first_line_says_whose_room_it_is() -> None:
+    rooms = [file for file in EVERY_FILE if file.text.strip()]
+    assert [file.path for file in rooms if not file.text.startswith('"""')] == []
+    assert [file.path for file in rooms if len((ast.get_docstring(file.tree) or "").split()) < 4] == []
+
+
+def test_nothing_is_left_half_done() -> None:
+    hits = {file.path: HALF_DONE.search(file.text) for file in PRODUCT_FILES}
+    assert {path: hit for path, hit in hits.items() if hit} == {}
+
+
+def test_names_say_something() -> None:
+    assert [file.path for file in PRODUCT_FILES if PurePath(file.path).stem in VAGUE_NAMES] == []
+
+
+def test_no_text_is_run_as_code() -> None:
+    calls = [
+        f"{file.path}:{node.lineno}"
+        for file in PRODUCT_FILES
+        for node in ast.walk(file.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec")
+    ]
+    assert calls == []
+
+
+def test_every_public_class_and_function_says_what_it_is_for() -> None:
+    """Those of a module; a method's meaning is often its protocol's."""
+    silent = [
+        f"{file.path}:{node.lineno} {node.name}"
+        for file in PRODUCT_FILES
+        for node in file.tree.body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and not node.name.startswith("_")
+        and not ast.get_docstring(node)
+    ]
+    assert silent == []

@@ -1,0 +1,89 @@
+"""The import law: messages know nobody, actors do not know each other, torch lives with the hands alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+from tests.architecture.source_tree import PRODUCT, REPO, SourceFile, product_files, product_modules
+
+MAY_IMPORT = {
+    "messages": {"messages"},
+    "actors": {"messages", "actors"},
+    "gpu_workers": {"messages", "gpu_workers"},
+    "supervisor": set(PRODUCT),
+}
+SHARED_BY_ACTORS = ("", "actor", "pages")
+TORCH_FREE = ("gpu_workers.model_store", "gpu_workers.hash_chain", "gpu_workers.settings")
+OURS = {*PRODUCT, "ops", "tests"}
+NEVER = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
+
+_REFUSE_TORCH = """
+import importlib, sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "triton"):
+            raise ImportError(f"{name} was imported")
+
+sys.meta_path.insert(0, Refuse())
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+"""
+
+
+def top_of(module: str) -> str:
+    """The package that a module is in."""
+    return module.partition(".")[0]
+
+
+def strangers(is_stranger: Callable[[SourceFile, str], bool]) -> list[str]:
+    """Every import of the product that a rule calls strange."""
+    return [
+        f"{file.path} imports {name}" for file in product_files() for name in sorted(file.imports()) if is_stranger(file, name)
+    ]
+
+
+def folder_of_actor(module: str) -> str:
+    """actors.gateway.order -> gateway; actors.actor -> actor; actors -> nothing."""
+    return ([*module.split("."), ""])[1]
+
+
+def test_a_file_imports_only_what_its_package_may_know() -> None:
+    assert strangers(lambda file, name: top_of(name) in OURS and top_of(name) not in MAY_IMPORT[file.top]) == []
+
+
+def test_an_actor_folder_imports_no_other_actor_folder() -> None:
+    def is_stranger(file: SourceFile, name: str) -> bool:
+        if file.top != "actors" or top_of(name) != "actors" or name not in product_modules():
+            return False
+        return folder_of_actor(name) not in (*SHARED_BY_ACTORS, folder_of_actor(file.module))
+
+    assert strangers(is_stranger) == []
+
+
+def test_torch_lives_with_the_hands_alone() -> None:
+    def is_stranger(file: SourceFile, name: str) -> bool:
+        may = file.top == "gpu_workers" and not file.module.startswith(TORCH_FREE)
+        return top_of(name) in ("torch", "triton") and not may
+
+    assert strangers(is_stranger) == []
+
+
+def test_nobody_unpickles() -> None:
+    assert strangers(lambda file, name: top_of(name) in NEVER) == []
+
+
+def test_everything_but_the_hands_can_be_imported_where_there_is_no_torch() -> None:
+    """Also through what it imports in turn: the client library above all."""
+    modules = [
+        file.module
+        for file in product_files()
+        if (file.top != "gpu_workers" or file.module.startswith(TORCH_FREE)) and not file.module.endswith("__main__")
+    ]
+    assert "messages.client" in modules
+    run = subprocess.run(
+        [sys.executable, "-c", _REFUSE_TORCH, *modules], cwd=REPO, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
