@@ -28,28 +28,28 @@ class WeightsError(ValueError):
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """One layer on one rank. Linear weights are [out, in]; biases are None where the model has none."""
+    """One layer on one rank. Linear weights, [out, in], are as `pack` made them; biases are None where there are none."""
 
     attention_norm: torch.Tensor  # [hidden]
-    qkv: torch.Tensor  # [(heads + 2 kv_heads) * head_dim, hidden]
+    qkv: Any  # [(heads + 2 kv_heads) * head_dim, hidden]
     qkv_bias: torch.Tensor | None
     q_norm: torch.Tensor | None  # [head_dim]
     k_norm: torch.Tensor | None  # [head_dim]
-    output: torch.Tensor  # [hidden, heads * head_dim]
+    output: Any  # [hidden, heads * head_dim]
     output_bias: torch.Tensor | None  # on rank 0 only: the ranks' outputs are summed
     ffn_norm: torch.Tensor  # [hidden]
-    gate_up: torch.Tensor  # [2 * ffn, hidden]
-    down: torch.Tensor  # [hidden, ffn]
+    gate_up: Any  # [2 * ffn, hidden]
+    down: Any  # [hidden, ffn]
 
 
 @dataclass(frozen=True)
 class ModelWeights:
-    """All of a rank. `head` is `embedding` itself where they are tied."""
+    """All of a rank. Tied embeddings are kept plain and packed, unless `pack` leaves weights as they are."""
 
     embedding: torch.Tensor  # [vocabulary_rows, hidden]
     layers: tuple[LayerWeights, ...]
     norm: torch.Tensor  # [hidden]
-    head: torch.Tensor  # [vocabulary_rows, hidden]
+    head: Any  # [vocabulary_rows, hidden], packed
 
 
 class TensorSource(Protocol):
@@ -138,19 +138,21 @@ def load_weights(
     shard: Shard,
     source: TensorSource,
     placement: Placement,
+    pack: Callable[[torch.Tensor], Any] = lambda weight: weight,
     on_progress: Callable[[float], None] = lambda fraction: None,
 ) -> ModelWeights:
-    """Reads the rank's part of every tensor. on_progress gets 0 .. 1. Raises WeightsError naming all that does not fit."""
+    """Reads the rank's part of every tensor; each linear weight goes through `pack` (see Ops.pack_linear) before the next one
+    is read. on_progress gets 0 .. 1. Raises WeightsError naming all that does not fit."""
     shapes = tensor_shapes(config)
     _compare(shapes, source.shapes(), config)
     reader = _Reader(shapes, source, placement)
     embedding = _vocabulary_rows(reader, "model.embed_tokens.weight", shard)
     layers = []
     for index in range(config.n_layers):
-        layers.append(_load_layer(reader, f"model.layers.{index}.", config, shard))
+        layers.append(_load_layer(reader, f"model.layers.{index}.", config, shard, pack))
         on_progress((index + 1) / config.n_layers)
     head = embedding if config.tied_embeddings else _vocabulary_rows(reader, "lm_head.weight", shard)
-    return ModelWeights(embedding, tuple(layers), reader.fused(("model.norm.weight", None)), head)
+    return ModelWeights(embedding, tuple(layers), reader.fused(("model.norm.weight", None)), pack(head))
 
 
 def tensor_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -226,7 +228,9 @@ def _vocabulary_rows(reader: _Reader, name: str, shard: Shard) -> torch.Tensor:
     return padded
 
 
-def _load_layer(reader: _Reader, prefix: str, config: ModelConfig, shard: Shard) -> LayerWeights:
+def _load_layer(
+    reader: _Reader, prefix: str, config: ModelConfig, shard: Shard, pack: Callable[[torch.Tensor], Any]
+) -> LayerWeights:
     queries = range(shard.heads.start * config.head_dim, shard.heads.stop * config.head_dim)
     keys = range(shard.kv_heads.start * config.head_dim, shard.kv_heads.stop * config.head_dim)
     attention, ffn = prefix + "self_attn.", prefix + "mlp."
@@ -237,13 +241,13 @@ def _load_layer(reader: _Reader, prefix: str, config: ModelConfig, shard: Shard)
 
     return LayerWeights(
         attention_norm=reader.fused((prefix + "input_layernorm.weight", None)),
-        qkv=qkv("weight"),
+        qkv=pack(qkv("weight")),
         qkv_bias=qkv("bias") if config.qkv_bias else None,
         q_norm=reader.fused((attention + "q_norm.weight", None)) if config.qk_norm else None,
         k_norm=reader.fused((attention + "k_norm.weight", None)) if config.qk_norm else None,
-        output=reader.fused((attention + "o_proj.weight", None), columns=queries),
+        output=pack(reader.fused((attention + "o_proj.weight", None), columns=queries)),
         output_bias=reader.fused((attention + "o_proj.bias", None)) if config.output_bias and shard.rank == 0 else None,
         ffn_norm=reader.fused((prefix + "post_attention_layernorm.weight", None)),
-        gate_up=reader.fused((ffn + "gate_proj.weight", shard.ffn), (ffn + "up_proj.weight", shard.ffn)),
-        down=reader.fused((ffn + "down_proj.weight", None), columns=shard.ffn),
+        gate_up=pack(reader.fused((ffn + "gate_proj.weight", shard.ffn), (ffn + "up_proj.weight", shard.ffn))),
+        down=pack(reader.fused((ffn + "down_proj.weight", None), columns=shard.ffn)),
     )

@@ -7,7 +7,6 @@ and `Attention`; what is left here is the architecture.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -20,28 +19,6 @@ from gpu_workers.step_tensors import StepTensors
 from gpu_workers.tensor_group import TensorGroup
 from gpu_workers.torch_ops import Ops, cos_sin_table
 from gpu_workers.weights import LayerWeights, ModelWeights
-
-
-@dataclass(frozen=True)
-class PackedLayer:
-    """LayerWeights whose linear weights are in the form that the back end's `linear` takes."""
-
-    attention_norm: torch.Tensor
-    qkv: Any
-    qkv_bias: torch.Tensor | None
-    q_norm: torch.Tensor | None
-    k_norm: torch.Tensor | None
-    output: Any
-    output_bias: torch.Tensor | None
-    ffn_norm: torch.Tensor
-    gate_up: Any
-    down: Any
-
-    @classmethod
-    def pack(cls, layer: LayerWeights, ops: Ops) -> PackedLayer:
-        """Packs the four linear weights."""
-        parts = {field.name: getattr(layer, field.name) for field in fields(layer)}
-        return cls(**parts | {name: ops.pack_linear(parts[name]) for name in ("qkv", "output", "gate_up", "down")})
 
 
 class LlamaFamily:
@@ -58,9 +35,9 @@ class LlamaFamily:
         self.dtype = weights.norm.dtype
         self.device = weights.norm.device
         self._embedding = weights.embedding
-        self._layers = [PackedLayer.pack(layer, ops) for layer in weights.layers]
+        self._layers = weights.layers
         self._norm = weights.norm
-        self._head = ops.pack_linear(weights.head)
+        self._head = weights.head
         self._cos_sin = cos_sin_table(inverse_frequencies(config).to(self.device), config.max_position)
         self._scale = config.head_dim**-0.5
 
@@ -95,7 +72,7 @@ class LlamaFamily:
 
     def _attend(
         self,
-        layer: PackedLayer,
+        layer: LayerWeights,
         x: torch.Tensor,
         step: StepTensors,
         k_pages: torch.Tensor,
