@@ -101,7 +101,7 @@ class HashChainEngine:
         """Forget everything."""
         capacity = self.capacity()
         self._slots = SlotTable(capacity)
-        self._tokens = np.zeros((capacity.n_slots, capacity.max_length), np.int32)
+        self._tokens = np.zeros((capacity.n_slots, capacity.max_length + 1), np.int32)
         self._seed_mix = np.zeros(capacity.n_slots, np.uint64)
         self._pages = np.zeros(capacity.n_pages * PAGE_TOKENS, np.uint64)
         self._is_written = np.zeros(capacity.n_pages * PAGE_TOKENS, bool)
@@ -155,7 +155,8 @@ class HashChainEngine:
         self._tokens[step.sample_slots, step.sample_positions] = samples
         counts = accept_drafts(samples, step.result_widths, plan.draft_ids)
         ids = samples[take_emitted(step.result_widths, counts)]
-        logprobs, width, top_ids, top_logprobs = self._certain_logprobs(ids, np.repeat(step.result_slots, counts))
+        asked = self._slots.sampling.take(step.result_slots, step.result_slots).logprobs
+        logprobs, width, top_ids, top_logprobs = self._certain_logprobs(ids, np.repeat(asked, counts))
         return Result(
             epoch=plan.epoch,
             step=plan.step + index,
@@ -197,9 +198,8 @@ class HashChainEngine:
             sums = np.cumsum(words[places] * self._shrinkage[1 : n + 1], dtype=np.uint64)
             self._pages[step.kv_slots[places]] = (sums + state) * self._growth[1 : n + 1]
 
-    def _certain_logprobs(self, ids: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, int, np.ndarray, np.ndarray]:
+    def _certain_logprobs(self, ids: np.ndarray, asked: np.ndarray) -> tuple[np.ndarray, int, np.ndarray, np.ndarray]:
         """(logprobs, width, top ids, top logprobs): the chain is certain of each token; the other top ones are fill."""
-        asked = np.array([self._slots.sampling[slot].logprobs for slot in slots], np.int64)
         width = max(int(asked.max(initial=-1)), 0)
         if (asked < 0).all():
             return EMPTY_F32, 0, EMPTY_I32, EMPTY_F32

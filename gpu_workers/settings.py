@@ -33,14 +33,13 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     n_slots: Annotated[int, msgspec.Meta(ge=0, le=65_536)] = 0  # sequences at once
     max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: what the model was made for
     max_step_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens computed in one step
-    kv_memory_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0  # 0: measured on CUDA, 1 GiB (at most a quarter of RAM) on CPU
+    kv_memory_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0  # 0: measured on CUDA, a modest share of RAM on a CPU
     memory_share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.9  # of the device's memory, weights included
     max_lease_steps: Annotated[int, msgspec.Meta(ge=0, le=256)] = 0  # steps that one plan may grant
     threads: Annotated[int, msgspec.Meta(ge=0)] = 0  # of torch on this rank; 0: all cores divided by `cpu_ranks`
     cpu_ranks: Annotated[int, msgspec.Meta(ge=1)] = 1  # worker processes that share this machine's cores
     attention: Literal["auto", "torch", "triton"] = "auto"
     cuda_graphs: bool = True
-    weights_seed: Annotated[int, msgspec.Meta(ge=0)] = 0  # of load_format "random"
     hash_chain_pages: Annotated[int, msgspec.Meta(ge=0)] = 4096
     hash_chain_vocabulary: Annotated[int, msgspec.Meta(ge=2, le=2**31 - 1)] = 32_768
     hash_chain_step_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # artificial time of one step

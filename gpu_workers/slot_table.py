@@ -9,24 +9,21 @@ from __future__ import annotations
 import numpy as np
 
 from gpu_workers.engine import EngineCapacity, PlanRefused
-from messages.generation import Sampling
+from gpu_workers.sampling_table import SamplingTable
 from messages.steps import PAGE_TOKENS, NewSequence, Plan
-
-_GREEDY = Sampling(temperature=0.0)
 
 
 class SlotTable:
-    """Slots of one rank: known tokens, prompt lengths, sampling, page tables."""
+    """Slots of one rank: known tokens, sampling, page tables."""
 
     def __init__(self, capacity: EngineCapacity) -> None:
         self.capacity = capacity
         self.n_known = np.zeros(
             capacity.n_slots, np.int64
         )  # tokens whose value the device has; 0: free (after drafts: at most)
-        self.n_prompt = np.zeros(capacity.n_slots, np.int64)
         self.n_pages_held = np.zeros(capacity.n_slots, np.int64)  # entries of page_table that are set, from index 0
         self.page_table = np.zeros((capacity.n_slots, -(-capacity.max_length // PAGE_TOKENS)), np.int32)
-        self.sampling: list[Sampling] = [_GREEDY] * capacity.n_slots
+        self.sampling = SamplingTable(capacity.n_slots)
 
     def admit(self, plan: Plan) -> None:
         """Take a plan's differences into the table: the state after all of its steps.
@@ -40,8 +37,7 @@ class SlotTable:
         self._judge_rows(plan, known, held)
         self.n_known, self.n_pages_held = known, held
         for new in plan.new:
-            self.n_prompt[new.slot] = new.n_prompt
-            self.sampling[new.slot] = new.sampling
+            self.sampling.put(new.slot, new.sampling, new.n_prompt)
         self.page_table[plan.page_slots, plan.page_indices] = plan.page_ids
 
     def _judge_new(self, plan: Plan, known: np.ndarray, held: np.ndarray) -> None:
@@ -118,7 +114,7 @@ class SlotTable:
             "row_starts: expected 0 or more": starts < 0,
             "row_counts: expected 1 or more": counts < 1,
             "row_slots: expected a sequence in the slot": known[slots] == 0,
-            f"row_counts: expected positions below {self.capacity.max_length}": ends + is_sampled > self.capacity.max_length,
+            f"row_counts: expected positions below {self.capacity.max_length}": ends > self.capacity.max_length,
             "row_counts: expected known tokens only": starts + counts - drafts > known[slots],
             "page_ids: expected a page for every position of the row": ends > held[slots] * PAGE_TOKENS,
         }

@@ -53,7 +53,7 @@ def build_engine(settings: WorkerSettings, gang_dir: Path, report: ReportLoading
 
         return HashChainEngine(settings)
     report("import torch", 0.0)
-    from gpu_workers.model_runner import load_model_runner
+    from gpu_workers.model_loading import load_model_runner
 
     report("import torch", 1.0)
     return load_model_runner(settings, gang_dir, report)

@@ -1,0 +1,45 @@
+"""How many pages fit: arithmetic on bytes, apart from the measuring. The ranks of a gang agree on the least."""
+
+from __future__ import annotations
+
+import os
+
+from messages.faults import ConfigError
+from messages.steps import PAGE_TOKENS
+
+GIB = 1 << 30
+_CPU_KV_BYTES = 2 * GIB
+_CPU_SHARE = 8  # of the machine's memory: one part for keys and values when nothing is said
+MIN_PAGES = 4
+
+
+def cpu_kv_bytes(wanted_bytes: int) -> int:
+    """Memory for keys and values on a CPU: what is wanted, or a modest share of the machine's."""
+    if wanted_bytes:
+        return wanted_bytes
+    total_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(_CPU_KV_BYTES, total_bytes // _CPU_SHARE)
+
+
+def cuda_kv_bytes(total_bytes: int, free_bytes: int, activation_bytes: int, memory_share: float, reserve_bytes: int) -> int:
+    """Memory for keys and values on a CUDA device, once the weights are there.
+
+    `free_bytes` is what the driver calls free now; `activation_bytes` the peak of the greatest step; `reserve_bytes` stays for
+    graphs, collectives and fragments. Negative when even the weights do not fit the share.
+    """
+    used_bytes = total_bytes - free_bytes
+    return int(total_bytes * memory_share) - used_bytes - activation_bytes - reserve_bytes
+
+
+def count_pages(kv_bytes: int, bytes_per_page: int, n_slots: int, max_length: int) -> int:
+    """Pages that fit, but no more than all slots can fill.
+
+    Raises: ConfigError when not even one short sequence has room.
+    """
+    useful = n_slots * -(-max_length // PAGE_TOKENS)
+    pages = min(kv_bytes // bytes_per_page, useful)
+    if pages < min(MIN_PAGES, useful):
+        raise ConfigError(
+            f"worker.kv_memory_bytes: expected room for {MIN_PAGES} pages of {bytes_per_page} bytes, got {kv_bytes} bytes"
+        )
+    return pages

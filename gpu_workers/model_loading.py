@@ -1,0 +1,158 @@
+"""From settings to a model runner that is warm: device, gang, weights, memory, graphs, in this order, each reported."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from gpu_workers.device_state import allocate_device_state
+from gpu_workers.engine import EngineCapacity, ReportLoading
+from gpu_workers.kv_pages import KvPages
+from gpu_workers.memory_budget import GIB, count_pages, cpu_kv_bytes, cuda_kv_bytes
+from gpu_workers.model_runner import ModelRunner
+from gpu_workers.model_store.model_config import ModelConfig, read_model_config
+from gpu_workers.models.llama_family import LlamaFamily
+from gpu_workers.models.registry import load_model, torch_attention
+from gpu_workers.settings import WorkerSettings
+from gpu_workers.step_tensors import StepTensors
+from gpu_workers.tensor_group import DistributedGroup, SingleRank, TensorGroup
+from gpu_workers.torch_ops import TorchOps
+from gpu_workers.weights import Placement
+from messages.steps import PAGE_TOKENS
+
+_RENDEZVOUS = "rendezvous"
+_GANG_TIMEOUT_S = 600.0  # ranks load at different speeds; a dead one is the supervisor's to notice, long before this
+_RESERVE_BYTES = GIB  # on CUDA: graphs, collectives, fragments
+
+
+def load_model_runner(settings: WorkerSettings, gang_dir: Path, report: ReportLoading) -> ModelRunner:
+    """The engine for a model folder, warmed up.
+
+    Raises: ConfigError, ModelConfigError, WeightsError naming what does not fit; torch's errors for a device that is not there.
+    """
+    device = choose_device(settings)
+    config = read_model_config(Path(settings.model_folder))
+    group = join_gang(settings, gang_dir, device, report)
+    model = build_model(settings, config, device, group, lambda fraction: report("weights", fraction))
+    report("memory", 0.0)
+    capacity = measure_capacity(settings, config, model)
+    kv = KvPages.allocate(model.kv_shape, capacity.n_pages + 1, device)
+    state = allocate_device_state(capacity.n_slots, capacity.max_length, capacity.n_pages, device)
+    runner = ModelRunner(model, kv, state, capacity)
+    if settings.device == "cuda" and settings.cuda_graphs:
+        from gpu_workers.cuda_graphs import DecodeGraphs  # these import what only CUDA machines have
+
+        graphs = DecodeGraphs(state, lambda step: model.logits(model.forward(step, kv)))
+        graphs.capture(lambda fraction: report("graphs", fraction))
+        runner.use_graphs(graphs)
+    report("warm up", 0.0)
+    _run_empty_step(model, kv, n_tokens=1)
+    report("warm up", 1.0)
+    return runner
+
+
+def choose_device(settings: WorkerSettings) -> torch.device:
+    """Set torch's threads and current device."""
+    cores = len(os.sched_getaffinity(0))
+    torch.set_num_threads(settings.threads or max(1, cores // settings.cpu_ranks))
+    if settings.device == "cpu":
+        return torch.device("cpu")
+    device = torch.device("cuda", settings.device_index)
+    torch.cuda.set_device(device)
+    return device
+
+
+def join_gang(settings: WorkerSettings, gang_dir: Path, device: torch.device, report: ReportLoading) -> TensorGroup:
+    """The group of this incarnation's ranks."""
+    if settings.tp == 1:
+        return SingleRank()
+    report("gang", 0.0)
+    return DistributedGroup.join(settings.rank, settings.tp, gang_dir / _RENDEZVOUS, device, _GANG_TIMEOUT_S)
+
+
+def build_model(
+    settings: WorkerSettings,
+    config: ModelConfig,
+    device: torch.device,
+    group: TensorGroup,
+    on_progress: Callable[[float], None],
+) -> LlamaFamily:
+    """The rank's part of the model with the back ends of its device."""
+    make_ops, make_attention = TorchOps, torch_attention
+    if settings.device == "cuda":
+        from gpu_workers.cuda_ops import CudaOps
+        from gpu_workers.triton_attention import triton_attention
+
+        make_ops, make_attention = CudaOps, torch_attention if settings.attention == "torch" else triton_attention
+    return load_model(
+        config,
+        Path(settings.model_folder),
+        Placement(device, getattr(torch, settings.dtype_name)),
+        group=group,
+        load_format="random" if settings.load_format == "random" else "safetensors",
+        make_ops=make_ops,
+        make_attention=make_attention,
+        on_progress=on_progress,
+    )
+
+
+def measure_capacity(settings: WorkerSettings, config: ModelConfig, model: LlamaFamily) -> EngineCapacity:
+    """What the gang can hold: the least of its ranks' pages."""
+    max_length = settings.length_limit(config.max_position)
+    if settings.kv_memory_bytes or settings.device == "cpu":
+        kv_bytes = cpu_kv_bytes(settings.kv_memory_bytes)
+    else:
+        kv_bytes = _measure_cuda(settings, model, min(settings.step_tokens, max_length))
+    n_pages = count_pages(kv_bytes, model.kv_shape.bytes_per_page, settings.slots, max_length)
+    name = torch.cuda.get_device_name(model.device) if settings.device == "cuda" else "cpu"
+    return EngineCapacity(
+        n_pages=model.group.least(n_pages),
+        n_slots=settings.slots,
+        max_length=max_length,
+        max_step_tokens=settings.step_tokens,
+        max_lease_steps=settings.lease_steps,
+        vocabulary=config.vocabulary,
+        device=f"{name}, {settings.dtype_name}" + (f", {settings.tp} ranks" if settings.tp > 1 else ""),
+    )
+
+
+def _measure_cuda(settings: WorkerSettings, model: LlamaFamily, n_tokens: int) -> int:
+    """Run the greatest step once on pages of its own and see what it needs; what is left is for pages."""
+    device = model.device
+    kv = KvPages.allocate(model.kv_shape, -(-n_tokens // PAGE_TOKENS), device)
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before_bytes = torch.cuda.memory_allocated(device)
+    _run_empty_step(model, kv, n_tokens)
+    torch.cuda.synchronize(device)
+    activation_bytes = torch.cuda.max_memory_allocated(device) - before_bytes
+    logits_bytes = settings.slots * model.config.vocabulary * 4 * 6  # sampling's float32 and float64 copies
+    del kv
+    torch.cuda.empty_cache()
+    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+    needed_bytes = activation_bytes + logits_bytes
+    return cuda_kv_bytes(total_bytes, free_bytes, needed_bytes, settings.memory_share, _RESERVE_BYTES)
+
+
+def _run_empty_step(model: LlamaFamily, kv: KvPages, n_tokens: int) -> None:
+    """A step of zeros over the last pages of `kv` (the dummy page when it is one token): loads kernels, touches memory."""
+    device, n_pages = model.device, -(-n_tokens // PAGE_TOKENS)
+    first = kv.n_pages - n_pages
+    positions = torch.arange(n_tokens, device=device)
+    step = StepTensors(
+        token_ids=torch.zeros(n_tokens, dtype=torch.int64, device=device),
+        positions=positions,
+        kv_slots=positions + first * PAGE_TOKENS,
+        page_table=torch.arange(first, first + n_pages, dtype=torch.int32, device=device)[None, :],
+        lengths=torch.full((1,), n_tokens, dtype=torch.int32, device=device),
+        n_decode=int(n_tokens == 1),
+        row_starts=np.zeros(1, np.int32),
+        row_counts=np.full(1, n_tokens, np.int32),
+        row_offsets=np.zeros(1, np.int32),
+        sample_index=torch.full((1,), n_tokens - 1, dtype=torch.int64, device=device),
+    )
+    model.logits(model.forward(step, kv))

@@ -1,0 +1,194 @@
+"""One rank's model at work: plans in, sampled ids out. Reads like a recipe; every ingredient is another file.
+
+    admit the plan (slot table)  ->  write its differences to the device (tokens, pages, sampling, copies, drafts)
+    each step: index arrays  ->  layers  ->  logits  ->  sample  ->  ids into the token table  ->  copy of the ids to the host
+
+Nothing waits for the host: the ids are in the device's token table before the next plan is launched. On a CPU all of it has
+happened when `launch` returns. On CUDA it is queued, and `collect` waits for the event behind each step; plans of decode
+rows that are greedy or have a temperature only go to captured graphs. In a gang every rank samples from the same gathered
+logits with the same noise, so all token tables stay equal without a word.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from gpu_workers.batch_tensors import StepBatch, build_batch, flat_places, upload
+from gpu_workers.device_state import DeviceState
+from gpu_workers.draft_verification import accept_drafts, take_emitted
+from gpu_workers.engine import EngineCapacity
+from gpu_workers.kv_pages import KvPages
+from gpu_workers.logprobs import Logprobs, compute_logprobs, emitted_arrays
+from gpu_workers.models.llama_family import LlamaFamily
+from gpu_workers.sampling import sample_tokens
+from gpu_workers.sampling_table import SamplingRows
+from gpu_workers.slot_table import SlotTable
+from gpu_workers.step_arrays import build_step, draft_places
+from messages.arrays import int32s
+from messages.steps import Plan, Result
+
+if TYPE_CHECKING:
+    from gpu_workers.cuda_graphs import DecodeGraphs  # imports what only CUDA machines have
+
+
+@dataclass(frozen=True)
+class PendingStep:
+    """One step that has been launched: what to wait for and how to read it."""
+
+    plan: Plan
+    number: int
+    result_slots: np.ndarray  # [N] int32
+    widths: np.ndarray  # [N] int64: samples of each row
+    ids: torch.Tensor  # [S] int64, host; there when `ended` has happened
+    logprobs: Logprobs | None
+    compute_s: float  # of a step that has ended already
+    events: tuple[torch.cuda.Event, torch.cuda.Event] | None  # began, ended: of a step that runs on a device
+
+
+class ModelRunner:
+    """See `gpu_workers.engine.Engine`. Not thread-safe, but for `collect`."""
+
+    def __init__(self, model: LlamaFamily, kv: KvPages, state: DeviceState, capacity: EngineCapacity) -> None:
+        """`kv` has one page more than `capacity` promises, the state's dummy page."""
+        self._model, self._kv, self._state = model, kv, state
+        self._capacity = capacity
+        self._graphs: DecodeGraphs | None = None
+        self._is_cuda = state.device.type == "cuda"
+        self.max_in_flight = 2 if self._is_cuda else 1
+        self._slots = SlotTable(capacity)
+
+    def capacity(self) -> EngineCapacity:
+        """What it can hold, agreed between the ranks."""
+        return self._capacity
+
+    def reset(self, epoch: int) -> None:
+        """Forget all slots. Pages need no wiping: none is read before it is written."""
+        self._slots = SlotTable(self._capacity)
+
+    def use_graphs(self, graphs: DecodeGraphs) -> None:
+        """Run plain decode plans through captured graphs from now on."""
+        self._graphs = graphs
+
+    def close(self) -> None:
+        """Leave the group of ranks."""
+        self._model.group.close()
+
+    @torch.inference_mode()
+    def launch(self, plan: Plan) -> list[PendingStep]:
+        """Put all steps of a plan to work. Raises: PlanRefused."""
+        self._slots.admit(plan)
+        self._write_differences(plan)
+        graphs = self._graphs
+        if graphs is not None and self._fits_graphs(plan, graphs):
+            return self._run_graphs(plan, graphs)
+        return [self._run_step(plan, index) for index in range(plan.n_steps)]
+
+    def collect(self, launched: list[PendingStep]) -> Iterator[Result]:
+        """The results, each as soon as its step has ended."""
+        for pending in launched:
+            yield read_step(pending)
+
+    def _write_differences(self, plan: Plan) -> None:
+        state, offset = self._state, 0
+        for new in plan.new:
+            tokens = torch.from_numpy(plan.new_tokens[offset : offset + new.n_tokens].copy())
+            state.tokens[new.slot, : new.n_tokens].copy_(tokens)
+            offset += new.n_tokens
+            if self._is_cuda:  # only graphs read these
+                state.temperature[new.slot] = new.sampling.temperature
+                state.top_p[new.slot] = new.sampling.top_p
+                state.top_k[new.slot] = new.sampling.top_k
+                state.seed[new.slot] = new.sampling.seed
+        if len(plan.page_ids):
+            slots, indices, ids = upload(
+                tuple(a.astype(np.int64) for a in (plan.page_slots, plan.page_indices, plan.page_ids)), state.device
+            )
+            state.pages.view(-1).index_copy_(0, slots * state.pages.shape[1] + indices, ids.to(torch.int32))
+        if len(plan.copies):
+            self._kv.copy_pages(*upload((plan.copies[::2].astype(np.int64), plan.copies[1::2].astype(np.int64)), state.device))
+        if len(plan.draft_ids):
+            places, ids = upload((flat_places(state, *draft_places(plan)), plan.draft_ids.astype(np.int64)), state.device)
+            state.tokens.view(-1).index_copy_(0, places, ids.to(torch.int32))
+
+    def _fits_graphs(self, plan: Plan, graphs: DecodeGraphs) -> bool:
+        """Decode rows that all sample, are greedy or have a temperature only, and ask for no logprobs."""
+        n = len(plan.row_slots)
+        if not 1 <= n <= graphs.max_rows or len(plan.draft_ids) or (plan.row_counts != 1).any() or not plan.row_samples.all():
+            return False
+        return bool(self._slots.sampling.is_plain(plan.row_slots).all())
+
+    def _run_graphs(self, plan: Plan, graphs: DecodeGraphs) -> list[PendingStep]:
+        launched: list[PendingStep] = []
+        widths = np.ones(len(plan.row_slots), np.int64)
+        events = [timed_event() for _ in range(plan.n_steps + 1)]
+        events[0].record()
+
+        def keep(index: int, ids: torch.Tensor) -> None:
+            on_host = ids.to("cpu", non_blocking=True)
+            events[index + 1].record()
+            around = (events[index], events[index + 1])
+            launched.append(PendingStep(plan, plan.step + index, plan.row_slots, widths, on_host, None, 0.0, around))
+
+        graphs.run(plan.row_slots, plan.row_starts, plan.n_steps, keep)
+        return launched
+
+    def _run_step(self, plan: Plan, index: int) -> PendingStep:
+        events = (timed_event(), timed_event()) if self._is_cuda else None
+        began_s = time.monotonic()
+        if events is not None:
+            events[0].record()
+        step = build_step(plan, self._slots.page_table, index)
+        ids, logprobs = torch.zeros(0, dtype=torch.int64), None
+        if len(step.slots):
+            batch = build_batch(step, self._state)
+            hidden = self._model.forward(batch.tensors, self._kv)
+            if len(step.sample_index):
+                rows = self._slots.sampling.take(step.sample_slots, step.sample_positions)
+                ids, logprobs = self._sample(hidden, batch, rows)
+        if events is not None:
+            events[1].record()
+        took_s = time.monotonic() - began_s
+        return PendingStep(plan, plan.step + index, step.result_slots, step.result_widths, ids, logprobs, took_s, events)
+
+    def _sample(self, hidden: torch.Tensor, batch: StepBatch, rows: SamplingRows) -> tuple[torch.Tensor, Logprobs | None]:
+        logits = self._model.logits(hidden)
+        ids = sample_tokens(logits, rows, self._state.tokens)
+        self._state.tokens.view(-1).index_copy_(0, batch.sample_places, ids.to(torch.int32))
+        logprobs = compute_logprobs(logits, ids, rows.logprobs).to_host() if rows.wants_logprobs else None
+        return ids.to("cpu", non_blocking=True), logprobs
+
+
+def timed_event() -> torch.cuda.Event:
+    """An event that knows when it happened."""
+    return torch.cuda.Event(enable_timing=True)
+
+
+def read_step(pending: PendingStep) -> Result:
+    """Wait for one step and judge its drafts."""
+    compute_s = pending.compute_s
+    if pending.events is not None:
+        began, ended = pending.events
+        ended.synchronize()
+        compute_s = began.elapsed_time(ended) / 1e3
+    samples = pending.ids.numpy()
+    counts = accept_drafts(samples, pending.widths, pending.plan.draft_ids)
+    emitted = take_emitted(pending.widths, counts)
+    found = emitted_arrays(pending.logprobs, emitted)
+    return Result(
+        epoch=pending.plan.epoch,
+        step=pending.number,
+        slots=int32s(pending.result_slots),
+        counts=int32s(counts),
+        ids=int32s(samples[emitted]),
+        compute_s=compute_s,
+        logprobs=found.logprobs,
+        top_width=found.top_width,
+        top_ids=found.top_ids,
+        top_logprobs=found.top_logprobs,
+    )
