@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import torch
 from torch.nn.functional import linear, silu
 
+from gpu_workers.cpu_linear import can_pack, pack_weight, packed_linear
+
 
 class Ops(Protocol):
     """T tokens; all activations [T, ...] of one float dtype, on the model's device, rows contiguous unless said."""
@@ -64,11 +66,11 @@ class TorchOps:
 
     def pack_linear(self, weight: torch.Tensor) -> torch.Tensor:
         """See Ops."""
-        return weight
+        return pack_weight(weight) if weight.device.type == "cpu" and can_pack(weight.dtype) else weight
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """See Ops."""
-        return linear(x, weight, bias)
+        return packed_linear(x, weight, bias) if weight.is_mkldnn else linear(x, weight, bias)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """See Ops."""

@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 
 from gpu_workers.attention import Attention, TorchAttention
-from gpu_workers.cpu_ops import CpuOps
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.llama_family import LlamaFamily
 from gpu_workers.sharded_layers import Shard, shard_model
@@ -17,7 +16,7 @@ from gpu_workers.torch_ops import Ops, TorchOps
 from gpu_workers.weights import Placement, RandomSource, SafetensorsSource, load_weights
 
 FAMILIES = {"llama": LlamaFamily, "mistral": LlamaFamily, "qwen2": LlamaFamily, "qwen3": LlamaFamily}
-LOAD_FORMATS = ("auto", "random")
+LOAD_FORMATS = ("safetensors", "random")
 
 
 def load_model(
@@ -26,9 +25,9 @@ def load_model(
     placement: Placement,
     *,
     group: TensorGroup | None = None,
-    load_format: str = "auto",
+    load_format: str = "safetensors",
     seed: int = 0,
-    make_ops: Callable[[], Ops] | None = None,
+    make_ops: Callable[[], Ops] = TorchOps,
     make_attention: Callable[[ModelConfig, Shard, torch.dtype], Attention] | None = None,
     on_progress: Callable[[float], None] = lambda fraction: None,
 ) -> LlamaFamily:
@@ -44,15 +43,10 @@ def load_model(
     group = SingleRank() if group is None else group
     shard = shard_model(config, group.rank, group.size)
     source = RandomSource(seed) if load_format == "random" else SafetensorsSource(folder)
-    ops = (make_ops or (lambda: default_ops(placement)))()
+    ops = make_ops()
     weights = load_weights(config, shard, source, placement, ops.pack_linear, on_progress)
     attention = (make_attention or torch_attention)(config, shard, placement.dtype)
     return FAMILIES[config.model_type](config, shard, weights, ops, attention, group)
-
-
-def default_ops(placement: Placement) -> Ops:
-    """Operations that torch alone can do."""
-    return CpuOps(placement.dtype) if placement.device.type == "cpu" else TorchOps()
 
 
 def torch_attention(config: ModelConfig, shard: Shard, dtype: torch.dtype) -> Attention:
