@@ -1,0 +1,1 @@
+"""The parent of all processes: starts the tree, watches it, restarts what dies, and ends it in order."""

@@ -1,0 +1,87 @@
+"""What the supervisor knows of one child: its spec, its present life, its last beat. No decisions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from messages.lifecycle import ChildStatus, MetricFamily, MetricSample, Peer, Progress
+from supervisor.child_spec import ChildSpec
+from supervisor.process import ChildProcess
+
+
+@dataclass
+class ChildRecord:
+    """One child through all of its lives.
+
+    States: dead, starting (spawned), welcomed (said Hello), ready, draining, drained, stopping (was asked to end), ending
+    (killed, its death is not proven yet).
+    """
+
+    spec: ChildSpec
+    state: str = "dead"
+    incarnation: int = 0
+    process: ChildProcess | None = None
+    endpoint: str = ""
+    gang_dir: str = ""
+    phase: str = ""  # how far its start has come, or why it ends
+    lives: int = 0  # in this server
+    born_s: float = 0.0
+    heard_s: float = 0.0
+    last: Progress | None = None
+    fault: str = ""  # last words of the last life
+
+    @property
+    def name(self) -> str:
+        """The actor's name."""
+        return self.spec.name
+
+    @property
+    def is_alive(self) -> bool:
+        """Is there a process whose death is not proven?"""
+        return self.process is not None and self.process.exit is None
+
+    @property
+    def is_serving(self) -> bool:
+        """Can peers talk to it?"""
+        return self.state in ("ready", "draining", "drained")
+
+    @property
+    def is_reachable(self) -> bool:
+        """Is there a link to its inbox?"""
+        return self.is_serving or self.state in ("welcomed", "stopping")
+
+    @property
+    def peer(self) -> Peer:
+        """Its line in the address book."""
+        return Peer(name=self.name, incarnation=self.incarnation, endpoint=self.endpoint)
+
+    def status(self, now_s: float, with_metrics: bool) -> ChildStatus:
+        """As an operator sees it."""
+        last, is_alive = self.last, self.is_alive
+        return ChildStatus(
+            name=self.name,
+            incarnation=self.incarnation,
+            pid=self.process.pid if self.process is not None and is_alive else 0,
+            state=self.state,
+            phase=self.phase[:256],
+            restarts=max(self.lives - 1, 0),
+            uptime_s=now_s - self.born_s if is_alive else 0.0,
+            beat_age_s=now_s - self.heard_s if is_alive else 0.0,
+            steps=last.steps if last else 0,
+            busy_s=last.busy_s if last else 0.0,
+            statistics=last.statistics if last else {},
+            metrics=[*self._families(), *(last.metrics if last else [])] if with_metrics else [],
+        )
+
+    def _families(self) -> list[MetricFamily]:
+        """What only the supervisor can say of a child."""
+        up, restarts = float(self.is_serving), float(max(self.lives - 1, 0))
+        return [
+            _family("tardigrade_up", "gauge", "1 while the actor can serve.", "", up),
+            _family("tardigrade_restarts", "counter", "New lives since the server started.", "_total", restarts),
+        ]
+
+
+def _family(name: str, kind: str, documentation: str, suffix: str, value: float) -> MetricFamily:
+    sample = MetricSample(suffix=suffix, labels={}, value=value)
+    return MetricFamily(name=name, documentation=documentation, type=kind, samples=[sample])

@@ -1,0 +1,87 @@
+"""A configuration file and flags, as nested tables: read, laid over each other, and refused with the nearest known key."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+
+from messages.faults import ConfigError
+
+Table = dict[str, Any]
+
+
+def read_table(path: Path) -> Table:
+    """A TOML file as a table.
+
+    Raises: ConfigError naming the file, and the line of a syntax error.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"config: expected a file that can be read at {path}, got {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: expected TOML, got {error}") from None
+
+
+def overlay(below: Table, above: Mapping[str, Any]) -> Table:
+    """`above` laid over `below`, table by table; neither is changed."""
+    merged = dict(below)
+    for key, value in above.items():
+        under = merged.get(key)
+        merged[key] = overlay(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def table_of(assignment: str) -> Table:
+    """`section.key=value` as a nested table. The value is TOML; what is no TOML is taken as text.
+
+    Raises: ConfigError without a key or an equals sign.
+    """
+    path, equals, text = assignment.partition("=")
+    keys = [key.strip() for key in path.split(".")]
+    if not equals or not all(keys):
+        raise ConfigError(f"set: expected section.key=value, got {assignment!r}")
+    try:
+        value: Any = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    for key in reversed(keys):
+        value = {key: value}
+    return value
+
+
+def convert(table: Table, into: type[Any]) -> Any:
+    """The table as a struct of the type `into`.
+
+    Raises: ConfigError naming the full path of a key that is unknown (with the nearest known one) or has a wrong value.
+    """
+    for path, known in _unknown_keys(table, into, ""):
+        near = difflib.get_close_matches(path.rpartition(".")[2], known, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]}?" if near else f"; expected one of {', '.join(sorted(known))}"
+        raise ConfigError(f"{path}: unknown key{hint}")
+    try:
+        return msgspec.convert(table, into)
+    except msgspec.ValidationError as error:
+        text, _, at = str(error).partition(" - at `$.")
+        raise ConfigError(f"{at.rstrip('`') or 'configuration'}: {text[:1].lower() + text[1:]}") from None
+
+
+def _unknown_keys(table: Mapping[str, Any], into: type[Any], prefix: str) -> Iterator[tuple[str, list[str]]]:
+    """(path, known keys beside it) of every key that `into` has no field for."""
+    types_by_name = get_type_hints(into)
+    for key, value in table.items():
+        if key not in types_by_name:
+            yield f"{prefix}{key}", list(types_by_name)
+        elif isinstance(value, dict) and (section := _struct_type(types_by_name[key])) is not None:
+            yield from _unknown_keys(value, section, f"{prefix}{key}.")
+
+
+def _struct_type(annotation: Any) -> type[msgspec.Struct] | None:
+    options = get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
+    return next((o for o in options if isinstance(o, type) and issubclass(o, msgspec.Struct)), None)

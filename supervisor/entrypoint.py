@@ -1,0 +1,93 @@
+"""The first code in every child: read the birth, set up logs, signals and the event loop, then run the actor of that role.
+
+    python -m supervisor.entrypoint NAME PARENT_PID       with the Birth as JSON on standard input
+
+Exit status: 0 after Stop; 1 after a fault; 2 when the birth or its settings cannot be used, so that a restart would be no help.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from messages.birth import Birth, read_birth
+from messages.faults import ConfigError
+from messages.ids import role_of
+from supervisor.logs import configure_logs
+
+EXIT_FAULT = 1
+EXIT_UNUSABLE = 2
+
+RUN_BY_ROLE = {
+    "cache_directory": "actors.cache_directory.directory_actor:run",
+    "speculation": "actors.speculation.speculation_actor:run",
+    "worker": "gpu_workers.worker:run_worker",
+    "scheduler": "actors.scheduler.scheduler_actor:run",
+    "gateway": "actors.gateway.gateway_actor:run",
+}
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+
+Run = Callable[[Birth], Awaitable[int]]
+
+
+def main(argv: list[str]) -> int:
+    """Live one life. `argv` is [name, parent's process id]."""
+    name, parent = argv[0], int(argv[1])
+    _die_with(parent)
+    _settle(name)
+    birth = read_birth(sys.stdin.buffer.read())
+    configure_logs(birth.log_format, birth.log_level, birth.name, birth.incarnation)
+    log = structlog.get_logger()
+    try:
+        with asyncio.Runner(loop_factory=_new_loop) as runner:
+            return runner.run(_live(find_run(birth.name), birth))
+    except ConfigError as error:
+        log.error("unusable", reason=str(error))
+        return EXIT_UNUSABLE
+    except Exception:
+        log.exception("died")
+        return EXIT_FAULT
+
+
+def find_run(name: str) -> Run:
+    """The function that lives the life of an actor of this name."""
+    module, _, function = RUN_BY_ROLE[role_of(name)].partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+async def _live(run: Run, birth: Birth) -> int:
+    return await run(birth)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
+def _die_with(parent: int) -> None:
+    """No orphan outlives its supervisor: the kernel kills us with it. It may have died before we could ask for that."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent:
+        os._exit(EXIT_FAULT)
+
+
+def _settle(name: str) -> None:
+    """Signals that a terminal or a service manager sends to a whole group are the supervisor's to answer, not ours."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

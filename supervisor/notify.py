@@ -1,0 +1,20 @@
+"""A word to the service manager (systemd's notification socket), when there is one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+
+
+def notify(state: str) -> None:
+    """Send `READY=1`, `STOPPING=1`, `WATCHDOG=1` or `STATUS=...`. Without NOTIFY_SOCKET nothing happens; nor on any error:
+    a deaf service manager must not end a server."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+        sock.setblocking(False)
+        sock.sendto(state.encode(), address)

@@ -1,0 +1,170 @@
+"""The children and the address book: gives birth, passes words on, kills, and tells everybody who is up and who is down.
+
+It carries out; `restart_policy.py` and `liveness.py` decide, `supervisor.py` connects them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import msgspec
+import structlog
+
+from messages.birth import Birth
+from messages.faults import MailboxFull, UnknownPeer
+from messages.ids import replica_of
+from messages.lifecycle import Hello, PeerDown, PeerUp, Welcome
+from messages.mailbox import Mailbox
+from messages.message import Message
+from supervisor.child_record import ChildRecord
+from supervisor.child_spec import Group
+from supervisor.process import ChildProcess, ExitStatus
+from supervisor.rendezvous import Incarnations, open_gang_dir
+from supervisor.run_dir import RunDir
+
+OnDeath = Callable[[ChildRecord, int, ExitStatus], None]
+
+
+class Nursery:
+    """All children of one supervisor, in start order."""
+
+    def __init__(
+        self,
+        groups: tuple[Group, ...],
+        run_dir: RunDir,
+        mailbox: Mailbox,
+        birth_template: Birth,
+        incarnations: Incarnations,
+        on_death: OnDeath,
+    ) -> None:
+        self.groups = groups
+        self.record_by_name = {spec.name: ChildRecord(spec) for group in groups for spec in group.children}
+        self._group_by_name = {spec.name: group for group in groups for spec in group.children}
+        self._run_dir, self._mailbox = run_dir, mailbox
+        self._birth_template, self._incarnations = birth_template, incarnations
+        self._on_death = on_death
+        self._changed = asyncio.Event()
+        self._log = structlog.get_logger()
+
+    @property
+    def records(self) -> list[ChildRecord]:
+        """In start order."""
+        return list(self.record_by_name.values())
+
+    def members(self, group: Group) -> list[ChildRecord]:
+        """The records of a group, in start order."""
+        return [self.record_by_name[spec.name] for spec in group.children]
+
+    def start(self, names: Iterable[str]) -> list[ChildRecord]:
+        """Begin new lives of dead children, in this order. Children of a gang share their life's number and directory."""
+        born: list[ChildRecord] = []
+        todo = list(names)
+        while todo:
+            group = self._group_by_name[todo[0]]
+            together = [name for name in todo if self._group_by_name[name] is group] if group.has_rendezvous else todo[:1]
+            todo = [name for name in todo if name not in together]
+            incarnation = self._incarnations.next(*together)
+            gang_dir = ""
+            if group.has_rendezvous:
+                gang_dir = open_gang_dir(self._run_dir.path, replica_of(together[0]), incarnation)
+            for name in together:
+                record = self.record_by_name[name]
+                self._bear(record, incarnation, gang_dir)
+                born.append(record)
+        return born
+
+    def kill(self, record: ChildRecord, reason: str) -> None:
+        """SIGKILL; its death is reported when it is proven."""
+        if record.is_alive and record.process is not None:
+            if record.state != "ending":
+                self._log.warning("kill", child=record.name, life=record.incarnation, reason=reason)
+                record.state, record.phase = "ending", reason
+            record.process.kill()
+
+    def welcome(self, record: ChildRecord, hello: Hello) -> None:
+        """Answer a Hello: connect to its inbox, tell it who is ready."""
+        record.state, record.endpoint = "welcomed", hello.endpoint
+        self._mailbox.connect(record.name, record.incarnation, hello.endpoint)
+        self.tell(record, Welcome(peers=[r.peer for r in self.records if r.is_serving and r is not record]))
+        self.note_change()
+
+    def became_ready(self, record: ChildRecord) -> None:
+        """Tell everybody."""
+        record.state, record.phase = "ready", ""
+        self._tell_others(record, PeerUp(peer=record.peer))
+        self.note_change()
+
+    def tell(self, record: ChildRecord, message: Message) -> None:
+        """Say something to a child. One that lets 17,000 messages wait is not alive in any useful sense."""
+        try:
+            self._mailbox.send(record.name, message)
+        except UnknownPeer:
+            return
+        except MailboxFull:
+            self.kill(record, "does not read its mail")
+
+    def note_change(self) -> None:
+        """Something that `wait_until` may wait for has changed."""
+        self._changed.set()
+
+    async def wait_until(self, condition: Callable[[], bool], deadline_s: float) -> bool:
+        """Wait for a condition over the records; False when the deadline came first."""
+        end_s = time.monotonic() + deadline_s
+        while not condition():
+            self._changed.clear()
+            left_s = end_s - time.monotonic()
+            if left_s <= 0:
+                return False
+            try:
+                await asyncio.wait_for(self._changed.wait(), left_s)
+            except TimeoutError:
+                return condition()
+        return True
+
+    # -- one birth, one death -------------------------------------------------------------------------------------
+
+    def _bear(self, record: ChildRecord, incarnation: int, gang_dir: str) -> None:
+        assert not record.is_alive, f"{record.name}: expected a proven death before a new life"
+        spec = record.spec
+        birth = msgspec.structs.replace(
+            self._birth_template,
+            name=spec.name,
+            incarnation=incarnation,
+            endpoint=self._run_dir.endpoint(spec.name, incarnation),
+            settings=msgspec.Raw(spec.settings),
+            listen_fd=spec.listen_fd,
+            gang_dir=gang_dir,
+        )
+        now_s = time.monotonic()
+        record.state, record.phase, record.endpoint, record.gang_dir = "starting", "", "", gang_dir
+        record.incarnation, record.lives, record.last, record.fault = incarnation, record.lives + 1, None, ""
+        record.born_s = record.heard_s = now_s
+        record.process = ChildProcess.spawn(
+            [sys.executable, "-m", "supervisor.entrypoint", spec.name, str(os.getpid())],
+            msgspec.json.encode(birth),
+            partial(self._buried, record, incarnation),
+            spec.env,
+            () if spec.listen_fd < 0 else (spec.listen_fd,),
+        )
+        self._log.info("start", child=spec.name, life=incarnation, pid=record.process.pid)
+
+    def _buried(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus) -> None:
+        """Its death is proven: close the link, tell everybody, report it."""
+        was_known = record.is_serving or record.state in ("ending", "stopping")
+        record.state, record.phase = "dead", str(exit_status)
+        self._mailbox.disconnect(record.name)
+        self._run_dir.forget(record.name, incarnation)
+        if was_known:
+            self._tell_others(record, PeerDown(name=record.name, incarnation=incarnation))
+        self._on_death(record, incarnation, exit_status)
+        self.note_change()
+
+    def _tell_others(self, record: ChildRecord, message: Message) -> None:
+        for other in self.records:
+            if other is not record and other.is_reachable:
+                self.tell(other, message)

@@ -1,0 +1,99 @@
+"""The operator's side of the supervisor: ask for the status, order a drain or a stop, wait for the end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from messages.faults import TardigradeError
+from messages.ids import actor_name
+from messages.lifecycle import DrainWanted, OrderTaken, StatusReport, StatusWanted, StopWanted
+from messages.message import Message
+from messages.zmq_mailbox import ZmqMailbox
+from supervisor.run_dir import read_pid, supervisor_endpoint
+
+_SUPERVISOR = "supervisor/0"
+
+
+class NoServer(TardigradeError):
+    """Nobody answers in this run directory."""
+
+
+def ask_status(run_dir: Path, deadline_s: float = 5.0) -> StatusReport:
+    """The state of the tree. Raises: NoServer."""
+    answer = _ask(run_dir, lambda reply_to: StatusWanted(reply_to=reply_to, metrics=False), deadline_s)
+    assert isinstance(answer, StatusReport)
+    return answer
+
+
+def order_drain(run_dir: Path, drain_s: float, then_stop: bool, deadline_s: float = 5.0) -> str:
+    """Let the tree drain; returns its new state. Raises: NoServer."""
+    return _order(run_dir, lambda reply_to: DrainWanted(reply_to=reply_to, deadline_s=drain_s, then_stop=then_stop), deadline_s)
+
+
+def order_stop(run_dir: Path, deadline_s: float = 5.0) -> str:
+    """Let the tree stop; returns its new state. Raises: NoServer."""
+    return _order(run_dir, lambda reply_to: StopWanted(reply_to=reply_to), deadline_s)
+
+
+def wait_drained(run_dir: Path, deadline_s: float) -> bool:
+    """Ask until the tree is drained; False when the deadline came first. Raises: NoServer."""
+    end_s = time.monotonic() + deadline_s
+    while time.monotonic() < end_s:
+        if ask_status(run_dir).state not in ("draining", "serving", "degraded"):
+            return True
+        time.sleep(0.2)
+    return False
+
+
+def open_server(run_dir: Path) -> int:
+    """A pidfd of the running server. The caller closes it.
+
+    Raises: NoServer.
+    """
+    pid = read_pid(run_dir)
+    try:
+        if pid is not None:
+            return os.pidfd_open(pid)
+    except ProcessLookupError:
+        pass
+    raise NoServer(f"run_dir: expected a running server in {run_dir}, got none")
+
+
+def wait_gone(pidfd: int, deadline_s: float) -> bool:
+    """Wait for the death of the server; False when the deadline came first."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(deadline_s * 1000))
+
+
+def _order(run_dir: Path, make: Callable[[str], Message], deadline_s: float) -> str:
+    answer = _ask(run_dir, make, deadline_s)
+    assert isinstance(answer, OrderTaken)
+    return answer.state
+
+
+def _ask(run_dir: Path, make: Callable[[str], Message], deadline_s: float) -> Message:
+    os.close(open_server(run_dir))
+    return asyncio.run(_exchange(run_dir, make, deadline_s))
+
+
+async def _exchange(run_dir: Path, make: Callable[[str], Message], deadline_s: float) -> Message:
+    me = actor_name("operator", os.getpid())
+    incarnation = time.time_ns() // 1_000_000
+    path = run_dir / f"operator-{os.getpid()}"
+    mailbox = ZmqMailbox(me, incarnation, f"ipc://{path}")
+    try:
+        mailbox.connect(_SUPERVISOR, 0, supervisor_endpoint(run_dir))
+        mailbox.send(_SUPERVISOR, make(mailbox.endpoint))
+        deliveries = await asyncio.wait_for(mailbox.wait_mail(), deadline_s)
+        return deliveries[0].message
+    except TimeoutError:
+        raise NoServer(f"run_dir: expected an answer from the server in {run_dir}, got none in {deadline_s:g} s") from None
+    finally:
+        await mailbox.close()
+        path.unlink(missing_ok=True)

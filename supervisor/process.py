@@ -1,0 +1,94 @@
+"""One operating-system child: spawn it, prove its death, say how it ended, kill it. No policy.
+
+Death is proven by a pidfd, which becomes readable when the process has exited and can never mean another process. Children
+hold nothing that a kill would lose, so there are only two ways to end one: it is asked over the post, or it is killed;
+SIGTERM is ignored by children because service managers send it to every process of a group at once, and the order in which
+the tree ends is the supervisor's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ExitStatus:
+    """How a process ended: its own exit status, or the signal that ended it."""
+
+    code: int  # 0 to 255; -1 when a signal ended it
+    signal_name: str  # "SIGKILL", ...; empty when it exited by itself
+
+    def __str__(self) -> str:
+        return f"killed by {self.signal_name}" if self.signal_name else f"exit status {self.code}"
+
+
+def decode_exit(returncode: int) -> ExitStatus:
+    """`returncode` as `subprocess` gives it: negative numbers are signals."""
+    if returncode >= 0:
+        return ExitStatus(returncode, "")
+    try:
+        return ExitStatus(-1, signal.Signals(-returncode).name)
+    except ValueError:
+        return ExitStatus(-1, f"signal {-returncode}")
+
+
+class ChildProcess:
+    """A running child. `on_exit(status)` is called once, on the event loop, after its death is proven."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], on_exit: Callable[[ExitStatus], None]) -> None:
+        self.pid = popen.pid
+        self._popen, self._on_exit = popen, on_exit
+        self._loop = asyncio.get_running_loop()
+        self._pidfd = os.pidfd_open(popen.pid)
+        self._loop.add_reader(self._pidfd, self._reap)
+        self.exit: ExitStatus | None = None
+
+    @classmethod
+    def spawn(
+        cls,
+        argv: Sequence[str],
+        standard_input: bytes,
+        on_exit: Callable[[ExitStatus], None],
+        env: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> ChildProcess:
+        """Start `argv` in a session of its own with these bytes on its standard input (at most one pipe's worth, 64 KiB).
+
+        `env` is added to the supervisor's own. Output and errors go where the supervisor's go.
+
+        Raises: OSError when the program cannot be started.
+        """
+        assert len(standard_input) <= 65_536, "a birth must fit the pipe: nobody reads yet"
+        popen = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            env={**os.environ, **(env or {})},
+            pass_fds=tuple(pass_fds),
+            start_new_session=True,
+        )
+        assert popen.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it died already: the pidfd will say so
+            popen.stdin.write(standard_input)
+            popen.stdin.close()
+        return cls(popen, on_exit)
+
+    def kill(self) -> None:
+        """SIGKILL. Nothing happens to a process that is dead already; a process id is never reused before it is reaped."""
+        if self.exit is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        returncode = self._popen.poll()
+        if returncode is None or self.exit is not None:
+            return
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self.exit = decode_exit(returncode)
+        self._on_exit(self.exit)

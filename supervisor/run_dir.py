@@ -1,0 +1,130 @@
+"""The private directory of one server: sockets, the lock, the journals. Found by its port, owned by one supervisor.
+
+$XDG_RUNTIME_DIR/tardigrade-<port>/    or /tmp/tardigrade-<uid>/<port>/ without one; mode 0700, checked
+    lock                  held by the running supervisor
+    supervisor.pid        its process id, for the operator's commands
+    incarnations.json     the newest life of every actor; outlives the server
+    supervisor            inbox (a socket, like the next ones)
+    worker-0.1.3          inbox of worker/0.1 in its third life
+    gang-0.3/             where the ranks of that life meet
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import filelock
+
+from messages.faults import ConfigError
+
+_SOCKET_PATH_BYTES = 107  # sockaddr_un, without its closing zero
+_LONGEST_SOCKET_NAME = "cache_directory-00.00.1234567890"
+
+
+def default_path(port: int) -> Path:
+    """Where the server on this port keeps its run directory."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if runtime and os.access(runtime, os.W_OK):
+        return Path(runtime) / f"tardigrade-{port}"
+    return Path("/tmp") / f"tardigrade-{os.getuid()}" / str(port)
+
+
+def make_private(path: Path) -> Path:
+    """Make a directory that only we can enter.
+
+    Raises: ConfigError when it belongs to somebody else, is a link, or is open to others.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=False, exist_ok=True)
+        found = path.lstat()
+    except OSError as error:
+        raise ConfigError(f"run_dir: expected a directory that can be made at {path}, got {error.strerror}") from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise ConfigError(f"run_dir: expected a directory at {path}, got something else")
+    if found.st_uid != os.getuid():
+        raise ConfigError(f"run_dir: expected {path} to belong to user {os.getuid()}, got user {found.st_uid}")
+    if found.st_mode & 0o077:
+        raise ConfigError(f"run_dir: expected mode 0700 on {path}, got {stat.S_IMODE(found.st_mode):04o}")
+    return path
+
+
+class RunDir:
+    """A run directory that this process holds. Use `take`."""
+
+    def __init__(self, path: Path, lock: filelock.FileLock) -> None:
+        self.path = path
+        self._lock = lock
+
+    @classmethod
+    def take(cls, path: Path) -> RunDir:
+        """Make the directory, lock it, and clear away what an earlier server left.
+
+        Raises: ConfigError when another server holds it, or when it is not private.
+        """
+        path = path.absolute()
+        longest = len(os.fsencode(path / _LONGEST_SOCKET_NAME))
+        if longest > _SOCKET_PATH_BYTES:
+            raise ConfigError(
+                f"run_dir: expected a path of at most {_SOCKET_PATH_BYTES - longest + len(str(path))} bytes, got {path}"
+            )
+        if path.parent == Path("/tmp") / f"tardigrade-{os.getuid()}":
+            make_private(path.parent)
+        make_private(path)
+        lock = filelock.FileLock(path / "lock", timeout=0, mode=0o600)
+        try:
+            lock.acquire()
+        except filelock.Timeout:
+            raise ConfigError(
+                f"run_dir: expected no server in {path}, got one that runs (pid {read_pid(path) or '?'})"
+            ) from None
+        self = cls(path, lock)
+        self._clear()
+        (path / "supervisor.pid").write_text(str(os.getpid()))
+        return self
+
+    def endpoint(self, name: str, incarnation: int) -> str:
+        """Where this life of an actor has its inbox."""
+        return f"ipc://{self.path / _file_name(name, incarnation)}"
+
+    @property
+    def supervisor_endpoint(self) -> str:
+        """Where the supervisor has its inbox."""
+        return supervisor_endpoint(self.path)
+
+    def forget(self, name: str, incarnation: int) -> None:
+        """Remove the socket of a life that is proven dead."""
+        with contextlib.suppress(FileNotFoundError):
+            (self.path / _file_name(name, incarnation)).unlink()
+
+    def release(self) -> None:
+        """Give the directory back. Journals stay."""
+        self._clear()
+        self._lock.release()
+
+    def _clear(self) -> None:
+        for entry in self.path.iterdir():
+            if entry.is_socket() or entry.name == "supervisor.pid":
+                entry.unlink(missing_ok=True)
+            elif entry.name.startswith("gang-") and entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+
+
+def supervisor_endpoint(path: Path) -> str:
+    """The supervisor's inbox inside a run directory."""
+    return f"ipc://{path / 'supervisor'}"
+
+
+def read_pid(path: Path) -> int | None:
+    """The process id of the server in a run directory, or None when none is written there."""
+    try:
+        return int((path / "supervisor.pid").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _file_name(name: str, incarnation: int) -> str:
+    return f"{name.replace('/', '-')}.{incarnation}"

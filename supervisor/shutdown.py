@@ -1,0 +1,76 @@
+"""The end in order: refuse new work, let the present work finish, then ask each group to leave, last started first.
+
+    drain      gateways refuse new requests and finish those they have     at most drain_s
+    stop       group by group, in reverse start order: Stop to those who read their mail, a kill to those who do not yet;
+               who has not left after stop_s is killed                     at most stop_s a group
+    force      everybody is killed at once
+
+Each step has a deadline and the next one follows in any case. Nothing here decides about restarts.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from messages.ids import role_of
+from messages.lifecycle import Drain, Stop
+from supervisor.child_record import ChildRecord
+from supervisor.nursery import Nursery
+
+_PROOF_S = 5.0  # a killed process that is still there after this hangs in its kernel driver
+
+
+def gateways(nursery: Nursery) -> list[ChildRecord]:
+    """Those who own requests."""
+    return [record for record in nursery.records if role_of(record.name) == "gateway"]
+
+
+def ask_to_drain(nursery: Nursery, record: ChildRecord, deadline_s: float) -> None:
+    """One gateway takes nothing new from now on."""
+    if record.state == "ready":
+        record.state = "draining"
+        nursery.tell(record, Drain(deadline_s=deadline_s))
+
+
+async def drain(nursery: Nursery, deadline_s: float) -> bool:
+    """Wait until every gateway has nothing left to finish; False when the deadline came first."""
+    for record in gateways(nursery):
+        ask_to_drain(nursery, record, deadline_s)
+    return await nursery.wait_until(lambda: all(r.state in ("drained", "dead") for r in gateways(nursery)), deadline_s)
+
+
+async def stop_in_order(nursery: Nursery) -> bool:
+    """End everybody; False when some process could not be proven dead."""
+    for group in reversed(nursery.groups):
+        members = nursery.members(group)
+        for record in members:
+            if record.is_reachable and record.state != "welcomed":
+                record.state = "stopping"
+                nursery.tell(record, Stop())
+            else:
+                nursery.kill(record, "stopped before it was ready")
+        await _wait_dead(nursery, members, max(record.spec.deadlines.stop_s for record in members))
+        for record in members:
+            nursery.kill(record, "did not leave in time")
+        await _wait_dead(nursery, members, _PROOF_S)
+    return _report_survivors(nursery)
+
+
+async def force(nursery: Nursery) -> bool:
+    """Kill everybody; False when some process could not be proven dead."""
+    for record in nursery.records:
+        nursery.kill(record, "forced stop")
+    await _wait_dead(nursery, nursery.records, _PROOF_S)
+    return _report_survivors(nursery)
+
+
+async def _wait_dead(nursery: Nursery, records: list[ChildRecord], deadline_s: float) -> bool:
+    return await nursery.wait_until(lambda: not any(record.is_alive for record in records), deadline_s)
+
+
+def _report_survivors(nursery: Nursery) -> bool:
+    survivors = [record for record in nursery.records if record.is_alive]
+    for record in survivors:
+        pid = record.process.pid if record.process else 0
+        structlog.get_logger().error("not dead after SIGKILL", child=record.name, pid=pid)
+    return not survivors

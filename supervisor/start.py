@@ -1,0 +1,144 @@
+"""`supervisor start`: everything between the command line and the first child, in order.
+
+    configuration -> run directory (lock) -> listening socket -> model -> tree -> supervisor
+
+Each step fails with one sentence that names the key, before anything has been started.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from messages.faults import ConfigError
+from supervisor.config import ServerConfig, described
+from supervisor.display import Display
+from supervisor.logs import configure_logs
+from supervisor.run_dir import RunDir, default_path, make_private
+from supervisor.supervisor import Server, Supervisor
+from supervisor.tree import Place, build_tree, front_endpoint
+
+_BACKLOG = 1024
+
+
+def start(config: ServerConfig) -> int:
+    """Run a server in the foreground; returns its exit status.
+
+    Raises: ConfigError when something that was asked for cannot be had.
+    """
+    if config.log_level == "auto":
+        config = msgspec.structs.replace(config, log_level="warning" if sys.stderr.isatty() else "info")
+    configure_logs(config.log_format, config.log_level, "supervisor/0", 0)
+    gpu_ids = find_gpus(config.gpus)
+    held = RunDir.take(run_dir_path(config)) if config.port else None
+    listener = listen(config.host, config.port)
+    port = listener.getsockname()[1]
+    run_dir = held or RunDir.take(run_dir_path(msgspec.structs.replace(config, port=port)))
+    try:
+        return _run(config, run_dir, listener, gpu_ids)
+    finally:
+        listener.close()
+        run_dir.release()
+
+
+def run_dir_path(config: ServerConfig) -> Path:
+    """Where this server lives."""
+    return Path(config.run_dir) if config.run_dir else default_path(config.port)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """The HTTP socket of all gateways. It is bound here so that it outlives each of them: connections that come while a
+    gateway restarts wait in its queue.
+
+    Raises: ConfigError naming host and port.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ConfigError(f"host: expected an address of this host, got {host} ({error.strerror})") from None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"port: expected {host}:{port} to be free, got {error.strerror}") from None
+    listener.setblocking(False)
+    return listener
+
+
+def find_gpus(wanted: int) -> tuple[str, ...]:
+    """Names of the devices to use, as CUDA_VISIBLE_DEVICES takes them.
+
+    Raises: ConfigError when there are fewer than wanted.
+    """
+    if wanted == 0:
+        return ()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    ids = [part.strip() for part in visible.split(",") if part.strip()] if visible is not None else _all_gpus()
+    if len(ids) < wanted:
+        raise ConfigError(f"gpus: expected at most {len(ids)} (the devices that can be seen here), got {wanted}")
+    return tuple(ids[:wanted])
+
+
+def _all_gpus() -> list[str]:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        return [str(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:
+        return []
+
+
+def _run(config: ServerConfig, run_dir: RunDir, listener: socket.socket, gpu_ids: tuple[str, ...]) -> int:
+    from gpu_workers.model_store.resolve import resolve_model
+
+    log = structlog.get_logger()
+    log.info("configuration", **described(config))
+    host, port = listener.getsockname()[:2]
+    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    waiting = Display("", url, "")
+    began_s = time.monotonic()
+    try:
+        model = resolve_model(config.model, lambda what, fraction: waiting.loading("model", what, fraction))
+    except ValueError as error:
+        raise ConfigError(f"model: {error}") from None
+    finally:
+        waiting.close()
+    log.info("model", name=model.name, folder=model.setting, took_s=round(time.monotonic() - began_s, 3))
+    state_dir = make_private(Path(config.state_dir)) if config.state_dir else run_dir.path
+    place = Place(
+        state_dir=state_dir,
+        run_dir=run_dir.path,
+        listen_fd=listener.fileno(),
+        model_setting=model.setting,
+        model_name=model.name,
+        model_length=model.config.max_position if model.config else 0,
+        gpu_ids=gpu_ids,
+        cores=len(os.sched_getaffinity(0)),
+    )
+    name = config.model_name or model.name
+    groups = build_tree(config, place)
+    server = Server(groups, run_dir, config.supervisor, name, url, config.log_format, config.log_level)
+    return run_server(server, Display(name, url, front_endpoint(run_dir.path, 0)))
+
+
+def run_server(server: Server, display: Display) -> int:
+    """One supervisor's life on an event loop of its own."""
+    import asyncio
+
+    import uvloop
+
+    async def live() -> int:
+        return await Supervisor(server, display).run()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(live())

@@ -1,0 +1,259 @@
+"""The interpreter of the tree: mail of children in, the decisions of policy and liveness carried out.
+
+    state       means
+    ----------  -----------------------------------------------------------------------------
+    starting    some child has never been ready yet
+    serving     everybody is ready
+    degraded    somebody is missing and being replaced
+    draining    no new requests; those accepted are being finished
+    drained     nothing is left to finish
+    stopping    children are being stopped, in reverse start order
+
+It starts everybody at once: a child tolerates the absence of its peers and hears of each as it becomes ready. A restart is an
+event like any other (a timer), so an order to stop is never kept waiting by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import structlog
+
+from messages import lifecycle
+from messages.birth import Birth
+from messages.child import SUPERVISOR
+from messages.message import Message
+from messages.zmq_mailbox import ZmqMailbox
+from supervisor.child_record import ChildRecord
+from supervisor.child_spec import Group
+from supervisor.config import SupervisorSettings
+from supervisor.display import Display
+from supervisor.entrypoint import EXIT_UNUSABLE
+from supervisor.front_desk import FrontDesk
+from supervisor.liveness import Liveness
+from supervisor.notify import notify
+from supervisor.nursery import Nursery
+from supervisor.orders import Orders
+from supervisor.process import ExitStatus
+from supervisor.rendezvous import Incarnations
+from supervisor.restart_policy import Action, GiveUp, Kill, RestartPolicy, Start
+from supervisor.run_dir import RunDir
+
+_LOOK_EVERY_S = 0.1
+
+
+@dataclass(frozen=True)
+class Server:
+    """What one start of the server has worked out before its first child."""
+
+    groups: tuple[Group, ...]
+    run_dir: RunDir
+    settings: SupervisorSettings
+    model_name: str
+    url: str
+    log_format: str
+    log_level: str
+
+
+class Supervisor:
+    """One life of the supervisor."""
+
+    def __init__(self, server: Server, display: Display) -> None:
+        self._server, self._display = server, display
+        self._log = structlog.get_logger()
+        self._born_s = time.monotonic()
+        self._policy = RestartPolicy(server.groups)
+        self._liveness = Liveness(_LOOK_EVERY_S)
+        self._state = "starting"
+        incarnations = Incarnations(server.run_dir.path / "incarnations.json")
+        incarnation = incarnations.next(SUPERVISOR)
+        self._mailbox = ZmqMailbox(SUPERVISOR, incarnation, server.run_dir.supervisor_endpoint)
+        template = _birth_template(server, incarnation)
+        self.nursery = Nursery(server.groups, server.run_dir, self._mailbox, template, incarnations, self._on_death)
+        self.orders = Orders(self.nursery, display, server.settings.drain_s, self._on_stopping)
+        self._desk = FrontDesk(server.run_dir.path, self._mailbox, self.nursery, self.orders, self.report)
+
+    async def run(self) -> int:
+        """Live until everybody is stopped; returns the exit status of the server."""
+        try:
+            self.orders.open_signals()
+            self._start(tuple(record.name for record in self.nursery.records))
+            self.orders.run_task(self._read_mail())
+            self.orders.run_task(self._watch())
+            return await self.orders.ending
+        finally:
+            for record in self.nursery.records:
+                self.nursery.kill(record, "the supervisor ends")
+            self.orders.close()
+            self._display.close()
+            await self._mailbox.close()
+
+    @property
+    def state(self) -> str:
+        """See the table above."""
+        if self.orders.present:
+            return "draining" if self.orders.present == "draining to stop" else self.orders.present
+        if all(record.is_serving for record in self.nursery.records):
+            return "serving"
+        return "degraded" if self.orders.has_served else "starting"
+
+    def report(self, with_metrics: bool) -> lifecycle.StatusReport:
+        """The whole tree, for an operator."""
+        now_s = time.monotonic()
+        return lifecycle.StatusReport(
+            state=self.state,
+            uptime_s=now_s - self._born_s,
+            model=self._server.model_name,
+            url=self._server.url,
+            children=[record.status(now_s, with_metrics) for record in self.nursery.records],
+        )
+
+    # -- births and deaths ----------------------------------------------------------------------------------------
+
+    def _start(self, names: tuple[str, ...]) -> None:
+        if self.orders.is_stopping:
+            return
+        now_s = time.monotonic()
+        for record in self.nursery.start(names):
+            self._policy.started(record.name, record.incarnation)
+            self._liveness.born(record.name, record.spec.deadlines, now_s)
+            self._display.loading(record.name, "starting", 0.0)
+
+    def _on_death(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus) -> None:
+        self._liveness.gone(record.name)
+        say = self._log.info if self.orders.is_stopping else self._log.warning
+        say("death", child=record.name, life=incarnation, how=str(exit_status))
+        cannot = f"{exit_status}; its log says what it cannot use" if exit_status.code == EXIT_UNUSABLE else ""
+        self._notice_state()
+        self._carry_out(self._policy.died(record.name, incarnation, time.monotonic(), cannot))
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Kill(name, reason):
+                    self._kill(self.nursery.record_by_name[name], reason)
+                case Start(names, 0.0):
+                    self._start(names)
+                case Start(names, delay_s):
+                    asyncio.get_running_loop().call_later(delay_s, self._start, names)
+                case GiveUp(exit_status, reason, name):
+                    self._give_up(exit_status, reason, self.nursery.record_by_name[name])
+
+    def _kill(self, record: ChildRecord, reason: str) -> None:
+        self._liveness.gone(record.name)
+        self.nursery.kill(record, reason)
+
+    def _give_up(self, exit_status: int, reason: str, record: ChildRecord) -> None:
+        self._log.error("giving up", reason=reason, exit_status=exit_status)
+        self._display.say(f"giving up: {reason}" + (f"\n{record.fault}" if record.fault else ""))
+        self.orders.stop(0.0, exit_status)
+
+    def _on_stopping(self) -> None:
+        self._policy.stopping()
+        for record in self.nursery.records:
+            self._liveness.gone(record.name)
+        self._display.close()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            for verdict in self._liveness.look(time.monotonic()):
+                self._kill(self.nursery.record_by_name[verdict.name], verdict.reason)
+            notify("WATCHDOG=1")
+
+    def _notice_state(self) -> None:
+        """Tell people when the state of the tree changes."""
+        state = self.state
+        if state == self._state:
+            return
+        self._state = state
+        self._log.info("state", state=state, after_s=round(time.monotonic() - self._born_s, 3))
+        notify(f"STATUS={state}")
+        if state == "serving" and not self.orders.has_served:
+            self.orders.has_served = True
+            self._display.serving(time.monotonic() - self._born_s)
+            notify("READY=1")
+
+    # -- mail -----------------------------------------------------------------------------------------------------
+
+    async def _read_mail(self) -> None:
+        while True:
+            for delivery in await self._mailbox.wait_mail():
+                if self._desk.handle(delivery):
+                    continue
+                record = self.nursery.record_by_name.get(delivery.sender)
+                if record is not None and record.incarnation == delivery.sender_incarnation and record.is_alive:
+                    _FROM_CHILDREN[type(delivery.message)](self, record, delivery.message)
+
+    def _on_hello(self, record: ChildRecord, message: lifecycle.Hello) -> None:
+        if record.state == "starting":
+            self._liveness.spoke(record.name, time.monotonic())
+            self.nursery.welcome(record, message)
+
+    def _on_loading(self, record: ChildRecord, message: lifecycle.Loading) -> None:
+        if record.state != "welcomed":
+            return
+        record.phase, record.heard_s = f"{message.phase} {message.fraction:.0%}", time.monotonic()
+        self._liveness.spoke(record.name, record.heard_s)
+        self._display.loading(record.name, message.phase, message.fraction)
+
+    def _on_ready(self, record: ChildRecord, message: lifecycle.Ready) -> None:
+        if record.state != "welcomed":
+            return
+        record.heard_s = now_s = time.monotonic()
+        self._liveness.became_ready(record.name, now_s)
+        self._policy.became_ready(record.name, record.incarnation)
+        self.nursery.became_ready(record)
+        took_s = round(now_s - record.born_s, 3)
+        self._log.info("ready", child=record.name, life=record.incarnation, took_s=took_s, details=message.details)
+        self._display.ready(record.name, took_s)
+        self.orders.note_ready(record)
+        self._notice_state()
+
+    def _on_progress(self, record: ChildRecord, message: lifecycle.Progress) -> None:
+        record.last, record.heard_s = message, time.monotonic()
+        self._liveness.beat(record.name, message.steps, message.busy_s, record.heard_s)
+
+    def _on_drained(self, record: ChildRecord, message: lifecycle.Drained) -> None:
+        if record.state == "draining":
+            record.state = "drained"
+            self.nursery.note_change()
+
+    def _on_stopped(self, record: ChildRecord, message: lifecycle.Stopped) -> None:
+        self._liveness.gone(record.name)
+
+    def _on_fault(self, record: ChildRecord, message: lifecycle.Fault) -> None:
+        record.fault = f"{record.name}, while in {message.doing}: {message.reason}"
+        self._log.error("fault", child=record.name, life=record.incarnation, doing=message.doing, reason=message.reason)
+
+
+def _birth_template(server: Server, incarnation: int) -> Birth:
+    """What every birth of this server has in common."""
+    return Birth(
+        name="",
+        incarnation=0,
+        endpoint="",
+        supervisor_endpoint=server.run_dir.supervisor_endpoint,
+        supervisor_incarnation=incarnation,
+        run_dir=str(server.run_dir.path),
+        log_format=server.log_format,
+        log_level=server.log_level,
+        settings=msgspec.Raw(b"{}"),
+        beat_s=server.settings.beat_s,
+    )
+
+
+_FROM_CHILDREN: dict[type[Message], Callable[[Supervisor, ChildRecord, Any], None]] = {
+    lifecycle.Hello: Supervisor._on_hello,
+    lifecycle.Loading: Supervisor._on_loading,
+    lifecycle.Ready: Supervisor._on_ready,
+    lifecycle.Progress: Supervisor._on_progress,
+    lifecycle.Drained: Supervisor._on_drained,
+    lifecycle.Stopped: Supervisor._on_stopped,
+    lifecycle.Fault: Supervisor._on_fault,
+}

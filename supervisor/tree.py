@@ -1,0 +1,148 @@
+"""Our tree, in start order; the first file to read in this folder.
+
+    cache_directory    first, so that the first prefixes are already known to somebody. Its death costs hits, nothing else.
+    speculation        before those who use it. Its death costs drafts, nothing else.
+    gang r             the ranks of replica r, one process each. One rank's death is the death of all: the others wait in a
+                       collective that will never end. A new life of the gang meets in a new directory.
+    scheduler r        after its gang. Its death loses no request: gateways submit again, and it resets the gang.
+    gateway i          last, so that nothing is accepted before it can be worked on. Its journal is the truth: the next life
+                       reads it and goes on. The listening socket belongs to the supervisor and waits meanwhile.
+
+Nobody waits for anybody at the start: all are spawned at once and told of each other as they become ready. They stop in
+reverse order: those who accept work first, those who do it last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from messages.ids import actor_name
+from supervisor.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy
+from supervisor.config import ServerConfig
+
+_GPU_ENV = {
+    "NCCL_NVLS_ENABLE": "0",  # multicast needs a fabric manager that few hosts run; without one it hangs at the start
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    "NVSHMEM_DISABLE_NVLS": "1",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",  # the supervisor ends a gang, not a watchdog thread inside of a rank
+}
+_DEFAULT_LENGTH_TOKENS = 8192  # of a model that names no limit
+
+
+@dataclass(frozen=True)
+class Place:
+    """What the tree needs to know of this host and this start."""
+
+    state_dir: Path
+    run_dir: Path
+    listen_fd: int
+    model_setting: str  # a folder, or "hash-chain"
+    model_name: str
+    model_length: int  # tokens that the model was made for; 0 when it names no limit
+    gpu_ids: tuple[str, ...]  # as CUDA_VISIBLE_DEVICES names them
+    cores: int
+
+
+def build_tree(config: ServerConfig, place: Place) -> tuple[Group, ...]:
+    """The groups in start order."""
+    groups = [_directory(config)]
+    if config.speculate:
+        groups.append(_speculation(config))
+    groups += [_gang(config, place, replica) for replica in range(config.replicas)]
+    groups += [_scheduler(config, replica) for replica in range(config.replicas)]
+    groups += [_gateway(config, place, index) for index in range(config.gateways)]
+    return tuple(groups)
+
+
+def front_endpoint(run_dir: Path, index: int) -> str:
+    """Where ZeroMQ clients of this host reach a gateway."""
+    return f"ipc://{run_dir / f'front-{index}'}"
+
+
+def _directory(config: ServerConfig) -> Group:
+    why = "answers where prefixes are; without it every prefix is computed again"
+    return _single(config, actor_name("cache_directory", 0), why, config.cache_directory)
+
+
+def _speculation(config: ServerConfig) -> Group:
+    why = "proposes drafts; without it every step yields one token of each sequence"
+    return _single(config, actor_name("speculation", 0), why, config.speculation)
+
+
+def _scheduler(config: ServerConfig, replica: int) -> Group:
+    settings = msgspec.structs.replace(config.scheduler, tp=config.ranks, speculation=config.speculate)
+    why = "plans the steps of its gang; gateways submit again to its next life"
+    return _single(config, actor_name("scheduler", replica), why, settings)
+
+
+def _gateway(config: ServerConfig, place: Place, index: int) -> Group:
+    tcp = f"tcp://{config.front_tcp_host}:{config.front_tcp_port + index}" if config.front_tcp_port else ""
+    settings = msgspec.structs.replace(
+        config.gateway,
+        model_name=config.model_name or place.model_name,
+        model_folder=place.model_setting,
+        max_length=_length(config, place) or _DEFAULT_LENGTH_TOKENS,
+        front_endpoint=front_endpoint(place.run_dir, index),
+        front_tcp_endpoint=tcp,
+        journal_path=str(place.state_dir / f"journal-{index}.sqlite"),
+        speculation=config.speculate,
+    )
+    why = "accepts requests and owns them; its next life reads its journal and goes on"
+    return _single(config, actor_name("gateway", index), why, settings, listen_fd=place.listen_fd)
+
+
+def _single(config: ServerConfig, name: str, why: str, settings: msgspec.Struct, listen_fd: int = -1) -> Group:
+    """An actor that restarts alone."""
+    s = config.supervisor
+    deadlines = Deadlines(s.hello_s, s.ready_s, s.frozen_s, s.step_s, s.first_step_s, s.stop_s)
+    child = ChildSpec(name, msgspec.json.encode(settings), deadlines, listen_fd=listen_fd)
+    budget = Budget(s.actor_restarts, s.actor_window_s, s.start_attempts)
+    return Group(name, why, Strategy.ONE_FOR_ONE, budget, (child,))
+
+
+def _gang(config: ServerConfig, place: Place, replica: int) -> Group:
+    s = config.supervisor
+    return Group(
+        f"gang {replica}",
+        "runs the model; its ranks live and die together",
+        Strategy.ONE_FOR_ALL,
+        Budget(s.gang_restarts, s.gang_window_s, s.start_attempts),
+        tuple(_rank(config, place, replica, rank) for rank in range(config.ranks)),
+        has_rendezvous=True,
+    )
+
+
+def _rank(config: ServerConfig, place: Place, replica: int, rank: int) -> ChildSpec:
+    s, all_ranks = config.supervisor, config.ranks * config.replicas
+    if config.gpus:
+        env = {"CUDA_VISIBLE_DEVICES": place.gpu_ids[replica * config.ranks + rank], **_GPU_ENV}
+        step_s, first_step_s = s.step_s, max(s.first_step_s, s.step_s)
+    else:
+        env = _cpu_env(config.worker.threads or max(place.cores // all_ranks, 1))
+        step_s = first_step_s = s.cpu_step_s
+    settings = msgspec.structs.replace(
+        config.worker,
+        model_folder=place.model_setting,
+        device="cuda" if config.gpus else "cpu",
+        device_index=0,
+        rank=rank,
+        tp=config.ranks,
+        cpu_ranks=all_ranks,
+        max_length=_length(config, place),
+    )
+    deadlines = Deadlines(s.hello_s, s.worker_ready_s, s.frozen_s, step_s, first_step_s, s.stop_s)
+    return ChildSpec(actor_name("worker", replica, rank), msgspec.json.encode(settings), deadlines, env)
+
+
+def _cpu_env(threads: int) -> dict[str, str]:
+    """Threads that spin between two operators would take the cores of the other actors: let them sleep soon."""
+    return {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def _length(config: ServerConfig, place: Place) -> int:
+    """Tokens of one sequence: what was asked for, within what the model was made for. 0: no limit is known."""
+    both = [n for n in (config.max_length, place.model_length) if n]
+    return min(both) if both else 0
