@@ -53,7 +53,7 @@ class TritonAttention:
         if step.n_decode < step.n_rows:
             tokens = tile_tokens(self._group, self._prefill)
             listed = prefill_tiles(step.row_starts, step.row_counts, step.row_offsets, step.n_decode, tokens)
-            tiles = torch.from_numpy(listed).pin_memory().to(step.token_ids.device, non_blocking=True)
+            tiles = _send(torch.from_numpy(listed), step.token_ids.device)
         decode = decode_shape(max(1, step.n_decode), self._n_kv_heads, self._dtype)
         return TritonPlan(step.page_table, step.lengths, step.n_decode, decode, tiles, self._prefill)
 
@@ -68,6 +68,11 @@ class TritonAttention:
         if plan.tiles is not None:
             paged_prefill(q, k_pages, v_pages, plan.page_table, plan.tiles, out, scale, plan.prefill)
         return out
+
+
+def _send(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """To the device without waiting for it."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def triton_attention(config: ModelConfig, shard: Shard, dtype: torch.dtype) -> TritonAttention:

@@ -1,0 +1,182 @@
+"""Times of single kernels in all sensible cuts, to choose from; each line is one case, best cuts first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from gpu_workers.cuda_ops import CudaOps
+from gpu_workers.kernels.gemv import GemvShape, gemv
+from gpu_workers.kernels.paged_decode import DecodeShape, paged_decode
+from gpu_workers.kernels.paged_prefill import PrefillShape, paged_prefill, prefill_tiles, tile_tokens
+from gpu_workers.kernels.sampling import sample_rows
+from gpu_workers.torch_ops import cos_sin_table
+from ops.gpu.timing import graph_time_ms
+from tests.gpu.attention_checks import make_step
+from tests.gpu.kernel_checks import HEAD_SHAPES, random_state
+
+DEVICE = torch.device("cuda", 0)
+BF16 = torch.bfloat16
+READ_BYTES_PER_US = 4.3e6
+_CACHE_BYTES = 2e8  # data of one graph must not fit into the L2 cache
+_LAUNCHES = 32
+
+SMALL_CASES = tuple(
+    (hidden, ffn, heads, rows)
+    for hidden, ffn, heads in ((4096, 14_336, (32, 8, 128)), (576, 1536, (9, 3, 64)))
+    for rows in (1, 64, 256, 2048)
+)
+SAMPLING_CASES = ((49_152, 1), (128_256, 1), (49_152, 256), (128_256, 256))
+DECODE_CASES = tuple(
+    (name, rows, context)
+    for name in ("llama-8b", "smollm2")
+    for rows, context in ((1, 512), (1, 8192), (8, 1024), (64, 512), (64, 1024), (256, 512), (256, 1024))
+)
+PREFILL_CASES = tuple(
+    (name, rows, start, count)
+    for name in ("llama-8b", "smollm2")
+    for rows, start, count in ((1, 0, 2048), (8, 0, 2048), (1, 6144, 2048), (16, 0, 128))
+)
+GEMV_CASES = tuple(
+    (rows, n_out, width)
+    for rows in (1, 2, 4)
+    for n_out, width in (
+        (6144, 4096), (4096, 4096), (28_672, 4096), (4096, 14_336), (128_256, 4096),
+        (960, 576), (576, 576), (3072, 576), (576, 1536), (49_152, 576),
+        (4096, 1024), (1024, 2048), (6144, 1024), (1024, 3072), (151_936, 1024),
+    )
+)  # fmt: skip
+_DECODE_CUTS = ((32, 1, 3), (32, 2, 3), (64, 2, 3), (64, 4, 3), (128, 4, 2), (128, 4, 3), (64, 4, 2))  # keys, warps, stages
+_PREFILL_CUTS = (
+    PrefillShape(64, 64, 4, 2), PrefillShape(64, 64, 4, 3), PrefillShape(64, 128, 4, 2), PrefillShape(128, 64, 8, 2),
+    PrefillShape(128, 64, 8, 3), PrefillShape(128, 128, 8, 2), PrefillShape(128, 64, 4, 2), PrefillShape(128, 64, 4, 3),
+    PrefillShape(128, 32, 4, 3),
+)  # fmt: skip
+_GEMV_CUTS = tuple(
+    GemvShape(rows, block, warps)
+    for rows in (1, 2, 4, 8, 16)
+    for block in (512, 1024, 2048)
+    for warps in (1, 2, 4, 8)
+    if 16 <= rows * block // (32 * warps) <= 128
+)
+
+
+def time_small(hidden: int, ffn: int, heads: tuple[int, int, int], rows: int) -> None:
+    """Microseconds of one launch of each small operation."""
+    n_heads, n_kv_heads, dim = heads
+    ops, weight = CudaOps(), torch.ones(hidden, device=DEVICE, dtype=BF16)
+    x, residual, gate_up = _randn(rows, hidden), _randn(rows, hidden), _randn(rows, 2 * ffn)
+    q, k, v = _randn(rows, n_heads + 2 * n_kv_heads, dim).split((n_heads, n_kv_heads, n_kv_heads), 1)
+    k_pages, v_pages = _randn(2, rows // 16 + 1, 16, n_kv_heads, dim)
+    table, index = cos_sin_table(torch.ones(dim // 2, device=DEVICE), 4096), torch.arange(rows, device=DEVICE)
+    runs: dict[str, Callable[[], object]] = {
+        "rms_norm": lambda: ops.rms_norm(x, weight, 1e-5),
+        "add_rms_norm": lambda: ops.add_rms_norm(x, residual, weight, 1e-5),
+        "rope_store": lambda: ops.rope_and_store(q, k, v, index, table, k_pages, v_pages, index),
+        "silu_mul": lambda: ops.silu_mul(gate_up),
+    }
+    times = {name: _repeated_us(run) for name, run in runs.items()}
+    print(f"hidden {hidden} rows {rows}: us " + ", ".join(f"{n} {t:.2f}" for n, t in times.items()), flush=True)
+
+
+def _repeated_us(run: Callable[[], object]) -> float:
+    return graph_time_ms(lambda: [run() for _ in range(_LAUNCHES)]) / _LAUNCHES * 1e3
+
+
+def time_sampling(vocabulary: int, rows: int) -> None:
+    """Microseconds of sampling by temperature, for logits of both dtypes."""
+    state = random_state(DEVICE, rows, 64, 8)
+    slots, (positions, ids) = torch.arange(rows, device=DEVICE), torch.zeros(2, rows, device=DEVICE, dtype=torch.int64)
+    for dtype in (torch.float32, BF16):
+        logits = _randn(rows, vocabulary).to(dtype)
+        run = lambda logits=logits: sample_rows(logits, slots, positions, state, ids, advance=False)  # noqa: E731
+        print(f"sampling {rows} x {vocabulary} {dtype}: {graph_time_ms(run) * 1e3:.1f} us", flush=True)
+
+
+def sweep_decode(name: str, rows: int, context: int) -> None:
+    """Decode attention at one batch and context."""
+    n_heads, n_kv_heads, dim = HEAD_SHAPES[name]
+    step, n_pages = make_step([(context - 1, 1)] * rows, rows, DEVICE)
+    copies = max(1, min(16, int(_CACHE_BYTES / (n_pages * 16 * n_kv_heads * dim * 4))))
+    pages, q = _randn(2, copies, n_pages, 16, n_kv_heads, dim), _randn(rows, n_heads, dim)
+    out = torch.empty_like(q)
+
+    def run(shape: DecodeShape) -> None:
+        for copy in range(copies):
+            paged_decode(q, pages[0, copy], pages[1, copy], step.page_table, step.lengths, out, dim**-0.5, shape)
+
+    cuts = [
+        DecodeShape(splits, *cut)
+        for cut in _DECODE_CUTS
+        for splits in (1, 2, 4, 8, 16, 32)
+        if 16 * splits <= context and (splits == 1 or splits * rows * n_kv_heads <= 4096)
+    ]
+    cuts = [cut for cut in cuts if cut.splits * rows * n_kv_heads >= 64]
+    limit_us = rows * context * n_kv_heads * dim * 4 / READ_BYTES_PER_US
+    _print_best(f"decode {name} {rows} x {context}: limit {limit_us:.1f} us", run, cuts, copies)
+
+
+def sweep_prefill(name: str, rows: int, start: int, count: int) -> None:
+    """Prefill attention of equal chunks, against torch's cuDNN path on contiguous keys."""
+    n_heads, n_kv_heads, dim = HEAD_SHAPES[name]
+    step, n_pages = make_step([(start, count)] * rows, 0, DEVICE)
+    pages, q = _randn(2, n_pages, 16, n_kv_heads, dim), _randn(rows * count, n_heads, dim)
+    out, flops = torch.empty_like(q), 4 * rows * n_heads * dim * count * (start + count / 2)
+    group = n_heads // n_kv_heads
+    tiles = {}
+    for pairs in {cut.pairs for cut in _PREFILL_CUTS}:
+        tokens = tile_tokens(group, PrefillShape(pairs))
+        listed = prefill_tiles(step.row_starts, step.row_counts, step.row_offsets, 0, tokens)
+        tiles[pairs] = torch.from_numpy(listed).to(DEVICE)
+
+    def run(shape: PrefillShape) -> None:
+        paged_prefill(q, pages[0], pages[1], step.page_table, tiles[shape.pairs], out, dim**-0.5, shape)
+
+    title = f"prefill {name} {rows} x {count} from {start}: 100 TFLOP/s is {flops / 1e8:.0f} us"
+    if start == 0:
+        shapes = ((rows, n_heads, count, dim), *((rows, n_kv_heads, count, dim),) * 2)
+        qc, kc, vc = (_randn(*shape) for shape in shapes)
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            ms = graph_time_ms(lambda: F.scaled_dot_product_attention(qc, kc, vc, is_causal=True, enable_gqa=True), 5)
+        title += f", cuDNN {ms * 1e3:.0f} us"
+    _print_best(title, run, _PREFILL_CUTS, 1)
+
+
+def sweep_gemv(rows: int, n_out: int, width: int) -> None:
+    """One skinny product against cuBLAS."""
+    copies = max(1, min(_LAUNCHES, int(2 * _CACHE_BYTES / (2 * n_out * width))))
+    weights, x = [_randn(n_out, width) for _ in range(copies)], _randn(rows, width)
+    cublas_us = graph_time_ms(lambda: [F.linear(x, weight) for weight in weights], 5) / copies * 1e3
+    most = 128 if rows == 1 else 64  # elements of a thread
+    cuts = [cut for cut in _GEMV_CUTS if cut.rows * cut.k_block // (32 * cut.warps) <= most and cut.k_block < 2 * width]
+    if rows > 1:
+        cuts = [cut for cut in cuts if cut.rows in (2, 4, 8)]
+
+    def run(shape: GemvShape) -> None:
+        for weight in weights:
+            gemv(x, weight, None, shape)
+
+    limit_us = 2 * n_out * width / READ_BYTES_PER_US
+    _print_best(f"gemv {rows} x {n_out}x{width}: limit {limit_us:.2f} us, cuBLAS {cublas_us:.2f}", run, cuts, copies)
+
+
+def _print_best(title: str, run: Callable[[Any], None], cuts: Iterable[Any], launches: int) -> None:
+    found: list[tuple[float, str]] = []
+    for cut in cuts:
+        try:
+            us = graph_time_ms(lambda cut=cut: run(cut), 5) / launches * 1e3
+        except Exception as error:  # a cut that does not fit the device is a result as well
+            print(f"    {cut}: {repr(error)[:120]}")
+            continue
+        found.append((us, ",".join(str(value) for value in vars(cut).values())))
+    found.sort()
+    best = "  ".join(f"{us:.2f} ({cut})" for us, cut in found[:4])
+    print(f"{title} | {best}  worst {found[-1][0] if found else 0:.1f}", flush=True)
+
+
+def _randn(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, device=DEVICE, dtype=BF16)

@@ -1,0 +1,1 @@
+"""Tests that need a CUDA device; kernels alone also run in Triton's interpreter."""

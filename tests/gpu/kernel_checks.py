@@ -1,0 +1,200 @@
+"""Each small kernel against the torch reference on fresh random inputs. Plain functions: they also run without pytest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from gpu_workers.cuda_ops import CudaOps
+from gpu_workers.device_state import DeviceState, allocate_device_state
+from gpu_workers.kernels.decode_inputs import DecodeInputs, decode_inputs
+from gpu_workers.kernels.gemv import GemvShape, gemv
+from gpu_workers.kernels.sampling import sample_rows
+from gpu_workers.torch_ops import TorchOps, cos_sin_table
+
+Check = Callable[[torch.device, torch.dtype], None]
+HEAD_SHAPES = {"llama-8b": (32, 8, 128), "smollm2": (9, 3, 64), "qwen3-0.6b": (16, 8, 128), "one-group": (16, 1, 64)}
+_TOLERANCE = {torch.float32: (2e-5, 2e-5), torch.bfloat16: (3e-2, 2e-2), torch.float16: (4e-3, 4e-3)}
+_PHILOX_ROUNDS, _MASK = 10, 0xFFFFFFFF
+
+
+@contextmanager
+def poisoned_memory() -> Iterator[None]:
+    """Fresh tensors are filled with NaN (integers with their largest value), so that what a kernel leaves out is seen."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def assert_near(got: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:
+    """Equal shapes and values that differ by rounding to `dtype` only."""
+    atol, rtol = _TOLERANCE[dtype]
+    torch.testing.assert_close(got.float(), expected.float(), atol=atol, rtol=rtol)
+
+
+def check_rms_norm(device: torch.device, dtype: torch.dtype) -> None:
+    """Rows of all widths in use, alone and as strided heads."""
+    for n_tokens, n in ((1, 4096), (3, 576), (257, 1024), (2, 8192)):
+        x, weight = _randn(device, dtype, n_tokens, n), _randn(device, dtype, n)
+        with poisoned_memory():
+            assert_near(CudaOps().rms_norm(x, weight, 1e-5), TorchOps().rms_norm(x, weight, 1e-5), dtype)
+    for n_heads, n_kv_heads, head_dim in HEAD_SHAPES.values():
+        qkv = _randn(device, dtype, 5, n_heads + 2 * n_kv_heads, head_dim)
+        weight = _randn(device, dtype, head_dim)
+        for heads in qkv.split((n_heads, n_kv_heads, n_kv_heads), 1):
+            with poisoned_memory():
+                got = CudaOps().rms_norm(heads, weight, 1e-6)
+            assert_near(got, TorchOps().rms_norm(heads, weight, 1e-6), dtype)
+
+
+def check_add_rms_norm(device: torch.device, dtype: torch.dtype) -> None:
+    """Both the norm and the new residual."""
+    for n_tokens, n in ((1, 4096), (3, 576), (200, 1024)):
+        x, residual, weight = (_randn(device, dtype, *shape) for shape in ((n_tokens, n), (n_tokens, n), (n,)))
+        expected = TorchOps().add_rms_norm(x.clone(), residual.clone(), weight, 1e-5)
+        for got, want in zip(CudaOps().add_rms_norm(x, residual, weight, 1e-5), expected, strict=True):
+            assert_near(got, want, dtype)
+
+
+def check_silu_mul(device: torch.device, dtype: torch.dtype) -> None:
+    """Widths that are no multiple of a block, too."""
+    for n_tokens, n in ((1, 14336), (3, 1536), (70, 1000)):
+        gate_up = _randn(device, dtype, n_tokens, 2 * n)
+        with poisoned_memory():
+            got = CudaOps().silu_mul(gate_up)
+        assert_near(got, TorchOps().silu_mul(gate_up.clone()), dtype)
+
+
+def check_rope_and_store(device: torch.device, dtype: torch.dtype) -> None:
+    """Rotated queries, and pages that hold the new keys and values and nothing else that is new."""
+    for n_heads, n_kv_heads, head_dim in HEAD_SHAPES.values():
+        for n_tokens in (1, 37):
+            qkv = _randn(device, dtype, n_tokens, (n_heads + 2 * n_kv_heads) * head_dim).view(n_tokens, -1, head_dim)
+            q, k, v = qkv.split((n_heads, n_kv_heads, n_kv_heads), 1)
+            cos_sin = cos_sin_table(1e4 ** -(torch.arange(0, head_dim, 2, device=device) / head_dim), 4096)
+            positions = torch.randint(0, 4096, (n_tokens,), device=device)
+            slots = torch.randperm(7 * 16, device=device)[:n_tokens]
+            pages = _randn(device, dtype, 2, 7, 16, n_kv_heads, head_dim)
+            wanted = pages.clone()
+            with poisoned_memory():
+                got = CudaOps().rope_and_store(q, k, v, positions, cos_sin, pages[0], pages[1], slots)
+            want = TorchOps().rope_and_store(q, k, v, positions, cos_sin, wanted[0], wanted[1], slots)
+            assert_near(got, want, dtype)
+            assert_near(pages, wanted, dtype)
+
+
+def check_gemv(device: torch.device, dtype: torch.dtype) -> None:
+    """One to four rows, with and without bias, K that is no multiple of the block; sums against float64."""
+    for n_out, width, shape in (
+        (64, 576, GemvShape(4, 1024, 4)),
+        (96, 1536, GemvShape(4, 1024, 4)),
+        (128, 4096, GemvShape(8, 512, 8)),
+    ):
+        weight, bias = _randn(device, dtype, n_out, width) / width**0.5, _randn(device, dtype, n_out)
+        for n_rows in (1, 2, 3, 4):
+            x = _randn(device, dtype, n_rows, width)
+            for added in (None, bias):
+                expected = x.double() @ weight.double().T + (0.0 if added is None else added.double())
+                with poisoned_memory():
+                    assert_near(gemv(x, weight, added, shape), expected, dtype)
+
+
+def check_linear(device: torch.device, dtype: torch.dtype) -> None:
+    """CudaOps.linear on both of its paths, through pack_linear."""
+    ops = CudaOps()
+    for n_out, width in ((960, 576), (576, 1536), (4096, 4096)):
+        weight = _randn(device, dtype, n_out, width) / width**0.5
+        for n_rows in (1, 2, 5):
+            x = _randn(device, dtype, n_rows, width)
+            assert_near(ops.linear(x, ops.pack_linear(weight), None), x.double() @ weight.double().T, dtype)
+
+
+def check_decode_inputs(device: torch.device, dtype: torch.dtype) -> None:
+    """Token, KV slot, length and page row of each row; the dummy slot has length 0 and writes to the dummy page."""
+    state = random_state(device, n_slots=9, max_length=5000, n_pages=300)
+    slots = torch.tensor([3, 9, 0, 8, 9], device=device)
+    positions = torch.tensor([4999, 0, 0, 2047, 0], device=device)
+    inputs = DecodeInputs(
+        torch.full((5,), -7, dtype=torch.int64, device=device),
+        torch.full((5,), -7, dtype=torch.int64, device=device),
+        torch.full((5,), -7, dtype=torch.int32, device=device),
+        torch.full((5, state.pages.shape[1]), -7, dtype=torch.int32, device=device),
+    )
+    decode_inputs(slots, positions, state, inputs)
+    pages = state.pages[slots, positions // 16].long()
+    assert inputs.token_ids.tolist() == state.tokens[slots, positions].tolist()
+    assert inputs.kv_slots.tolist() == (pages * 16 + positions % 16).tolist()
+    assert inputs.lengths.tolist() == [5000, 0, 1, 2048, 0]
+    for row, length in enumerate(inputs.lengths.tolist()):
+        n_pages = -(-length // 16)
+        assert torch.equal(inputs.page_table[row, :n_pages], state.pages[slots[row], :n_pages])
+
+
+def check_sampling(device: torch.device, dtype: torch.dtype) -> None:
+    """The rule in plain Python and float64; tokens and positions advance, the dummy stays."""
+    for vocabulary in (5000, 128_256) if device.type == "cuda" else (5000,):
+        state = random_state(device, n_slots=8, max_length=100, n_pages=20)
+        slots = torch.tensor([3, 1, 2, 0, 5, 8, 4], device=device)
+        positions = torch.tensor([5, 70, 0, 98, 33, 0, 15], device=device)
+        before = positions.tolist()
+        logits = (_randn(device, torch.float32, 7, vocabulary) * 3).to(dtype)
+        ids = torch.full((7,), -7, dtype=torch.int64, device=device)
+        sample_rows(logits, slots, positions, state, ids, advance=True)
+        for row, slot in enumerate(slots.tolist()):
+            _check_choice(logits[row].double().cpu(), state, slot, before[row] + 1, int(ids[row]))
+            assert int(state.tokens[slot, before[row] + 1]) == int(ids[row])
+            assert int(positions[row]) == before[row] + (slot != state.n_slots)
+
+
+def _check_choice(logits: torch.Tensor, state: DeviceState, slot: int, position: int, chosen: int) -> None:
+    temperature = float(state.temperature[slot])
+    if temperature == 0.0:
+        assert logits[chosen] == logits.max()
+        assert chosen == int(logits.argmax())
+        return
+    reached = torch.softmax(logits / temperature, 0).cumsum(0)
+    u = (philox_word(int(state.seed[slot]), position) >> 8) / 2**24
+    low = float(reached[chosen - 1]) if chosen else 0.0
+    slack = 2e-6  # of float32 sums over the vocabulary
+    assert low - slack <= u <= float(reached[chosen]) + slack, f"u {u}: chose {chosen}, which covers {low}..{reached[chosen]}"
+
+
+def philox_word(seed: int, counter: int) -> int:
+    """First word of Philox4x32-10 with key `seed` (64 bits) and counter (counter, 0, 0, 0)."""
+    c, k = [counter & _MASK, 0, 0, 0], [seed & _MASK, (seed >> 32) & _MASK]
+    for _ in range(_PHILOX_ROUNDS):
+        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(b >> 32) ^ c[1] ^ k[0], b & _MASK, (a >> 32) ^ c[3] ^ k[1], a & _MASK]
+        k = [(k[0] + 0x9E3779B9) & _MASK, (k[1] + 0xBB67AE85) & _MASK]
+    return c[0]
+
+
+def random_state(device: torch.device, n_slots: int, max_length: int, n_pages: int) -> DeviceState:
+    """Tables with random tokens, pages, temperatures (slots 0 and 4 greedy) and seeds; the dummy as it must be."""
+    state = allocate_device_state(n_slots, max_length, n_pages, device)
+    state.tokens[:n_slots].random_(0, 1000)
+    state.pages[:n_slots].random_(0, n_pages)
+    state.seed[:n_slots].random_()
+    state.temperature[:n_slots].uniform_(0.3, 2.0)
+    state.temperature[0] = state.temperature[4] = 0.0
+    return state
+
+
+def _randn(device: torch.device, dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    return torch.randn(shape, device=device).to(dtype)
+
+
+KERNEL_CHECKS: dict[str, Check] = {
+    "rms_norm": check_rms_norm,
+    "add_rms_norm": check_add_rms_norm,
+    "silu_mul": check_silu_mul,
+    "rope_and_store": check_rope_and_store,
+    "gemv": check_gemv,
+    "linear": check_linear,
+    "decode_inputs": check_decode_inputs,
+    "sampling": check_sampling,
+}

@@ -1,0 +1,20 @@
+"""Paged attention on a CUDA device, or in Triton's interpreter where TRITON_INTERPRET=1 and Triton is there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from tests.gpu.attention_checks import ATTENTION_CHECKS
+from tests.gpu.device_choice import DTYPES, kernel_device
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", ATTENTION_CHECKS)
+def test_attention_gives_what_its_definition_gives(name: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(11)
+    ATTENTION_CHECKS[name](kernel_device(), dtype)
