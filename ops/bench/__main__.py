@@ -1,0 +1,38 @@
+"""The command line of the load tools: `python -m ops.bench COMMAND`. Tables go to standard error, JSON to standard output."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+_COMMANDS = {
+    "serve-load": "measure any running server that speaks the OpenAI API",
+    "cpu-compare": "this server and plain transformers on CPU cores, side by side in one run",
+    "overhead": "what the actors cost over calling the worker's engine directly",
+    "kill-drill": "kill processes of a server under load and check every token",
+    "gpu-batch": "the batch workload of the peers, on the engine itself and through the server",
+    "self-test": "how many chunks a second this load tool can read",
+}
+
+
+class _LazyGroup(click.Group):
+    """Imports a command's module when it is called: a load test of a foreign server needs none of ours."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"ops.bench.commands.{cmd_name.replace('-', '_')}")
+        return module.command
+
+
+@click.group(cls=_LazyGroup)
+def main() -> None:
+    """Load tools."""
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m ops.bench")
