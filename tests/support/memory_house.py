@@ -229,7 +229,7 @@ class House:
         for post in self.posts.values():
             post.mailbox.disconnect(name)
 
-    async def wait_until(self, condition) -> None:  # noqa: ANN001
+    async def wait_until(self, condition) -> None:
         """Let everybody run until the condition holds.
 
         Raises: AssertionError after DEADLINE_S, or as soon as an actor has failed.

@@ -1,0 +1,116 @@
+"""A real server for tests: `supervisor start` in a process of its own, on a free port, in a private directory."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from messages.lifecycle import ChildStatus, StatusReport
+from supervisor.operator_calls import NoServer, ask_status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+START_S = 90.0
+_POLL_S = 0.02
+
+
+class RealServer:
+    """See the file's header."""
+
+    def __init__(self, *flags: str) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="tg-")
+        self.run_dir = Path(self._directory.name) / "run"
+        self.log_path = Path(self._directory.name) / "log"
+        command = [sys.executable, "-m", "supervisor", "start", "--port", "0", "--run-dir", str(self.run_dir), *flags]
+        with self.log_path.open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        self.wait_serving()
+        self.url = self.status().url
+        self.port = int(self.url.rpartition(":")[2])
+        self.front = f"ipc://{self.run_dir}/front-0"
+
+    def log(self) -> str:
+        """What the server has said."""
+        return self.log_path.read_text(errors="replace")
+
+    def status(self) -> StatusReport:
+        """The tree as `supervisor status` shows it."""
+        return ask_status(self.run_dir)
+
+    def child(self, name: str) -> ChildStatus:
+        """One child's state."""
+        return next(child for child in self.status().children if child.name == name)
+
+    def wait_serving(self, deadline_s: float = START_S) -> StatusReport:
+        """Until every child is ready. Raises: AssertionError with the log after the deadline, or when the server ended."""
+        return self._wait(lambda report: report.state == "serving", deadline_s)
+
+    def wait_new_life(self, name: str, old_incarnation: int, deadline_s: float = START_S) -> ChildStatus:
+        """Until a child is ready in a later life."""
+
+        def is_back(report: StatusReport) -> bool:
+            return any(c.name == name and c.incarnation > old_incarnation and c.state == "ready" for c in report.children)
+
+        report = self._wait(is_back, deadline_s)
+        return next(child for child in report.children if child.name == name)
+
+    def kill(self, name: str, how: int = signal.SIGKILL) -> int:
+        """Send a signal to a child; returns the incarnation that got it."""
+        child = self.child(name)
+        os.kill(int(child.pid), how)
+        return int(child.incarnation)
+
+    def stop(self, deadline_s: float = 30.0) -> int:
+        """SIGTERM; returns the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(deadline_s)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+                raise AssertionError(f"the server did not stop:\n{self.log()}") from None
+        return self.process.returncode
+
+    def clean(self) -> None:
+        """Remove its directory; kill what still runs."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._directory.cleanup()
+
+    def _wait(self, condition, deadline_s: float) -> StatusReport:
+        deadline = time.monotonic() + deadline_s
+        pidfd = os.pidfd_open(self.process.pid)
+        try:
+            while time.monotonic() < deadline:
+                try:
+                    report = self.status()
+                    if condition(report):
+                        return report
+                except NoServer:
+                    pass
+                assert not select.select([pidfd], [], [], _POLL_S)[0], f"the server ended:\n{self.log()}"
+        finally:
+            os.close(pidfd)
+        raise AssertionError(f"not within {deadline_s} s:\n{self.log()}")
+
+
+@contextmanager
+def real_server(*flags: str) -> Iterator[RealServer]:
+    """A server that is stopped in order at the end; a bad exit status is a failure."""
+    server = RealServer(*flags)
+    try:
+        yield server
+        assert server.stop() == 0, server.log()
+    finally:
+        server.clean()
