@@ -47,11 +47,12 @@ def _gemv_kernel(
     sum2 = tl.zeros([ROWS, BK], tl.float32)
     sum3 = tl.zeros([ROWS, BK], tl.float32)
     for k0 in range(0, K, BK):
-        if k0 > 0:
+        following = w
+        if k0 + BK < K:  # the next weights are on their way while these are used
             if EVEN:
-                w = tl.load(w_at + k0, eviction_policy="evict_first")
+                following = tl.load(w_at + k0 + BK, eviction_policy="evict_first")
             else:
-                w = tl.load(w_at + k0, mask=(k0 + k < K)[None, :], other=0.0, eviction_policy="evict_first")
+                following = tl.load(w_at + k0 + BK, mask=(k0 + BK + k < K)[None, :], other=0.0, eviction_policy="evict_first")
         inside = k0 + k < K
         wide = w.to(tl.float32)
         sum0 += wide * tl.load(X + k0 + k, mask=inside, other=0.0).to(tl.float32)[None, :]
@@ -61,6 +62,7 @@ def _gemv_kernel(
             sum2 += wide * tl.load(X + 2 * stride_x + k0 + k, mask=inside, other=0.0).to(tl.float32)[None, :]
         if M > 3:
             sum3 += wide * tl.load(X + 3 * stride_x + k0 + k, mask=inside, other=0.0).to(tl.float32)[None, :]
+        w = following
     bias = tl.zeros([ROWS], tl.float32)
     if HAS_BIAS:
         bias += tl.load(BIAS + n).to(tl.float32)
