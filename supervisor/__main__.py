@@ -113,9 +113,9 @@ def _server_flags(command: Any) -> Any:
 
 
 def _find(port: int, run_dir: Path | None) -> Path:
-    from supervisor.run_dir import default_path
+    from messages.run_dir import run_dir_of
 
-    return (run_dir or default_path(port)).absolute()
+    return (run_dir or run_dir_of(port)).absolute()
 
 
 @main.command()

@@ -7,7 +7,7 @@ import tomllib
 import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -62,14 +62,37 @@ def convert(table: Table, into: type[Any]) -> Any:
     Raises: ConfigError naming the full path of a key that is unknown (with the nearest known one) or has a wrong value.
     """
     for path, known in _unknown_keys(table, into, ""):
-        near = difflib.get_close_matches(path.rpartition(".")[2], known, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]}?" if near else f"; expected one of {', '.join(sorted(known))}"
-        raise ConfigError(f"{path}: unknown key{hint}")
+        near = _nearest(path.rpartition(".")[2], known)
+        raise ConfigError(f"{path}: unknown key; " + (f"did you mean {near}?" if near else f"known are {', '.join(known)}"))
     try:
         return msgspec.convert(table, into)
     except msgspec.ValidationError as error:
         text, _, at = str(error).partition(" - at `$.")
-        raise ConfigError(f"{at.rstrip('`') or 'configuration'}: {text[:1].lower() + text[1:]}") from None
+        path = at.rstrip("`")
+        raise ConfigError(f"{path or 'configuration'}: {_explained(text, path, table, into)}") from None
+
+
+def _explained(text: str, path: str, table: Table, into: type[Any]) -> str:
+    """What msgspec says, with the choices where there are some and with what came."""
+    value: Any = table
+    annotation: Any = into
+    for key in path.split(".") if path else ():
+        value = value.get(key) if isinstance(value, dict) else None
+        section = _struct_type(annotation)
+        annotation = get_type_hints(section).get(key) if section is not None else None
+    if get_origin(annotation) is Literal:
+        return f"expected one of {', '.join(map(str, get_args(annotation)))}, got {value!r}"
+    return f"{text[:1].lower()}{text[1:]}" + ("" if ", got" in text else f", got {value!r}")
+
+
+def _nearest(key: str, known: list[str]) -> str:
+    """The known key that was probably meant: alike as a whole, or in its beginning."""
+
+    def likeness(other: str) -> float:
+        return max(difflib.SequenceMatcher(None, key, part).ratio() for part in (other, other[: len(key) + 1]))
+
+    best = max(known, key=likeness)
+    return best if likeness(best) >= 0.6 else ""
 
 
 def _unknown_keys(table: Mapping[str, Any], into: type[Any], prefix: str) -> Iterator[tuple[str, list[str]]]:

@@ -27,6 +27,8 @@ from supervisor.process import ChildProcess, ExitStatus
 from supervisor.rendezvous import Incarnations, open_gang_dir
 from supervisor.run_dir import RunDir
 
+ENTRYPOINT = "supervisor.entrypoint"
+
 OnDeath = Callable[[ChildRecord, int, ExitStatus], None]
 
 
@@ -76,6 +78,7 @@ class Nursery:
                 record = self.record_by_name[name]
                 self._bear(record, incarnation, gang_dir)
                 born.append(record)
+        self.note_change()
         return born
 
     def kill(self, record: ChildRecord, reason: str) -> None:
@@ -145,7 +148,7 @@ class Nursery:
         record.incarnation, record.lives, record.last, record.fault = incarnation, record.lives + 1, None, ""
         record.born_s = record.heard_s = now_s
         record.process = ChildProcess.spawn(
-            [sys.executable, "-m", "supervisor.entrypoint", spec.name, str(os.getpid())],
+            [sys.executable, "-m", ENTRYPOINT, spec.name, str(os.getpid())],
             msgspec.json.encode(birth),
             partial(self._buried, record, incarnation),
             spec.env,

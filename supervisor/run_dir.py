@@ -25,14 +25,6 @@ _SOCKET_PATH_BYTES = 107  # sockaddr_un, without its closing zero
 _LONGEST_SOCKET_NAME = "cache_directory-00.00.1234567890"
 
 
-def default_path(port: int) -> Path:
-    """Where the server on this port keeps its run directory."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    if runtime and os.access(runtime, os.W_OK):
-        return Path(runtime) / f"tardigrade-{port}"
-    return Path("/tmp") / f"tardigrade-{os.getuid()}" / str(port)
-
-
 def make_private(path: Path) -> Path:
     """Make a directory that only we can enter.
 
@@ -79,7 +71,7 @@ class RunDir:
             lock.acquire()
         except filelock.Timeout:
             raise ConfigError(
-                f"run_dir: expected no server in {path}, got one that runs (pid {read_pid(path) or '?'})"
+                f"run_dir: expected no other server in {path}, got one that runs (pid {read_pid(path) or '?'})"
             ) from None
         self = cls(path, lock)
         self._clear()

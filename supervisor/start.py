@@ -17,12 +17,13 @@ import msgspec
 import structlog
 
 from messages.faults import ConfigError
+from messages.run_dir import front_endpoint, run_dir_of
 from supervisor.config import ServerConfig, described
 from supervisor.display import Display
 from supervisor.logs import configure_logs
-from supervisor.run_dir import RunDir, default_path, make_private
+from supervisor.run_dir import RunDir, make_private
 from supervisor.supervisor import Server, Supervisor
-from supervisor.tree import Place, build_tree, front_endpoint
+from supervisor.tree import Place, build_tree
 
 _BACKLOG = 1024
 
@@ -49,7 +50,7 @@ def start(config: ServerConfig) -> int:
 
 def run_dir_path(config: ServerConfig) -> Path:
     """Where this server lives."""
-    return Path(config.run_dir) if config.run_dir else default_path(config.port)
+    return Path(config.run_dir) if config.run_dir else run_dir_of(config.port)
 
 
 def listen(host: str, port: int) -> socket.socket:

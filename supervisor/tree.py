@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from messages.ids import actor_name
+from messages.run_dir import front_endpoint
 from supervisor.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy
 from supervisor.config import ServerConfig
 
@@ -55,11 +56,6 @@ def build_tree(config: ServerConfig, place: Place) -> tuple[Group, ...]:
     groups += [_scheduler(config, replica) for replica in range(config.replicas)]
     groups += [_gateway(config, place, index) for index in range(config.gateways)]
     return tuple(groups)
-
-
-def front_endpoint(run_dir: Path, index: int) -> str:
-    """Where ZeroMQ clients of this host reach a gateway."""
-    return f"ipc://{run_dir / f'front-{index}'}"
 
 
 def _directory(config: ServerConfig) -> Group:

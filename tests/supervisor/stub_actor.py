@@ -1,0 +1,83 @@
+"""An actor of any role that keeps a diary and misbehaves as its settings say.
+
+behaviour     it
+------------  -------------------------------------------------------------
+good          serves
+fails         raises in its start
+unusable      refuses its settings
+silent        never comes to its Hello
+stuck         beats beside a step that does not end
+deaf          ignores Stop
+busy          has a request that finishes at SIGUSR1
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from actors.actor import Actor, Handler
+from messages.birth import Birth
+from messages.child import LIFECYCLE_KINDS
+from messages.faults import ConfigError
+from messages.ids import role_of
+from messages.lifecycle import Peer
+from messages.message import Message
+from messages.routes import received_by
+
+
+class StubActor(Actor):
+    """One life of the stub."""
+
+    def __init__(self, birth: Birth) -> None:
+        self.behaviour = msgspec.json.decode(birth.settings).get("behaviour", "good")
+        self._diary = Path(birth.run_dir) / f"diary-{birth.name.replace('/', '-')}"
+        super().__init__(birth)
+
+    def handlers(self) -> Mapping[type[Message], Handler]:
+        return dict.fromkeys(received_by(role_of(self.birth.name)) - LIFECYCLE_KINDS, lambda delivery, message: None)
+
+    async def start(self) -> dict[str, str]:
+        if self.behaviour == "fails":
+            raise RuntimeError("no weights here")
+        self.child.loading("stub", 0.5)
+        return {"behaviour": self.behaviour}
+
+    async def stop(self) -> None:
+        self._write("stop")
+        if self.behaviour == "deaf":
+            await asyncio.Event().wait()
+
+    def drain(self, deadline_s: float) -> None:
+        self._write("drain")
+        if self.behaviour == "busy":
+            asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self.child.drained)
+        else:
+            self.child.drained()
+
+    def peer_up(self, peer: Peer) -> None:
+        self._write(f"up {peer.name} {peer.incarnation}")
+
+    def peer_down(self, name: str, incarnation: int) -> None:
+        self._write(f"down {name} {incarnation}")
+
+    def progress(self) -> tuple[int, float]:
+        return (3, 1e6) if self.behaviour == "stuck" else (3, 0.0)
+
+    def _write(self, line: str) -> None:
+        with self._diary.open("a") as diary:
+            diary.write(line + "\n")
+
+
+async def run(birth: Birth) -> int:
+    """Live one life."""
+    behaviour = msgspec.json.decode(birth.settings).get("behaviour", "good")
+    if behaviour == "unusable":
+        raise ConfigError("stub.behaviour: expected something usable, got unusable")
+    if behaviour == "silent":
+        await asyncio.Event().wait()
+    return await StubActor(birth).run()

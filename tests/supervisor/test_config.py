@@ -1,0 +1,111 @@
+"""The configuration: what is refused, and how it is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from messages.faults import ConfigError
+from supervisor.config import CONFIG_VARIABLE, ServerConfig, described, load_config
+from supervisor.config_file import convert, overlay, table_of
+
+
+def test_defaults_serve() -> None:
+    config = load_config(None)
+    assert (config.gpus, config.ranks, config.replicas, config.port, config.host) == (0, 1, 1, 8000, "127.0.0.1")
+
+
+def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "server.toml"
+    path.write_text('port = 9000\nmodel = "hash-chain"\n[gateway]\nmax_n = 4\n')
+    flags = [{"port": 9001}, table_of("gateway.max_batch=7")]
+    config = load_config(str(path), flags)
+    assert (config.port, config.model, config.gateway.max_n, config.gateway.max_batch) == (9001, "hash-chain", 4, 7)
+    monkeypatch.setenv(CONFIG_VARIABLE, str(path))
+    assert load_config(None).port == 9000
+
+
+@pytest.mark.parametrize(
+    ("assignment", "said"),
+    [
+        ("prot=1", "prot: unknown key; did you mean port?"),
+        ("gateway.max_bdy=1", "gateway.max_bdy: unknown key; did you mean max_body_bytes?"),
+        ("supervisor.drain=1", "supervisor.drain: unknown key; did you mean drain_s?"),
+        ("gateway.max_n=0", "gateway.max_n: expected `int` >= 1, got 0"),
+        ("worker.dtype=int4", "worker.dtype: expected one of auto, float32, bfloat16, float16, got 'int4'"),
+        ('port="http"', "port: expected `int`, got `str`"),
+        ("worker.tp=2", "worker.tp: expected to be left to the supervisor; say tp instead"),
+        ("gateway.journal_path=x", "gateway.journal_path: expected to be left to the supervisor; say state_dir instead"),
+        ("front_tcp_host=0.0.0.0", None),
+        ("supervisor.frozen_s=1", "supervisor.frozen_s: expected at least four beats (2 s), got 1"),
+    ],
+)
+def test_a_bad_value_is_named(assignment: str, said: str | None) -> None:
+    if said is None:
+        load_config(None, [table_of(assignment)])
+        return
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, [table_of(assignment)])
+    assert str(caught.value) == said
+
+
+def test_ranks_and_gpus_must_agree() -> None:
+    assert load_config(None, [{"gpus": 4}]).ranks == 4
+    assert load_config(None, [{"gpus": 4, "replicas": 2}]).ranks == 2
+    with pytest.raises(ConfigError, match=r"gpus: expected tp \* replicas = 3 \* 1 = 3, got 4"):
+        load_config(None, [{"gpus": 4, "tp": 3}])
+    with pytest.raises(ConfigError, match=r"gpus: "):
+        load_config(None, [{"gpus": 4, "replicas": 3}])
+
+
+def test_zeromq_does_not_listen_on_a_network_without_keys() -> None:
+    with pytest.raises(ConfigError, match=r"front_tcp_host: .* got 0\.0\.0\.0"):
+        load_config(None, [{"front_tcp_port": 5555, "front_tcp_host": "0.0.0.0"}])
+
+
+def test_one_port_serves_one_protocol() -> None:
+    with pytest.raises(ConfigError, match=r"front_tcp_port: "):
+        load_config(None, [{"front_tcp_port": 8000}])
+
+
+def test_a_file_that_is_not_there_or_no_toml_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"config: expected a file that can be read at .*missing\.toml"):
+        load_config(str(tmp_path / "missing.toml"))
+    (tmp_path / "bad.toml").write_text("port = = 3")
+    with pytest.raises(ConfigError, match=r"bad\.toml: expected TOML, got .*line 1"):
+        load_config(str(tmp_path / "bad.toml"))
+
+
+@pytest.mark.parametrize("text", ["", "port", "=3", ".port=3", "gateway.=1"])
+def test_an_assignment_needs_a_key_and_a_value(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"set: expected section\.key=value"):
+        table_of(text)
+
+
+def test_what_is_printed_can_be_read_again() -> None:
+    table = described(load_config(None, [{"gpus": 2, "model": "/models/x"}]))
+    assert described(load_config(None, [table])) == table
+
+
+KEYS = st.text(st.characters(categories=["Ll"]), min_size=1, max_size=6)
+TABLES = st.recursive(st.integers(), lambda values: st.dictionaries(KEYS, values, max_size=3), max_leaves=8)
+
+
+@given(st.dictionaries(KEYS, TABLES), st.dictionaries(KEYS, TABLES))
+def test_overlay_keeps_what_is_not_covered(below: dict, above: dict) -> None:
+    merged = overlay(below, above)
+    assert merged.keys() == below.keys() | above.keys()
+    assert overlay(merged, above) == merged
+    assert overlay({}, above) == above
+
+
+@given(KEYS)
+def test_every_unknown_key_is_refused(key: str) -> None:
+    known = {field.name for field in msgspec.structs.fields(ServerConfig)}
+    if key not in known:
+        with pytest.raises(ConfigError, match=rf"^{key}: unknown key"):
+            convert({key: 1}, ServerConfig)

@@ -1,0 +1,80 @@
+"""One real child process: its death is seen, its end is decoded, a kill ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+import pytest
+
+from supervisor.process import ChildProcess, ExitStatus, decode_exit
+
+DEADLINE_S = 20.0
+
+
+async def spawn(*argv: str, given: bytes = b"", env: dict[str, str] | None = None) -> tuple[ChildProcess, asyncio.Future]:
+    """A child and the future of its exit status."""
+    ended: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
+    return ChildProcess.spawn(argv, given, ended.set_result, env), ended
+
+
+async def test_death_by_signal_is_seen_and_decoded() -> None:
+    child, ended = await spawn("/bin/sleep", "60")
+    os.kill(child.pid, signal.SIGKILL)
+    assert str(await asyncio.wait_for(ended, DEADLINE_S)) == "killed by SIGKILL"
+    assert child.exit == ExitStatus(-1, "SIGKILL")
+
+
+async def test_exit_status_is_decoded() -> None:
+    _, ended = await spawn("/bin/sh", "-c", "exit 3")
+    assert str(await asyncio.wait_for(ended, DEADLINE_S)) == "exit status 3"
+
+
+async def test_kill_ends_a_stopped_process_too() -> None:
+    child, ended = await spawn("/bin/sleep", "60")
+    os.kill(child.pid, signal.SIGSTOP)
+    child.kill()
+    assert (await asyncio.wait_for(ended, DEADLINE_S)).signal_name == "SIGKILL"
+
+
+async def test_kill_of_the_dead_does_nothing() -> None:
+    child, ended = await spawn("/bin/true")
+    await asyncio.wait_for(ended, DEADLINE_S)
+    child.kill()
+
+
+async def test_it_reads_its_birth_from_standard_input() -> None:
+    script = "import sys; sys.exit(len(sys.stdin.buffer.read()) // 1000)"
+    _, ended = await spawn(sys.executable, "-c", script, given=b"x" * 42_000)
+    assert (await asyncio.wait_for(ended, DEADLINE_S)).code == 42
+
+
+async def test_environment_is_added() -> None:
+    _, ended = await spawn("/bin/sh", "-c", 'test "$GIVEN" = yes && test -n "$PATH"', env={"GIVEN": "yes"})
+    assert (await asyncio.wait_for(ended, DEADLINE_S)).code == 0
+
+
+async def test_it_is_in_a_session_of_its_own() -> None:
+    """So that Ctrl-C in a terminal reaches the supervisor alone."""
+    child, ended = await spawn("/bin/sleep", "60")
+    assert os.getsid(child.pid) == child.pid
+    child.kill()
+    await asyncio.wait_for(ended, DEADLINE_S)
+
+
+async def test_no_descriptor_leaks() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        _, ended = await spawn("/bin/true")
+        await asyncio.wait_for(ended, DEADLINE_S)
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+@pytest.mark.parametrize(
+    ("returncode", "text"),
+    [(0, "exit status 0"), (1, "exit status 1"), (-15, "killed by SIGTERM"), (-250, "killed by signal 250")],
+)
+def test_decoding(returncode: int, text: str) -> None:
+    assert str(decode_exit(returncode)) == text

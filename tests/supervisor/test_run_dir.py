@@ -1,0 +1,113 @@
+"""The run directory: private, held by one server, cleared of what an earlier one left."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from messages.faults import ConfigError
+from supervisor.rendezvous import Incarnations, open_gang_dir
+from supervisor.run_dir import RunDir, make_private, read_pid
+
+
+@pytest.fixture
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A place whose path is short enough for sockets."""
+    return tmp_path_factory.mktemp("run") / "d"
+
+
+def test_it_is_private(path: Path) -> None:
+    run_dir = RunDir.take(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert read_pid(path) == os.getpid()
+    run_dir.release()
+    assert read_pid(path) is None
+
+
+def test_a_second_server_is_told_who_holds_it(path: Path) -> None:
+    run_dir = RunDir.take(path)
+    with pytest.raises(ConfigError, match=rf"expected no other server in .* \(pid {os.getpid()}\)"):
+        RunDir.take(path)
+    run_dir.release()
+    RunDir.take(path).release()
+
+
+def test_a_directory_that_others_can_read_is_refused(path: Path) -> None:
+    path.mkdir(mode=0o755)
+    path.chmod(0o755)
+    with pytest.raises(ConfigError, match=r"expected mode 0700 on .*, got 0755"):
+        RunDir.take(path)
+
+
+def test_a_link_is_refused(path: Path, tmp_path: Path) -> None:
+    path.symlink_to(tmp_path)
+    with pytest.raises(ConfigError, match=r"expected a directory at .*, got something else"):
+        make_private(path)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
+def test_a_directory_of_somebody_else_is_refused(path: Path) -> None:
+    path.mkdir(mode=0o700)
+    os.chown(path, 65_534, 65_534)
+    with pytest.raises(ConfigError, match=rf"to belong to user {os.getuid()}, got user 65534"):
+        make_private(path)
+
+
+def test_a_path_that_is_too_long_for_sockets_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"run_dir: expected a path of at most \d+ bytes"):
+        RunDir.take(tmp_path / ("x" * 90))
+
+
+def test_sockets_and_gang_directories_of_an_earlier_server_are_cleared_and_journals_stay(path: Path) -> None:
+    path.mkdir(mode=0o700)
+    (path / "gang-0.3").mkdir()
+    (path / "gang-0.3" / "store").write_text("x")
+    (path / "journal-0.sqlite").write_text("precious")
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path / "gateway-0.1"))
+    run_dir = RunDir.take(path)
+    left = {entry.name for entry in path.iterdir()}
+    assert left == {"lock", "supervisor.pid", "journal-0.sqlite"}
+    run_dir.release()
+
+
+def test_every_life_has_its_own_endpoint(path: Path) -> None:
+    run_dir = RunDir.take(path)
+    assert run_dir.endpoint("worker/0.1", 3) == f"ipc://{path}/worker-0.1.3"
+    run_dir.forget("worker/0.1", 3)
+    run_dir.release()
+
+
+def test_incarnations_grow_across_restarts_of_the_server(tmp_path: Path) -> None:
+    first = Incarnations(tmp_path / "incarnations.json")
+    assert [first.next("gateway/0"), first.next("gateway/0"), first.next("scheduler/0")] == [1, 2, 1]
+    second = Incarnations(tmp_path / "incarnations.json")
+    assert second.next("gateway/0") == 3
+
+
+def test_a_gang_shares_one_number_above_all_of_its_lives(tmp_path: Path) -> None:
+    incarnations = Incarnations(tmp_path / "incarnations.json")
+    incarnations.next("worker/0.0")
+    assert incarnations.next("worker/0.0", "worker/0.1") == 2
+    assert incarnations.next("worker/0.1") == 3
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"gateway/0": "x"}'])
+def test_a_torn_file_of_incarnations_starts_again(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "incarnations.json"
+    path.write_text(text)
+    assert Incarnations(path).next("gateway/0") == 1
+
+
+def test_a_gang_directory_is_fresh_and_its_predecessors_go(tmp_path: Path) -> None:
+    old = Path(open_gang_dir(tmp_path, 0, 1))
+    (old / "store").write_text("x")
+    other = Path(open_gang_dir(tmp_path, 1, 1))
+    new = Path(open_gang_dir(tmp_path, 0, 2))
+    assert not old.exists()
+    assert other.exists()
+    assert stat.S_IMODE(new.stat().st_mode) == 0o700

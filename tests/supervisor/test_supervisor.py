@@ -1,0 +1,236 @@
+"""The supervisor over real processes of a stub actor: births, deaths, restarts, orders. Every wait has a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from supervisor import nursery
+from supervisor.child_record import ChildRecord
+from supervisor.child_spec import Budget, Group, Strategy
+from supervisor.config import SupervisorSettings
+from supervisor.display import Display
+from supervisor.orders import EXIT_FORCED
+from supervisor.restart_policy import EXIT_BUDGET_SPENT, EXIT_START_FAILED
+from supervisor.run_dir import RunDir
+from supervisor.supervisor import Server, Supervisor
+from tests.supervisor.trees import DEADLINES, group
+
+DEADLINE_S = 30.0
+GANG = group("worker/0.0", "worker/0.1", strategy=Strategy.ONE_FOR_ALL, has_rendezvous=True)
+
+
+def playing(behaviour: str, *names: str, **more: object) -> Group:
+    """A group whose children behave so."""
+    return group(*names, settings=b'{"behaviour":"%s"}' % behaviour.encode(), **more)  # type: ignore[arg-type]
+
+
+class House:
+    """A running supervisor and the task of its life."""
+
+    def __init__(self, supervisor: Supervisor, run_dir: Path) -> None:
+        self.supervisor, self.run_dir = supervisor, run_dir
+        self.life = asyncio.ensure_future(supervisor.run())
+
+    def record(self, name: str) -> ChildRecord:
+        """What the supervisor knows of a child."""
+        return self.supervisor.nursery.record_by_name[name]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for a condition over the records; fails at the deadline."""
+        assert await self.supervisor.nursery.wait_until(condition, DEADLINE_S), self.supervisor.report(False)
+
+    async def until_serving(self) -> None:
+        """Wait until everybody is ready."""
+        await self.until(lambda: self.supervisor.state == "serving")
+
+    async def end(self) -> int:
+        """The exit status of the server."""
+        return await asyncio.wait_for(asyncio.shield(self.life), DEADLINE_S)
+
+    def diary(self, name: str) -> list[str]:
+        """What a child has written in all of its lives."""
+        path = self.run_dir / f"diary-{name.replace('/', '-')}"
+        return path.read_text().splitlines() if path.exists() else []
+
+    async def until_written(self, name: str, line: str) -> None:
+        """Wait for a line in a diary; fails at the deadline."""
+        async with asyncio.timeout(DEADLINE_S):
+            while line not in self.diary(name):
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def open_house(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch):
+    """`async with open_house(groups...) as house`; at the end nobody is left alive."""
+    monkeypatch.setattr(nursery, "ENTRYPOINT", "tests.supervisor.stub_entrypoint")
+    path = tmp_path_factory.mktemp("run") / "d"
+
+    @asynccontextmanager
+    async def opened(*groups: Group, drain_s: float = 5.0) -> AsyncIterator[House]:
+        run_dir = RunDir.take(path)
+        settings = SupervisorSettings(drain_s=drain_s, beat_s=0.1)
+        server = Server(groups, run_dir, settings, "stub", "http://nowhere", "console", "error")
+        house = House(Supervisor(server, Display("stub", "", "", is_live=False)), path)
+        try:
+            yield house
+        finally:
+            house.supervisor.orders.force()
+            await asyncio.wait_for(asyncio.gather(house.life, return_exceptions=True), DEADLINE_S)
+            pids = [r.process.pid for r in house.supervisor.nursery.records if r.process and not r.process.exit]
+            run_dir.release()
+            assert pids == []
+
+    return opened
+
+
+async def test_everybody_starts_and_hears_of_everybody(open_house) -> None:
+    async with open_house(group("cache_directory/0"), GANG, group("gateway/0")) as house:
+        await house.until_serving()
+        for peer in ("cache_directory/0", "worker/0.0", "worker/0.1"):
+            await house.until_written("gateway/0", f"up {peer} 1")
+            await house.until_written(peer, "up gateway/0 1")
+        assert house.record("worker/0.0").gang_dir == house.record("worker/0.1").gang_dir != ""
+
+
+async def test_a_killed_child_comes_back_as_a_new_incarnation_and_peers_are_told(open_house) -> None:
+    async with open_house(group("cache_directory/0"), group("gateway/0")) as house:
+        await house.until_serving()
+        os.kill(house.record("cache_directory/0").process.pid, signal.SIGKILL)
+        await house.until(lambda: house.record("cache_directory/0").incarnation == 2)
+        await house.until_serving()
+        await house.until_written("gateway/0", "up cache_directory/0 2")
+        lines = house.diary("gateway/0")
+        assert lines.index("down cache_directory/0 1") < lines.index("up cache_directory/0 2")
+        assert house.record("gateway/0").incarnation == 1
+        assert not (house.run_dir / "cache_directory-0.1").exists()
+
+
+async def test_a_gang_dies_and_comes_back_as_one(open_house) -> None:
+    async with open_house(GANG, group("scheduler/0")) as house:
+        await house.until_serving()
+        before = house.record("worker/0.0").gang_dir
+        os.kill(house.record("worker/0.1").process.pid, signal.SIGKILL)
+        await house.until(lambda: all(house.record(n).incarnation == 2 for n in ("worker/0.0", "worker/0.1")))
+        await house.until_serving()
+        assert house.record("worker/0.0").gang_dir == house.record("worker/0.1").gang_dir != before
+        assert not os.path.exists(before)
+        await house.until_written("scheduler/0", "up worker/0.0 2")
+        await house.until_written("scheduler/0", "up worker/0.1 2")
+        lines = house.diary("scheduler/0")
+        assert lines.index("down worker/0.0 1") < lines.index("up worker/0.1 2")
+
+
+async def test_a_frozen_child_is_killed_and_replaced(open_house) -> None:
+    quick = replace(DEADLINES, frozen_s=1.0)
+    async with open_house(group("speculation/0", deadlines=quick)) as house:
+        await house.until_serving()
+        os.kill(house.record("speculation/0").process.pid, signal.SIGSTOP)
+        await house.until(lambda: house.record("speculation/0").incarnation == 2)
+        await house.until_serving()
+
+
+async def test_a_stuck_child_is_killed_and_replaced(open_house) -> None:
+    async with open_house(playing("stuck", "worker/0.0", budget=Budget(1, 60.0, 3))) as house:
+        await house.until(lambda: house.record("worker/0.0").incarnation == 2)
+        assert await house.end() == EXIT_BUDGET_SPENT
+
+
+async def test_a_child_that_never_speaks_is_killed(open_house) -> None:
+    quick = replace(DEADLINES, hello_s=1.0)
+    async with open_house(playing("silent", "worker/0.0", deadlines=quick, budget=Budget(9, 60.0, 1))) as house:
+        assert await house.end() == EXIT_START_FAILED
+
+
+async def test_a_start_that_fails_ends_with_its_reason(open_house) -> None:
+    async with open_house(group("cache_directory/0"), playing("fails", "worker/0.0")) as house:
+        assert await house.end() == EXIT_START_FAILED
+        assert house.record("worker/0.0").lives == 3
+        assert "no weights here" in house.record("worker/0.0").fault
+
+
+async def test_a_start_that_cannot_succeed_is_not_repeated(open_house) -> None:
+    async with open_house(playing("unusable", "worker/0.0")) as house:
+        assert await house.end() == EXIT_START_FAILED
+        assert house.record("worker/0.0").lives == 1
+
+
+async def test_a_spent_budget_stops_everybody(open_house) -> None:
+    async with open_house(group("cache_directory/0"), group("gateway/0", budget=Budget(1, 60.0, 9))) as house:
+        for life in (1, 2):
+            await house.until(lambda life=life: house.record("gateway/0").incarnation == life)
+            await house.until_serving()
+            os.kill(house.record("gateway/0").process.pid, signal.SIGKILL)
+        assert await house.end() == EXIT_BUDGET_SPENT
+
+
+async def test_stop_is_in_reverse_start_order(open_house) -> None:
+    async with open_house(group("cache_directory/0"), GANG, group("gateway/0")) as house:
+        await house.until_serving()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await house.end() == 0
+        assert house.diary("gateway/0")[-2:] == ["drain", "stop"]
+        assert "down gateway/0 1" in house.diary("worker/0.0")
+        assert "down gateway/0 1" in house.diary("cache_directory/0")
+        assert "down cache_directory/0 1" not in house.diary("gateway/0")
+
+
+async def test_a_deaf_child_is_killed_at_its_deadline(open_house) -> None:
+    quick = replace(DEADLINES, stop_s=0.5)
+    async with open_house(playing("deaf", "gateway/0", deadlines=quick)) as house:
+        await house.until_serving()
+        house.supervisor.orders.stop()
+        assert await house.end() == 0
+        assert house.record("gateway/0").process.exit.signal_name == "SIGKILL"
+
+
+async def test_stop_waits_for_requests_in_progress(open_house) -> None:
+    async with open_house(playing("busy", "gateway/0"), drain_s=DEADLINE_S) as house:
+        await house.until_serving()
+        house.supervisor.orders.stop()
+        await house.until_written("gateway/0", "drain")
+        assert house.supervisor.state == "draining"
+        os.kill(house.record("gateway/0").process.pid, signal.SIGUSR1)
+        assert await house.end() == 0
+
+
+async def test_drain_has_a_deadline(open_house) -> None:
+    async with open_house(playing("busy", "gateway/0"), drain_s=0.3) as house:
+        await house.until_serving()
+        house.supervisor.orders.stop()
+        assert await house.end() == 0
+
+
+async def test_drain_keeps_everybody_and_a_gateway_that_comes_back_drains_too(open_house) -> None:
+    async with open_house(playing("good", "gateway/0")) as house:
+        await house.until_serving()
+        house.supervisor.orders.drain(DEADLINE_S, then_stop=False)
+        await house.until(lambda: house.record("gateway/0").state == "drained")
+        os.kill(house.record("gateway/0").process.pid, signal.SIGKILL)
+        await house.until(lambda: house.record("gateway/0").incarnation == 2 and house.record("gateway/0").state == "drained")
+        assert house.supervisor.state == "drained"
+        house.supervisor.orders.stop()
+        assert await house.end() == 0
+
+
+async def test_ctrl_c_twice_kills(open_house) -> None:
+    async with open_house(playing("busy", "gateway/0"), drain_s=DEADLINE_S) as house:
+        await house.until_serving()
+        os.kill(os.getpid(), signal.SIGINT)
+        await house.until_written("gateway/0", "drain")
+        os.kill(os.getpid(), signal.SIGINT)
+        assert await house.end() == EXIT_FORCED
+
+
+async def test_stop_during_the_start_does_not_wait_for_it(open_house) -> None:
+    async with open_house(playing("silent", "worker/0.0"), group("gateway/0")) as house:
+        await house.until(lambda: house.record("gateway/0").state == "ready")
+        house.supervisor.orders.stop()
+        assert await house.end() == 0

@@ -1,0 +1,95 @@
+"""Our tree as data: order, devices, settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpu_workers.settings import WorkerSettings, read_settings
+from supervisor.child_spec import Group, Strategy
+from supervisor.config import ServerConfig
+from supervisor.tree import Place, build_tree
+
+
+def tree_of(config: ServerConfig, model_length: int = 4096) -> tuple[Group, ...]:
+    """The tree on a host with eight cores and four GPUs."""
+    place = Place(Path("/s"), Path("/r"), 9, "/models/m", "m", model_length, ("4", "5", "6", "7"), 8)
+    return build_tree(config, place)
+
+
+def workers(groups: tuple[Group, ...]) -> dict[str, tuple[WorkerSettings, dict[str, str]]]:
+    """Settings and environment of each rank."""
+    return {
+        child.name: (read_settings(child.settings), dict(child.env))
+        for group in groups
+        for child in group.children
+        if child.name.startswith("worker")
+    }
+
+
+def settings_of(groups: tuple[Group, ...], name: str) -> dict:
+    """The settings of one child."""
+    return msgspec.json.decode(next(c.settings for g in groups for c in g.children if c.name == name))
+
+
+def test_start_order_is_reverse_of_responsibility() -> None:
+    names = [child.name for group in tree_of(ServerConfig(replicas=2, gateways=2, tp=2)) for child in group.children]
+    gangs = ["worker/0.0", "worker/0.1", "worker/1.0", "worker/1.1"]
+    assert names == ["cache_directory/0", "speculation/0", *gangs, "scheduler/0", "scheduler/1", "gateway/0", "gateway/1"]
+
+
+def test_ranks_of_a_gang_die_together_and_meet_anew() -> None:
+    gangs = [group for group in tree_of(ServerConfig(tp=2)) if group.has_rendezvous]
+    assert [gang.strategy for gang in gangs] == [Strategy.ONE_FOR_ALL]
+
+
+def test_each_rank_sees_one_gpu() -> None:
+    ranks = workers(tree_of(ServerConfig(gpus=4, replicas=2)))
+    assert {name: env["CUDA_VISIBLE_DEVICES"] for name, (_, env) in ranks.items()} == {
+        "worker/0.0": "4",
+        "worker/0.1": "5",
+        "worker/1.0": "6",
+        "worker/1.1": "7",
+    }
+    assert {(s.device, s.device_index, s.tp) for s, _ in ranks.values()} == {("cuda", 0, 2)}
+    assert all(env["NCCL_NVLS_ENABLE"] == "0" for _, env in ranks.values())
+
+
+def test_cpu_ranks_share_the_cores() -> None:
+    ranks = workers(tree_of(ServerConfig(tp=2)))
+    assert {env["OMP_NUM_THREADS"] for _, env in ranks.values()} == {"4"}
+    assert {(s.device, s.cpu_ranks, s.rank) for s, _ in ranks.values()} == {("cpu", 2, 0), ("cpu", 2, 1)}
+
+
+def test_without_speculation_nobody_drafts() -> None:
+    groups = tree_of(ServerConfig(speculate=False))
+    assert "speculation/0" not in [child.name for group in groups for child in group.children]
+    assert settings_of(groups, "scheduler/0")["speculation"] is False
+    assert settings_of(groups, "gateway/0")["speculation"] is False
+
+
+@pytest.mark.parametrize(
+    ("asked", "made_for", "length"), [(0, 4096, 4096), (1024, 4096, 1024), (9999, 4096, 4096), (0, 0, 8192)]
+)
+def test_length_is_the_smaller_of_wish_and_model(asked: int, made_for: int, length: int) -> None:
+    groups = tree_of(ServerConfig(max_length=asked), made_for)
+    assert settings_of(groups, "gateway/0")["max_length"] == length
+
+
+def test_gateways_share_the_listener_and_own_their_journals() -> None:
+    groups = tree_of(ServerConfig(gateways=2, front_tcp_port=5000))
+    children = [child for group in groups for child in group.children if child.name.startswith("gateway")]
+    assert [child.listen_fd for child in children] == [9, 9]
+    second = settings_of(groups, "gateway/1")
+    assert second["journal_path"] == "/s/journal-1.sqlite"
+    assert second["front_endpoint"] == "ipc:///r/front-1"
+    assert second["front_tcp_endpoint"] == "tcp://127.0.0.1:5001"
+
+
+def test_cpu_steps_are_given_more_time() -> None:
+    def step_s(config: ServerConfig) -> float:
+        return next(c.deadlines.step_s for g in tree_of(config) for c in g.children if c.name == "worker/0.0")
+
+    assert step_s(ServerConfig()) > step_s(ServerConfig(gpus=1))

@@ -1,0 +1,21 @@
+"""Small trees for the tests of this folder."""
+
+from __future__ import annotations
+
+from supervisor.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy
+
+DEADLINES = Deadlines(hello_s=30.0, ready_s=30.0, frozen_s=5.0, step_s=20.0, first_step_s=60.0, stop_s=5.0)
+BUDGET = Budget(restarts=3, window_s=60.0, start_attempts=3)
+
+
+def group(
+    *names: str,
+    strategy: Strategy = Strategy.ONE_FOR_ONE,
+    budget: Budget = BUDGET,
+    settings: bytes = b"{}",
+    deadlines: Deadlines = DEADLINES,
+    has_rendezvous: bool = False,
+) -> Group:
+    """A group of children with these names."""
+    children = tuple(ChildSpec(name, settings, deadlines) for name in names)
+    return Group("+".join(names), "a test", strategy, budget, children, has_rendezvous)
