@@ -99,6 +99,7 @@ def _repeated_us(run: Callable[[], object]) -> float:
 def time_sampling(vocabulary: int, rows: int) -> None:
     """Microseconds of sampling by temperature, for logits of both dtypes."""
     state = random_state(DEVICE, rows, 64, 8)
+    state.temperature.fill_(0.8)
     slots, (positions, ids) = torch.arange(rows, device=DEVICE), torch.zeros(2, rows, device=DEVICE, dtype=torch.int64)
     for dtype in (torch.float32, BF16):
         logits = _randn(rows, vocabulary).to(dtype)

@@ -174,13 +174,13 @@ def philox_word(seed: int, counter: int) -> int:
 
 
 def random_state(device: torch.device, n_slots: int, max_length: int, n_pages: int) -> DeviceState:
-    """Tables with random tokens, pages, temperatures (slots 0 and 4 greedy) and seeds; the dummy as it must be."""
+    """Tables with random tokens, pages, temperatures (every fourth slot greedy) and seeds; the dummy as it must be."""
     state = allocate_device_state(n_slots, max_length, n_pages, device)
     state.tokens[:n_slots].random_(0, 1000)
     state.pages[:n_slots].random_(0, n_pages)
     state.seed[:n_slots].random_()
     state.temperature[:n_slots].uniform_(0.3, 2.0)
-    state.temperature[0] = state.temperature[4] = 0.0
+    state.temperature[0:n_slots:4] = 0.0
     return state
 
 
