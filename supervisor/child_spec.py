@@ -20,20 +20,22 @@ class Strategy(Enum):
 
 @dataclass(frozen=True)
 class Budget:
-    """More than `restarts` restarts of a group within `window_s` seconds: give up. So do `start_attempts` starts in a row
-    that never became ready."""
+    """When to give up on a group: after more than `restarts` restarts within `window_s` seconds; after `start_attempts`
+    starts in a row that did not become ready, or `restart_attempts` once it has been ready (what worked may work again)."""
 
     restarts: int
     window_s: float
     start_attempts: int
+    restart_attempts: int
 
     def __post_init__(self) -> None:
         if self.restarts < 0:
             raise ValueError(f"restarts: expected 0 or more, got {self.restarts}")
         if self.window_s <= 0:
             raise ValueError(f"window_s: expected more than 0 seconds, got {self.window_s}")
-        if self.start_attempts < 1:
-            raise ValueError(f"start_attempts: expected 1 or more, got {self.start_attempts}")
+        for name in ("start_attempts", "restart_attempts"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected 1 or more, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class ChildSpec:
     deadlines: Deadlines
     env: Mapping[str, str] = field(default_factory=dict)  # added to the supervisor's own environment
     listen_fd: int = -1  # inherited listening socket, or none
+    warm_modules: tuple[str, ...] = ()  # what a spare process of it imports in advance
 
 
 @dataclass(frozen=True)

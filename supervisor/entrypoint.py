@@ -1,6 +1,8 @@
 """The first code in every child: read the birth, set up logs, signals and the event loop, then run the actor of that role.
 
-    python -m supervisor.entrypoint NAME PARENT_PID       with the Birth as JSON on standard input
+    python -m supervisor.entrypoint NAME PARENT_PID [MODULE ...]       with the Birth as JSON on standard input
+
+A spare process is given modules: it imports them, then waits for its birth.
 
 Exit status: 0 after Stop; 1 after a fault; 2 when the birth or its settings cannot be used, so that a restart would be no help.
 """
@@ -39,10 +41,12 @@ Run = Callable[[Birth], Awaitable[int]]
 
 
 def main(argv: list[str]) -> int:
-    """Live one life. `argv` is [name, parent's process id]."""
-    name, parent = argv[0], int(argv[1])
+    """Live one life. `argv` is [name, parent's process id, modules to import while there is no birth yet]."""
+    name, parent, warm = argv[0], int(argv[1]), argv[2:]
     _die_with(parent)
     _settle(name)
+    for module in warm:
+        importlib.import_module(module)
     birth = read_birth(sys.stdin.buffer.read())
     configure_logs(birth.log_format, birth.log_level, birth.name, birth.incarnation)
     log = structlog.get_logger()
@@ -61,6 +65,11 @@ def find_run(name: str) -> Run:
     """The function that lives the life of an actor of this name."""
     module, _, function = RUN_BY_ROLE[role_of(name)].partition(":")
     return getattr(importlib.import_module(module), function)
+
+
+def warm_modules(name: str) -> tuple[str, ...]:
+    """What a spare of this actor imports in advance."""
+    return ("uvloop", RUN_BY_ROLE[role_of(name)].partition(":")[0])
 
 
 async def _live(run: Run, birth: Birth) -> int:

@@ -22,10 +22,11 @@ from messages.lifecycle import Hello, PeerDown, PeerUp, Welcome
 from messages.mailbox import Mailbox
 from messages.message import Message
 from supervisor.child_record import ChildRecord
-from supervisor.child_spec import Group
+from supervisor.child_spec import ChildSpec, Group
 from supervisor.process import ChildProcess, ExitStatus
 from supervisor.rendezvous import Incarnations, open_gang_dir
 from supervisor.run_dir import RunDir
+from supervisor.spares import Spares
 
 ENTRYPOINT = "supervisor.entrypoint"
 
@@ -43,6 +44,7 @@ class Nursery:
         birth_template: Birth,
         incarnations: Incarnations,
         on_death: OnDeath,
+        has_spares: bool,
     ) -> None:
         self.groups = groups
         self.record_by_name = {spec.name: ChildRecord(spec) for group in groups for spec in group.children}
@@ -50,6 +52,7 @@ class Nursery:
         self._run_dir, self._mailbox = run_dir, mailbox
         self._birth_template, self._incarnations = birth_template, incarnations
         self._on_death = on_death
+        self.spares = Spares(self._spawn_spare, has_spares)
         self._changed = asyncio.Event()
         self._log = structlog.get_logger()
 
@@ -147,14 +150,20 @@ class Nursery:
         record.state, record.phase, record.endpoint, record.gang_dir = "starting", "", "", gang_dir
         record.incarnation, record.lives, record.last, record.fault = incarnation, record.lives + 1, None, ""
         record.born_s = record.heard_s = now_s
-        record.process = ChildProcess.spawn(
-            [sys.executable, "-m", ENTRYPOINT, spec.name, str(os.getpid())],
-            msgspec.json.encode(birth),
-            partial(self._buried, record, incarnation),
-            spec.env,
-            () if spec.listen_fd < 0 else (spec.listen_fd,),
-        )
-        self._log.info("start", child=spec.name, life=incarnation, pid=record.process.pid)
+        spare = self.spares.take(spec.name)
+        on_exit = partial(self._buried, record, incarnation)
+        record.process = self._spawn(spec, on_exit) if spare is None else spare
+        record.process.on_exit = on_exit
+        record.process.give_birth(msgspec.json.encode(birth))
+        self._log.info("start", child=spec.name, life=incarnation, pid=record.process.pid, is_warm=spare is not None)
+
+    @staticmethod
+    def _spawn(spec: ChildSpec, on_exit: Callable[[ExitStatus], None], warm: tuple[str, ...] = ()) -> ChildProcess:
+        argv = [sys.executable, "-m", ENTRYPOINT, spec.name, str(os.getpid()), *warm]
+        return ChildProcess.spawn(argv, on_exit, spec.env, () if spec.listen_fd < 0 else (spec.listen_fd,))
+
+    def _spawn_spare(self, spec: ChildSpec, on_exit: Callable[[ExitStatus], None]) -> ChildProcess:
+        return self._spawn(spec, on_exit, spec.warm_modules)
 
     def _buried(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus) -> None:
         """Its death is proven: close the link, tell everybody, report it."""

@@ -16,6 +16,8 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+_PIPE_BYTES = 65_536
+
 
 @dataclass(frozen=True)
 class ExitStatus:
@@ -43,28 +45,26 @@ class ChildProcess:
 
     def __init__(self, popen: subprocess.Popen[bytes], on_exit: Callable[[ExitStatus], None]) -> None:
         self.pid = popen.pid
-        self._popen, self._on_exit = popen, on_exit
+        self.exit: ExitStatus | None = None
+        self.on_exit = on_exit
+        self._popen = popen
         self._loop = asyncio.get_running_loop()
         self._pidfd = os.pidfd_open(popen.pid)
         self._loop.add_reader(self._pidfd, self._reap)
-        self.exit: ExitStatus | None = None
 
     @classmethod
     def spawn(
         cls,
         argv: Sequence[str],
-        standard_input: bytes,
         on_exit: Callable[[ExitStatus], None],
         env: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
     ) -> ChildProcess:
-        """Start `argv` in a session of its own with these bytes on its standard input (at most one pipe's worth, 64 KiB).
-
-        `env` is added to the supervisor's own. Output and errors go where the supervisor's go.
+        """Start `argv` in a session of its own. It waits for `give_birth` on its standard input; output and errors go where
+        the supervisor's go. `env` is added to the supervisor's own.
 
         Raises: OSError when the program cannot be started.
         """
-        assert len(standard_input) <= 65_536, "a birth must fit the pipe: nobody reads yet"
         popen = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
@@ -72,11 +72,16 @@ class ChildProcess:
             pass_fds=tuple(pass_fds),
             start_new_session=True,
         )
-        assert popen.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it died already: the pidfd will say so
-            popen.stdin.write(standard_input)
-            popen.stdin.close()
         return cls(popen, on_exit)
+
+    def give_birth(self, birth: bytes) -> None:
+        """Write these bytes (at most one pipe's worth, 64 KiB: the child may not read yet) and close its standard input."""
+        assert len(birth) <= _PIPE_BYTES, f"birth: expected at most {_PIPE_BYTES} bytes, got {len(birth)}"
+        stdin = self._popen.stdin
+        assert stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it died already: the pidfd will say so
+            stdin.write(birth)
+            stdin.close()
 
     def kill(self) -> None:
         """SIGKILL. Nothing happens to a process that is dead already; a process id is never reused before it is reaped."""
@@ -91,4 +96,7 @@ class ChildProcess:
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self.exit = decode_exit(returncode)
-        self._on_exit(self.exit)
+        if self._popen.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._popen.stdin.close()
+        self.on_exit(self.exit)

@@ -10,7 +10,7 @@
     a start that cannot succeed          give up at once: the same configuration would fail again
     stopping                             nothing: deaths are wanted now
 
-The first restart of a quiet group is immediate; each further one inside the window waits twice as long.
+A restart is immediate, unless lives are short: each further one in a row that was not ready for a second doubles the pause.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ EXIT_START_FAILED = 3
 EXIT_BUDGET_SPENT = 4
 _FIRST_DELAY_S = 0.02
 _LONGEST_DELAY_S = 2.0
+_SHORT_LIFE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -62,13 +63,14 @@ class _GroupLife:
     recovering: set[str] = field(default_factory=set)  # dead or dying, to be started together
     restarts_s: list[float] = field(default_factory=list)  # times of restarts inside the window
     failed_starts: int = 0  # in a row
+    short_lives: int = 0  # in a row
     was_ready: bool = False  # all of it, at least once
 
 
 @dataclass
 class _Life:
     incarnation: int
-    is_ready: bool = False
+    ready_s: float | None = None  # since when
     is_condemned: bool = False  # killed for a sibling's death: its own death is no further incident
 
 
@@ -90,14 +92,14 @@ class RestartPolicy:
         """A new life exists."""
         self._alive[name] = _Life(incarnation)
 
-    def became_ready(self, name: str, incarnation: int) -> None:
+    def became_ready(self, name: str, incarnation: int, now_s: float) -> None:
         """A life can serve."""
         life = self._alive.get(name)
         if life is None or life.incarnation != incarnation:
             return
-        life.is_ready = True
+        life.ready_s = now_s
         group = self._group_of[name]
-        if all(sibling in self._alive and self._alive[sibling].is_ready for sibling in group.names):
+        if all(sibling in self._alive and self._alive[sibling].ready_s is not None for sibling in group.names):
             group.was_ready, group.failed_starts = True, 0
 
     def stopping(self) -> None:
@@ -126,8 +128,10 @@ class RestartPolicy:
         budget = group.group.budget
         group.restarts_s = [at for at in group.restarts_s if now_s - at < budget.window_s]
         group.restarts_s.append(now_s)
-        group.failed_starts += not life.is_ready
-        if group.failed_starts >= budget.start_attempts:
+        group.failed_starts += life.ready_s is None
+        is_short = life.ready_s is None or now_s - life.ready_s < _SHORT_LIFE_S
+        group.short_lives = group.short_lives + 1 if is_short else 0
+        if group.failed_starts >= (budget.restart_attempts if group.was_ready else budget.start_attempts):
             status = EXIT_BUDGET_SPENT if group.was_ready else EXIT_START_FAILED
             return GiveUp(status, f"{name}: died {group.failed_starts} times in a row before it was ready", name)
         if len(group.restarts_s) > budget.restarts:
@@ -162,5 +166,5 @@ class RestartPolicy:
 
     @staticmethod
     def _delay_s(group: _GroupLife) -> float:
-        recent = len(group.restarts_s)
-        return 0.0 if recent <= 1 else min(_FIRST_DELAY_S * 2.0 ** (recent - 2), _LONGEST_DELAY_S)
+        doublings = group.short_lives - 2
+        return 0.0 if doublings < 0 else min(_FIRST_DELAY_S * 2.0**doublings, _LONGEST_DELAY_S)

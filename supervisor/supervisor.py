@@ -45,6 +45,7 @@ from supervisor.restart_policy import Action, GiveUp, Kill, RestartPolicy, Start
 from supervisor.run_dir import RunDir
 
 _LOOK_EVERY_S = 0.1
+_PROOF_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,9 @@ class Supervisor:
         incarnation = incarnations.next(SUPERVISOR)
         self._mailbox = ZmqMailbox(SUPERVISOR, incarnation, server.run_dir.supervisor_endpoint)
         template = _birth_template(server, incarnation)
-        self.nursery = Nursery(server.groups, server.run_dir, self._mailbox, template, incarnations, self._on_death)
+        self.nursery = Nursery(
+            server.groups, server.run_dir, self._mailbox, template, incarnations, self._on_death, server.settings.spares
+        )
         self.orders = Orders(self.nursery, display, server.settings.drain_s, self._on_stopping)
         self._desk = FrontDesk(server.run_dir.path, self._mailbox, self.nursery, self.orders, self.report)
 
@@ -87,8 +90,10 @@ class Supervisor:
             self.orders.run_task(self._watch())
             return await self.orders.ending
         finally:
+            self.nursery.spares.close()
             for record in self.nursery.records:
                 self.nursery.kill(record, "the supervisor ends")
+            await self.nursery.spares.wait_gone(_PROOF_S)
             self.orders.close()
             self._display.close()
             await self._mailbox.close()
@@ -155,6 +160,7 @@ class Supervisor:
 
     def _on_stopping(self) -> None:
         self._policy.stopping()
+        self.nursery.spares.close()
         for record in self.nursery.records:
             self._liveness.gone(record.name)
         self._display.close()
@@ -174,6 +180,10 @@ class Supervisor:
         self._state = state
         self._log.info("state", state=state, after_s=round(time.monotonic() - self._born_s, 3))
         notify(f"STATUS={state}")
+        if state == "serving":
+            self.nursery.spares.fill(record.spec for record in self.nursery.records)
+        else:
+            self.nursery.spares.pause()  # who comes back needs the cores
         if state == "serving" and not self.orders.has_served:
             self.orders.has_served = True
             self._display.serving(time.monotonic() - self._born_s)
@@ -207,10 +217,10 @@ class Supervisor:
             return
         record.heard_s = now_s = time.monotonic()
         self._liveness.became_ready(record.name, now_s)
-        self._policy.became_ready(record.name, record.incarnation)
+        self._policy.became_ready(record.name, record.incarnation, now_s)
         self.nursery.became_ready(record)
         took_s = round(now_s - record.born_s, 3)
-        self._log.info("ready", child=record.name, life=record.incarnation, took_s=took_s, details=message.details)
+        self._log.info("ready", child=record.name, life=record.incarnation, took_s=took_s)
         self._display.ready(record.name, took_s)
         self.orders.note_ready(record)
         self._notice_state()

@@ -23,6 +23,7 @@ from messages.ids import actor_name
 from messages.run_dir import front_endpoint
 from supervisor.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy
 from supervisor.config import ServerConfig
+from supervisor.entrypoint import warm_modules
 
 _GPU_ENV = {
     "NCCL_NVLS_ENABLE": "0",  # multicast needs a fabric manager that few hosts run; without one it hangs at the start
@@ -94,8 +95,8 @@ def _single(config: ServerConfig, name: str, why: str, settings: msgspec.Struct,
     """An actor that restarts alone."""
     s = config.supervisor
     deadlines = Deadlines(s.hello_s, s.ready_s, s.frozen_s, s.step_s, s.first_step_s, s.stop_s)
-    child = ChildSpec(name, msgspec.json.encode(settings), deadlines, listen_fd=listen_fd)
-    budget = Budget(s.actor_restarts, s.actor_window_s, s.start_attempts)
+    child = ChildSpec(name, msgspec.json.encode(settings), deadlines, listen_fd=listen_fd, warm_modules=warm_modules(name))
+    budget = Budget(s.actor_restarts, s.actor_window_s, s.start_attempts, s.restart_attempts)
     return Group(name, why, Strategy.ONE_FOR_ONE, budget, (child,))
 
 
@@ -105,7 +106,7 @@ def _gang(config: ServerConfig, place: Place, replica: int) -> Group:
         f"gang {replica}",
         "runs the model; its ranks live and die together",
         Strategy.ONE_FOR_ALL,
-        Budget(s.gang_restarts, s.gang_window_s, s.start_attempts),
+        Budget(s.gang_restarts, s.gang_window_s, s.start_attempts, s.restart_attempts),
         tuple(_rank(config, place, replica, rank) for rank in range(config.ranks)),
         has_rendezvous=True,
     )
@@ -130,7 +131,9 @@ def _rank(config: ServerConfig, place: Place, replica: int, rank: int) -> ChildS
         max_length=_length(config, place),
     )
     deadlines = Deadlines(s.hello_s, s.worker_ready_s, s.frozen_s, step_s, first_step_s, s.stop_s)
-    return ChildSpec(actor_name("worker", replica, rank), msgspec.json.encode(settings), deadlines, env)
+    name = actor_name("worker", replica, rank)
+    engine = () if settings.is_hash_chain else ("gpu_workers.model_runner",)  # torch: most of a worker's start
+    return ChildSpec(name, msgspec.json.encode(settings), deadlines, env, warm_modules=(*warm_modules(name), *engine))
 
 
 def _cpu_env(threads: int) -> dict[str, str]:

@@ -17,7 +17,9 @@ DEADLINE_S = 20.0
 async def spawn(*argv: str, given: bytes = b"", env: dict[str, str] | None = None) -> tuple[ChildProcess, asyncio.Future]:
     """A child and the future of its exit status."""
     ended: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
-    return ChildProcess.spawn(argv, given, ended.set_result, env), ended
+    child = ChildProcess.spawn(argv, ended.set_result, env)
+    child.give_birth(given)
+    return child, ended
 
 
 async def test_death_by_signal_is_seen_and_decoded() -> None:

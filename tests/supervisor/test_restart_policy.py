@@ -21,7 +21,7 @@ def policy_of(*groups: Group, ready: bool = True) -> RestartPolicy:
         policy.started(name, 1)
     for name in names:
         if ready:
-            policy.became_ready(name, 1)
+            policy.became_ready(name, 1, 0.0)
     return policy
 
 
@@ -45,7 +45,7 @@ def test_one_for_all_starts_after_the_last_proven_death_in_order() -> None:
 
 
 def test_one_for_all_counts_one_incident() -> None:
-    policy = policy_of(group(*GANG, strategy=Strategy.ONE_FOR_ALL, budget=Budget(1, 60.0, 3)))
+    policy = policy_of(group(*GANG, strategy=Strategy.ONE_FOR_ALL, budget=Budget(1, 60.0, 3, 3)))
     actions = [a for name in GANG for a in policy.died(name, 1, 0.0)]
     assert not any(isinstance(a, GiveUp) for a in actions)
 
@@ -90,11 +90,11 @@ def test_second_report_of_one_death_is_ignored() -> None:
 
 
 def test_budget_exhausted_stops_everything() -> None:
-    policy = policy_of(group("gateway/0", budget=Budget(2, 60.0, 9)))
+    policy = policy_of(group("gateway/0", budget=Budget(2, 60.0, 9, 9)))
     for life in (1, 2):
         assert isinstance(policy.died("gateway/0", life, 0.0)[0], Start)
         policy.started("gateway/0", life + 1)
-        policy.became_ready("gateway/0", life + 1)
+        policy.became_ready("gateway/0", life + 1, 0.0)
     [action] = policy.died("gateway/0", 3, 0.0)
     assert isinstance(action, GiveUp)
     assert action.exit_status == EXIT_BUDGET_SPENT
@@ -102,23 +102,33 @@ def test_budget_exhausted_stops_everything() -> None:
 
 
 def test_budget_comes_back_when_the_window_has_passed() -> None:
-    policy = policy_of(group("gateway/0", budget=Budget(1, 60.0, 9)))
+    policy = policy_of(group("gateway/0", budget=Budget(1, 60.0, 9, 9)))
     for life, at_s in ((1, 0.0), (2, 60.0), (3, 120.0)):
         assert policy.died("gateway/0", life, at_s) == [Start(("gateway/0",), 0.0)]
         policy.started("gateway/0", life + 1)
-        policy.became_ready("gateway/0", life + 1)
+        policy.became_ready("gateway/0", life + 1, 0.0)
 
 
-def test_further_restarts_wait_twice_as_long_up_to_a_bound() -> None:
-    policy = policy_of(group("gateway/0", budget=Budget(100, 60.0, 100)))
+def restart_delays(life_s: float, count: int) -> list[float]:
+    """Pauses before the restarts of a child that dies `life_s` seconds after each Ready."""
+    policy = policy_of(group("gateway/0", budget=Budget(100, 60.0, 100, 100)))
     delays = []
-    for life in range(1, 13):
-        [action] = policy.died("gateway/0", life, 0.0)
+    for life in range(1, count + 1):
+        [action] = policy.died("gateway/0", life, 10.0 * life + life_s)
         assert isinstance(action, Start)
         delays.append(action.delay_s)
         policy.started("gateway/0", life + 1)
-        policy.became_ready("gateway/0", life + 1)
-    assert delays[:4] == [0.0, 0.02, 0.04, 0.08]
+        policy.became_ready("gateway/0", life + 1, 10.0 * (life + 1))
+    return delays
+
+
+def test_lives_that_served_are_followed_at_once() -> None:
+    assert restart_delays(life_s=1.0, count=9) == [0.0] * 9
+
+
+def test_short_lives_wait_twice_as_long_up_to_a_bound() -> None:
+    delays = restart_delays(life_s=0.5, count=14)
+    assert delays[:5] == [0.0, 0.0, 0.02, 0.04, 0.08]
     assert delays[-1] == 2.0
 
 
@@ -133,7 +143,7 @@ def test_a_start_that_never_becomes_ready_fails_the_start() -> None:
 
 
 def test_restarts_that_never_become_ready_again_spend_the_budget() -> None:
-    policy = policy_of(group("worker/0.0", budget=Budget(100, 60.0, 2)))
+    policy = policy_of(group("worker/0.0", budget=Budget(100, 60.0, 9, 2)))
     policy.died("worker/0.0", 1, 0.0)
     policy.started("worker/0.0", 2)
     policy.died("worker/0.0", 2, 100.0)
@@ -144,12 +154,12 @@ def test_restarts_that_never_become_ready_again_spend_the_budget() -> None:
 
 
 def test_failed_starts_are_forgotten_when_the_whole_group_is_ready() -> None:
-    policy = policy_of(group(*GANG, strategy=Strategy.ONE_FOR_ALL, budget=Budget(100, 1.0, 2)), ready=False)
+    policy = policy_of(group(*GANG, strategy=Strategy.ONE_FOR_ALL, budget=Budget(100, 1.0, 2, 2)), ready=False)
     for name in GANG:
         policy.died(name, 1, 0.0)
     for name in GANG:
         policy.started(name, 2)
-        policy.became_ready(name, 2)
+        policy.became_ready(name, 2, 0.0)
     assert not any(isinstance(a, GiveUp) for name in GANG for a in policy.died(name, 2, 10.0))
 
 
@@ -173,7 +183,7 @@ def test_a_name_stands_once_in_the_tree() -> None:
 def test_every_dead_child_is_started_exactly_once(events: list[tuple[str, bool]], strategy: Strategy) -> None:
     """Whatever dies in whatever order: a child is started only while it is dead, kills hit only the living, and when all
     kills have been carried out everybody lives again."""
-    budget = Budget(1000, 1.0, 1000)
+    budget = Budget(1000, 1.0, 1000, 1000)
     policy = policy_of(group(*GANG, strategy=strategy, budget=budget), group("scheduler/0", budget=budget))
     life = dict.fromkeys((*GANG, "scheduler/0"), 1)
     alive, doomed = set(life), list[str]()
@@ -203,8 +213,8 @@ def test_every_dead_child_is_started_exactly_once(events: list[tuple[str, bool]]
 
 def test_budget_names_the_bad_value() -> None:
     with pytest.raises(ValueError, match=r"restarts: expected 0 or more, got -1"):
-        Budget(-1, BUDGET.window_s, 1)
+        Budget(-1, BUDGET.window_s, 1, 1)
     with pytest.raises(ValueError, match=r"window_s: expected more than 0 seconds, got 0"):
-        Budget(1, 0, 1)
+        Budget(1, 0, 1, 1)
     with pytest.raises(ValueError, match=r"start_attempts: expected 1 or more, got 0"):
-        Budget(1, 1.0, 0)
+        Budget(1, 1.0, 0, 1)

@@ -74,9 +74,9 @@ def open_house(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     path = tmp_path_factory.mktemp("run") / "d"
 
     @asynccontextmanager
-    async def opened(*groups: Group, drain_s: float = 5.0) -> AsyncIterator[House]:
+    async def opened(*groups: Group, drain_s: float = 5.0, spares: bool = False) -> AsyncIterator[House]:
         run_dir = RunDir.take(path)
-        settings = SupervisorSettings(drain_s=drain_s, beat_s=0.1)
+        settings = SupervisorSettings(drain_s=drain_s, beat_s=0.1, spares=spares)
         server = Server(groups, run_dir, settings, "stub", "http://nowhere", "console", "error")
         house = House(Supervisor(server, Display("stub", "", "", is_live=False)), path)
         try:
@@ -121,7 +121,7 @@ async def test_a_gang_dies_and_comes_back_as_one(open_house) -> None:
         await house.until(lambda: all(house.record(n).incarnation == 2 for n in ("worker/0.0", "worker/0.1")))
         await house.until_serving()
         assert house.record("worker/0.0").gang_dir == house.record("worker/0.1").gang_dir != before
-        assert not os.path.exists(before)
+        assert not os.access(before, os.F_OK)
         await house.until_written("scheduler/0", "up worker/0.0 2")
         await house.until_written("scheduler/0", "up worker/0.1 2")
         lines = house.diary("scheduler/0")
@@ -138,14 +138,14 @@ async def test_a_frozen_child_is_killed_and_replaced(open_house) -> None:
 
 
 async def test_a_stuck_child_is_killed_and_replaced(open_house) -> None:
-    async with open_house(playing("stuck", "worker/0.0", budget=Budget(1, 60.0, 3))) as house:
+    async with open_house(playing("stuck", "worker/0.0", budget=Budget(1, 60.0, 3, 9))) as house:
         await house.until(lambda: house.record("worker/0.0").incarnation == 2)
         assert await house.end() == EXIT_BUDGET_SPENT
 
 
 async def test_a_child_that_never_speaks_is_killed(open_house) -> None:
     quick = replace(DEADLINES, hello_s=1.0)
-    async with open_house(playing("silent", "worker/0.0", deadlines=quick, budget=Budget(9, 60.0, 1))) as house:
+    async with open_house(playing("silent", "worker/0.0", deadlines=quick, budget=Budget(9, 60.0, 1, 9))) as house:
         assert await house.end() == EXIT_START_FAILED
 
 
@@ -163,7 +163,7 @@ async def test_a_start_that_cannot_succeed_is_not_repeated(open_house) -> None:
 
 
 async def test_a_spent_budget_stops_everybody(open_house) -> None:
-    async with open_house(group("cache_directory/0"), group("gateway/0", budget=Budget(1, 60.0, 9))) as house:
+    async with open_house(group("cache_directory/0"), group("gateway/0", budget=Budget(1, 60.0, 9, 9))) as house:
         for life in (1, 2):
             await house.until(lambda life=life: house.record("gateway/0").incarnation == life)
             await house.until_serving()
@@ -234,3 +234,33 @@ async def test_stop_during_the_start_does_not_wait_for_it(open_house) -> None:
         await house.until(lambda: house.record("gateway/0").state == "ready")
         house.supervisor.orders.stop()
         assert await house.end() == 0
+
+
+async def test_a_warm_spare_becomes_the_next_life(open_house) -> None:
+    async with open_house(group("cache_directory/0"), group("gateway/0"), spares=True) as house:
+        await house.until_serving()
+        spares = house.supervisor.nursery.spares
+        async with asyncio.timeout(DEADLINE_S):
+            while spares.names != {"cache_directory/0", "gateway/0"}:
+                await asyncio.sleep(0.01)
+        spare_pid = spares._process_by_name["gateway/0"].pid
+        os.kill(house.record("gateway/0").process.pid, signal.SIGKILL)
+        await house.until(lambda: house.record("gateway/0").incarnation == 2)
+        assert house.record("gateway/0").process.pid == spare_pid
+        await house.until_serving()
+
+
+async def test_spares_that_die_are_replaced_up_to_a_bound(open_house) -> None:
+    async with open_house(group("gateway/0"), spares=True) as house:
+        await house.until_serving()
+        spares = house.supervisor.nursery.spares
+        for _ in range(3):
+            async with asyncio.timeout(DEADLINE_S):
+                while not spares.names:
+                    await asyncio.sleep(0.01)
+            spares._process_by_name["gateway/0"].kill()
+            async with asyncio.timeout(DEADLINE_S):
+                while spares.names:
+                    await asyncio.sleep(0.01)
+            spares.fill([house.record("gateway/0").spec])
+        assert spares._timer is None

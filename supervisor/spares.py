@@ -1,0 +1,91 @@
+"""Warm processes: an interpreter that has imported what a child needs and waits for its birth on standard input.
+
+Most of a restart is Python starting and importing: half a second for an actor, several for a worker with torch. A spare has
+done that in advance, holds no state, no socket and no device memory, and becomes the next life of its child in milliseconds.
+There is at most one for each child; it is made while the tree serves, never during a start or an end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import structlog
+
+from supervisor.child_spec import ChildSpec
+from supervisor.process import ChildProcess, ExitStatus
+
+_FIRST_AFTER_S = 1.0  # let a tree that has just become ready serve first
+_NEXT_AFTER_S = 0.5  # one at a time: imports take a core
+_MOST_DEATHS = 3  # of unused spares of one child; then it goes without
+
+Spawn = Callable[[ChildSpec, Callable[[ExitStatus], None]], ChildProcess]
+
+
+class Spares:
+    """At most one warm process for each child. `spawn(spec, on_exit)` starts one."""
+
+    def __init__(self, spawn: Spawn, is_wanted: bool) -> None:
+        self._spawn, self._is_wanted = spawn, is_wanted
+        self._process_by_name: dict[str, ChildProcess] = {}
+        self._deaths_by_name: dict[str, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._died_one = asyncio.Event()
+
+    @property
+    def names(self) -> set[str]:
+        """Children that have a spare now."""
+        return set(self._process_by_name)
+
+    def take(self, name: str) -> ChildProcess | None:
+        """The spare of this child, which the caller owns from now on; None when there is none."""
+        return self._process_by_name.pop(name, None)
+
+    def fill(self, specs: Iterable[ChildSpec]) -> None:
+        """Make the missing spares of these children, one after the other."""
+        todo = [spec for spec in specs if spec.name not in self._process_by_name and self._may_have(spec.name)]
+        if self._is_wanted and todo:
+            self.pause()
+            self._timer = asyncio.get_running_loop().call_later(_FIRST_AFTER_S, self._make, todo)
+
+    def pause(self) -> None:
+        """Make no more until the next `fill`."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def close(self) -> None:
+        """Kill all and make no more."""
+        self.pause()
+        self._is_wanted = False
+        for process in self._process_by_name.values():
+            process.kill()
+
+    async def wait_gone(self, deadline_s: float) -> bool:
+        """After `close`: wait for their deaths; False when the deadline came first."""
+        try:
+            async with asyncio.timeout(deadline_s):
+                while self._process_by_name:
+                    self._died_one.clear()
+                    await self._died_one.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _may_have(self, name: str) -> bool:
+        return self._deaths_by_name.get(name, 0) < _MOST_DEATHS
+
+    def _make(self, todo: list[ChildSpec]) -> None:
+        spec, *later = todo
+        if spec.name not in self._process_by_name:
+            self._process_by_name[spec.name] = self._spawn(spec, partial(self._died, spec.name))
+        self._timer = asyncio.get_running_loop().call_later(_NEXT_AFTER_S, self._make, later) if later else None
+
+    def _died(self, name: str, exit_status: ExitStatus) -> None:
+        """An unused spare died; the next `fill` makes another, up to a bound."""
+        self._process_by_name.pop(name, None)
+        self._deaths_by_name[name] = self._deaths_by_name.get(name, 0) + 1
+        self._died_one.set()
+        if self._is_wanted:
+            structlog.get_logger().warning("spare died", child=name, how=str(exit_status))
