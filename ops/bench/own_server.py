@@ -1,0 +1,97 @@
+"""A server of ours for the length of a measurement: started on a free port, waited for, ended in order."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from messages.run_dir import run_dir_of
+from supervisor.operator_calls import NoServer, ask_status
+
+_END_S = 60.0
+
+
+class ServerDidNotStart(Exception):
+    """It ended, or did not serve in time; the text holds the end of its log."""
+
+
+@dataclass(frozen=True)
+class OwnServer:
+    """A running server."""
+
+    port: int
+    pid: int
+    start_s: float  # from the command until the whole tree serves
+    log: Path
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def run_dir(self) -> Path:
+        """Its sockets and its lock."""
+        return run_dir_of(self.port)
+
+
+@contextlib.contextmanager
+def own_server(arguments: Sequence[str], deadline_s: float = 600.0) -> Iterator[OwnServer]:
+    """`python -m supervisor start` with these arguments on a free port.
+
+    Raises: ServerDidNotStart.
+    """
+    port = free_port()
+    with tempfile.NamedTemporaryFile(prefix="tardigrade-bench-", suffix=".log", delete=False) as log:
+        command = [sys.executable, "-m", "supervisor", "start", "--port", str(port), *arguments]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    path = Path(log.name)
+    try:
+        start_s = _wait_serving(process, port, path, deadline_s)
+        yield OwnServer(port, process.pid, start_s, path)
+    finally:
+        _end(process)
+    path.unlink(missing_ok=True)  # only when all went well: a failure leaves the log
+
+
+def free_port() -> int:
+    """A TCP port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _wait_serving(process: subprocess.Popen[bytes], port: int, log: Path, deadline_s: float) -> float:
+    began_s = time.monotonic()
+    while time.monotonic() - began_s < deadline_s:
+        if process.poll() is not None:
+            raise ServerDidNotStart(f"exit status {process.returncode}; the end of {log}:\n{_tail(log)}")
+        with contextlib.suppress(NoServer):
+            if ask_status(run_dir_of(port)).state == "serving":
+                return time.monotonic() - began_s
+        time.sleep(0.1)
+    raise ServerDidNotStart(f"not serving after {deadline_s:g} s; the end of {log}:\n{_tail(log)}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM drains; children die with their parent, so killing it is enough when it does not listen."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(_END_S)
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")[-3000:]
