@@ -1,0 +1,96 @@
+"""Reading checkpoints: what does not fit is named, shards are parts of the whole, random weights are the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.sharded_layers import shard_model
+from gpu_workers.weights import (
+    ModelWeights,
+    Placement,
+    RandomSource,
+    SafetensorsSource,
+    TensorSource,
+    WeightsError,
+    load_weights,
+    tensor_shapes,
+)
+
+CONFIG = ModelConfig("qwen2", 2, 24, 6, 3, 4, 10, 17, 64, qkv_bias=True)
+CPU = Placement(torch.device("cpu"), torch.float32)
+
+
+def _checkpoint() -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return {name: torch.randn(shape, generator=generator) for name, shape in tensor_shapes(CONFIG).items()}
+
+
+def _load(source: TensorSource, rank: int = 0, size: int = 1) -> ModelWeights:
+    return load_weights(CONFIG, shard_model(CONFIG, rank, size), source, CPU)
+
+
+def test_fused_tensors_hold_the_checkpoint(tmp_path: Path) -> None:
+    tensors = _checkpoint()
+    save_file(tensors, tmp_path / "model.safetensors")
+    weights = _load(SafetensorsSource(tmp_path))
+    first = "model.layers.1.self_attn."
+    expected = torch.cat([tensors[f"{first}{x}_proj.weight"] for x in "qkv"])
+    assert weights.layers[1].qkv.equal(expected)
+    bias = weights.layers[1].qkv_bias
+    assert bias is not None
+    assert bias.equal(torch.cat([tensors[f"{first}{x}_proj.bias"] for x in "qkv"]))
+    assert weights.embedding.equal(tensors["model.embed_tokens.weight"])
+    assert weights.head.equal(tensors["lm_head.weight"])
+
+
+def test_all_faults_are_named(tmp_path: Path) -> None:
+    tensors = _checkpoint()
+    del tensors["model.norm.weight"]
+    tensors["model.layers.0.mlp.up_proj.weight"] = torch.zeros(3, 24)
+    tensors["model.layers.7.mlp.up_proj.weight"] = torch.zeros(1)
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(WeightsError) as caught:
+        _load(SafetensorsSource(tmp_path))
+    text = str(caught.value)
+    assert "missing model.norm.weight [24]" in text
+    assert "unexpected model.layers.7.mlp.up_proj.weight" in text
+    assert "model.layers.0.mlp.up_proj.weight: expected [10, 24], got [3, 24]" in text
+
+
+def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=r"missing \*.safetensors"):
+        SafetensorsSource(tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-00001.safetensors"}}')
+    with pytest.raises(WeightsError, match=r"missing model-00001.safetensors"):
+        SafetensorsSource(tmp_path)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 6])
+def test_shards_are_parts_of_the_same_random_model(size: int) -> None:
+    whole = _load(RandomSource(seed=4))
+    parts = [_load(RandomSource(seed=4), rank, size) for rank in range(size)]
+    assert torch.cat([part.embedding for part in parts])[:17].equal(whole.embedding)
+    assert torch.cat([part.layers[0].down for part in parts], 1).equal(whole.layers[0].down)
+    assert torch.cat([part.layers[0].output for part in parts], 1).equal(whole.layers[0].output)
+    gates = [part.layers[1].gate_up.chunk(2)[0] for part in parts]
+    assert torch.cat(gates).equal(whole.layers[1].gate_up[:10])
+    assert not _load(RandomSource(seed=5)).embedding.equal(whole.embedding)
+
+
+@pytest.mark.parametrize(("size", "heads"), [(1, [6]), (2, [4, 2]), (3, [2, 2, 2]), (6, [1] * 6)])
+def test_heads_are_split_at_kv_heads(size: int, heads: list[int]) -> None:
+    shards = [shard_model(CONFIG, rank, size) for rank in range(size)]
+    assert [len(shard.heads) for shard in shards] == heads
+    for shard in shards:  # each query head finds its kv head on its own rank
+        assert {head // 2 for head in shard.heads} == set(shard.kv_heads)
+
+
+@pytest.mark.parametrize("size", [4, 5, 12])
+def test_impossible_splits_are_refused(size: int) -> None:
+    with pytest.raises(ValueError, match="tensor parallel size"):
+        shard_model(CONFIG, 0, size)
