@@ -23,7 +23,9 @@ import torch
 
 from gpu_workers.sampling_table import SamplingRows
 
-_TOP_GUESS = 256  # top_p nearly always ends within so many tokens; on a CPU this saves sorting the vocabulary
+_BLOCK = 128  # ids summed together when a token is picked
+_CPU_CHUNK = 1 << 18  # probabilities at once on a CPU: what stays in its cache, and in memory that is mapped already
+_BIN_BITS = 16  # of a float32, left out of the bins in which the mass is counted
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
@@ -58,20 +60,27 @@ def sample_tokens(logits: torch.Tensor, rows: SamplingRows, tokens: torch.Tensor
     `tokens` [slots, length] int32, same device: the known tokens of every slot, read only for rows with penalties.
     """
     if rows.is_all_greedy:
-        return logits.argmax(-1)
+        return argmax(logits)
     is_penalised = rows.is_penalised
     if is_penalised.any():
         logits = logits.clone()
         for row in np.flatnonzero(is_penalised).tolist():
             _penalise(logits[row], rows, row, tokens)
-    chosen = logits.argmax(-1)
     random = np.flatnonzero(rows.temperature)
-    if len(random) == len(rows.slots):
-        return _sample_random(logits, rows, random)
-    if len(random):
-        index = torch.from_numpy(random).to(logits.device)
-        chosen[index] = _sample_random(logits[index], rows, random)
+    is_whole = len(random) == len(rows.slots)
+    chosen = torch.empty(len(random), dtype=torch.int64, device=logits.device) if is_whole else argmax(logits)
+    noise = position_noise(rows.seed[random], rows.positions[random])
+    chunk = len(random) if logits.is_cuda else max(1, _CPU_CHUNK // logits.shape[-1])
+    for first in range(0, len(random), max(chunk, 1)):
+        part = random[first : first + chunk]
+        index = slice(first, first + len(part)) if is_whole else torch.from_numpy(part).to(logits.device)
+        chosen[index] = _sample_random(logits[index], rows, part, noise[first : first + chunk])
     return chosen
+
+
+def argmax(logits: torch.Tensor) -> torch.Tensor:
+    """Step 2. logits [S, vocabulary] -> [S] int64. On a CPU numpy's is several times as fast as torch's."""
+    return logits.argmax(-1) if logits.is_cuda else torch.from_numpy(logits.numpy().argmax(-1))
 
 
 def _penalise(logits: torch.Tensor, rows: SamplingRows, row: int, tokens: torch.Tensor) -> None:
@@ -82,44 +91,74 @@ def _penalise(logits: torch.Tensor, rows: SamplingRows, row: int, tokens: torch.
         occurring = logits[known]
         logits[known] = torch.where(occurring > 0, occurring / repetition, occurring * repetition)
     output = known[int(rows.n_prompt[row]) :]
-    counts = torch.zeros_like(logits).index_add_(0, output, torch.ones_like(output, dtype=logits.dtype))
-    logits -= counts * float(rows.frequency[row]) + (counts > 0) * float(rows.presence[row])
+    counts = torch.zeros_like(logits).index_add_(0, output, torch.ones_like(output, dtype=logits.dtype))[output]
+    logits[output] -= counts * float(rows.frequency[row]) + float(rows.presence[row])  # equal values where ids repeat
 
 
-def _sample_random(logits: torch.Tensor, rows: SamplingRows, index: np.ndarray) -> torch.Tensor:
-    """Steps 3 to 7. logits [N, vocabulary] of the rows `index` [N]. Returns [N] int64."""
-    device = logits.device
-    host = np.stack((rows.temperature[index], position_noise(rows.seed[index], rows.positions[index]), rows.top_p[index]))
-    temperature, noise, top_p = torch.from_numpy(host).to(device).unsqueeze(-1).unbind()
+def _sample_random(logits: torch.Tensor, rows: SamplingRows, index: np.ndarray, noise: np.ndarray) -> torch.Tensor:
+    """Steps 3 to 7. logits [N, vocabulary] of the rows `index` [N], noise [N] float32. Returns [N] int64."""
+    top_k, top_p = rows.top_k[index], rows.top_p[index]
+    host = torch.from_numpy(np.stack((rows.temperature[index], noise)))
+    temperature, u = host.to(logits.device).unsqueeze(-1).unbind()
     p = torch.softmax(logits / temperature, -1)
-    top_k = rows.top_k[index]
-    if (rows.top_p[index] < 1).any() or top_k.any():
-        p = p.masked_fill(p < least_kept(p, top_k, top_p, bool((rows.top_p[index] < 1).any())), 0.0)
-    sums = p.cumsum(-1, dtype=torch.float64)  # float32 would let a parallel sum run backwards between equal entries
+    if top_k.any() or (top_p < 1).any():
+        least = least_kept_sorted(p, top_k, top_p) if p.is_cuda else least_kept_by_row(p, top_k, top_p)
+        p = torch.where(p >= least, p, 0.0)
+    return pick(p, u)
+
+
+def pick(p: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """Step 7, in two levels: the block of ids first, then the id in it. p [N, vocabulary], noise [N, 1], float32.
+
+    Running sums are float64: in float32 a parallel one may run backwards over tokens that are out."""
+    if p.shape[-1] % _BLOCK:
+        p = torch.nn.functional.pad(p, (0, -p.shape[-1] % _BLOCK))
+    blocks = p.view(p.shape[0], -1, _BLOCK)
+    sums = blocks.sum(-1).cumsum(-1, dtype=torch.float64)
+    target = noise * sums[:, -1:]
+    block = _first_above(sums, target)
+    target = target - torch.where(block > 0, sums.gather(-1, (block - 1).clamp_(min=0)), 0.0)
+    inner = blocks.gather(1, block[:, :, None].expand(-1, 1, _BLOCK)).squeeze(1).cumsum(-1, dtype=torch.float64)
+    return (block * _BLOCK + _first_above(inner, target)).squeeze(-1)
+
+
+def _first_above(sums: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """[N, 1] int64: the first entry of each row of rising sums [N, n] above target [N, 1], at most the last that adds any."""
     whole = sums[:, -1:].contiguous()
-    first_above = torch.searchsorted(sums, noise * whole, right=True)
-    return torch.minimum(first_above, torch.searchsorted(sums, whole)).squeeze(-1)
+    return torch.minimum(torch.searchsorted(sums, target, right=True), torch.searchsorted(sums, whole))
 
 
-def least_kept(p: torch.Tensor, top_k: np.ndarray, top_p: torch.Tensor, has_top_p: bool) -> torch.Tensor:
-    """Steps 4 and 5 as a threshold: the probability [N, 1] of the least probable token that stays.
+def least_kept_sorted(p: torch.Tensor, top_k: np.ndarray, top_p: np.ndarray) -> torch.Tensor:
+    """Steps 4 and 5 as a threshold [N, 1]: the probability of the least probable token that stays. Sorts the vocabulary,
+    which a GPU does in no time and in the same order on every rank. p [N, vocabulary]; top_k, top_p [N] on the host."""
+    device, vocabulary = p.device, p.shape[-1]
+    falling = p.sort(-1, descending=True).values
+    last = torch.from_numpy(np.where(top_k > 0, np.minimum(top_k, vocabulary), vocabulary) - 1).to(device)[:, None]
+    least = falling.gather(-1, last)
+    sums = torch.where(falling >= least, falling, 0.0).cumsum(-1, dtype=torch.float64)
+    share = torch.from_numpy(np.ascontiguousarray(top_p, dtype=np.float64)).to(device)[:, None]
+    enough = torch.searchsorted(sums, sums[:, -1:] * share).clamp_(max=vocabulary - 1)
+    return torch.where(share < 1, falling.gather(-1, enough), least)
 
-    p [N, vocabulary] float32; top_k [N] int64 on the host, 0 is off; top_p [N, 1] float32, 1 is off.
-    """
-    vocabulary = p.shape[-1]
-    k = np.minimum(top_k, vocabulary)
-    width = vocabulary if has_top_p and p.is_cuda else max(int(k.max(initial=0)), min(_TOP_GUESS, vocabulary))
-    top = p.topk(width, -1).values
-    last = torch.from_numpy(np.maximum(k, 1) - 1).to(p.device)[:, None]
-    is_limited = torch.from_numpy(k > 0).to(p.device)[:, None]
-    least = torch.where(is_limited, top.gather(-1, last), 0.0)
-    if not has_top_p:
-        return least
-    left = torch.where(p >= least, p, 0.0).sum(-1, keepdim=True, dtype=torch.float64)
-    sums = top.cumsum(-1, dtype=torch.float64)
-    needed = left * top_p
-    if width < vocabulary and bool(((sums[:, -1:] < needed) & (top[:, -1:] > least) & (top_p < 1)).any()):
-        top = p.sort(-1, descending=True).values
-        sums = top.cumsum(-1, dtype=torch.float64)
-    enough = torch.searchsorted(sums, needed).clamp_(max=top.shape[-1] - 1)
-    return torch.where(top_p < 1, torch.maximum(least, top.gather(-1, enough)), least)
+
+def least_kept_by_row(p: torch.Tensor, top_k: np.ndarray, top_p: np.ndarray) -> torch.Tensor:
+    """The same on a CPU, where sorting the vocabulary would cost more than the model's step."""
+    values = p.numpy()
+    found = [_least_of_row(values[row], int(top_k[row]), float(top_p[row])) for row in range(len(values))]
+    return torch.tensor(found, dtype=torch.float32)[:, None]
+
+
+def _least_of_row(p: np.ndarray, top_k: int, top_p: float) -> float:
+    if 0 < top_k < len(p):
+        least = np.partition(p, len(p) - top_k)[len(p) - top_k]
+        p = p[p >= least]
+    if top_p >= 1:
+        return float(p.min()) if top_k > 0 else 0.0
+    needed = p.sum(dtype=np.float64) * top_p
+    bins = p.view(np.int32) >> _BIN_BITS  # the leading bits of a positive float rise with it
+    masses = np.bincount(bins, weights=p)[::-1].cumsum()
+    edge = len(masses) - 1 - int(np.searchsorted(masses, needed))
+    falling = np.sort(p[bins == edge])[::-1]
+    above = masses[len(masses) - 2 - edge] if edge < len(masses) - 1 else 0.0
+    enough = int(np.searchsorted(falling.cumsum(dtype=np.float64) + above, needed))
+    return float(falling[min(enough, len(falling) - 1)])

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_workers.sampling import philox, position_noise, sample_tokens
+from gpu_workers.sampling import least_kept_by_row, least_kept_sorted, philox, position_noise, sample_tokens
 from gpu_workers.sampling_table import SamplingRows, SamplingTable
 from messages.generation import Sampling
 
@@ -128,3 +128,17 @@ def test_penalties_are_those_of_the_rule() -> None:
     there = Sampling(temperature=0.0, presence_penalty=2.0)
     assert sample_tokens(logits, rows([there], [6], n_prompt=0), tokens).tolist() == [5]
     assert logits[0, 1] == pytest.approx(2.85)  # the caller's logits are left alone
+
+
+@given(
+    k=st.sampled_from([0, 1, 2, 50, 599, 600, 10_000]),
+    share=st.sampled_from([1.0, 0.999, 0.9, 0.5, 0.01]),
+    seed=st.integers(0, 10_000),
+    spread=st.sampled_from([0.0, 0.1, 3.0, 40.0]),
+)
+@settings(max_examples=200, deadline=None)
+def test_both_ways_to_the_threshold_agree(k: int, share: float, seed: int, spread: float) -> None:
+    p = torch.softmax(torch.randn(2, 600, generator=torch.Generator().manual_seed(seed)) * spread, -1)
+    top_k, top_p = np.array([k, 0]), np.array([share, share], np.float32)
+    sorted_way, row_way = least_kept_sorted(p, top_k, top_p), least_kept_by_row(p, top_k, top_p)
+    assert ((p >= sorted_way) == (p >= row_way)).all()
