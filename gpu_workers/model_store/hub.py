@@ -37,6 +37,8 @@ def _reporter(what: str, on_progress: Callable[[str, float], None]) -> type[Any]
     """The client counts bytes on progress bars; these are silent ones that report what they count."""
     from tqdm.asyncio import tqdm_asyncio
 
+    best = 0.0  # the client counts what comes and what is written on two bars
+
     class Reporter(tqdm_asyncio):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             kwargs.pop("name", None)
@@ -44,9 +46,11 @@ def _reporter(what: str, on_progress: Callable[[str, float], None]) -> type[Any]
             super().__init__(*args, **kwargs | {"file": self._silence})
 
         def update(self, n: float | None = 1) -> bool | None:
+            nonlocal best
             shown = super().update(n)
-            if self.unit == "B" and self.total:
-                on_progress(what, min(1.0, self.n / self.total))
+            if self.unit == "B" and self.total and self.n / self.total > best:
+                best = min(1.0, self.n / self.total)
+                on_progress(what, best)
             return shown
 
         def close(self) -> None:
