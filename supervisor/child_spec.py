@@ -59,7 +59,7 @@ class ChildSpec:
     deadlines: Deadlines
     env: Mapping[str, str] = field(default_factory=dict)  # added to the supervisor's own environment
     listen_fd: int = -1  # inherited listening socket, or none
-    warm_modules: tuple[str, ...] = ()  # what a spare process of it imports in advance
+    warm_ups: tuple[str, ...] = ()  # what a spare process of it does in advance; see entrypoint.py
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """The first code in every child: read the birth, set up logs, signals and the event loop, then run the actor of that role.
 
-    python -m supervisor.entrypoint NAME PARENT_PID [MODULE ...]       with the Birth as JSON on standard input
+    python -m supervisor.entrypoint NAME PARENT_PID [WARM-UP ...]       with the Birth as JSON on standard input
 
-A spare process is given modules: it imports them, then waits for its birth.
+A spare process has warm-ups to do before it waits for its birth: `module`, imported; or `module:function=argument`, called
+with that text, for what a life would have to load and the function keeps.
 
 Exit status: 0 after Stop; 1 after a fault; 2 when the birth or its settings cannot be used, so that a restart would be no help.
 """
@@ -16,6 +17,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from typing import NoReturn
 
 import structlog
 
@@ -41,12 +43,12 @@ Run = Callable[[Birth], Awaitable[int]]
 
 
 def main(argv: list[str]) -> int:
-    """Live one life. `argv` is [name, parent's process id, modules to import while there is no birth yet]."""
+    """Live one life. `argv` is [name, parent's process id, warm-ups while there is no birth yet]."""
     name, parent, warm = argv[0], int(argv[1]), argv[2:]
     _die_with(parent)
     _settle(name)
-    for module in warm:
-        importlib.import_module(module)
+    for warm_up in warm:
+        do_warm_up(warm_up)
     birth = read_birth(sys.stdin.buffer.read())
     configure_logs(birth.log_format, birth.log_level, birth.name, birth.incarnation)
     log = structlog.get_logger()
@@ -67,9 +69,18 @@ def find_run(name: str) -> Run:
     return getattr(importlib.import_module(module), function)
 
 
-def warm_modules(name: str) -> tuple[str, ...]:
+def warm_ups(name: str) -> tuple[str, ...]:
     """What a spare of this actor imports in advance."""
     return ("uvloop", RUN_BY_ROLE[role_of(name)].partition(":")[0])
+
+
+def do_warm_up(warm_up: str) -> None:
+    """Import a module; call its function where one is named."""
+    call, _, argument = warm_up.partition("=")
+    module, colon, function = call.partition(":")
+    loaded = importlib.import_module(module)
+    if colon:
+        getattr(loaded, function)(argument)
 
 
 async def _live(run: Run, birth: Birth) -> int:
@@ -98,5 +109,13 @@ def _settle(name: str) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
+def leave(status: int) -> NoReturn:
+    """End without the interpreter's farewell: all that matters has been closed, and unloading torch takes longer than a stop
+    should."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

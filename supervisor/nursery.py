@@ -163,7 +163,7 @@ class Nursery:
         return ChildProcess.spawn(argv, on_exit, spec.env, () if spec.listen_fd < 0 else (spec.listen_fd,))
 
     def _spawn_spare(self, spec: ChildSpec, on_exit: Callable[[ExitStatus], None]) -> ChildProcess:
-        return self._spawn(spec, on_exit, spec.warm_modules)
+        return self._spawn(spec, on_exit, spec.warm_ups)
 
     def _buried(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus) -> None:
         """Its death is proven: close the link, tell everybody, report it."""

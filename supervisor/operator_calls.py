@@ -85,7 +85,7 @@ def _ask(run_dir: Path, make: Callable[[str], Message], deadline_s: float) -> Me
 async def _exchange(run_dir: Path, make: Callable[[str], Message], deadline_s: float) -> Message:
     me = actor_name("operator", os.getpid())
     incarnation = time.time_ns() // 1_000_000
-    path = run_dir / f"operator-{os.getpid()}"
+    path = run_dir / f"operator-{os.getpid()}.{incarnation}"  # never twice: an old link would come back to it
     mailbox = ZmqMailbox(me, incarnation, f"ipc://{path}")
     try:
         mailbox.connect(_SUPERVISOR, 0, supervisor_endpoint(run_dir))

@@ -6,7 +6,10 @@ import sys
 
 import msgspec
 
-from messages.lifecycle import StatusReport
+from messages.lifecycle import ChildStatus, StatusReport
+
+_PLAIN_WIDTH = 160  # where there is no terminal
+_HEADINGS = ("actor", "state", "life", "pid", "restarts", "up", "beat", "steps", "")
 
 
 def print_status(report: StatusReport, as_json: bool) -> None:
@@ -17,13 +20,27 @@ def print_status(report: StatusReport, as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(file=sys.stdout)
-    console.print(f"[bold]{report.state}[/bold]  {report.model}  {report.url}  up {report.uptime_s:.0f} s", highlight=False)
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
+    console.print(f"[bold]{report.state}[/bold]  {report.model}  {report.url}  up {report.uptime_s:.0f} s")
     table = Table(box=None, pad_edge=False)
-    for heading in ("actor", "state", "life", "pid", "restarts", "up s", "beat s", "steps", ""):
-        table.add_column(heading, justify="left" if heading in ("actor", "state", "") else "right")
+    for heading in _HEADINGS:
+        is_text = heading in ("actor", "state", "")
+        table.add_column(heading, justify="left" if is_text else "right", no_wrap=True, ratio=None if heading else 1)
     for child in report.children:
-        numbers = ", ".join(f"{key} {value:g}" for key, value in sorted(child.statistics.items()))
-        cells = (child.incarnation, child.pid or "-", child.restarts, f"{child.uptime_s:.0f}", f"{child.beat_age_s:.1f}")
-        table.add_row(child.name, child.state, *map(str, cells), str(child.steps), child.phase or numbers)
+        table.add_row(*_cells(child))
     console.print(table)
+
+
+def _cells(child: ChildStatus) -> tuple[str, ...]:
+    numbers = ", ".join(f"{key} {value:g}" for key, value in sorted(child.statistics.items()) if value)
+    return (
+        child.name,
+        child.state,
+        str(child.incarnation),
+        str(child.pid or "-"),
+        str(child.restarts),
+        f"{child.uptime_s:.0f} s",
+        f"{child.beat_age_s:.1f} s",
+        str(child.steps),
+        child.phase or numbers,
+    )

@@ -23,7 +23,7 @@ from messages.ids import actor_name
 from messages.run_dir import front_endpoint
 from supervisor.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy
 from supervisor.config import ServerConfig
-from supervisor.entrypoint import warm_modules
+from supervisor.entrypoint import warm_ups
 
 _GPU_ENV = {
     "NCCL_NVLS_ENABLE": "0",  # multicast needs a fabric manager that few hosts run; without one it hangs at the start
@@ -88,14 +88,18 @@ def _gateway(config: ServerConfig, place: Place, index: int) -> Group:
         speculation=config.speculate,
     )
     why = "accepts requests and owns them; its next life reads its journal and goes on"
-    return _single(config, actor_name("gateway", index), why, settings, listen_fd=place.listen_fd)
+    warm_up = (f"actors.gateway.tokenizer:load_text_model={place.model_setting}",)  # a large vocabulary takes half a second
+    return _single(config, actor_name("gateway", index), why, settings, place.listen_fd, warm_up)
 
 
-def _single(config: ServerConfig, name: str, why: str, settings: msgspec.Struct, listen_fd: int = -1) -> Group:
+def _single(
+    config: ServerConfig, name: str, why: str, settings: msgspec.Struct, listen_fd: int = -1, warm_up: tuple[str, ...] = ()
+) -> Group:
     """An actor that restarts alone."""
     s = config.supervisor
     deadlines = Deadlines(s.hello_s, s.ready_s, s.frozen_s, s.step_s, s.first_step_s, s.stop_s)
-    child = ChildSpec(name, msgspec.json.encode(settings), deadlines, listen_fd=listen_fd, warm_modules=warm_modules(name))
+    encoded = msgspec.json.encode(settings)
+    child = ChildSpec(name, encoded, deadlines, listen_fd=listen_fd, warm_ups=(*warm_ups(name), *warm_up))
     budget = Budget(s.actor_restarts, s.actor_window_s, s.start_attempts, s.restart_attempts)
     return Group(name, why, Strategy.ONE_FOR_ONE, budget, (child,))
 
@@ -133,7 +137,7 @@ def _rank(config: ServerConfig, place: Place, replica: int, rank: int) -> ChildS
     deadlines = Deadlines(s.hello_s, s.worker_ready_s, s.frozen_s, step_s, first_step_s, s.stop_s)
     name = actor_name("worker", replica, rank)
     engine = () if settings.is_hash_chain else ("gpu_workers.model_runner",)  # torch: most of a worker's start
-    return ChildSpec(name, msgspec.json.encode(settings), deadlines, env, warm_modules=(*warm_modules(name), *engine))
+    return ChildSpec(name, msgspec.json.encode(settings), deadlines, env, warm_ups=(*warm_ups(name), *engine))
 
 
 def _cpu_env(threads: int) -> dict[str, str]:

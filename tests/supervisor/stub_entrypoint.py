@@ -6,4 +6,4 @@ from supervisor import entrypoint
 
 if __name__ == "__main__":
     entrypoint.RUN_BY_ROLE = dict.fromkeys(entrypoint.RUN_BY_ROLE, "tests.supervisor.stub_actor:run")
-    sys.exit(entrypoint.main(sys.argv[1:]))
+    entrypoint.leave(entrypoint.main(sys.argv[1:]))

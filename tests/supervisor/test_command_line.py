@@ -1,0 +1,190 @@
+"""The command line over a whole real server of the hash-chain model: what an operator does, and what may die meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from supervisor.run_dir import read_pid
+
+DEADLINE_S = 60.0
+
+
+def call(*argv: str) -> subprocess.CompletedProcess[str]:
+    """Run one command of the supervisor to its end."""
+    command = [sys.executable, "-m", "supervisor", *argv]
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+
+
+class RunningServer:
+    """A server in a process of its own."""
+
+    def __init__(self, run_dir: Path, *flags: str) -> None:
+        self.run_dir = run_dir
+        command = [
+            sys.executable,
+            "-m",
+            "supervisor",
+            "start",
+            "--model",
+            "hash-chain",
+            "--run-dir",
+            str(run_dir),
+            "--port",
+            "0",
+        ]
+        self.process = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True)
+        self.said = ""
+
+    def wait_said(self, text: str) -> None:
+        """Read its words until these have come; fails at the deadline."""
+        assert self.process.stderr is not None
+        end_s = time.monotonic() + DEADLINE_S
+        while text not in self.said:
+            left_s = end_s - time.monotonic()
+            assert left_s > 0, self.said
+            readable, _, _ = select.select([self.process.stderr], [], [], left_s)
+            if readable:
+                some = os.read(self.process.stderr.fileno(), 65_536).decode()
+                assert some, self.said
+                self.said += some
+
+    def status(self) -> dict:
+        """Its report."""
+        return json.loads(call("status", "--json", "--run-dir", str(self.run_dir)).stdout)
+
+    def pid_of(self, name: str) -> int:
+        """The process of a child."""
+        return next(child["pid"] for child in self.status()["children"] if child["name"] == name)
+
+    def complete(self, prompt: str) -> str:
+        """One completion over HTTP; raises when it fails."""
+        body = {"model": "hash-chain", "prompt": prompt, "max_tokens": 8, "seed": 1, "temperature": 1.0}
+        request = urllib.request.Request(
+            self.status()["url"] + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
+            return json.load(answer)["choices"][0]["text"]
+
+    def end(self, number: signal.Signals) -> int:
+        """Send a signal and wait for its exit status."""
+        self.process.send_signal(number)
+        return self.process.wait(DEADLINE_S)
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A serving server."""
+    running = RunningServer(tmp_path_factory.mktemp("run") / "d")
+    try:
+        running.wait_said("Tardigrade serves hash-chain")
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait(DEADLINE_S)
+        if running.process.stderr is not None:
+            running.process.stderr.close()
+
+
+def test_it_serves_is_looked_at_and_stops(server: RunningServer) -> None:
+    report = server.status()
+    assert report["state"] == "serving"
+    assert {child["state"] for child in report["children"]} == {"ready"}
+    assert server.complete("hello")
+    assert "gateway/0" in call("status", "--run-dir", str(server.run_dir)).stdout
+    assert call("stop", "--run-dir", str(server.run_dir)).stdout == "stopped\n"
+    assert server.process.wait(DEADLINE_S) == 0
+    assert read_pid(server.run_dir) is None
+
+
+def test_any_child_may_die_and_the_answer_stays_the_same(server: RunningServer) -> None:
+    truth = server.complete("the same prompt")
+    for child in server.status()["children"]:
+        os.kill(child["pid"], signal.SIGKILL)
+        assert server.complete("the same prompt") == truth
+    assert {child["restarts"] for child in server.status()["children"]} == {1}
+
+
+def test_no_orphan_outlives_a_killed_supervisor(server: RunningServer) -> None:
+    pidfds = [os.pidfd_open(child["pid"]) for child in server.status()["children"]]
+    assert server.end(signal.SIGKILL) == -signal.SIGKILL
+    for pidfd in pidfds:
+        assert select.select([pidfd], [], [], DEADLINE_S)[0] == [pidfd]
+        os.close(pidfd)
+    successor = RunningServer(server.run_dir)
+    try:
+        successor.wait_said("Tardigrade serves hash-chain")
+        assert {child["incarnation"] for child in successor.status()["children"]} == {2}
+        assert successor.end(signal.SIGTERM) == 0
+    finally:
+        successor.process.kill()
+        successor.process.wait(DEADLINE_S)
+        assert successor.process.stderr is not None
+        successor.process.stderr.close()
+
+
+def test_drain_refuses_new_requests_and_keeps_the_server(server: RunningServer) -> None:
+    assert call("drain", "--run-dir", str(server.run_dir)).stdout == "drained\n"
+    assert server.status()["state"] == "drained"
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        server.complete("too late")
+    assert refused.value.code == 503
+    assert server.end(signal.SIGINT) == 0 or server.process.returncode == 5
+
+
+def test_a_second_server_is_refused_with_a_reason(server: RunningServer) -> None:
+    second = call("start", "--model", "hash-chain", "--run-dir", str(server.run_dir), "--port", "0")
+    assert second.returncode == 2
+    assert "run_dir: expected no other server" in second.stderr
+
+
+def test_a_taken_port_is_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        refused = call("start", "--model", "hash-chain", "--port", str(port), "--run-dir", str(tmp_path / "r"))
+    assert refused.returncode == 2
+    assert f"port: expected 127.0.0.1:{port} to be free" in refused.stderr
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+    refused = call("start", "--model", "/no/such/model", "--port", "0", "--run-dir", str(tmp_path / "r"))
+    assert refused.returncode == 2
+    assert "model: /no/such/model" in refused.stderr
+
+
+def test_nobody_to_talk_to_has_its_own_exit_status(tmp_path: Path) -> None:
+    for command in (["status"], ["drain"], ["drain", "--then-stop"], ["stop"]):
+        alone = call(*command, "--run-dir", str(tmp_path))
+        assert alone.returncode == 6, command
+        assert "expected a running server" in alone.stderr
+
+
+def test_check_config_prints_what_would_be_used(tmp_path: Path) -> None:
+    path = tmp_path / "server.toml"
+    path.write_text("port = 9000\n[gateway]\nmax_n = 3\n")
+    config = json.loads(call("check-config", str(path), "--tp", "2").stdout)
+    assert (config["port"], config["gateway"]["max_n"], config["tp"]) == (9000, 3, 2)
+    bad = call("check-config", str(path), "--set", "gateway.max_m=2")
+    assert (bad.returncode, bad.stderr) == (2, "supervisor: gateway.max_m: unknown key; did you mean max_n?\n")
+
+
+def test_help_comes_at_once() -> None:
+    """What takes time is imported inside the commands: help loads neither the post, nor configuration, nor a model."""
+    script = (
+        "import sys, supervisor.__main__; print(sorted(m for m in sys.modules if m in {'zmq', 'msgspec', 'rich', 'torch'}))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    assert loaded.stdout == "[]\n"
