@@ -136,7 +136,7 @@ def _body(plan: LoadPlan, model: str, job: Job) -> tuple[str, dict]:
 @contextlib.asynccontextmanager
 async def _progress_bar(load: Load, stop: Stop, console: Console) -> AsyncIterator[None]:
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("", total=1.0)
 
         async def follow() -> None:

@@ -21,8 +21,9 @@ def main(folder: str, dtype: str) -> None:
     import transformers
 
     transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()  # pyright: ignore[reportAttributeAccessIssue]
 
     def answer(question: dict[str, Any]) -> dict[str, Any]:
         generator = torch.Generator().manual_seed(question["seed"])
@@ -31,7 +32,7 @@ def main(folder: str, dtype: str) -> None:
         n = question["new_tokens"]
         began_s = time.perf_counter()
         with torch.inference_mode():
-            out = model.generate(
+            out = model.generate(  # pyright: ignore
                 ids,
                 attention_mask=torch.ones_like(ids),
                 do_sample=False,
