@@ -47,9 +47,14 @@ class Orders:
         """Are deaths wanted?"""
         return self.present == "stopping"
 
+    @property
+    def is_ending(self) -> bool:
+        """Has somebody ordered the end?"""
+        return self.present in ("draining to stop", "stopping")
+
     def stop(self, drain_s: float | None = None, exit_status: int = EXIT_STOPPED) -> None:
         """Drain at most so long (None: as configured), then stop in order."""
-        if self.present in ("stopping", "draining to stop"):
+        if self.is_ending:
             return
         notify("STOPPING=1")
         drain_s = self._drain_s if drain_s is None else drain_s
@@ -95,7 +100,7 @@ class Orders:
 
     def _on_signal(self, number: signal.Signals) -> None:
         self._log.info("signal", signal=signal.Signals(number).name)
-        if number == signal.SIGINT and self.present:
+        if number == signal.SIGINT and self.is_ending:
             self._display.say("forced: killing everybody")
             self.force()
             return
