@@ -1,0 +1,141 @@
+"""`gpu-batch`: the batch workload on which engines are compared, on the bare engine and through the whole server.
+
+The workload and its draws are those of nano-vllm's bench (random.seed(0), 256 sequences, 100 to 1024 tokens in and out,
+temperature 0.6), so the figures stand beside those of any engine that was fed the same. Random token ids, end of sequence
+ignored, prefix reuse and speculation off: speed only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+
+import click
+
+from messages.faults import ConfigError
+from ops.bench.http_stream import Target
+from ops.bench.line_child import LineChild
+from ops.bench.load import Load, Stop
+from ops.bench.machine import describe_machine
+from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
+from ops.bench.prompts import Job
+from ops.bench.serve_load import CONSOLE, first_model, write_json
+from ops.bench.worker_child import worker_child
+from supervisor.config import load_config
+
+_TEMPERATURE = 0.6
+_MAX_CONNECTIONS = 900  # below the usual limit of open files
+
+RunAll = Callable[[list[list[int]], list[int]], float]  # (prompts, tokens to generate) -> seconds for all of them
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--model", required=True, help="A folder (config.json alone is enough), or hash-chain.")
+@click.option("--gpus", default=1)
+@click.option("--tp", default=1)
+@click.option("--replicas", default=1)
+@click.option("--load-format", type=click.Choice(["random", "auto"]), default="random")
+@click.option("--mode", "modes", multiple=True, type=click.Choice(["direct", "server"]), default=["direct", "server"])
+@click.option("--seqs", default=256, help="Sequences of the batch workload.")
+@click.option("--batches", default="1,8,64,256", help="Batch sizes whose time per token is measured.")
+@click.option("--short/--full", default=False, help="Without prefill and request rates.")
+@click.option("--server-arg", "server_args", multiple=True, help="One more argument for `supervisor start`; repeatable.")
+@click.option("--out", help="Append the JSON here, one line for each mode, instead of printing it.")
+def command(
+    model: str, gpus: int, tp: int, replicas: int, load_format: str, modes: Sequence[str], seqs: int, batches: str,
+    short: bool, server_args: tuple[str, ...], out: str | None,
+) -> None:  # fmt: skip
+    """Batch throughput, time per token at several batch sizes, time to first token, prefill speed."""
+    sizes = [int(size) for size in batches.split(",")]
+    flags = {"model": model, "gpus": gpus, "tp": tp, "replicas": replicas, "max_length": 4096}
+    worker = {} if model == "hash-chain" else {"load_format": load_format}
+    described = {"model": model.rstrip("/").rpartition("/")[2], "gpus": gpus, "tp": tp, "replicas": replicas}
+    try:
+        child = worker_child(load_config(None, [flags, {"worker": worker}]))
+        draw_below = min(10_001, child.vocabulary)
+        if "direct" in modes and tp == replicas == 1:
+            with LineChild("ops.bench.direct_child", child.settings.decode(), environment=child.environment) as direct:
+                run = _direct(direct)
+                _finish(described | {"mode": "direct"}, _measure(run, seqs, sizes, draw_below, short), out)
+        if "server" in modes:
+            with own_server(_arguments(flags, worker, server_args)) as server:
+                result = _measure(_through(server), seqs, sizes, draw_below, short)
+                _finish(described | {"mode": "server", "start_s": round(server.start_s, 2)}, result, out)
+    except (ConfigError, ServerDidNotStart, ValueError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _arguments(flags: dict, worker: dict, more: Sequence[str]) -> list[str]:
+    arguments = [word for key, value in flags.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+    arguments += [word for key, value in worker.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+    return [*arguments, "--no-speculation", "--set", "scheduler.prefix_reuse=false", "--log-level", "warning", *more]
+
+
+def _direct(child: LineChild) -> RunAll:
+    def run(prompts: list[list[int]], outputs: list[int]) -> float:
+        return child.ask({"prompts": prompts, "outputs": outputs, "temperature": _TEMPERATURE})["wall_s"]
+
+    return run
+
+
+def _through(server: OwnServer) -> RunAll:
+    model = first_model(server.url)
+
+    def body(job: Job) -> tuple[str, dict]:
+        fields = {"model": model, "prompt": job.prompt, "max_tokens": job.max_tokens, "temperature": _TEMPERATURE}
+        return "/v1/completions", fields | {"ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
+
+    async def run_all(jobs: list[Job]) -> float:
+        load = Load(Target(server.url), iter(jobs), body)
+        run = await load.closed_loop(min(len(jobs), _MAX_CONNECTIONS), Stop(requests=len(jobs)))
+        load.close()
+        wrong = [answer for answer in run.answers if answer.error]
+        if wrong:
+            raise ValueError(f"{len(wrong)} of {len(jobs)} requests failed, the first: {wrong[0].error} {wrong[0].detail}")
+        if sum(answer.n_tokens for answer in run.answers) != sum(job.max_tokens for job in jobs):
+            raise ValueError("output tokens: expected as many as were asked for")
+        return run.wall_s
+
+    return lambda prompts, outputs: asyncio.run(run_all([Job(p, n) for p, n in zip(prompts, outputs, strict=True)]))
+
+
+def nano_workload(seqs: int, draw_below: int = 10_001) -> tuple[list[list[int]], list[int]]:
+    """nano-vllm's prompts and output lengths, draw for draw (for the usual `draw_below`)."""
+    random.seed(0)
+    prompts = [[random.randint(0, draw_below - 1) for _ in range(random.randint(100, 1024))] for _ in range(seqs)]
+    return prompts, [random.randint(100, 1024) for _ in range(seqs)]
+
+
+def _measure(run: RunAll, seqs: int, sizes: Sequence[int], draw_below: int, short: bool) -> dict:
+    def same(count: int, n_in: int, n_out: int) -> float:
+        prompts = [[random.randint(10, draw_below - 1) for _ in range(n_in)] for _ in range(count)]
+        return run(prompts, [n_out] * count)
+
+    prompts, outputs = nano_workload(seqs, draw_below)
+    same(1, 16, 8)
+    same(min(seqs, 64), 128, 16)  # whatever compiles or tunes itself does it now
+    wall_s = run(prompts, outputs)
+    result: dict = {
+        "nano_bench": {
+            "in": sum(map(len, prompts)),
+            "out": sum(outputs),
+            "s": round(wall_s, 3),
+            "out_tok_s": round(sum(outputs) / wall_s, 1),
+        }
+    }
+    CONSOLE.print(result)
+    for size in sizes:
+        short_s, long_s = same(size, 128, 2), same(size, 128, 258)
+        result[f"tpot_ms_b{size}"] = round((long_s - short_s) / 256 * 1e3, 4)
+    for n_in in (128, 2048):
+        result[f"ttft_ms_in{n_in}"] = round(min(same(1, n_in, 1) for _ in range(5)) * 1e3, 3)
+    if not short:
+        result["prefill_tok_s"] = round(2048 * 64 / same(64, 2048, 1))
+        result["req_s_32in_16out"] = round(2000 / same(2000, 32, 16), 1)
+    return result
+
+
+def _finish(described: dict, result: dict, out: str | None) -> None:
+    CONSOLE.print(described | result)
+    write_json(described | result | {"bench": "gpu-batch", "machine": describe_machine()}, out)
