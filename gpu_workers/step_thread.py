@@ -17,6 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -35,15 +36,15 @@ class StepEvents(Protocol):
         """The engine can run plans."""
         ...
 
-    def on_reset(self, epoch: int) -> None:
+    def on_reset(self, life: int) -> None:
         """Slots and pages are forgotten."""
         ...
 
-    def on_result(self, result: Result) -> None:
+    def on_result(self, life: int, result: Result) -> None:
         """A step is done."""
         ...
 
-    def on_refused(self, failure: StepFailed) -> None:
+    def on_refused(self, life: int, failure: StepFailed) -> None:
         """A plan was refused; nothing of it has been done."""
         ...
 
@@ -57,15 +58,24 @@ class PlansLost(Exception):
 
 
 class StepThread:
-    """Orders in from the loop, events out to the loop. `build` runs on the step thread; it may import and load for minutes."""
+    """Orders in from the loop, events out to the loop.
 
-    def __init__(self, build: Callable[[ReportLoading], Engine], events: StepEvents) -> None:
-        self._build, self._events = build, events
+    `build` runs on the step thread; it may import and load for minutes. `may_run(life, plan)` is asked, also there, before
+    a plan is launched, and may wait; a plan that may not run is passed over without a word. A life is the time from one
+    Reset to the next, numbered by the caller.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[ReportLoading], Engine],
+        events: StepEvents,
+        may_run: Callable[[int, Plan], bool] = lambda life, plan: True,
+    ) -> None:
+        self._build, self._events, self._may_run = build, events, may_run
         self._loop = asyncio.get_running_loop()
-        self._orders: SimpleQueue[Reset | Plan | None] = SimpleQueue()
-        self._launched: SimpleQueue[tuple[Plan, Any] | None] = SimpleQueue()
+        self._orders: SimpleQueue[tuple[int, Reset | Plan] | None] = SimpleQueue()
+        self._launched: SimpleQueue[tuple[int, Any] | None] = SimpleQueue()
         self._doing = "load"
-        self._epoch = -1
         self._next_step: int | None = None
         self._n_begun = self._n_ended = 0  # plans
         self._since_s = 0.0  # when the present step began, while n_begun > n_ended
@@ -76,9 +86,9 @@ class StepThread:
         """Begin to build the engine."""
         self._thread.start()
 
-    def submit(self, order: Reset | Plan) -> None:
+    def submit(self, life: int, order: Reset | Plan) -> None:
         """Queue an order. The sender bounds how many plans are on the way."""
-        self._orders.put(order)
+        self._orders.put((life, order))
 
     def stop(self, timeout_s: float) -> bool:
         """Ask for the end and wait a little; False when a step or a load is still running."""
@@ -92,7 +102,7 @@ class StepThread:
         return time.monotonic() - self._since_s if self._n_begun > self._n_ended else 0.0
 
     def _tell(self, event: Callable[..., None], *arguments: Any) -> None:
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):  # the loop is closed: the process ends, and nobody is left to be told
             self._loop.call_soon_threadsafe(event, *arguments)
 
     def _fault(self, error: BaseException) -> None:
@@ -106,8 +116,8 @@ class StepThread:
             if engine.max_in_flight > 1:
                 self._run_pipelined(engine)
             else:
-                while (order := self._orders.get()) is not None:
-                    self._obey(engine, order, lambda plan, launched: self._finish(engine, plan, launched))
+                while (item := self._orders.get()) is not None:
+                    self._obey(engine, *item, lambda life, launched: self._finish(engine, life, launched))
             engine.close()
         except Exception as error:  # whatever it was, the device's state is unknown now
             self._fault(error)
@@ -116,14 +126,14 @@ class StepThread:
         free = threading.Semaphore(engine.max_in_flight)
         collector = threading.Thread(target=self._collect, args=(engine, free), name="collect", daemon=True)
         collector.start()
-        while (order := self._orders.get()) is not None:
-            if isinstance(order, Reset):
+        while (item := self._orders.get()) is not None:
+            if isinstance(item[1], Reset):
                 for _ in range(engine.max_in_flight):  # nothing may be in flight while the slots are wiped
                     free.acquire()
                 free.release(engine.max_in_flight)
             else:
                 free.acquire()
-            self._obey(engine, order, lambda plan, launched: self._launched.put((plan, launched)))
+            self._obey(engine, *item, lambda life, launched: self._launched.put((life, launched)))
         self._launched.put(None)
         collector.join()
 
@@ -135,25 +145,25 @@ class StepThread:
         except Exception as error:
             self._fault(error)
 
-    def _obey(self, engine: Engine, order: Reset | Plan, hand_over: Callable[[Plan, Any], None]) -> None:
+    def _obey(self, engine: Engine, life: int, order: Reset | Plan, hand_over: Callable[[int, Any], None]) -> None:
         if isinstance(order, Reset):
             self._doing = f"reset to epoch {order.epoch}"
             engine.reset(order.epoch)
-            self._epoch, self._next_step = order.epoch, None
-            self._tell(self._events.on_reset, order.epoch)
+            self._next_step = None
+            self._tell(self._events.on_reset, life)
             return
         self._doing = f"step {order.step} of epoch {order.epoch}"
         if self._n_begun == self._n_ended:
             self._since_s = time.monotonic()
         self._n_begun += 1
-        hand_over(order, self._launch(engine, order))
+        hand_over(life, self._launch(engine, life, order))
 
-    def _launch(self, engine: Engine, plan: Plan) -> Any:
-        """What the engine launched, a StepFailed, or None for a plan of another epoch.
+    def _launch(self, engine: Engine, life: int, plan: Plan) -> Any:
+        """What the engine launched, a StepFailed, or None for a plan that is passed over.
 
         Raises: PlansLost.
         """
-        if plan.epoch != self._epoch:
+        if not self._may_run(life, plan):
             return None
         if self._next_step is not None and plan.step > self._next_step:
             raise PlansLost(f"step: expected {self._next_step}, got {plan.step}")
@@ -165,14 +175,14 @@ class StepThread:
         except PlanRefused as refusal:
             return _failed(plan, refusal)
 
-    def _finish(self, engine: Engine, plan: Plan, launched: Any) -> None:
+    def _finish(self, engine: Engine, life: int, launched: Any) -> None:
         if isinstance(launched, StepFailed):
-            self._tell(self._events.on_refused, launched)
+            self._tell(self._events.on_refused, life, launched)
         elif launched is not None:
             for result in engine.collect(launched):
                 self.steps += 1
                 self._since_s = time.monotonic()
-                self._tell(self._events.on_result, result)
+                self._tell(self._events.on_result, life, result)
         self._since_s = time.monotonic()
         self._n_ended += 1
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,13 +28,14 @@ import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from gpu_workers.engine import Engine, EngineCapacity, ReportLoading
+from gpu_workers.gang_agreement import GangAgreement, life_number
 from gpu_workers.settings import WorkerSettings, read_settings
 from gpu_workers.step_thread import StepThread
 from gpu_workers.worker_metrics import WorkerMetrics
 from messages import lifecycle
 from messages.birth import Birth
 from messages.child import Child
-from messages.faults import UnknownPeer
+from messages.faults import MailboxFull
 from messages.ids import actor_name, replica_of
 from messages.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.message import Message
@@ -42,6 +44,7 @@ from messages.steps import Capacity, Plan, Reset, Result, StepFailed
 from messages.zmq_mailbox import ZmqMailbox
 
 _STOP_S = 0.2  # for the step thread to leave the device in order; then the process ends without it
+_MAX_UNSENT = 4096  # answers to a scheduler that the supervisor has not announced; far above what can be in flight
 
 BuildEngine = Callable[[WorkerSettings, Path, ReportLoading], Engine]
 
@@ -72,11 +75,13 @@ class Worker:
         self.registry.register(self.metrics)
         ProcessCollector(registry=self.registry)
         self._scheduler = actor_name("scheduler", replica_of(birth.name))
-        self._epoch = -1
+        self._life = self._owner = self._epoch = -1  # of the last Reset: its life number, its sender's incarnation, its epoch
+        self._unsent: deque[Message] = deque(maxlen=_MAX_UNSENT)
         self._capacity: EngineCapacity | None = None
         self._ending: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         gang_dir = Path(birth.gang_dir or birth.run_dir)
-        self._steps = StepThread(lambda report: build(self.settings, gang_dir, report), self)
+        self._agreement = GangAgreement(gang_dir, self.settings.rank, self.settings.tp) if self.settings.tp > 1 else None
+        self._steps = StepThread(lambda report: build(self.settings, gang_dir, report), self, self._may_run)
 
     async def run(self) -> int:
         """Live until Stop (exit status 0) or a fault (exit status 1)."""
@@ -110,22 +115,47 @@ class Worker:
         if delivery.sender != self._scheduler or not isinstance(message, Reset | Plan):
             self.metrics.dropped += 1
         elif isinstance(message, Reset):
-            self.log.info("reset", epoch=message.epoch, scheduler_incarnation=delivery.sender_incarnation)
-            self._epoch = message.epoch
-            self._steps.submit(message)
-        elif message.epoch == self._epoch:
+            self._begin_life(delivery.sender_incarnation, message)
+        elif (delivery.sender_incarnation, message.epoch) == (self._owner, self._epoch):
             self.metrics.count_plan(message)
-            self._steps.submit(message)
+            if self._agreement is not None:
+                self._agreement.note_plan(message.step + message.n_steps)
+            self._steps.submit(self._life, message)
         else:
             self.metrics.dropped += 1
 
-    def _answer(self, message: Message) -> None:
-        """Say something to the scheduler; it may have died meanwhile, and its successor begins with a Reset."""
-        if self.settings.rank == 0 and not self._ending.done():
+    def _begin_life(self, incarnation: int, reset: Reset) -> None:
+        self.log.info("reset", epoch=reset.epoch, scheduler_incarnation=incarnation)
+        self._owner, self._epoch = incarnation, reset.epoch
+        self._life = life_number(incarnation, reset.epoch)
+        self._unsent.clear()
+        if self._agreement is not None:
+            self._agreement.note_life(self._life)
+        self._steps.submit(self._life, reset)
+
+    def _may_run(self, life: int, plan: Plan) -> bool:
+        """Asked on the step thread. Alone, a rank passes over what nobody waits for; in a gang all must do the same."""
+        if self._agreement is not None:
+            return self._agreement.wait(life, plan.step + plan.n_steps)
+        return life == self._life
+
+    def _answer(self, life: int, message: Message) -> None:
+        """Say something to the scheduler whose Reset began this life. Its Reset may come before the supervisor's word that it
+        is there, so an answer waits for that; a scheduler of another life must never hear it."""
+        if life != self._life or self._ending.done():
+            self.metrics.dropped += 1
+        elif self.settings.rank == 0:
+            self._unsent.append(message)
+            self._send_answers()
+
+    def _send_answers(self) -> None:
+        peer = self.child.peers.get(self._scheduler)
+        if peer is not None and peer.incarnation == self._owner:
             try:
-                self.mailbox.send(self._scheduler, message)
-            except UnknownPeer:
-                self.metrics.dropped += 1
+                while self._unsent:
+                    self.mailbox.send(self._scheduler, self._unsent.popleft())
+            except MailboxFull as error:  # an answer that cannot leave is a step lost
+                self.on_fault("answer", str(error))
 
     def _end(self, status: int) -> None:
         if not self._ending.done():
@@ -149,37 +179,32 @@ class Worker:
         self.child.ready(details)
         self.log.info("ready", **details)
 
-    def on_reset(self, epoch: int) -> None:
+    def on_reset(self, life: int) -> None:
         """See StepEvents."""
         c = self._capacity
-        if c is not None and epoch == self._epoch:
-            self._answer(
-                Capacity(
-                    epoch=epoch,
-                    n_pages=c.n_pages,
-                    n_slots=c.n_slots,
-                    max_length=c.max_length,
-                    max_step_tokens=c.max_step_tokens,
-                    max_lease_steps=c.max_lease_steps,
-                    vocabulary=c.vocabulary,
-                    device=c.device,
-                )
+        if c is not None:
+            capacity = Capacity(
+                epoch=self._epoch,
+                n_pages=c.n_pages,
+                n_slots=c.n_slots,
+                max_length=c.max_length,
+                max_step_tokens=c.max_step_tokens,
+                max_lease_steps=c.max_lease_steps,
+                vocabulary=c.vocabulary,
+                device=c.device,
             )
+            self._answer(life, capacity)
 
-    def on_result(self, result: Result) -> None:
+    def on_result(self, life: int, result: Result) -> None:
         """See StepEvents."""
         self.metrics.count_result(result)
-        if result.epoch == self._epoch:
-            self._answer(result)
-        else:
-            self.metrics.dropped += 1
+        self._answer(life, result)
 
-    def on_refused(self, failure: StepFailed) -> None:
+    def on_refused(self, life: int, failure: StepFailed) -> None:
         """See StepEvents."""
         self.metrics.refused += 1
         self.log.warning("plan refused", step=failure.step, reason=failure.reason)
-        if failure.epoch == self._epoch:
-            self._answer(failure)
+        self._answer(life, failure)
 
     def on_fault(self, doing: str, reason: str) -> None:
         """See StepEvents."""
@@ -191,7 +216,8 @@ class Worker:
     # -- turns of life (messages.child.ChildLife) -----------------------------------------------------------------
 
     def peer_up(self, peer: lifecycle.Peer) -> None:
-        """A scheduler that appears says Reset first; nothing to do."""
+        """The scheduler may have said Reset already: now it can be answered."""
+        self._send_answers()
 
     def peer_down(self, name: str, incarnation: int) -> None:
         """What runs for a dead scheduler runs to its end; its successor's Reset wipes it."""

@@ -79,11 +79,11 @@ class Stage:
                 self.came.clear()
                 await self.came.wait()
 
-    async def welcome(self) -> None:
+    async def welcome(self, with_scheduler: bool = True) -> None:
         hello = await self.expect("supervisor", lifecycle.Hello)
         self.supervisor.connect("worker/0.0", 7, hello.endpoint)
         peer = lifecycle.Peer(name="scheduler/0", incarnation=3, endpoint=self.scheduler.endpoint)
-        self.supervisor.send("worker/0.0", lifecycle.Welcome(peers=[peer]))
+        self.supervisor.send("worker/0.0", lifecycle.Welcome(peers=[peer] if with_scheduler else []))
         self.scheduler.connect("worker/0.0", 7, hello.endpoint)
 
     async def ready(self) -> None:
@@ -330,3 +330,57 @@ async def test_a_pipelined_engine_keeps_the_order(stage: Stage) -> None:
     stage.scheduler.send("worker/0.0", Reset(epoch=2))
     assert (await stage.expect("scheduler", Capacity)).epoch == 2
     assert await stage.stop() == 0
+
+
+async def test_a_reset_may_come_before_its_sender_is_announced(stage: Stage) -> None:
+    stage.start()
+    await stage.welcome(with_scheduler=False)
+    await stage.expect("supervisor", lifecycle.Ready)
+    stage.scheduler.send("worker/0.0", Reset(epoch=1))
+    plans = writer()
+    stage.scheduler.send("worker/0.0", plans.write_plan([Row(plans.add([4]))]))
+    beat = await stage.expect("supervisor", lifecycle.Progress)
+    while beat.steps == 0:
+        beat = await stage.expect("supervisor", lifecycle.Progress)
+    assert stage.heard["scheduler"] == []
+    peer = lifecycle.Peer(name="scheduler/0", incarnation=3, endpoint=stage.scheduler.endpoint)
+    stage.supervisor.send("worker/0.0", lifecycle.PeerUp(peer=peer))
+    await stage.expect("scheduler", Capacity)
+    await stage.expect("scheduler", Result)
+
+
+async def test_a_new_scheduler_never_hears_the_old_ones_results(stage: Stage) -> None:
+    gate = threading.Event()
+
+    class Slow(HashChainEngine):
+        def collect(self, launched: Any) -> Iterator[Result]:
+            gate.wait(DEADLINE_S)
+            return super().collect(launched)
+
+    stage.start(build=lambda settings, gang_dir, report: Slow(settings))
+    await stage.ready()
+    stage.scheduler.send("worker/0.0", Reset(epoch=1))
+    plans = writer()
+    s = plans.add([4])
+    for _ in range(3):
+        stage.scheduler.send("worker/0.0", plans.write_plan([Row(s)]))
+    beat = await stage.expect("supervisor", lifecycle.Progress)
+    while beat.busy_s == 0:
+        beat = await stage.expect("supervisor", lifecycle.Progress)
+    successor = stage.make.mailbox("scheduler/0", 4, stage.make.endpoint(stage.run_dir, "successor"))
+    stage.supervisor.send("worker/0.0", lifecycle.PeerDown(name="scheduler/0", incarnation=3))
+    peer = lifecycle.Peer(name="scheduler/0", incarnation=4, endpoint=successor.endpoint)
+    stage.supervisor.send("worker/0.0", lifecycle.PeerUp(peer=peer))
+    successor.connect("worker/0.0", 7, stage.endpoint("worker"))
+    successor.send("worker/0.0", Reset(epoch=1))  # the same number: epochs are counted anew in each life of a scheduler
+    fresh = writer()
+    successor.send("worker/0.0", fresh.write_plan([Row(fresh.add([9]))]))
+    heard: list[Message] = []
+    gate.set()
+    async with asyncio.timeout(DEADLINE_S):
+        while len(heard) < 2:
+            heard += [delivery.message for delivery in await successor.wait_mail()]
+    assert [type(message) for message in heard] == [Capacity, Result]
+    assert isinstance(heard[1], Result)
+    assert heard[1].ids.tolist() == hash_chain_tokens([9], 1, 0, 32_768)
+    await successor.close()
