@@ -34,7 +34,7 @@ class GangAgreement:
 
     def __init__(self, gang_dir: Path, rank: int, size: int) -> None:
         self._paths = [gang_dir / f"received.{other}" for other in range(size)]
-        unfinished = self._paths[rank].with_suffix(".new")
+        unfinished = gang_dir / f"unfinished.{rank}"
         np.full((_LIVES, 2), _NEVER, np.int64).tofile(unfinished)
         self._mine = _map(unfinished, "r+")
         unfinished.rename(self._paths[rank])  # whoever sees it sees it whole
