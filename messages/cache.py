@@ -10,7 +10,7 @@ from messages.arrays import EMPTY_U64, UInt64s
 from messages.message import Count, Message
 
 
-class PagesSealed(Message):
+class PagesSealed(Message, frozen=True):
     """Pages became reusable at one scheduler. With `snapshot` set, the list replaces everything known of it."""
 
     number: Count
@@ -18,25 +18,25 @@ class PagesSealed(Message):
     snapshot: bool = False
 
 
-class PagesDropped(Message):
+class PagesDropped(Message, frozen=True):
     """Pages were overwritten at one scheduler."""
 
     number: Count
     hashes: UInt64s
 
 
-class InventoryWanted(Message):
+class InventoryWanted(Message, frozen=True):
     """The directory missed updates (or is new): send a snapshot."""
 
 
-class FindPrefix(Message):
+class FindPrefix(Message, frozen=True):
     """Which replica holds the longest prefix of this chain of page hashes?"""
 
     query: Count
     hashes: UInt64s = EMPTY_U64
 
 
-class PrefixFound(Message):
+class PrefixFound(Message, frozen=True):
     """For each replica that holds any of it: how many leading pages. `pages[i]` belongs to `replicas[i]`."""
 
     query: Count

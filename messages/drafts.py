@@ -6,7 +6,7 @@ from messages.arrays import Int32s, Int64s
 from messages.message import Message
 
 
-class Tails(Message):
+class Tails(Message, frozen=True):
     """New tokens of the sequences that want drafts, and how the last drafts fared.
 
     Row i: sequence `sequences[i]` (a number of the scheduler's) got `counts[i]` tokens, the first at position `starts[i]`
@@ -31,7 +31,7 @@ class Tails(Message):
             raise ValueError(f"ids: expected {int(self.counts.clip(min=0).sum())} ids, got {len(self.ids)}")
 
 
-class Drafts(Message):
+class Drafts(Message, frozen=True):
     """Proposed continuations: row i proposes `counts[i]` ids for positions `starts[i]`, +1, ... of `sequences[i]`."""
 
     sequences: Int64s

@@ -17,7 +17,7 @@ MAX_TOP_LOGPROBS = 20
 Reason = Literal["stop", "length", "cancelled", "failed"]
 
 
-class Sampling(Part):
+class Sampling(Part, frozen=True):
     """How the next token is chosen. `temperature` 0 is greedy. `top_k` 0 and `top_p` 1 are off.
 
     The noise of position p is a function of (seed, p) alone: never of the batch, of the attempt or of drafts.
@@ -33,7 +33,7 @@ class Sampling(Part):
     logprobs: Annotated[int, msgspec.Meta(ge=-1, le=MAX_TOP_LOGPROBS)] = -1  # -1: none; n: the chosen token's and the top n
 
 
-class Submit(Message):
+class Submit(Message, frozen=True):
     """One sequence for a scheduler: prompt tokens followed by the tokens that the client already has."""
 
     attempt: Count  # unique per gateway; a late answer to an older attempt is recognised and dropped
@@ -47,13 +47,13 @@ class Submit(Message):
     priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] = 0  # smaller runs first
 
 
-class Taken(Message):
+class Taken(Message, frozen=True):
     """The scheduler holds this attempt now."""
 
     attempt: Count
 
 
-class Refused(Message):
+class Refused(Message, frozen=True):
     """The scheduler can never (or not now) run this attempt. `retryable` says which."""
 
     attempt: Count
@@ -62,7 +62,7 @@ class Refused(Message):
     retryable: bool
 
 
-class Ending(Part):
+class Ending(Part, frozen=True):
     """The one ending of an attempt. It stands beside the attempt's last tokens."""
 
     attempt: Count
@@ -71,7 +71,7 @@ class Ending(Part):
     detail: LongText = ""
 
 
-class Tokens(Message):
+class Tokens(Message, frozen=True):
     """All tokens of one step for one gateway: one message a step, whatever the number of streams.
 
     Row i carries `counts[i]` ids for attempt `attempts[i]`, the first of them being generated token `firsts[i]`;
@@ -103,13 +103,13 @@ class Tokens(Message):
             raise ValueError(f"top_ids: expected {self.top_width * len(self.ids)} items, got {len(self.top_ids)}")
 
 
-class Ack(Message):
+class Ack(Message, frozen=True):
     """Every `Tokens` up to this number is recorded in the gateway's journal. This is the scheduler's credit to go on."""
 
     up_to: Count
 
 
-class Cancel(Message):
+class Cancel(Message, frozen=True):
     """Stop working on this attempt: the client left, a stop string was met, a deadline passed. Answered by its Ending."""
 
     attempt: Count

@@ -17,7 +17,7 @@ import msgspec
 from messages.message import Count, LongText, Message, Part, ShortText
 
 
-class Peer(Part):
+class Peer(Part, frozen=True):
     """Where one living actor is reached."""
 
     name: ShortText
@@ -25,7 +25,7 @@ class Peer(Part):
     endpoint: ShortText
 
 
-class MetricSample(Part):
+class MetricSample(Part, frozen=True):
     """One sample of a metric family: suffix of the family's name, labels, value."""
 
     suffix: ShortText
@@ -33,7 +33,7 @@ class MetricSample(Part):
     value: float
 
 
-class MetricFamily(Part):
+class MetricFamily(Part, frozen=True):
     """A Prometheus metric family as one actor sees it."""
 
     name: ShortText
@@ -42,46 +42,46 @@ class MetricFamily(Part):
     samples: Annotated[list[MetricSample], msgspec.Meta(max_length=4096)]
 
 
-class Hello(Message):
+class Hello(Message, frozen=True):
     """First word of a child: I exist. Sent after its inbox is bound."""
 
     pid: Count
     endpoint: ShortText
 
 
-class Welcome(Message):
+class Welcome(Message, frozen=True):
     """The supervisor's answer: who else is alive now."""
 
     peers: Annotated[list[Peer], msgspec.Meta(max_length=1024)]
 
 
-class Loading(Message):
+class Loading(Message, frozen=True):
     """How far a child's start has come; feeds the progress display."""
 
     phase: ShortText
     fraction: float
 
 
-class Ready(Message):
+class Ready(Message, frozen=True):
     """The child can serve. Its details (a listening address, a page count) are for the operator's eyes."""
 
     details: dict[str, str]
 
 
-class PeerUp(Message):
+class PeerUp(Message, frozen=True):
     """An actor became ready, in this incarnation, at this endpoint."""
 
     peer: Peer
 
 
-class PeerDown(Message):
+class PeerDown(Message, frozen=True):
     """An actor's process is proven dead. Nothing from this incarnation will come any more."""
 
     name: ShortText
     incarnation: Count
 
 
-class Progress(Message):
+class Progress(Message, frozen=True):
     """Regular beat of a child's event loop.
 
     `steps` counts work done, `busy_s` says for how long the present step has been running (0 when idle): a beating loop
@@ -94,32 +94,32 @@ class Progress(Message):
     metrics: Annotated[list[MetricFamily], msgspec.Meta(max_length=512)]
 
 
-class Drain(Message):
+class Drain(Message, frozen=True):
     """Take nothing new, finish what you have; after `deadline_s` seconds a Stop follows anyway."""
 
     deadline_s: float
 
 
-class Drained(Message):
+class Drained(Message, frozen=True):
     """Nothing is left to finish."""
 
 
-class Stop(Message):
+class Stop(Message, frozen=True):
     """End now, in order: close sockets, say Stopped, exit with status 0."""
 
 
-class Stopped(Message):
+class Stopped(Message, frozen=True):
     """Last word of an orderly end."""
 
 
-class Fault(Message):
+class Fault(Message, frozen=True):
     """Last word of a child that met an error it does not own: what it was doing and why it ends."""
 
     doing: ShortText
     reason: LongText
 
 
-class StatusWanted(Message):
+class StatusWanted(Message, frozen=True):
     """Ask the supervisor for the state of the whole tree (`supervisor status`, /v1/metrics, /metrics).
 
     `reply_to` is the asker's endpoint: an operator's tool is in nobody's address book.
@@ -129,7 +129,7 @@ class StatusWanted(Message):
     metrics: bool
 
 
-class ChildStatus(Part):
+class ChildStatus(Part, frozen=True):
     """One child as the supervisor sees it."""
 
     name: ShortText
@@ -146,7 +146,7 @@ class ChildStatus(Part):
     metrics: Annotated[list[MetricFamily], msgspec.Meta(max_length=512)]
 
 
-class StatusReport(Message):
+class StatusReport(Message, frozen=True):
     """The tree, child by child in start order."""
 
     state: ShortText  # starting, serving, degraded, draining, stopping
@@ -156,7 +156,7 @@ class StatusReport(Message):
     children: Annotated[list[ChildStatus], msgspec.Meta(max_length=1024)]
 
 
-class DrainWanted(Message):
+class DrainWanted(Message, frozen=True):
     """An operator asks the whole tree to drain, then to stop when `then_stop` is set."""
 
     reply_to: ShortText
@@ -164,13 +164,13 @@ class DrainWanted(Message):
     then_stop: bool
 
 
-class StopWanted(Message):
+class StopWanted(Message, frozen=True):
     """An operator asks the whole tree to stop in order."""
 
     reply_to: ShortText
 
 
-class OrderTaken(Message):
+class OrderTaken(Message, frozen=True):
     """The supervisor has taken an operator's order."""
 
     state: ShortText

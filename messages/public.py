@@ -20,14 +20,14 @@ PROTOCOL_VERSION = 1
 MAX_STOP_STRINGS = 16
 
 
-class ChatTurn(Part):
+class ChatTurn(Part, frozen=True):
     """One message of a conversation."""
 
     role: ShortText
     content: Text
 
 
-class Generate(Message):
+class Generate(Message, frozen=True):
     """Generate from exactly one of: a text prompt, token ids, a conversation."""
 
     request: ShortText
@@ -44,14 +44,14 @@ class Generate(Message):
     version: Count = PROTOCOL_VERSION
 
 
-class Accepted(Message):
+class Accepted(Message, frozen=True):
     """The request is recorded; from now on it is not lost."""
 
     request: ShortText
     n_prompt: Count
 
 
-class Chunk(Message):
+class Chunk(Message, frozen=True):
     """Next tokens of a stream: `ids` starts at generated token `first`. `text` is what became safe to show with them."""
 
     request: ShortText
@@ -64,7 +64,7 @@ class Chunk(Message):
     top_logprobs: Float32s = EMPTY_F32
 
 
-class Finished(Message):
+class Finished(Message, frozen=True):
     """The one ending of a request that was accepted."""
 
     request: ShortText
@@ -75,7 +75,7 @@ class Finished(Message):
     detail: LongText = ""
 
 
-class Failed(Message):
+class Failed(Message, frozen=True):
     """The request was not accepted, or a call could not be answered. `field` names the culprit when there is one."""
 
     request: ShortText
@@ -85,26 +85,26 @@ class Failed(Message):
     retry_after_s: float = 0.0
 
 
-class Received(Message):
+class Received(Message, frozen=True):
     """Credit: the client holds every token of the stream below `up_to`."""
 
     request: ShortText
     up_to: Count
 
 
-class CancelRequest(Message):
+class CancelRequest(Message, frozen=True):
     """The client no longer wants this request. Answered by its Finished."""
 
     request: ShortText
 
 
-class ModelsWanted(Message):
+class ModelsWanted(Message, frozen=True):
     """Which models are served?"""
 
     call: ShortText
 
 
-class Models(Message):
+class Models(Message, frozen=True):
     """The served models, with their context length in tokens."""
 
     call: ShortText
@@ -112,20 +112,20 @@ class Models(Message):
     max_length: Count
 
 
-class StatsWanted(Message):
+class StatsWanted(Message, frozen=True):
     """The JSON summary of /v1/metrics."""
 
     call: ShortText
 
 
-class Stats(Message):
+class Stats(Message, frozen=True):
     """The summary, as JSON text."""
 
     call: ShortText
     summary: Text
 
 
-class Alive(Message):
+class Alive(Message, frozen=True):
     """The front's beat to every client with an open stream; a new incarnation means: say your open Generates again."""
 
     incarnation: Count

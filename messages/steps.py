@@ -19,13 +19,13 @@ from messages.message import Count, LongText, Message, Part, ShortText
 PAGE_TOKENS = 16
 
 
-class Reset(Message):
+class Reset(Message, frozen=True):
     """First word of a scheduler's incarnation to every rank: forget all slots and pages. Answered by Capacity."""
 
     epoch: Count  # chosen by the scheduler; plans of another epoch are dropped
 
 
-class Capacity(Message):
+class Capacity(Message, frozen=True):
     """What the gang can hold, agreed between its ranks (the minimum). Rank 0 -> scheduler, in answer to Reset."""
 
     epoch: Count
@@ -38,7 +38,7 @@ class Capacity(Message):
     device: ShortText
 
 
-class NewSequence(Part):
+class NewSequence(Part, frozen=True):
     """A sequence enters a slot, whatever stood there before. Its tokens are the next `n_tokens` of `Plan.new_tokens`."""
 
     slot: Count
@@ -47,7 +47,7 @@ class NewSequence(Part):
     sampling: Sampling
 
 
-class Plan(Message):
+class Plan(Message, frozen=True):
     """One step, or a lease of several, as differences to what the ranks already know. Encoded once, sent to every rank.
 
     Rows: row i computes `row_counts[i]` tokens of slot `row_slots[i]` at positions `row_starts[i]`, +1, ...; their keys and
@@ -94,7 +94,7 @@ class Plan(Message):
             raise ValueError(f"new_tokens: expected {sum(new.n_tokens for new in self.new)}, got {len(self.new_tokens)}")
 
 
-class Result(Message):
+class Result(Message, frozen=True):
     """What one step gave. Rows stand in the order of the plan's sampling rows (`row_samples` = 1).
 
     Row i emitted `counts[i]` tokens for slot `slots[i]`: 1, or accepted drafts + 1. Logprob arrays as in `Tokens`.
@@ -112,7 +112,7 @@ class Result(Message):
     top_logprobs: Float32s = EMPTY_F32
 
 
-class StepFailed(Message):
+class StepFailed(Message, frozen=True):
     """A step could not be run and left no trace: the plan is refused whole, and the gang goes on."""
 
     epoch: Count

@@ -21,7 +21,7 @@ class ZmqReader:
         self._socket = socket
         self._on_message, self._on_writable = on_message, on_writable
         self._loop = asyncio.get_running_loop()
-        self._fd = socket.getsockopt(zmq.FD)
+        self._fd = int(socket.getsockopt(zmq.FD))
         self._is_closed = False
         self._is_check_pending = False
         self._loop.add_reader(self._fd, self._check)
