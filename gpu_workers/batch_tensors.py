@@ -10,6 +10,8 @@ import torch
 from gpu_workers.device_state import DeviceState
 from gpu_workers.step_arrays import StepArrays
 from gpu_workers.step_tensors import StepTensors
+from gpu_workers.uploads import upload_together
+from messages.steps import Plan
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ def flat_places(state: DeviceState, slots: np.ndarray, positions: np.ndarray) ->
 
 def build_batch(step: StepArrays, state: DeviceState) -> StepBatch:
     """The step on the state's device. The state must already hold the plan's tokens, pages and drafts."""
-    places, positions, kv_slots, sample_index, sample_places, slots, ends = upload(
+    places, positions, kv_slots, sample_index, sample_places, slots, ends = upload_together(
         (
             flat_places(state, step.token_slots, step.positions),
             step.positions,
@@ -54,9 +56,29 @@ def build_batch(step: StepArrays, state: DeviceState) -> StepBatch:
     return StepBatch(tensors, sample_places)
 
 
-def upload(arrays: tuple[np.ndarray, ...], device: torch.device) -> list[torch.Tensor]:
-    """int64 arrays as tensors on the device, in one copy that does not wait for it."""
-    if device.type == "cpu":
-        return [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
-    packed = torch.from_numpy(np.concatenate(arrays)).pin_memory().to(device, non_blocking=True)
-    return list(packed.split([len(array) for array in arrays]))
+def new_places(plan: Plan, state: DeviceState) -> np.ndarray:
+    """[len(new_tokens)] int64: where the tokens of the plan's new sequences go."""
+    counts = np.array([new.n_tokens for new in plan.new], np.int64)
+    slots = np.array([new.slot for new in plan.new], np.int64)
+    positions = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return flat_places(state, np.repeat(slots, counts), positions)
+
+
+def write_sampling(plan: Plan, state: DeviceState) -> None:
+    """The new sequences' sampling, for the kernels that sample on the device."""
+    wishes = [new.sampling for new in plan.new]
+    whole = (
+        np.array([new.slot for new in plan.new], np.int64),
+        np.array([sampling.top_k for sampling in wishes], np.int64),
+        np.array([sampling.seed for sampling in wishes], np.int64),
+    )
+    real = (
+        np.array([sampling.temperature for sampling in wishes], np.float32),
+        np.array([sampling.top_p for sampling in wishes], np.float32),
+    )
+    slots, top_k, seed = upload_together(whole, state.device)
+    temperature, top_p = upload_together(real, state.device)
+    state.top_k.index_copy_(0, slots, top_k.to(torch.int32))
+    state.seed.index_copy_(0, slots, seed)
+    state.temperature.index_copy_(0, slots, temperature)
+    state.top_p.index_copy_(0, slots, top_p)

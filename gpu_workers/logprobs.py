@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from gpu_workers.uploads import upload
 from messages.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s
 
 
@@ -44,7 +45,7 @@ def compute_logprobs(logits: torch.Tensor, ids: torch.Tensor, asked: np.ndarray)
     """logits [S, vocabulary] float32, raw; ids [S] int64, same device; asked [S] int64 on the host, not all -1."""
     index = np.flatnonzero(asked >= 0)
     if len(index) < len(asked):
-        on_device = torch.from_numpy(index).to(logits.device)
+        on_device = upload(index, logits.device)
         logits, ids = logits[on_device], ids[on_device]
     log_p = torch.log_softmax(logits, -1)
     top, top_ids = log_p.topk(int(asked.max()), -1)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from gpu_workers.batch_tensors import StepBatch, build_batch, flat_places, upload
+from gpu_workers.batch_tensors import StepBatch, build_batch, flat_places, new_places, write_sampling
 from gpu_workers.device_state import DeviceState
 from gpu_workers.draft_verification import accept_drafts, take_emitted
 from gpu_workers.engine import EngineCapacity
@@ -30,6 +30,7 @@ from gpu_workers.sampling import sample_tokens
 from gpu_workers.sampling_table import SamplingRows
 from gpu_workers.slot_table import SlotTable
 from gpu_workers.step_arrays import build_step, draft_places
+from gpu_workers.uploads import upload_together
 from messages.arrays import int32s
 from messages.steps import Plan, Result
 
@@ -95,25 +96,22 @@ class ModelRunner:
             yield read_step(pending)
 
     def _write_differences(self, plan: Plan) -> None:
-        state, offset = self._state, 0
-        for new in plan.new:
-            tokens = torch.from_numpy(plan.new_tokens[offset : offset + new.n_tokens].copy())
-            state.tokens[new.slot, : new.n_tokens].copy_(tokens)
-            offset += new.n_tokens
-            if self._is_cuda:  # only graphs read these
-                state.temperature[new.slot] = new.sampling.temperature
-                state.top_p[new.slot] = new.sampling.top_p
-                state.top_k[new.slot] = new.sampling.top_k
-                state.seed[new.slot] = new.sampling.seed
+        state, device = self._state, self._state.device
+        if plan.new:
+            places, ids = upload_together((new_places(plan, state), plan.new_tokens.astype(np.int64)), device)
+            state.tokens.view(-1).index_copy_(0, places, ids.to(torch.int32))
+            if self._graphs is not None:
+                write_sampling(plan, state)
         if len(plan.page_ids):
-            slots, indices, ids = upload(
-                tuple(a.astype(np.int64) for a in (plan.page_slots, plan.page_indices, plan.page_ids)), state.device
-            )
-            state.pages.view(-1).index_copy_(0, slots * state.pages.shape[1] + indices, ids.to(torch.int32))
+            flat = plan.page_slots.astype(np.int64) * state.pages.shape[1] + plan.page_indices
+            places, ids = upload_together((flat, plan.page_ids.astype(np.int64)), device)
+            state.pages.view(-1).index_copy_(0, places, ids.to(torch.int32))
         if len(plan.copies):
-            self._kv.copy_pages(*upload((plan.copies[::2].astype(np.int64), plan.copies[1::2].astype(np.int64)), state.device))
+            pairs = plan.copies.astype(np.int64)
+            self._kv.copy_pages(*upload_together((pairs[::2], pairs[1::2]), device))
         if len(plan.draft_ids):
-            places, ids = upload((flat_places(state, *draft_places(plan)), plan.draft_ids.astype(np.int64)), state.device)
+            flat = flat_places(state, *draft_places(plan))
+            places, ids = upload_together((flat, plan.draft_ids.astype(np.int64)), device)
             state.tokens.view(-1).index_copy_(0, places, ids.to(torch.int32))
 
     def _fits_graphs(self, plan: Plan, graphs: DecodeGraphs) -> bool:

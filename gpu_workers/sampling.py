@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from gpu_workers.sampling_table import SamplingRows
+from gpu_workers.uploads import upload, upload_together
 
 _BLOCK = 128  # ids summed together when a token is picked
 _CPU_CHUNK = 1 << 18  # probabilities at once on a CPU: what stays in its cache, and in memory that is mapped already
@@ -73,7 +74,7 @@ def sample_tokens(logits: torch.Tensor, rows: SamplingRows, tokens: torch.Tensor
     chunk = len(random) if logits.is_cuda else max(1, _CPU_CHUNK // logits.shape[-1])
     for first in range(0, len(random), max(chunk, 1)):
         part = random[first : first + chunk]
-        index = slice(first, first + len(part)) if is_whole else torch.from_numpy(part).to(logits.device)
+        index = slice(first, first + len(part)) if is_whole else upload(part, logits.device)
         chosen[index] = _sample_random(logits[index], rows, part, noise[first : first + chunk])
     return chosen
 
@@ -98,8 +99,7 @@ def _penalise(logits: torch.Tensor, rows: SamplingRows, row: int, tokens: torch.
 def _sample_random(logits: torch.Tensor, rows: SamplingRows, index: np.ndarray, noise: np.ndarray) -> torch.Tensor:
     """Steps 3 to 7. logits [N, vocabulary] of the rows `index` [N], noise [N] float32. Returns [N] int64."""
     top_k, top_p = rows.top_k[index], rows.top_p[index]
-    host = torch.from_numpy(np.stack((rows.temperature[index], noise)))
-    temperature, u = host.to(logits.device).unsqueeze(-1).unbind()
+    temperature, u = (column[:, None] for column in upload_together((rows.temperature[index], noise), logits.device))
     p = torch.softmax(logits / temperature, -1)
     if top_k.any() or (top_p < 1).any():
         least = least_kept_sorted(p, top_k, top_p) if p.is_cuda else least_kept_by_row(p, top_k, top_p)
@@ -133,10 +133,10 @@ def least_kept_sorted(p: torch.Tensor, top_k: np.ndarray, top_p: np.ndarray) -> 
     which a GPU does in no time and in the same order on every rank. p [N, vocabulary]; top_k, top_p [N] on the host."""
     device, vocabulary = p.device, p.shape[-1]
     falling = p.sort(-1, descending=True).values
-    last = torch.from_numpy(np.where(top_k > 0, np.minimum(top_k, vocabulary), vocabulary) - 1).to(device)[:, None]
+    last = upload(np.where(top_k > 0, np.minimum(top_k, vocabulary), vocabulary) - 1, device)[:, None]
     least = falling.gather(-1, last)
     sums = torch.where(falling >= least, falling, 0.0).cumsum(-1, dtype=torch.float64)
-    share = torch.from_numpy(np.ascontiguousarray(top_p, dtype=np.float64)).to(device)[:, None]
+    share = upload(top_p.astype(np.float64), device)[:, None]
     enough = torch.searchsorted(sums, sums[:, -1:] * share).clamp_(max=vocabulary - 1)
     return torch.where(share < 1, falling.gather(-1, enough), least)
 
