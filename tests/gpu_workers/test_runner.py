@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from gpu_workers.engine import PlanRefused
 from gpu_workers.model_loading import load_model_runner
 from gpu_workers.model_runner import ModelRunner
-from gpu_workers.settings import WorkerSettings
+from gpu_workers.model_store.model_config import read_model_config
+from gpu_workers.settings import DeviceKind, WorkerSettings
+from gpu_workers.weights import tensor_shapes
 from messages.generation import Sampling
 from tests.gpu_workers.small_scheduler import GREEDY, Row, Running, SmallScheduler
 
@@ -32,13 +36,24 @@ PENALISED = Sampling(temperature=0.0, repetition_penalty=1.3, presence_penalty=0
 KINDS = {"greedy": GREEDY, "random": RANDOM, "filtered": FILTERED, "penalised": PENALISED}
 
 
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> ModelRunner:
-    folder = tmp_path_factory.mktemp("tiny")
+def write_model(folder: Path) -> Path:
+    """A tiny checkpoint, the same on every device. Weights are large enough to keep logits well apart."""
     (folder / "config.json").write_text(json.dumps(TINY))
+    generator = torch.Generator().manual_seed(0)
+    weights = {
+        name: torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=generator) * 0.2
+        for name, shape in tensor_shapes(read_model_config(folder)).items()
+    }
+    save_file(weights, folder / "model.safetensors")
+    return folder
+
+
+def load_runner(folder: Path, device: DeviceKind) -> ModelRunner:
+    """A runner with room for a dozen short sequences."""
     settings = WorkerSettings(
         model_folder=str(folder),
-        load_format="random",
+        device=device,
+        dtype="float32",
         n_slots=12,
         max_step_tokens=256,
         kv_memory_bytes=8 << 20,
@@ -49,6 +64,11 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> ModelRunner:
     loaded = load_model_runner(settings, folder, lambda phase, fraction: phases.append(phase))
     assert {"weights", "memory", "warm up"} <= set(phases)
     return loaded
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> ModelRunner:
+    return load_runner(write_model(tmp_path_factory.mktemp("tiny")), "cpu")
 
 
 def prompt_of(n: int, start: int = 3) -> list[int]:
@@ -182,7 +202,7 @@ def test_refused_plan_leaves_no_trace(runner: ModelRunner) -> None:
     scheduler = SmallScheduler(runner)
     s = scheduler.add(prompt_of(45))
     scheduler.prefill(s)
-    before = runner._state.tokens.clone()
+    before = runner._state.tokens.clone()  # nothing public shows the device's tables
     ghost = scheduler.add([1, 2])
     ghost.is_sent = True
     with pytest.raises(PlanRefused):
@@ -190,6 +210,13 @@ def test_refused_plan_leaves_no_trace(runner: ModelRunner) -> None:
     assert torch.equal(before, runner._state.tokens)
     scheduler.decode([s], 11)
     assert s.output == alone(runner, prompt_of(45), GREEDY)
+
+
+def test_output_is_not_all_the_same(runner: ModelRunner) -> None:
+    """Else every comparison here would be an empty one."""
+    outputs = [alone(runner, prompt_of(45), sampling) for sampling in KINDS.values()]
+    assert len({tuple(output) for output in outputs}) == len(KINDS)
+    assert all(len(set(output)) > 3 for output in outputs)
 
 
 def test_reset_forgets(runner: ModelRunner) -> None:

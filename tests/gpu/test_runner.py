@@ -1,0 +1,57 @@
+"""The model runner on a CUDA device: the same laws as on a CPU, the same tokens as a CPU, and graphs that change nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gpu_workers.model_runner import ModelRunner
+from tests.gpu_workers.small_scheduler import GREEDY
+from tests.gpu_workers.test_runner import (  # noqa: F401  (the tests of the CPU, collected here with this module's runner)
+    KINDS,
+    RANDOM,
+    alone,
+    load_runner,
+    prompt_of,
+    test_chunked_prefill_equals_whole,
+    test_drafts_change_nothing,
+    test_lease_equals_single_steps,
+    test_logprobs_are_of_the_raw_distribution,
+    test_logprobs_of_drafts_stand_beside_their_tokens,
+    test_mixed_batch_equals_alone,
+    test_output_is_not_all_the_same,
+    test_refused_plan_leaves_no_trace,
+    test_shared_prefix_equals_own,
+    test_two_in_flight_equals_one,
+    write_model,
+)
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def runners(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelRunner, ModelRunner]:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    folder = write_model(tmp_path_factory.mktemp("tiny"))
+    return load_runner(folder, "cuda"), load_runner(folder, "cpu")
+
+
+@pytest.fixture(scope="module")
+def runner(runners: tuple[ModelRunner, ModelRunner]) -> ModelRunner:
+    return runners[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_device_gives_the_tokens_of_the_cpu(runners: tuple[ModelRunner, ModelRunner], kind: str) -> None:
+    on_device, on_cpu = runners
+    for n in (1, 17, 60):
+        assert alone(on_device, prompt_of(n), KINDS[kind], 40) == alone(on_cpu, prompt_of(n), KINDS[kind], 40)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
+def test_graphs_change_nothing(runner: ModelRunner, monkeypatch: pytest.MonkeyPatch, sampling: object) -> None:
+    assert runner._graphs is not None
+    with_graphs = alone(runner, prompt_of(30), sampling, 40)  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr(runner, "_graphs", None)
+    assert alone(runner, prompt_of(30), sampling, 40) == with_graphs  # pyright: ignore[reportArgumentType]
