@@ -1,0 +1,78 @@
+"""What a kill drill found: pauses, losses, wrong tokens. Pure: what was seen goes in, figures come out."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from messages.ids import role_of
+from ops.bench.statistics import summarize
+
+
+@dataclass
+class StreamSeen:
+    """One stream as its client saw it. Times are seconds of one monotonic clock."""
+
+    began_s: float
+    expected: Sequence[int]
+    ids: list[int] = field(default_factory=list)
+    arrivals_s: list[float] = field(default_factory=list)  # of each chunk
+    ended_s: float = 0.0
+    error: str = ""  # why it was lost, or nothing
+
+    @property
+    def verdict(self) -> str:
+        """right, wrong (a token that should not be, or one too many) or lost (cut short, or ended with an error)."""
+        if list(self.expected[: len(self.ids)]) != self.ids:
+            return "wrong"
+        if self.error or len(self.ids) < len(self.expected):
+            return "lost"
+        return "right"
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One process that was killed."""
+
+    at_s: float
+    name: str
+    incarnation: int
+
+
+def pauses_after(kill: Kill, streams: Sequence[StreamSeen]) -> list[float]:
+    """For each stream that was on its way at the kill: seconds until its next tokens came. One that never got any is not in
+    here; it is lost."""
+    pauses = []
+    for stream in streams:
+        at = bisect_right(stream.arrivals_s, kill.at_s)
+        if stream.began_s <= kill.at_s and 0 < at < len(stream.arrivals_s):
+            pauses.append(stream.arrivals_s[at] - kill.at_s)
+    return pauses
+
+
+def drill_figures(kills: Sequence[Kill], streams: Sequence[StreamSeen]) -> dict:
+    """Verdicts over all streams, pauses for each role that was killed, in milliseconds."""
+    verdicts = [stream.verdict for stream in streams]
+    pauses: dict[str, list[float]] = {}
+    for kill in kills:
+        pauses.setdefault(role_of(kill.name), []).extend(pauses_after(kill, streams))
+    every = [pause for group in pauses.values() for pause in group]
+    return {
+        "kills": len(kills),
+        "kills_by_role": {role: sum(role_of(kill.name) == role for kill in kills) for role in pauses},
+        "streams": len(streams),
+        "tokens": sum(len(stream.ids) for stream in streams),
+        "right": verdicts.count("right"),
+        "wrong": verdicts.count("wrong"),
+        "lost": verdicts.count("lost"),
+        "errors": sorted({stream.error for stream in streams if stream.error})[:8],
+        "pause_ms": _milliseconds(every),
+        "pause_ms_by_role": {role: _milliseconds(group) for role, group in pauses.items()},
+        "usual_gap_ms": _milliseconds([b - a for s in streams for a, b in zip(s.arrivals_s, s.arrivals_s[1:], strict=False)]),
+    }
+
+
+def _milliseconds(values: Sequence[float]) -> dict | None:
+    summary = summarize(values)
+    return summary.scaled(1e3, 1) if summary else None
