@@ -140,7 +140,7 @@ def drain(port: int, run_dir: Path | None, deadline_s: float, then_stop: bool) -
 
     where = _find(port, run_dir)
     if then_stop:
-        _stop(where, deadline_s, lambda: operator_calls.order_drain(where, deadline_s, True))
+        _stop(where, deadline_s + 60.0, lambda: operator_calls.order_drain(where, deadline_s, True))
         return
     _reach(lambda: operator_calls.order_drain(where, deadline_s, False))
     if not _reach(lambda: operator_calls.wait_drained(where, deadline_s + 5.0)):
@@ -160,17 +160,11 @@ def stop(port: int, run_dir: Path | None, deadline_s: float) -> None:
 
 
 def _stop(where: Path, deadline_s: float, order: Any) -> None:
-    import os
-
     from supervisor import operator_calls
 
-    pidfd = _reach(lambda: operator_calls.open_server(where))
-    try:
-        _reach(order)
-        if not operator_calls.wait_gone(pidfd, deadline_s + 60.0):
-            _fail(EXIT_DEADLINE, f"the server is still there after {deadline_s + 60.0:g} s")
-    finally:
-        os.close(pidfd)
+    _reach(order)
+    if not operator_calls.wait_gone(where, deadline_s):
+        _fail(EXIT_DEADLINE, f"the server is still there after {deadline_s:g} s")
     click.echo("stopped")
 
 

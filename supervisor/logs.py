@@ -36,7 +36,7 @@ def configure_logs(log_format: str, log_level: str, actor: str, incarnation: int
     structlog.configure(
         processors=[*shared, *renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),  # a line and its end in one write: processes share it
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)

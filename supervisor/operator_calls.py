@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import filelock
 
 from messages.faults import TardigradeError
 from messages.ids import actor_name
 from messages.lifecycle import DrainWanted, OrderTaken, StatusReport, StatusWanted, StopWanted
 from messages.message import Message
 from messages.zmq_mailbox import ZmqMailbox
-from supervisor.run_dir import read_pid, supervisor_endpoint
+from supervisor.run_dir import supervisor_endpoint
 
 _SUPERVISOR = "supervisor/0"
 
@@ -50,25 +52,27 @@ def wait_drained(run_dir: Path, deadline_s: float) -> bool:
     return False
 
 
-def open_server(run_dir: Path) -> int:
-    """A pidfd of the running server. The caller closes it.
+def check_running(run_dir: Path) -> None:
+    """Is there a server in this run directory? Its inbox says so: nobody listens on the socket of a dead process.
 
     Raises: NoServer.
     """
-    pid = read_pid(run_dir)
+    with socket.socket(socket.AF_UNIX) as knock:
+        try:
+            knock.connect(str(run_dir / "supervisor"))
+        except OSError:
+            raise NoServer(f"run_dir: expected a running server in {run_dir}, got none") from None
+
+
+def wait_gone(run_dir: Path, deadline_s: float) -> bool:
+    """Wait until the server has given its run directory back; False when the deadline came first."""
+    lock = filelock.FileLock(run_dir / "lock", mode=0o600)
     try:
-        if pid is not None:
-            return os.pidfd_open(pid)
-    except ProcessLookupError:
-        pass
-    raise NoServer(f"run_dir: expected a running server in {run_dir}, got none")
-
-
-def wait_gone(pidfd: int, deadline_s: float) -> bool:
-    """Wait for the death of the server; False when the deadline came first."""
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(deadline_s * 1000))
+        lock.acquire(timeout=deadline_s, poll_interval=0.05)
+    except filelock.Timeout:
+        return False
+    lock.release()
+    return True
 
 
 def _order(run_dir: Path, make: Callable[[str], Message], deadline_s: float) -> str:
@@ -78,7 +82,7 @@ def _order(run_dir: Path, make: Callable[[str], Message], deadline_s: float) -> 
 
 
 def _ask(run_dir: Path, make: Callable[[str], Message], deadline_s: float) -> Message:
-    os.close(open_server(run_dir))
+    check_running(run_dir)
     return asyncio.run(_exchange(run_dir, make, deadline_s))
 
 

@@ -1,6 +1,7 @@
 """One operating-system child: spawn it, prove its death, say how it ended, kill it. No policy.
 
-Death is proven by a pidfd, which becomes readable when the process has exited and can never mean another process. Children
+Death is proven by a pidfd, which becomes readable when the process has exited and can never mean another process (kernels
+without pidfds, as in some sandboxes, get a thread that waits for the child instead). Children
 hold nothing that a kill would lose, so there are only two ways to end one: it is asked over the post, or it is killed;
 SIGTERM is ignored by children because service managers send it to every process of a group at once, and the order in which
 the tree ends is the supervisor's business.
@@ -10,9 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -49,8 +52,14 @@ class ChildProcess:
         self.on_exit = on_exit
         self._popen = popen
         self._loop = asyncio.get_running_loop()
-        self._pidfd = os.pidfd_open(popen.pid)
-        self._loop.add_reader(self._pidfd, self._reap)
+        try:
+            self._pidfd = os.pidfd_open(popen.pid)
+            self._loop.add_reader(self._pidfd, self._reap)
+        except OSError as error:
+            if error.errno != errno.ENOSYS:
+                raise
+            self._pidfd = -1
+            threading.Thread(target=self._wait_in_thread, name=f"wait-{popen.pid}", daemon=True).start()
 
     @classmethod
     def spawn(
@@ -84,19 +93,24 @@ class ChildProcess:
             stdin.close()
 
     def kill(self) -> None:
-        """SIGKILL. Nothing happens to a process that is dead already; a process id is never reused before it is reaped."""
+        """SIGKILL. Nothing happens to a process that is dead already."""
         if self.exit is None:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            self._popen.kill()  # looks first whether it was reaped: its process id cannot be another's before that
 
     def _reap(self) -> None:
         returncode = self._popen.poll()
         if returncode is None or self.exit is not None:
             return
-        self._loop.remove_reader(self._pidfd)
-        os.close(self._pidfd)
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
         self.exit = decode_exit(returncode)
         if self._popen.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._popen.stdin.close()
         self.on_exit(self.exit)
+
+    def _wait_in_thread(self) -> None:
+        self._popen.wait()
+        with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody wants to know
+            self._loop.call_soon_threadsafe(self._reap)

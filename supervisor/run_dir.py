@@ -22,6 +22,7 @@ import filelock
 from messages.faults import ConfigError
 
 _SOCKET_PATH_BYTES = 107  # sockaddr_un, without its closing zero
+_LOOK_S = 0.3  # `supervisor stop` holds the lock for a moment when it sees that the server has gone
 _LONGEST_SOCKET_NAME = "cache_directory-00.00.1234567890"
 
 
@@ -66,7 +67,7 @@ class RunDir:
         if path.parent == Path("/tmp") / f"tardigrade-{os.getuid()}":
             make_private(path.parent)
         make_private(path)
-        lock = filelock.FileLock(path / "lock", timeout=0, mode=0o600)
+        lock = filelock.FileLock(path / "lock", timeout=_LOOK_S, mode=0o600)
         try:
             lock.acquire()
         except filelock.Timeout:

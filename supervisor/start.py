@@ -7,11 +7,13 @@ Each step fails with one sentence that names the key, before anything has been s
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import structlog
@@ -26,6 +28,7 @@ from supervisor.supervisor import Server, Supervisor
 from supervisor.tree import Place, build_tree
 
 _BACKLOG = 1024
+_PREDECESSOR_S = 0.5
 
 
 def start(config: ServerConfig) -> int:
@@ -66,13 +69,26 @@ def listen(host: str, port: int) -> socket.socket:
         raise ConfigError(f"host: expected an address of this host, got {host} ({error.strerror})") from None
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind(address)
+        _bind(listener, address)
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
         raise ConfigError(f"port: expected {host}:{port} to be free, got {error.strerror}") from None
     listener.setblocking(False)
     return listener
+
+
+def _bind(listener: socket.socket, address: Any) -> None:
+    """Bind, with patience for the children of a killed predecessor: they hold its socket until they have died too."""
+    end_s = time.monotonic() + _PREDECESSOR_S
+    while True:
+        try:
+            listener.bind(address)
+            return
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > end_s:
+                raise
+        time.sleep(0.02)
 
 
 def find_gpus(wanted: int) -> tuple[str, ...]:

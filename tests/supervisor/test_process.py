@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import sys
@@ -64,6 +65,17 @@ async def test_it_is_in_a_session_of_its_own() -> None:
     assert os.getsid(child.pid) == child.pid
     child.kill()
     await asyncio.wait_for(ended, DEADLINE_S)
+
+
+async def test_without_pidfds_a_thread_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(errno.ENOSYS, "no pidfds here")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    child, ended = await spawn("/bin/sleep", "60")
+    child.kill()
+    assert (await asyncio.wait_for(ended, DEADLINE_S)).signal_name == "SIGKILL"
+    child.kill()
 
 
 async def test_no_descriptor_leaks() -> None:
