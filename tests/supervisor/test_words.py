@@ -1,0 +1,140 @@
+"""What the supervisor says: to a service manager, to a person, to a log, to an operator's tool."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+import structlog
+
+from messages.lifecycle import ChildStatus, MetricFamily, StatusReport
+from supervisor.child_record import ChildRecord
+from supervisor.display import Display, serving_text
+from supervisor.logs import configure_logs
+from supervisor.notify import notify
+from supervisor.status_table import print_status
+from tests.supervisor.trees import group
+
+
+def test_a_service_manager_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(5.0)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        notify("READY=1")
+        assert manager.recv(100) == b"READY=1"
+
+
+def test_a_service_manager_in_the_abstract_namespace_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind("")  # the kernel picks an abstract name
+        manager.settimeout(5.0)
+        monkeypatch.setenv("NOTIFY_SOCKET", "@" + manager.getsockname()[1:].decode())
+        notify("STOPPING=1")
+        assert manager.recv(100) == b"STOPPING=1"
+
+
+def test_a_deaf_service_manager_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
+    notify("READY=1")
+    monkeypatch.delenv("NOTIFY_SOCKET")
+    notify("READY=1")
+
+
+def test_the_line_to_copy_is_valid_json() -> None:
+    text = serving_text("a model", "http://127.0.0.1:8000", "ipc:///run/front-0", 1.25)
+    body = text.partition("-d '")[2].partition("'\n")[0]
+    assert json.loads(body)["model"] == "a model"
+    assert "after 1.2 s" in text
+    assert "ipc:///run/front-0" in text
+
+
+def test_progress_is_shown_on_terminals_only(capsys: pytest.CaptureFixture[str]) -> None:
+    display = Display("m", "u", "f", is_live=False)
+    display.loading("worker/0.0", "weights", 0.5)
+    display.ready("worker/0.0", 1.0)
+    assert capsys.readouterr().err == ""
+    display.serving(1.0)
+    assert "serves m" in capsys.readouterr().err
+
+
+def test_bars_end_with_the_start(capsys: pytest.CaptureFixture[str]) -> None:
+    display = Display("m", "u", "f", is_live=True)
+    display.loading("worker/0.0", "weights", 0.5)
+    display.ready("worker/0.0", 1.0)
+    display.serving(1.0)
+    said = capsys.readouterr().err
+    display.loading("worker/0.0", "starting", 0.0)
+    assert "serves m" in said
+    assert capsys.readouterr().err == ""
+
+
+@pytest.fixture
+def restored_logging():
+    """Logging as it was before."""
+    before = logging.getLogger().handlers[:], logging.getLogger().level
+    yield
+    structlog.reset_defaults()
+    logging.getLogger().handlers[:], level = before
+    logging.getLogger().setLevel(level)
+
+
+@pytest.mark.usefixtures("restored_logging")
+def test_every_line_of_a_log_names_actor_and_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    configure_logs("json", "info", "gateway/0", 7)
+    structlog.get_logger().info("own line", some=1)
+    structlog.get_logger().debug("too quiet")
+    logging.getLogger("uvicorn").warning("line of a library")
+    try:
+        raise ValueError("bad")
+    except ValueError:
+        structlog.get_logger().exception("fault")
+    lines = [json.loads(line) for line in written.getvalue().splitlines()]
+    assert [(line["event"], line["actor"], line["incarnation"]) for line in lines] == [
+        ("own line", "gateway/0", 7),
+        ("line of a library", "gateway/0", 7),
+        ("fault", "gateway/0", 7),
+    ]
+    assert "ValueError" in json.dumps(lines[2])
+
+
+@pytest.mark.usefixtures("restored_logging")
+def test_console_lines_carry_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    configure_logs("console", "warning", "gateway/0", 7)
+    try:
+        raise ValueError("bad")
+    except ValueError:
+        structlog.get_logger().exception("fault")
+    assert "ValueError: bad" in written.getvalue()
+
+
+def report(child: ChildStatus) -> StatusReport:
+    """A tree of one child."""
+    return StatusReport(state="serving", uptime_s=3.0, model="m", url="http://u", children=[child])
+
+
+def test_status_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    child = ChildRecord(group("gateway/0").children[0]).status(0.0, with_metrics=False)
+    print_status(report(child), as_json=False)
+    said = capsys.readouterr().out
+    assert "gateway/0" in said
+    assert "dead" in said
+    print_status(report(child), as_json=True)
+    assert json.loads(capsys.readouterr().out)["children"][0]["state"] == "dead"
+
+
+def test_the_supervisor_measures_who_is_up() -> None:
+    record = ChildRecord(group("gateway/0").children[0], state="ready", lives=3)
+    families: dict[str, MetricFamily] = {family.name: family for family in record.status(0.0, with_metrics=True).metrics}
+    assert families["tardigrade_up"].samples[0].value == 1.0
+    assert families["tardigrade_restarts"].samples[0].value == 2.0
+    assert families["tardigrade_restarts"].samples[0].suffix == "_total"
