@@ -1,5 +1,5 @@
-"""The small operations of a decoder layer on CUDA devices: one Triton kernel each, matrix products by cuBLAS or, for one or
-two rows, by our own kernel. All can be captured in a graph."""
+"""The small operations of a decoder layer on CUDA devices: one Triton kernel each, matrix products by cuBLAS or, for one
+row, by our own kernel. All can be captured in a graph."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn.functional import linear
 from gpu_workers.kernels import activation, norm, rope
 from gpu_workers.kernels.gemv import GemvShape, gemv, gemv_shape
 
-_GEMV_ROWS = 2
+_GEMV_ROWS = 1  # with two rows registers spill on wide outputs and cuBLAS is faster
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class CudaOps:
 
     def linear(self, x: torch.Tensor, weight: PackedLinear, bias: torch.Tensor | None) -> torch.Tensor:
         """See Ops."""
-        if weight.few is not None and 1 <= x.shape[0] <= _GEMV_ROWS and x.stride(-1) == 1:
+        if weight.few is not None and x.shape[0] == _GEMV_ROWS and x.stride(-1) == 1:
             return gemv(x, weight.weight, bias, weight.few)
         return linear(x, weight.weight, bias)
 
