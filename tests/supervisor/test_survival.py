@@ -1,0 +1,96 @@
+"""The promise itself, over real processes: whatever dies, every stream goes on at the next token and says what it would have
+said. The model is the hash chain: one lost, repeated or changed token changes everything after it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from tests.supervisor.test_command_line import DEADLINE_S, RunningServer
+
+STREAMS = 8
+TOKENS = 300
+VICTIMS = ("worker/0.0", "worker/0.1", "scheduler/0", "cache_directory/0", "speculation/0")
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A gang of two ranks whose steps take a few milliseconds."""
+    path = tmp_path_factory.mktemp("run") / "d"
+    running = RunningServer(path, "--tp", "2", "--set", "worker.hash_chain_step_s=0.01", "--log-level", "warning")
+    try:
+        running.wait_said("Tardigrade serves hash-chain")
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait(DEADLINE_S)
+        assert running.process.stderr is not None
+        running.process.stderr.close()
+
+
+class Stream(threading.Thread):
+    """One client: reads a stream to its end."""
+
+    def __init__(self, url: str, number: int) -> None:
+        super().__init__(daemon=True)
+        body = {
+            "model": "hash-chain",
+            "prompt": f"prompt of stream {number} " * 5,
+            "max_tokens": TOKENS,
+            "seed": number,
+            "temperature": 1.0,
+            "ignore_eos": True,
+            "stream": True,
+        }
+        headers = {"Content-Type": "application/json"}
+        self._request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(), headers)
+        self.text, self.reason, self.longest_gap_s = "", "", 0.0
+
+    def run(self) -> None:
+        heard_s = time.monotonic()
+        with urllib.request.urlopen(self._request, timeout=DEADLINE_S) as answer:
+            for line in answer:
+                if not line.startswith(b"data: {"):
+                    continue
+                for choice in json.loads(line[6:]).get("choices", ()):
+                    self.text += choice["text"]
+                    self.reason = choice["finish_reason"] or self.reason
+                self.longest_gap_s = max(self.longest_gap_s, time.monotonic() - heard_s)
+                heard_s = time.monotonic()
+
+
+def run_streams(server: RunningServer) -> list[Stream]:
+    """Start all streams."""
+    url = server.status()["url"]
+    streams = [Stream(url, number) for number in range(STREAMS)]
+    for stream in streams:
+        stream.start()
+    return streams
+
+
+def test_streams_survive_the_death_of_anybody_behind_the_gateway(server: RunningServer) -> None:
+    calm = run_streams(server)
+    for stream in calm:
+        stream.join(DEADLINE_S)
+    assert [len(stream.text.split()) for stream in calm] == [TOKENS] * STREAMS
+    stormy = run_streams(server)
+    dice, kills = random.Random(7), 0
+    while any(stream.is_alive() for stream in stormy):
+        victim = dice.choice(VICTIMS)
+        pid = server.pid_of(victim)
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+            kills += 1
+        time.sleep(0.2)
+        assert server.process.poll() is None
+    assert kills >= 3
+    assert [stream.reason for stream in stormy] == ["length"] * STREAMS
+    assert [stream.text for stream in stormy] == [stream.text for stream in calm]
