@@ -36,9 +36,7 @@ _BATCH_ENTRIES = 4096
 _Callback = Callable[[], None]
 _ADMIT = "INSERT INTO requests(number, admitted, from_step) VALUES (?, ?, (SELECT coalesce(max(step), 0) + 1 FROM steps))"
 _STEP = "INSERT INTO steps(record) VALUES (?)"
-_CHECKPOINT = (
-    "UPDATE requests SET state = ?, from_step = (SELECT coalesce(max(step), 0) + 1 FROM steps) WHERE number = ?"
-)
+_CHECKPOINT = "UPDATE requests SET state = ?, from_step = (SELECT coalesce(max(step), 0) + 1 FROM steps) WHERE number = ?"
 _FINISH = "UPDATE requests SET state = ?, ended_s = ? WHERE number = ?"
 _FORGET = "DELETE FROM requests WHERE number = ?"
 _PRUNE_REQUESTS = "DELETE FROM requests WHERE ended_s < ?"

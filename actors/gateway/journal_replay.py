@@ -34,9 +34,7 @@ def read_journal(connection: sqlite3.Connection) -> list[Recovered]:
     return list(found.values())
 
 
-def _read_steps(
-    connection: sqlite3.Connection, first_step: int, found: dict[int, Recovered], from_step: dict[int, int]
-) -> int:
+def _read_steps(connection: sqlite3.Connection, first_step: int, found: dict[int, Recovered], from_step: dict[int, int]) -> int:
     skipped = 0
     for step, blob in connection.execute("SELECT step, record FROM steps WHERE step >= ? ORDER BY step", (first_step,)):
         try:

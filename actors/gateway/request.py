@@ -59,6 +59,7 @@ class GrowingSequence:
         "is_end_visible",
         "is_taken",
         "last_visible_s",
+        "n_losses",
         "n_submissions",
         "n_visible",
         "request",
@@ -80,6 +81,7 @@ class GrowingSequence:
         self.scheduler = ""
         self.is_taken = False
         self.n_submissions = 0
+        self.n_losses = 0  # attempts lost since the last new token
         self._detokenizer = detokenizer
         self._watch = StopWatch(request.order.stop)
         self._stop_set = request.stop_set
@@ -109,6 +111,7 @@ class GrowingSequence:
                 self.ended = Ended(reason="stop")
                 break
         taken = len(ids) - start
+        self.n_losses = 0
         if logprobs is not None and taken > 0:
             self._logprobs.append(logprobs.part(skip, skip + taken))
         return taken
@@ -144,9 +147,7 @@ class GrowingSequence:
 class Request:
     """One client request. `watchers` are called after each publication that concerns it."""
 
-    def __init__(
-        self, number: int, order: Order, new_detokenizer: Callable[[np.ndarray], Detokenizer], began_s: float
-    ) -> None:
+    def __init__(self, number: int, order: Order, new_detokenizer: Callable[[np.ndarray], Detokenizer], began_s: float) -> None:
         self.number, self.order, self.began_s = number, order, began_s
         self.stop_set = frozenset(order.stop_tokens)
         self.n_prompt = [len(prompt) // 4 for prompt in order.prompts]
@@ -157,6 +158,7 @@ class Request:
         self.is_recorded = False
         self.first_token_s = 0.0
         self.ended_s = 0.0
+        self.n_checkpointed = 0  # visible tokens at the last checkpoint
         self.orphaned_s = 0.0  # since when nobody reads it, 0: it has a reader
         self.watchers: list[Callable[[], None]] = []
 

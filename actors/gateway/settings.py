@@ -31,7 +31,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     default_max_tokens: _Positive = 16  # of /v1/completions without max_tokens, as OpenAI has it
     request_timeout_s: _Seconds = 3600.0  # an accepted request ends after this, whatever happens
     retention_s: _Seconds = 600.0  # how long a finished request can still be asked for
-    resubmit_budget: _Positive = 16  # submissions of one sequence before it fails
+    orphan_s: _Seconds = 60.0  # how long a resumable request goes on without a reader
+    resubmit_budget: _Positive = 16  # attempts lost in a row, without a new token, before a sequence fails
     speculation: bool = True  # let schedulers use drafts
     prefix_wait_s: _Seconds = 0.005  # longest wait for the directory's answer
     stream_window_tokens: _Positive = 4096  # tokens on the way to one ZeroMQ client without its Received

@@ -1,0 +1,65 @@
+"""Conversations to prompts: the model's own Jinja template, in a sandbox that cannot change or reach anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NoReturn
+
+import jinja2
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+MAX_PROMPT_CHARACTERS = 8_388_608
+
+
+class TemplateError(ValueError):
+    """The template refuses this conversation, or cannot be rendered with it."""
+
+
+class ChatTemplate:
+    """One compiled template. `special_tokens`: bos_token, eos_token, ... as the template names them.
+
+    Raises: TemplateError when the source is not a template.
+    """
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment.filters["tojson"] = _to_json
+        environment.globals["raise_exception"] = _raise_exception
+        environment.globals["strftime_now"] = _strftime_now
+        self._special_tokens = dict(special_tokens)
+        try:
+            self._template = environment.from_string(source)
+        except jinja2.TemplateError as error:
+            raise TemplateError(f"chat template: {error}") from None
+
+    def render(self, turns: Sequence[Mapping[str, Any]]) -> str:
+        """The prompt for these turns ({"role", "content"}), ending where the assistant begins to speak.
+
+        Raises: TemplateError.
+        """
+        try:
+            prompt = self._template.render(
+                messages=list(turns), add_generation_prompt=True, tools=None, documents=None, **self._special_tokens
+            )
+        except TemplateError:
+            raise
+        except Exception as error:  # a template is a program of the model's maker: whatever it raises is about these turns
+            raise TemplateError(f"the model's chat template cannot render this conversation: {error}"[:2000]) from None
+        if len(prompt) > MAX_PROMPT_CHARACTERS:
+            raise TemplateError(f"prompt: expected at most {MAX_PROMPT_CHARACTERS} characters, got {len(prompt)}")
+        return prompt
+
+
+def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **_: Any) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise TemplateError(str(message))
+
+
+def _strftime_now(form: str) -> str:
+    return datetime.now().strftime(form)

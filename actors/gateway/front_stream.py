@@ -1,0 +1,102 @@
+"""One stream of one ZeroMQ client: where it stands, and how much may be on the way to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from actors.gateway.reader import Piece, Reader
+from actors.gateway.request import Request
+from messages import public
+from messages.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s
+from messages.message import Message
+
+
+class FrontStream:
+    """Sends Accepted, Chunks and Finished of a request with one sequence, as far as window and socket allow.
+
+    A message that the socket refuses is kept and sent first at the next `pump`.
+    """
+
+    def __init__(self, request: Request, have: int, window_tokens: int, send: Callable[[Message], bool]) -> None:
+        self.request = request
+        self.on_done: Callable[[], None] = lambda: None
+        self.is_blocked = False
+        self._window_tokens, self._send = window_tokens, send
+        self._received_up_to = have
+        self._is_accepted_sent = False
+        self._unsent: list[Message] = []
+        self._reader = Reader(request, have, on_news=self.pump)
+
+    def received(self, up_to: int) -> None:
+        """The client holds every token below `up_to`."""
+        if self._received_up_to < up_to <= self._reader.cursors[0]:
+            self._received_up_to = up_to
+            self.pump()
+
+    def pump(self) -> None:
+        """Send what can be sent now."""
+        if not self.request.is_recorded:
+            return
+        if not self._is_accepted_sent:
+            self._is_accepted_sent = True
+            accepted = public.Accepted(request=self.request.order.request, n_prompt=self.request.n_prompt[0])
+            self._unsent.append(accepted)
+        while self._flush():
+            room = self._window_tokens - (self._reader.cursors[0] - self._received_up_to)
+            pieces = self._reader.take(max(room, 0))
+            if not pieces:
+                break
+            self._unsent += self._messages(pieces[0])
+        if self._reader.is_done and not self._unsent:
+            self.on_done()
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._reader.close()
+
+    def _flush(self) -> bool:
+        while self._unsent:
+            if not self._send(self._unsent[0]):
+                self.is_blocked = True
+                return False
+            self._unsent.pop(0)
+        self.is_blocked = False
+        return True
+
+    def _messages(self, piece: Piece) -> list[Message]:
+        messages: list[Message] = []
+        request_id = self.request.order.request
+        if piece.stop > piece.first:
+            messages.append(self._chunk(piece))
+        if piece.tail:
+            messages.append(public.Chunk(request=request_id, first=piece.stop, ids=EMPTY_I32, text=piece.tail))
+        if piece.ended is not None:
+            ended = piece.ended
+            messages.append(
+                public.Finished(
+                    request=request_id,
+                    reason=ended.reason,
+                    n_prompt=self.request.n_prompt[0],
+                    n_generated=piece.stop,
+                    n_cached=ended.n_cached,
+                    detail=f"{ended.code}: {ended.detail}" if ended.code else ended.detail,
+                )
+            )
+        return messages
+
+    def _chunk(self, piece: Piece) -> public.Chunk:
+        request_id, ids = self.request.order.request, int32s(piece.ids)
+        if self.request.order.sampling.logprobs < 0:
+            return public.Chunk(request=request_id, first=piece.first, ids=ids, text=piece.text)
+        some = piece.sequence.logprobs_of(piece.first, piece.stop)
+        width = some.top.shape[1]
+        return public.Chunk(
+            request=request_id,
+            first=piece.first,
+            ids=ids,
+            text=piece.text,
+            logprobs=float32s(some.chosen),
+            top_width=width,
+            top_ids=int32s(some.top_ids.ravel()) if width else EMPTY_I32,
+            top_logprobs=float32s(some.top.ravel()) if width else EMPTY_F32,
+        )

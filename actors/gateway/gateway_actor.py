@@ -1,0 +1,206 @@
+"""The gateway: clients on one side, schedulers on the other. Mail in, mail out; everything else is in the modules beside it.
+
+HTTP (uvicorn on the inherited socket) --+
+                                         +--> intake --> desk <--> journal
+ZeroMQ front ----------------------------+                 |
+                                                      dispatcher --> schedulers, directory
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from actors.actor import Actor, Handler
+from actors.gateway.front import Front
+from actors.gateway.http_api import HttpApi
+from actors.gateway.http_server import HttpServer
+from actors.gateway.intake import Intake
+from actors.gateway.journal import Journal
+from actors.gateway.metrics import GatewayMetrics
+from actors.gateway.recovery import take_over_all
+from actors.gateway.request_desk import RequestDesk
+from actors.gateway.settings import read_settings
+from actors.gateway.tokenizer import load_text_model
+from actors.gateway.tree_status import TreeStatus
+from messages import cache, generation, lifecycle
+from messages.birth import Birth
+from messages.ids import role_of
+from messages.mailbox import Delivery, MailboxFactory
+from messages.message import Message
+from messages.zmq_mailbox import ZmqMailbox
+
+
+class GatewayActor(Actor):
+    """One gateway."""
+
+    def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
+        super().__init__(birth, make_mailbox)
+        self.settings = read_settings(birth.settings)
+        self.metrics = GatewayMetrics(self.registry)
+        self.tree = TreeStatus(self.mailbox.endpoint, self.child.tell)
+        self._http: HttpServer | None = None
+        self._front: Front | None = None
+        self.desk: RequestDesk | None = None
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> dict[str, str]:
+        """Load the tokenizer, replay the journal, open the doors."""
+        settings, loop = self.settings, asyncio.get_running_loop()
+        self.child.loading("tokenizer", 0.0)
+        self.model = await loop.run_in_executor(None, load_text_model, settings.model_folder)
+        self.child.loading("journal", 0.5)
+        self._journal = Journal(
+            settings.journal_path, is_synchronous=settings.journal_sync, commit_window_s=settings.commit_window_s
+        )
+        recovered = await loop.run_in_executor(None, self._journal.open)
+        self._journal.start()
+        self._journal.on_commit = lambda took_s, entries: self.metrics.commit_s.observe(took_s)
+        self.desk = RequestDesk(settings, self.birth.incarnation, self, self._journal, self.model, self.metrics)
+        resumed = take_over_all(self.desk, recovered, self.model, self.now_s())
+        self.desk.was_ready = resumed > 0  # this server has served before
+        self.desk.start()
+        intake = Intake(settings, self.model)
+        if settings.front_endpoint:
+            self._front = Front(settings, self.birth.incarnation, intake, self.desk, self.summary, self.wall_s)
+            self._front.open()
+        self.http_app = HttpApi(settings, self.model, intake, self.desk, self).app()
+        address = ""
+        if self.birth.listen_fd >= 0:
+            self._http = HttpServer(self.http_app, self.birth.listen_fd, settings)
+            address = await self._http.start()
+        return {"http": address, "front": settings.front_endpoint, "resumed": str(resumed), "model": settings.model_name}
+
+    async def stop(self) -> None:
+        """Close the doors, then the journal."""
+        if self._http is not None:
+            await self._http.stop()
+        if self._front is not None:
+            await self._front.close()
+        if self.desk is not None:
+            self.desk.stop()
+            await self._journal.close()
+
+    def drain(self, deadline_s: float) -> None:
+        """Take nothing new; drained when the last sequence has its ending."""
+        desk = self.desk
+        if desk is None:
+            self.child.drained()
+            return
+        desk.is_draining = True
+        desk.on_idle = self.child.drained
+        if not desk.n_active:
+            self.child.drained()
+
+    def peer_up(self, peer: lifecycle.Peer) -> None:
+        if role_of(peer.name) == "scheduler" and self.desk is not None:
+            self.desk.scheduler_up(peer.name)
+
+    def peer_down(self, name: str, incarnation: int) -> None:
+        if role_of(name) == "scheduler" and self.desk is not None:
+            self.desk.dispatcher.scheduler_down(name)
+
+    # -- mail -----------------------------------------------------------------------------------------------------
+
+    def handlers(self) -> Mapping[type[Message], Handler]:
+        return {
+            generation.Tokens: self._on_tokens,
+            generation.Taken: lambda delivery, message: self._desk.on_taken(message),
+            generation.Refused: lambda delivery, message: self._desk.dispatcher.on_refused(delivery.sender, message),
+            cache.PrefixFound: lambda delivery, message: self._desk.dispatcher.on_prefix_found(message),
+            lifecycle.StatusReport: lambda delivery, message: self.tree.on_report(message),
+        }
+
+    @property
+    def _desk(self) -> RequestDesk:
+        assert self.desk is not None, "mail is handled after the start"
+        return self.desk
+
+    def _on_tokens(self, delivery: Delivery, message: generation.Tokens) -> None:
+        self._desk.on_tokens(delivery.sender, delivery.sender_incarnation, message)
+
+    # -- what the desk asks of its actor --------------------------------------------------------------------------
+
+    def living(self, role: str) -> list[str]:
+        """Names of the living peers of a role."""
+        return self.child.names_of(role)
+
+    def incarnation_of(self, name: str) -> int:
+        """The present life of a living peer; -1 for one that is not."""
+        peer = self.child.peers.get(name)
+        return -1 if peer is None else peer.incarnation
+
+    def now_s(self) -> float:
+        """A monotonic clock."""
+        return time.monotonic()
+
+    def wall_s(self) -> float:
+        """Unix time."""
+        return time.time()
+
+    def later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """Call back after a while."""
+        return asyncio.get_running_loop().call_later(delay_s, callback)
+
+    # -- what is shown --------------------------------------------------------------------------------------------
+
+    def health(self) -> tuple[bool, dict[str, Any]]:
+        """Can requests be served now?"""
+        schedulers = self.living("scheduler")
+        is_journal_healthy = self.desk is not None and self._journal.is_healthy
+        is_draining = self.desk is not None and self.desk.is_draining
+        is_serving = bool(schedulers) and is_journal_healthy and not is_draining
+        state = "draining" if is_draining else "serving" if is_serving else "unavailable"
+        parts = {
+            "schedulers": schedulers,
+            "cache_directory": bool(self.living("cache_directory")),
+            "speculation": bool(self.living("speculation")),
+            "journal": "healthy" if is_journal_healthy else "refuses writes",
+        }
+        return is_serving, {"status": state, "model": self.settings.model_name, "parts": parts}
+
+    def statistics(self) -> dict[str, float]:
+        desk, metrics = self.desk, self.metrics
+        if desk is None:
+            return {}
+        metrics.active.set(desk.n_active)
+        metrics.waiting.set(desk.dispatcher.n_waiting)
+        metrics.journal_healthy.set(self._journal.is_healthy)
+        return {
+            "active": desk.n_active,
+            "waiting": desk.dispatcher.n_waiting,
+            "resubmissions": desk.dispatcher.resubmissions,
+            "commits": self._journal.commits,
+        }
+
+    def progress(self) -> tuple[int, float]:
+        return (self._journal.commits if self.desk is not None else 0), 0.0
+
+    async def summary(self) -> dict[str, Any]:
+        """The JSON of /v1/metrics: this gateway's figures and every actor's statistics."""
+        metrics = self.metrics
+        report = await self.tree.wait_report()
+        actors = {} if report is None else {c.name: c.statistics for c in report.children}
+        return {
+            "model": self.settings.model_name,
+            **self.statistics(),
+            "time_to_first_token": metrics.first_token_s.summary_ms(),
+            "inter_token": metrics.gap_s.summary_ms(),
+            "request": metrics.whole_s.summary_ms(),
+            "journal_commit": metrics.commit_s.summary_ms(),
+            "actors": actors,
+        }
+
+    async def exposition(self) -> bytes:
+        """The Prometheus text of the whole server."""
+        self.statistics()
+        await self.tree.wait_report()
+        return self.tree.render(self.birth.name, self.registry)
+
+
+async def run(birth: Birth) -> int:
+    """Live one life of a gateway; returns the exit status."""
+    return await GatewayActor(birth).run()

@@ -1,0 +1,281 @@
+"""The HTTP routes: parse, call the desk, hand over to an answer. No business rule lives here."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from actors.gateway import api_schema
+from actors.gateway.http_errors import error_response
+from actors.gateway.intake import Intake, Wish
+from actors.gateway.openai_chunks import ChunkWriter, whole_body
+from actors.gateway.plain_bodies import batch_body, generate_body
+from actors.gateway.refusals import Code, Refusal, invalid
+from actors.gateway.request import Request
+from actors.gateway.request_desk import RequestDesk
+from actors.gateway.settings import GatewaySettings
+from actors.gateway.sse import EventStream, WholeAnswer
+from actors.gateway.tokenizer import TextModel
+from messages.ids import mint_request_id
+
+_MAX_ID_CHARACTERS = 256
+_CODE_BY_STATUS: dict[int, Code] = {404: "not_found", 405: "invalid", 413: "too_large"}
+
+
+class Status(Protocol):
+    """What the routes ask of the actor."""
+
+    def health(self) -> tuple[bool, dict[str, Any]]:
+        """Can requests be served, and the parts of the answer."""
+        ...
+
+    async def summary(self) -> dict[str, Any]:
+        """The JSON of /v1/metrics."""
+        ...
+
+    async def exposition(self) -> bytes:
+        """The Prometheus text of the whole server."""
+        ...
+
+    def wall_s(self) -> float:
+        """Unix time."""
+        ...
+
+
+class HttpApi:
+    """All routes of one gateway."""
+
+    def __init__(self, settings: GatewaySettings, model: TextModel, intake: Intake, desk: RequestDesk, status: Status) -> None:
+        self._settings, self._model = settings, model
+        self._intake, self._desk, self._status = intake, desk, status
+        self._started_s = int(status.wall_s())
+
+    def app(self) -> ASGIApp:
+        """The ASGI application."""
+        routes = [
+            Route("/v1/chat/completions", self._route(self.chat), methods=["POST"]),
+            Route("/v1/completions", self._route(self.completions), methods=["POST"]),
+            Route("/v1/generate", self._route(self.generate), methods=["POST"]),
+            Route("/v1/batch", self._route(self.batch), methods=["POST"]),
+            Route("/v1/models", self._route(self.models)),
+            Route("/v1/models/{name:path}", self._route(self.model)),
+            Route("/v1/health", self._route(self.health)),
+            Route("/health", self._route(self.health)),
+            Route("/v1/metrics", self._route(self.summary)),
+            Route("/metrics", self._route(self.exposition)),
+        ]
+        handlers: Any = {HTTPException: _on_http_exception, Exception: _on_exception}
+        return Starlette(routes=routes, exception_handlers=handlers)
+
+    def _route(self, handler: Callable[[HttpRequest, str], Awaitable[ASGIApp]]) -> Callable[[HttpRequest], Awaitable[Any]]:
+        """Every route's frame: a request id, refusals as OpenAI's errors."""
+
+        async def endpoint(http: HttpRequest) -> ASGIApp:
+            given = http.headers.get("x-request-id", "")
+            request_id = given if 0 < len(given) <= _MAX_ID_CHARACTERS and given.isprintable() else ""
+            try:
+                return await handler(http, request_id)
+            except Refusal as refusal:
+                self._desk.metrics.refused.labels(refusal.code).inc()
+                return error_response(refusal, {"X-Request-Id": request_id or mint_request_id()})
+            except ClientDisconnect:
+                return Response(status_code=499)
+
+        return endpoint
+
+    # -- generation -----------------------------------------------------------------------------------------------
+
+    async def chat(self, http: HttpRequest, request_id: str) -> ASGIApp:
+        """POST /v1/chat/completions."""
+        body = api_schema.read_body(await self._body(http), api_schema.ChatBody)
+        longest = body.max_completion_tokens
+        wish = Wish(
+            **self._shared(body, request_id or "chatcmpl-" + mint_request_id()[4:]),
+            api="chat",
+            sampling=body.sampling(body.wanted_logprobs),
+            turns=api_schema.turns_of(body.messages),
+            max_tokens=body.max_tokens if longest is None else longest,
+            prompt_field="messages",
+            max_tokens_field="max_tokens" if longest is None else "max_completion_tokens",
+        )
+        return await self._openai(body, wish, [])
+
+    async def completions(self, http: HttpRequest, request_id: str) -> ASGIApp:
+        """POST /v1/completions."""
+        body = api_schema.read_body(await self._body(http), api_schema.CompletionBody)
+        texts, ids = api_schema.prompts_of(body.prompt)
+        if body.best_of is not None and body.best_of != (body.n or 1):
+            raise invalid("best_of", "the same as n", body.best_of)
+        if body.echo and (body.logprobs is not None or texts is None):
+            raise invalid("echo", "false with logprobs or token ids", True)
+        wish = Wish(
+            **self._shared(body, request_id or "cmpl-" + mint_request_id()[4:]),
+            api="completion",
+            sampling=body.sampling(-1 if body.logprobs is None else body.logprobs),
+            texts=texts,
+            ids=ids,
+            max_tokens=self._settings.default_max_tokens if body.max_tokens is None else body.max_tokens,
+        )
+        return await self._openai(body, wish, list(texts or ()) if body.echo else [])
+
+    async def generate(self, http: HttpRequest, request_id: str) -> ASGIApp:
+        """POST /v1/generate: idempotent by the request's id when the client gives one."""
+        raw = await self._body(http)
+        body = api_schema.read_body(raw, api_schema.GenerateBody)
+        self._refuse_stream(body)
+        if (body.prompt is None) == (body.tokens is None):
+            raise Refusal("invalid", "prompt: expected exactly one of prompt and tokens", field="prompt")
+        if _count(body.n) != 1:
+            raise invalid("n", "1", body.n)
+        given = body.request_id or request_id
+        digest = api_schema.digest_of(raw)
+        request = self._desk.find(given) if given else None
+        if request is None:
+            wish = Wish(
+                **self._shared(body, given or "gen-" + mint_request_id()[4:]),
+                api="generate",
+                sampling=body.sampling(-1),
+                texts=None if body.prompt is None else [body.prompt],
+                ids=None if body.tokens is None else [body.tokens],
+                max_tokens=body.max_tokens,
+                is_resumable=bool(given),
+                digest=digest,
+                prompt_field="prompt" if body.tokens is None else "tokens",
+            )
+            request = await self._admit(wish)
+        elif request.order.digest != digest:
+            raise Refusal("invalid", f"request_id: {given!r} belongs to another request", field="request_id", status=409)
+        return self._whole(request, lambda: generate_body(request))
+
+    async def batch(self, http: HttpRequest, request_id: str) -> ASGIApp:
+        """POST /v1/batch."""
+        body = api_schema.read_body(await self._body(http), api_schema.BatchBody)
+        self._refuse_stream(body)
+        if (body.prompts is None) == (body.tokens is None):
+            raise Refusal("invalid", "prompts: expected exactly one of prompts and tokens", field="prompts")
+        name = "prompts" if body.tokens is None else "tokens"
+        n_prompts = len(body.prompts or body.tokens or ())
+        if not 1 <= n_prompts <= self._settings.max_batch:
+            raise invalid(name, f"1 to {self._settings.max_batch} prompts", n_prompts)
+        wish = Wish(
+            **self._shared(body, request_id or "batch-" + mint_request_id()[4:]),
+            api="generate",
+            sampling=body.sampling(-1),
+            texts=body.prompts,
+            ids=body.tokens,
+            max_tokens=body.max_tokens,
+            prompt_field=name,
+        )
+        request = await self._admit(wish)
+        return self._whole(request, lambda: batch_body(request))
+
+    def _shared(self, body: api_schema.SamplingFields, request_id: str) -> dict[str, Any]:
+        return {
+            "request": request_id,
+            "model": body.model or "",
+            "n": _count(body.n),
+            "stop": body.stop_list,
+            "stop_tokens": body.stop_token_ids or (),
+            "ignore_eos": bool(body.ignore_eos),
+            "priority": body.priority or 0,
+        }
+
+    async def _openai(self, body: api_schema.SamplingFields, wish: Wish, echo: list[str]) -> ASGIApp:
+        if body.stream_options is not None and not body.stream:
+            raise Refusal("invalid", "stream_options: expected only beside stream: true", field="stream_options")
+        request = await self._admit(wish)
+        name = self._settings.model_name
+        if not body.stream:
+            return self._whole(request, lambda: whole_body(request, name, self._model, echo))
+        with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
+        writer = ChunkWriter(request, name, self._model, with_usage=with_usage, echo=echo)
+        return EventStream(self._desk, request, writer, self._settings.request_timeout_s, self._settings.sse_ping_s)
+
+    async def _admit(self, wish: Wish) -> Request:
+        self._desk.check_open(1)  # before any work is put into it
+        order = await self._intake.order(wish, self._status.wall_s())
+        if self._desk.find(order.request) is not None:
+            raise Refusal("invalid", f"X-Request-Id: {order.request!r} is in use", field="X-Request-Id", status=409)
+        return self._desk.admit(order)
+
+    def _whole(self, request: Request, render: Callable[[], bytes]) -> ASGIApp:
+        return WholeAnswer(self._desk, request, render, self._settings.request_timeout_s)
+
+    def _refuse_stream(self, body: api_schema.SamplingFields) -> None:
+        if body.stream:
+            raise invalid("stream", "false on this route", True)
+
+    async def _body(self, http: HttpRequest) -> bytes | bytearray:
+        """The whole body, bounded while it comes. Raises: Refusal."""
+        limit = self._settings.max_body_bytes
+        declared = http.headers.get("content-length", "0")
+        if declared.isdecimal() and int(declared) > limit:
+            raise Refusal("too_large", f"body: expected at most {limit} bytes, got {declared}")
+        body = bytearray()
+        async for part in http.stream():
+            body += part
+            if len(body) > limit:
+                raise Refusal("too_large", f"body: expected at most {limit} bytes, got more")
+        return body
+
+    # -- facts ----------------------------------------------------------------------------------------------------
+
+    async def models(self, http: HttpRequest, request_id: str) -> ASGIApp:
+        """GET /v1/models."""
+        return _json({"object": "list", "data": [self._card()]})
+
+    async def model(self, http: HttpRequest, request_id: str) -> ASGIApp:
+        """GET /v1/models/{id}."""
+        name = http.path_params["name"]
+        if name != self._settings.model_name:
+            detail = f"model: expected {self._settings.model_name!r}, got {name[:200]!r}"
+            raise Refusal("not_found", detail, field="model", name="model_not_found")
+        return _json(self._card())
+
+    async def health(self, http: HttpRequest, request_id: str) -> ASGIApp:
+        """GET /v1/health: 200 only when requests can be served."""
+        is_serving, parts = self._status.health()
+        return _json(parts, 200 if is_serving else 503)
+
+    async def summary(self, http: HttpRequest, request_id: str) -> ASGIApp:
+        """GET /v1/metrics."""
+        return _json(await self._status.summary())
+
+    async def exposition(self, http: HttpRequest, request_id: str) -> ASGIApp:
+        """GET /metrics."""
+        return Response(await self._status.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    def _card(self) -> dict[str, Any]:
+        settings = self._settings
+        card = {"id": settings.model_name, "object": "model", "created": self._started_s, "owned_by": "tardigrade"}
+        return {**card, "max_model_len": settings.max_length}
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def _count(n: int | None) -> int:
+    return 1 if n is None else n
+
+
+async def _on_http_exception(http: HttpRequest, error: HTTPException) -> Response:
+    detail = f"{http.method} {http.url.path}: {error.detail}"
+    code = _CODE_BY_STATUS.get(error.status_code, "invalid")
+    name = "method_not_allowed" if error.status_code == 405 else ""
+    return error_response(Refusal(code, detail, status=error.status_code, name=name), dict(error.headers or {}))
+
+
+async def _on_exception(http: HttpRequest, error: Exception) -> Response:
+    structlog.get_logger().error("http handler failed", path=http.url.path, exc_info=error)
+    return error_response(Refusal("internal", "an internal error; the server's log has the details"))

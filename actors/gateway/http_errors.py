@@ -1,0 +1,41 @@
+"""Errors as OpenAI's clients expect them: {"error": {"message", "type", "param", "code"}}."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from actors.gateway.order import Ended
+from actors.gateway.refusals import Refusal
+
+_TYPES: dict[int, str] = dict.fromkeys((400, 404, 405, 409, 413), "invalid_request_error")
+_TYPES |= {429: "rate_limit_error", 503: "service_unavailable_error"}
+
+
+def error_body(status: int, message: str, field: str = "", name: str = "") -> dict[str, Any]:
+    """The JSON of an error."""
+    kind = _TYPES.get(status, "server_error")
+    return {"error": {"message": message, "type": kind, "param": field or None, "code": name or None}}
+
+
+def error_response(refusal: Refusal, headers: dict[str, str] | None = None) -> Response:
+    """A refusal as a response, with Retry-After where coming again makes sense."""
+    headers = dict(headers or {})
+    if refusal.retry_after_s:
+        headers["Retry-After"] = str(math.ceil(refusal.retry_after_s))
+    body = error_body(refusal.status, refusal.detail, refusal.field, refusal.name or refusal.code)
+    return Response(msgspec.json.encode(body), refusal.status, headers, media_type="application/json")
+
+
+def refusal_of(ended: Ended) -> Refusal:
+    """An accepted request that failed, as an error."""
+    if ended.code == "too_long":
+        return Refusal("too_long", ended.detail, name="context_length_exceeded")
+    if ended.code == "too_large_for_memory":
+        return Refusal("invalid", ended.detail, name="too_large_for_memory")
+    if ended.code == "deadline":
+        return Refusal("internal", ended.detail, status=504, name="deadline")
+    return Refusal("internal", ended.detail or "the request failed", name="internal_error")

@@ -1,0 +1,47 @@
+"""One step's news on its way from mail to journal to clients: which sequences got which tokens, and which ended. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from actors.gateway.request import GrowingSequence, Logprobs
+from messages import generation
+
+
+class StepRows:
+    """Collects (sequence, first, stop) rows and endings of one message."""
+
+    __slots__ = ("endings", "rows")
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[GrowingSequence, int, int]] = []
+        self.endings: list[GrowingSequence] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing to record."""
+        return not self.rows and not self.endings
+
+    def add(self, sequence: GrowingSequence, first: int) -> None:
+        """The sequence has grown from `first` to its present length."""
+        self.rows.append((sequence, first, len(sequence.ids)))
+
+    def ended(self, sequence: GrowingSequence) -> None:
+        """The sequence has its ending."""
+        self.endings.append(sequence)
+
+    @staticmethod
+    def read(message: generation.Tokens) -> Iterator[tuple[int, int, list[int], Logprobs | None]]:
+        """Rows of a message: attempt, number of the first token, ids, log-probabilities when the message has any."""
+        ids = message.ids.tolist()
+        has_logprobs = len(message.logprobs) > 0
+        top_ids = message.top_ids.reshape(len(ids), message.top_width)
+        top = message.top_logprobs.reshape(len(ids), message.top_width)
+        start = 0
+        for attempt, first, count in zip(
+            message.attempts.tolist(), message.firsts.tolist(), message.counts.tolist(), strict=True
+        ):
+            stop = start + count
+            part = Logprobs(message.logprobs[start:stop], top_ids[start:stop], top[start:stop]) if has_logprobs else None
+            yield attempt, first, ids[start:stop], part
+            start = stop

@@ -1,0 +1,54 @@
+"""What this gateway knows of the whole tree: it asks the supervisor, and shows the last answer when none comes in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry
+
+from messages.lifecycle import StatusReport, StatusWanted
+from messages.message import Message
+from messages.snapshot import render_exposition, take_snapshot
+
+_WAIT_S = 1.0
+
+
+class TreeStatus:
+    """Asks once for any number of waiting readers."""
+
+    def __init__(self, endpoint: str, tell_supervisor: Callable[[Message], None]) -> None:
+        self._endpoint, self._tell = endpoint, tell_supervisor
+        self._report: StatusReport | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def on_report(self, report: StatusReport) -> None:
+        """The supervisor has answered."""
+        self._report = report
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait_report(self) -> StatusReport | None:
+        """A fresh report, or after a second the last one; None when there never was one."""
+        loop = asyncio.get_running_loop()
+        is_first = not self._waiters
+        waiter = loop.create_future()
+        self._waiters.append(waiter)
+        if is_first:
+            self._tell(StatusWanted(reply_to=self._endpoint, metrics=True))
+        timer = loop.call_later(_WAIT_S, lambda: waiter.done() or waiter.set_result(None))
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+        return self._report
+
+    def render(self, own_name: str, own_registry: CollectorRegistry) -> bytes:
+        """Prometheus text: every actor as of its last beat, this gateway as of now."""
+        children = self._report.children if self._report is not None else []
+        others = [(child.name, child.metrics) for child in children if child.name != own_name]
+        return render_exposition([(own_name, take_snapshot(own_registry)), *others])
