@@ -1,0 +1,71 @@
+"""The load tools against a real server with the hash-chain model: they start it, measure it, and their JSON says the truth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner
+
+from ops.bench.__main__ import main
+from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[OwnServer]:
+    """A hash-chain server for this file."""
+    with own_server(["--model", "hash-chain", "--log-level", "warning"], deadline_s=60.0) as running:
+        yield running
+
+
+def bench(*arguments: str) -> dict:
+    """Run a command of the load tools; its JSON."""
+    result = CliRunner().invoke(main, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_a_closed_loop_gets_every_token_that_it_asked_for(server: OwnServer) -> None:
+    sizes = ("--concurrency", "4", "--requests", "12", "--warmup", "2", "--input", "uniform:5:50", "--output", "20")
+    result = bench("serve-load", "--url", server.url, *sizes)
+    assert result["requests"] == {"ended": 12, "good": 12, "errors": {}}
+    assert (result["output_tokens"], result["tokens_counted_by"]) == (240, "usage")
+    assert 12 * 5 <= result["input_tokens"] <= 12 * 50
+    assert result["finish_reasons"] == {"length": 12}
+
+
+def test_an_open_loop_stops_after_its_time(server: OwnServer) -> None:
+    result = bench("serve-load", "--url", server.url, "--rate", "40", "--duration", "1", "--output", "4", "--input", "8")
+    assert 10 <= result["requests"]["good"] == result["requests"]["ended"] <= 100
+    assert 1.0 <= result["wall_s"] + 0.2 < 5.0
+
+
+def test_chat_is_measured_too(server: OwnServer) -> None:
+    sizes = ("--concurrency", "2", "--requests", "4", "--output", "6")
+    result = bench("serve-load", "--url", server.url, "--endpoint", "chat", *sizes)
+    assert result["output_tokens"] == 24
+
+
+def test_refusals_are_errors_of_the_report(server: OwnServer) -> None:
+    arguments = ["serve-load", "--url", server.url, "--requests", "2", "--extra", '{"temperature": "hot"}']
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["requests"]["errors"]["http_400"]["count"] == 2
+
+
+def test_nobody_there_is_said_in_one_sentence() -> None:
+    result = CliRunner().invoke(main, ["serve-load", "--url", "http://127.0.0.1:1", "--requests", "1"])
+    assert result.exit_code == 1
+    assert "refused" in result.stderr.lower()
+
+
+def test_the_cost_of_the_actors_is_measured_against_the_bare_engine() -> None:
+    sizes = ("--streams", "2", "--repeats", "1", "--new-tokens", "16")
+    row = bench("overhead", "--model", "hash-chain", *sizes)["streams"][0]
+    assert row["direct_tokens_per_s"] > row["server_tokens_per_s"] > 0
+
+
+def test_a_server_that_cannot_start_shows_its_log() -> None:
+    with pytest.raises(ServerDidNotStart, match="exit status"), own_server(["--model", "/nonexistent"], deadline_s=60.0):
+        pass
