@@ -38,14 +38,15 @@ class Attention(Protocol):
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Rows of `count` tokens each that attend in one call over `pages_per_row` pages each."""
+    """Rows of `count` tokens each that attend in one call, or one long row alone."""
 
     tokens: torch.Tensor | slice  # flat tokens of the rows, [rows * count]
     count: int
     rows: int
-    pages: torch.Tensor  # [rows * pages_per_row] int64
-    mask: torch.Tensor | None  # additive; [rows, 1, queries of a kv head, keys], or [1, 1, count, keys] for a row alone
-    n_keys: int  # keys of the longest row
+    n_keys: int  # of the longest row
+    vectors: torch.Tensor  # [rows * n_kv_heads * n_keys] int64: which head_dim-long vectors of the pages, in this order
+    mask: torch.Tensor | None  # additive, see `_mask`; None: nothing is hidden (is_alone: all that is not causal is)
+    is_alone: bool
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,16 @@ class PagedPlan:
 
 
 class TorchAttention:
-    """Gathers pages, then calls torch's scaled-dot-product kernel; any device, any float dtype."""
+    """Gathers keys and values by head, then multiplies batches of them; any device, any float dtype.
 
-    def __init__(self, dtype: torch.dtype, shared_heads: int) -> None:
+    On CPUs this is 1.3 to 1.9 times as fast for rows of one token as torch's scaled_dot_product_attention over gathered
+    pages; that one serves long rows."""
+
+    def __init__(self, dtype: torch.dtype, shared_heads: int, n_kv_heads: int) -> None:
         """dtype of q; shared_heads: query heads on one kv head."""
         self._dtype = dtype
         self._shared_heads = shared_heads
+        self._n_kv_heads = n_kv_heads
 
     def prepare(self, step: StepTensors) -> PagedPlan:
         """Groups rows of equal count and similar length; see Attention."""
@@ -72,25 +77,31 @@ class TorchAttention:
     def _group(self, step: StepTensors, rows: np.ndarray, ends: np.ndarray) -> RowGroup:
         device = step.token_ids.device
         count, n_keys = int(step.row_counts[rows[0]]), int(ends[rows].max())
-        n_pages = -(-n_keys // PAGE_TOKENS)
-        contiguous = bool((np.diff(rows) == 1).all())
-        table = step.page_table[int(rows[0]) : int(rows[-1]) + 1] if contiguous else step.page_table[_on(rows, device)]
-        pages = table[:, :n_pages].reshape(-1).to(torch.int64)
-        if contiguous:
-            first = int(step.row_offsets[rows[0]])
-            tokens: torch.Tensor | slice = slice(first, first + count * len(rows))
-        else:
+        first = int(step.row_offsets[rows[0]])
+        tokens: torch.Tensor | slice = slice(first, first + count * len(rows))
+        table = step.page_table[int(rows[0]) : int(rows[-1]) + 1]
+        if len(rows) != rows[-1] - rows[0] + 1:
             tokens = _on((step.row_offsets[rows][:, None] + np.arange(count)).reshape(-1), device)
-        return RowGroup(tokens, count, len(rows), pages, self._mask(step, rows, n_keys), n_keys)
+            table = step.page_table[_on(rows, device)]
+        slots = table[:, : -(-n_keys // PAGE_TOKENS), None].to(torch.int64) * PAGE_TOKENS
+        slots = (slots + torch.arange(PAGE_TOKENS, device=device)).flatten(1)[:, None, :n_keys]
+        heads = torch.arange(self._n_kv_heads, device=device)[:, None]
+        vectors = (slots * self._n_kv_heads + heads).reshape(-1)
+        is_alone = len(rows) == 1 and count > MAX_BATCHED_COUNT
+        return RowGroup(tokens, count, len(rows), n_keys, vectors, self._mask(step, rows, n_keys, is_alone), is_alone)
 
-    def _mask(self, step: StepTensors, rows: np.ndarray, n_keys: int) -> torch.Tensor | None:
-        device, count, alone = step.token_ids.device, int(step.row_counts[rows[0]]), len(rows) == 1
-        if alone and (count == 1 or step.row_starts[rows[0]] == 0):
-            return None  # sees all keys, or is plainly causal
+    def _mask(self, step: StepTensors, rows: np.ndarray, n_keys: int, is_alone: bool) -> torch.Tensor | None:
+        """[count, n_keys] of a row alone, else [rows * n_kv_heads, shared_heads * count, n_keys]."""
+        device, count = step.token_ids.device, int(step.row_counts[rows[0]])
+        if len(rows) == 1 and (count == 1 or (is_alone and step.row_starts[rows[0]] == 0)):
+            return None
         last_keys = _on(step.row_starts[rows][:, None] + np.arange(count), device)  # [rows, count]
-        hidden_keys = torch.arange(n_keys, device=device) > last_keys[:, None, :, None]
+        hidden_keys = torch.arange(n_keys, device=device) > last_keys[:, :, None]
         mask = torch.zeros(hidden_keys.shape, dtype=self._dtype, device=device).masked_fill_(hidden_keys, float("-inf"))
-        return mask if alone or count == 1 else mask.repeat(1, 1, self._shared_heads, 1)
+        if is_alone:
+            return mask[0]
+        sizes = (len(rows), self._n_kv_heads, self._shared_heads, count, n_keys)
+        return mask[:, None, None].expand(sizes).reshape(sizes[0] * sizes[1], -1, n_keys)
 
     def attend(
         self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, plan: PagedPlan, scale: float
@@ -135,24 +146,31 @@ def _attend_group(q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor,
     """q [rows * count, n_heads, head_dim] of the group's tokens; returns the same shape."""
     n_heads, head_dim = q.shape[1:]
     n_kv_heads = k_pages.shape[2]
-    k = k_pages.index_select(0, group.pages).view(group.rows, -1, n_kv_heads, head_dim)[:, : group.n_keys].transpose(1, 2)
-    v = v_pages.index_select(0, group.pages).view(group.rows, -1, n_kv_heads, head_dim)[:, : group.n_keys].transpose(1, 2)
-    queries = q.view(group.rows, group.count, n_kv_heads, n_heads // n_kv_heads, head_dim).permute(0, 2, 3, 1, 4)
-    if group.rows == 1 and group.count > 1:
-        return _attend_alone(queries[0], k[0], v[0], group.mask, scale)
+    keys = k_pages.view(-1, head_dim).index_select(0, group.vectors).view(-1, group.n_keys, head_dim)
+    values = v_pages.view(-1, head_dim).index_select(0, group.vectors).view(-1, group.n_keys, head_dim)
+    if group.is_alone:
+        return _attend_alone(q, keys, values, group.mask, scale)
     # The heads that share keys stand as queries of one head, so that no key is read twice.
-    queries = queries.reshape(group.rows, n_kv_heads, -1, head_dim)
-    out = scaled_dot_product_attention(queries, k, v, attn_mask=group.mask, scale=scale)
-    out = out.reshape(group.rows, n_kv_heads, -1, group.count, head_dim).permute(0, 3, 1, 2, 4)
+    queries = q.view(group.rows, group.count, n_kv_heads, -1, head_dim).permute(0, 2, 3, 1, 4)
+    queries = queries.reshape(group.rows * n_kv_heads, -1, head_dim)
+    keys = keys.transpose(1, 2)
+    scores = (
+        torch.bmm(queries, keys).mul_(scale) if group.mask is None else torch.baddbmm(group.mask, queries, keys, alpha=scale)
+    )
+    out = torch.bmm(torch.softmax(scores, -1), values)
+    out = out.view(group.rows, n_kv_heads, -1, group.count, head_dim).permute(0, 3, 1, 2, 4)
     return out.reshape(-1, n_heads, head_dim)
 
 
-def _attend_alone(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, scale: float) -> torch.Tensor:
-    """One row: q [n_kv_heads, shared heads, count, head_dim]; k, v [n_kv_heads, keys, head_dim]. Returns
-    [count, n_heads, head_dim]. The kv heads are the batch, and keys are broadcast over their heads without a copy."""
-    k = k[:, None].expand(-1, q.shape[1], -1, -1)
-    v = v[:, None].expand(-1, q.shape[1], -1, -1)
-    out = scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale)
+def _attend_alone(
+    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, scale: float
+) -> torch.Tensor:
+    """One row: q [count, n_heads, head_dim]; keys, values [n_kv_heads, n_keys, head_dim]. Returns the shape of q.
+    The kv heads are the batch, and keys are broadcast over their heads without a copy."""
+    q = q.view(q.shape[0], keys.shape[0], -1, q.shape[2]).permute(1, 2, 0, 3)
+    keys = keys[:, None].expand(-1, q.shape[1], -1, -1)
+    values = values[:, None].expand(-1, q.shape[1], -1, -1)
+    out = scaled_dot_product_attention(q, keys, values, attn_mask=mask, is_causal=mask is None, scale=scale)
     return out.permute(2, 0, 1, 3).flatten(1, 2).contiguous()
 
 

@@ -64,6 +64,10 @@ class Ops(Protocol):
 class TorchOps:
     """Plain torch: the reference, and what CPUs run."""
 
+    def __init__(self) -> None:
+        self._rotations_of: torch.Tensor | None = None
+        self._rotations = torch.empty(0)
+
     def pack_linear(self, weight: torch.Tensor) -> torch.Tensor:
         """See Ops."""
         return pack_weight(weight) if weight.device.type == "cpu" and can_pack(weight.dtype) else weight
@@ -95,10 +99,17 @@ class TorchOps:
         kv_slots: torch.Tensor,
     ) -> torch.Tensor:
         """See Ops."""
-        cos, sin = cos_sin.index_select(0, positions)[:, None].chunk(2, -1)  # [T, 1, head_dim / 2] each
-        k_pages.flatten(0, 1).index_copy_(0, kv_slots, rotate_halves(k, cos, sin).to(k_pages.dtype))
-        v_pages.flatten(0, 1).index_copy_(0, kv_slots, v.to(v_pages.dtype))
-        return rotate_halves(q, cos, sin)
+        if self._rotations_of is not cos_sin:  # the model has one table; kept, so that `is` cannot mean another
+            self._rotations_of, self._rotations = cos_sin, _widen(cos_sin)
+        cos, sin = self._rotations.index_select(0, positions).unbind(1)  # [T, 1, head_dim] each
+        joined = _joined(q, k)
+        if joined is None:
+            q, k = rotate_halves(q, cos, sin), rotate_halves(k, cos, sin)
+        else:
+            q, k = rotate_halves(joined, cos, sin).split((q.shape[1], k.shape[1]), 1)
+        k_pages.view(-1, *k.shape[1:]).index_copy_(0, kv_slots, k.to(k_pages.dtype))
+        v_pages.view(-1, *k.shape[1:]).index_copy_(0, kv_slots, v.to(v_pages.dtype))
+        return q.contiguous()
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         """See Ops."""
@@ -107,13 +118,24 @@ class TorchOps:
 
 
 def rotate_halves(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """x [T, heads, head_dim] in any float dtype; cos, sin [T, 1, head_dim / 2] float32. Returns a new tensor like x."""
-    first, second = x.float().chunk(2, -1)
-    out = torch.empty(x.shape, dtype=torch.float32, device=x.device)
-    half = first.shape[-1]
-    torch.mul(first, cos, out=out[..., :half]).addcmul_(second, sin, value=-1)
-    torch.mul(second, cos, out=out[..., half:]).addcmul_(first, sin)
-    return out.to(x.dtype)
+    """x [T, heads, head_dim] in any float dtype; cos, sin [T, 1, head_dim] float32 as in `_widen`. A new tensor like x."""
+    wide = x.float()
+    return torch.addcmul(wide * cos, wide.roll(x.shape[-1] // 2, -1), sin).to(x.dtype)
+
+
+def _widen(cos_sin: torch.Tensor) -> torch.Tensor:
+    """[max_position, head_dim] -> [max_position, 2, 1, head_dim]: cosines of both halves; sines, negative in the first."""
+    cos, sin = cos_sin.chunk(2, -1)
+    return torch.stack((torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)), 1)[:, :, None]
+
+
+def _joined(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor | None:
+    """q and k as one view where k's heads follow q's in memory: half the calls."""
+    if k.stride() != q.stride() or k.data_ptr() != q.data_ptr() + q.shape[1] * q.stride(1) * q.element_size():
+        return None
+    if k.untyped_storage().data_ptr() != q.untyped_storage().data_ptr():
+        return None
+    return q.as_strided((q.shape[0], q.shape[1] + k.shape[1], q.shape[2]), q.stride())
 
 
 def cos_sin_table(inverse_frequencies: torch.Tensor, max_position: int) -> torch.Tensor:

@@ -51,4 +51,4 @@ def load_model(
 
 def torch_attention(config: ModelConfig, shard: Shard, dtype: torch.dtype) -> Attention:
     """The back end that runs everywhere."""
-    return TorchAttention(dtype, shard.shared_heads)
+    return TorchAttention(dtype, shard.shared_heads, len(shard.kv_heads))

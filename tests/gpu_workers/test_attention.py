@@ -51,7 +51,7 @@ def test_equals_dense_attention(rows: list[tuple[int, int]], heads: tuple[int, i
     kv_heads, shared = heads
     step, k, v = _paged(rows, kv_heads)
     q = torch.randn((step.n_tokens, kv_heads * shared, HEAD_DIM), generator=torch.Generator().manual_seed(5))
-    back_end = TorchAttention(torch.float32, shared)
+    back_end = TorchAttention(torch.float32, shared, kv_heads)
     out = back_end.attend(q, k, v, back_end.prepare(step), 0.4)
     assert out.is_contiguous()
     torch.testing.assert_close(out, _dense(q, k, v, step, 0.4), atol=1e-5, rtol=1e-5)
@@ -77,6 +77,6 @@ def test_like_rows_share_one_call() -> None:
 def test_bfloat16_is_close() -> None:
     step, k, v = _paged([(40, 1), (17, 1), (0, 20), (5, 30)], 2)
     q = torch.randn((step.n_tokens, 4, HEAD_DIM), generator=torch.Generator().manual_seed(5))
-    back_end = TorchAttention(torch.bfloat16, 2)
+    back_end = TorchAttention(torch.bfloat16, 2, 2)
     out = back_end.attend(q.bfloat16(), k.bfloat16(), v.bfloat16(), back_end.prepare(step), 0.4)
     torch.testing.assert_close(out.float(), _dense(q, k, v, step, 0.4), atol=5e-2, rtol=5e-2)
