@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import multiprocessing
 import random
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import asdict, dataclass
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -22,6 +25,7 @@ from ops.bench.lengths import parse_lengths
 from ops.bench.load import Load, Run, Stop
 from ops.bench.prompts import Job, Tokenize, jobs_of_file, random_ids, random_text, synthetic_jobs
 from ops.bench.report import figures, show
+from ops.bench.samples import Samples, add_up, samples_of
 from ops.bench.statistics import poisson_arrivals
 
 CONSOLE = Console(stderr=True)
@@ -53,6 +57,7 @@ class LoadPlan:
     seed: int = 0
     timeout_s: float = 600.0
     api_key: str = ""
+    processes: int = 1  # load processes that share the work
 
 
 def first_model(url: str, api_key: str = "", timeout_s: float = 30.0) -> str:
@@ -71,22 +76,60 @@ def first_model(url: str, api_key: str = "", timeout_s: float = 30.0) -> str:
 
 def measure(plan: LoadPlan, console: Console = CONSOLE) -> dict:
     """Warm up, measure, and give the figures with the plan beside them."""
-    return asyncio.run(_measure(plan, console))
+    plan = replace(plan, model=plan.model or first_model(plan.url, plan.api_key))
+    samples = add_up(_side_by_side(share_out(plan))) if plan.processes > 1 else take_samples(plan, console)
+    described = {key: value for key, value in asdict(plan).items() if key != "api_key"}
+    return {"plan": described, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())} | figures(samples)
 
 
-async def _measure(plan: LoadPlan, console: Console) -> dict:
-    model = plan.model or first_model(plan.url, plan.api_key)
-    load = Load(Target(plan.url, plan.api_key, plan.timeout_s), _jobs(plan), lambda job: _body(plan, model, job))
+def share_out(plan: LoadPlan) -> list[LoadPlan]:
+    """The parts of a plan for its processes, each with a seed of its own."""
+    n = plan.processes
+
+    def part(total: int, index: int) -> int:
+        return total // n + (index < total % n)
+
+    return [
+        replace(
+            plan,
+            processes=1,
+            seed=plan.seed + 1_000_003 * index,
+            concurrency=max(part(plan.concurrency, index), 1),
+            rate_per_s=plan.rate_per_s / n,
+            open_loop_limit=max(part(plan.open_loop_limit, index), 1),
+            requests=None if plan.requests is None else part(plan.requests, index),
+            warmup=part(plan.warmup, index),
+        )
+        for index in range(n)
+    ]
+
+
+def _side_by_side(plans: list[LoadPlan]) -> list[Samples]:
+    with ProcessPoolExecutor(len(plans), multiprocessing.get_context("spawn")) as pool:
+        answers = list(pool.map(samples_as_bytes, plans))
+    return [msgspec.msgpack.decode(answer, type=Samples) for answer in answers]
+
+
+def samples_as_bytes(plan: LoadPlan) -> bytes:
+    """One process's part of a plan."""
+    return msgspec.msgpack.encode(take_samples(plan, Console(quiet=True)))
+
+
+def take_samples(plan: LoadPlan, console: Console) -> Samples:
+    """Run a plan in this process."""
+    return samples_of(asyncio.run(_run(plan, console)))
+
+
+async def _run(plan: LoadPlan, console: Console) -> Run:
+    load = Load(Target(plan.url, plan.api_key, plan.timeout_s), _jobs(plan), lambda job: _body(plan, job))
     try:
         if plan.warmup:
             await load.closed_loop(min(plan.concurrency, plan.warmup), Stop(requests=plan.warmup))
         stop = Stop(plan.requests, plan.duration_s)
         async with _progress_bar(load, stop, console):
-            run = await _drive(plan, load, stop)
+            return await _drive(plan, load, stop)
     finally:
         load.close()
-    described = {key: value for key, value in asdict(plan).items() if key != "api_key"} | {"model": model}
-    return {"plan": described, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())} | figures(run)
 
 
 async def _drive(plan: LoadPlan, load: Load, stop: Stop) -> Run:
@@ -116,9 +159,9 @@ def _tokenizer(path: str) -> Tokenize | None:
     return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
 
 
-def _body(plan: LoadPlan, model: str, job: Job) -> tuple[str, dict]:
+def _body(plan: LoadPlan, job: Job) -> tuple[str, dict]:
     body = {
-        "model": model,
+        "model": plan.model,
         "max_tokens": job.max_tokens,
         "temperature": plan.temperature,
         "stream": True,

@@ -41,6 +41,12 @@ def test_an_open_loop_stops_after_its_time(server: OwnServer) -> None:
     assert 1.0 <= result["wall_s"] + 0.2 < 5.0
 
 
+def test_several_load_processes_share_the_work(server: OwnServer) -> None:
+    sizes = ("--concurrency", "4", "--requests", "9", "--output", "5", "--processes", "2")
+    result = bench("serve-load", "--url", server.url, *sizes)
+    assert (result["requests"]["good"], result["output_tokens"]) == (9, 45)
+
+
 def test_chat_is_measured_too(server: OwnServer) -> None:
     sizes = ("--concurrency", "2", "--requests", "4", "--output", "6")
     result = bench("serve-load", "--url", server.url, "--endpoint", "chat", *sizes)

@@ -16,6 +16,8 @@ from ops.bench.lengths import parse_lengths
 from ops.bench.load import Load, Stop
 from ops.bench.prompts import Job, jobs_of_file, random_text, synthetic_jobs
 from ops.bench.report import figures
+from ops.bench.samples import add_up, samples_of
+from ops.bench.serve_load import LoadPlan, share_out
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -75,7 +77,7 @@ async def answering(*replies: bytes) -> AsyncIterator[Load]:
 
 async def test_a_closed_loop_counts_what_the_server_counts() -> None:
     async with answering(GOOD) as load:
-        result = figures(await load.closed_loop(3, Stop(requests=10)))
+        result = figures(samples_of(await load.closed_loop(3, Stop(requests=10))))
     assert result["requests"] == {"ended": 10, "good": 10, "errors": {}}
     assert (result["input_tokens"], result["output_tokens"], result["chunks"]) == (70, 30, 20)
     assert (result["tokens_counted_by"], result["tokens_per_chunk"]) == ("usage", 1.5)
@@ -85,7 +87,7 @@ async def test_a_closed_loop_counts_what_the_server_counts() -> None:
 
 async def test_errors_are_counted_by_their_kind() -> None:
     async with answering(REFUSED, CUT, ERROR_EVENT, GOOD) as load:
-        result = figures(await load.closed_loop(1, Stop(requests=5)))
+        result = figures(samples_of(await load.closed_loop(1, Stop(requests=5))))
     assert {kind: error["count"] for kind, error in result["requests"]["errors"].items()} == {
         "http_429": 1, "cut": 1, "error_event": 1,
     }  # fmt: skip
@@ -95,13 +97,13 @@ async def test_errors_are_counted_by_their_kind() -> None:
 
 async def test_nobody_listening_is_an_error_not_a_crash() -> None:
     load = Load(Target("http://127.0.0.1:1", timeout_s=5.0), iter([Job("x", 1)] * 2), lambda job: ("/", {}))
-    result = figures(await load.closed_loop(2, Stop(requests=2)))
+    result = figures(samples_of(await load.closed_loop(2, Stop(requests=2))))
     assert result["requests"]["errors"]["connect"]["count"] == 2
 
 
 async def test_an_open_loop_sends_by_the_clock_and_bounds_what_is_unanswered() -> None:
     async with answering(GOOD) as load:
-        result = figures(await load.open_loop(iter([0.0] * 6 + [0.05] * 2), Stop(requests=8), limit=4))
+        result = figures(samples_of(await load.open_loop(iter([0.0] * 6 + [0.05] * 2), Stop(requests=8), limit=4)))
     kinds = {kind: error["count"] for kind, error in result["requests"]["errors"].items()}
     assert result["requests"]["good"] + kinds.get("client_limit", 0) == 8
     assert result["requests"]["good"] >= 4
@@ -114,9 +116,28 @@ def test_without_usage_chunks_stand_in_for_tokens() -> None:
     for second in (1.0, 2.0, 3.0):
         answer.take(b'{"choices":[{"text":"x"}]}', second)
     answer.ended_s = 3.0
-    result = figures(Run([answer], 0.0, 3.0))
+    result = figures(samples_of(Run([answer], 0.0, 3.0)))
     assert (result["tokens_counted_by"], result["output_tokens"], result["output_tokens_per_s"]) == ("chunks", 3, 1.0)
     assert result["chunk_gap_ms"]["p50"] == 1000.0
+
+
+async def test_samples_of_several_processes_add_up() -> None:
+    async with answering(GOOD, GOOD, REFUSED, GOOD) as load:
+        first = samples_of(await load.closed_loop(1, Stop(requests=3)))
+        second = samples_of(await load.closed_loop(1, Stop(requests=2)))
+    both = add_up([first, second, first])
+    assert (both.n_ended, both.n_good, both.output_tokens, both.errors["http_429"].count) == (8, 6, 18, 2)
+    assert both.wall_s == second.ended_s - first.began_s
+    assert len(both.ttft_s) == len(both.e2e_s) == 6
+    assert both.finish_reasons == {"length": 6}
+
+
+def test_a_plan_is_shared_out_without_loss() -> None:
+    parts = share_out(LoadPlan("http://x", concurrency=7, requests=10, rate_per_s=9.0, warmup=1, processes=3))
+    assert [part.concurrency for part in parts] == [3, 2, 2]
+    assert [part.requests for part in parts] == [4, 3, 3]
+    assert sum(part.rate_per_s for part in parts) == pytest.approx(9.0)
+    assert len({part.seed for part in parts}) == 3
 
 
 @pytest.mark.parametrize(("text", "low", "high"), [("5", 5, 5), ("fixed:7", 7, 7), ("uniform:2:4", 2, 4)])

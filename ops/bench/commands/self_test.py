@@ -15,8 +15,9 @@ from ops.bench.serve_load import LoadPlan, measure, report
 @click.option("--concurrency", default=64)
 @click.option("--chunks", default=256, help="Chunks of one answer.")
 @click.option("--requests", default=1024)
+@click.option("--processes", default=1, help="Load processes.")
 @click.option("--out")
-def command(concurrency: int, chunks: int, requests: int, out: str | None) -> None:
+def command(concurrency: int, chunks: int, requests: int, processes: int, out: str | None) -> None:
     """Measure the load tool against a server that costs nothing."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -28,6 +29,7 @@ def command(concurrency: int, chunks: int, requests: int, out: str | None) -> No
                 model="empty",
                 output_lengths=str(chunks),
                 concurrency=concurrency,
+                processes=processes,
                 requests=requests,
             )
             result = measure(plan)

@@ -28,6 +28,7 @@ from ops.bench.serve_load import CONSOLE, LoadPlan, measure, report
 @click.option("--temperature", default=0.0)
 @click.option("--ignore-eos/--respect-eos", default=True)
 @click.option("--extra", default="{}", help="More fields of the body, as JSON.")
+@click.option("--processes", default=1, help="Load processes that share the work; a busy server needs several.")
 @click.option("--seed", default=0)
 @click.option("--timeout", "timeout_s", default=600.0, help="Seconds for one request.")
 @click.option("--api-key", default="", envvar="OPENAI_API_KEY")
