@@ -13,11 +13,9 @@ from typing import Protocol
 
 from messages import lifecycle
 from messages.birth import Birth
-from messages.ids import role_of
+from messages.ids import SUPERVISOR, role_of
 from messages.mailbox import Delivery, Mailbox
 from messages.message import Message
-
-SUPERVISOR = "supervisor/0"
 
 
 class ChildLife(Protocol):

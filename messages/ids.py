@@ -13,7 +13,8 @@ StepNumber = NewType("StepNumber", int)  # one forward pass of one gang, counted
 PageId = NewType("PageId", int)  # index of a KV page in a gang's memory
 PageHash = NewType("PageHash", int)  # unsigned 64-bit chained content hash of a full page
 
-ROLES = ("supervisor", "cache_directory", "speculation", "worker", "scheduler", "gateway", "operator")
+SUPERVISOR = ActorName("supervisor/0")  # there is one for each server
+ROLES = (SUPERVISOR.partition("/")[0], "cache_directory", "speculation", "worker", "scheduler", "gateway", "operator")
 
 
 def actor_name(role: str, index: int, rank: int | None = None) -> ActorName:

@@ -195,9 +195,10 @@ class Sorting:
         due = ((link, window.credit_due()) for link, window in self._links.items())
         return [(link, number) for link, number in due if number is not None]
 
-    def forget_link(self, link: bytes) -> None:
-        """The sender behind this link is gone."""
-        self._links.pop(link, None)
+    def forget_links(self, prefix: bytes) -> None:
+        """The sender behind these links is gone."""
+        for link in [link for link in self._links if link.startswith(prefix)]:
+            del self._links[link]
 
     async def take(self) -> list[Delivery]:
         """Wait until there is mail and take it all."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from messages import cache, drafts, generation, lifecycle, steps
+from messages.ids import SUPERVISOR, role_of
 from messages.message import Message
 
 CHILDREN = ("cache_directory", "speculation", "worker", "scheduler", "gateway")
@@ -21,7 +22,7 @@ class Route:
     answered_by: str = "-"
 
 
-_S = ("supervisor",)
+_S = (role_of(SUPERVISOR),)
 _ASKERS = ("gateway", "operator")
 
 ROUTES: tuple[Route, ...] = (

@@ -55,7 +55,7 @@ class ZmqMailbox:
         self.name, self.incarnation, self.endpoint = name, incarnation, endpoint
         self._context = zmq.Context()
         self._sorting = Sorting(name, incarnation)
-        self._identity = f"{name}#{incarnation}".encode()
+        self._n_links = 0  # each link has an identity of its own: a ROUTER does not hear a second one of the same name
         self._links: dict[str, _Link] = {}
         path = endpoint.removeprefix("ipc://")
         if path != endpoint and os.path.exists(path):
@@ -68,13 +68,15 @@ class ZmqMailbox:
         if known is not None and known.outbox.incarnation == incarnation:
             return
         self.disconnect(name)
-        socket = zmq_options.outgoing(self._context, endpoint, self._identity)
+        self._n_links += 1
+        identity = f"{self.name}#{self.incarnation}#{self._n_links}".encode()
+        socket = zmq_options.outgoing(self._context, endpoint, identity)
         self._links[name] = _Link(self._sorting, Outbox(name, incarnation), socket)
 
     def disconnect(self, name: str) -> None:
         link = self._links.pop(name, None)
         if link is not None:
-            self._sorting.forget_link(f"{name}#{link.outbox.incarnation}".encode())
+            self._sorting.forget_links(f"{name}#{link.outbox.incarnation}#".encode())
             link.reader.close()
 
     def is_connected(self, name: str) -> bool:

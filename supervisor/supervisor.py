@@ -26,7 +26,7 @@ import structlog
 
 from messages import lifecycle
 from messages.birth import Birth
-from messages.child import SUPERVISOR
+from messages.ids import SUPERVISOR
 from messages.message import Message
 from messages.zmq_mailbox import ZmqMailbox
 from supervisor.child_record import ChildRecord
