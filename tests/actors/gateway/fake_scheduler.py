@@ -1,0 +1,154 @@
+"""A scripted scheduler: the hash chain without pages or steps. Tests decide when it moves."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu_workers.hash_chain import hash_chain_tokens
+from messages import generation
+from messages.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s, int64s
+from tests.support.memory_house import House, Post
+
+VOCABULARY = 32_768
+
+
+def oracle(prompt: list[int], n: int, seed: int = 0) -> list[int]:
+    """What the hash chain says after a prompt (seed 0: greedy)."""
+    return hash_chain_tokens(prompt, n, seed, VOCABULARY)
+
+
+def text_ids(text: str) -> list[int]:
+    """A text prompt's ids under the hash-chain model."""
+    return list(text.encode())
+
+
+def ids_text(ids: list[int]) -> str:
+    """How the hash-chain model's output is shown."""
+    return "".join(f"{i} " for i in ids)
+
+
+@dataclass
+class Running:
+    """One attempt: the rest of its output."""
+
+    submit: generation.Submit
+    sender: str
+    first: int
+    rest: list[int]
+
+
+class FakeScheduler(Post):
+    """Answers Submit with Taken and, step by step, with the oracle's tokens. `script[token ids]` replaces the oracle."""
+
+    def __init__(self, house: House, name: str = "scheduler/0", incarnation: int = 1, *, is_automatic: bool = True) -> None:
+        self.running: dict[int, Running] = {}
+        self.submits: list[generation.Submit] = []
+        self.cancels: list[generation.Cancel] = []
+        self.acked = 0
+        self.sent = 0
+        self.is_automatic, self._is_stepping = is_automatic, False
+        self.tokens_per_step = 1
+        self.refuse_next: generation.Refused | None = None
+        self.output_of = self.chain
+        self.takes = True
+        super().__init__(house, name, incarnation)
+
+    def chain(self, submit: generation.Submit, n: int) -> list[int]:
+        """The oracle's continuation of a Submit."""
+        seed = submit.sampling.seed if submit.sampling.temperature > 0 else 0
+        return oracle(submit.tokens.tolist(), n, seed)
+
+    def handle(self, sender: str, message: object) -> None:
+        match message:
+            case generation.Submit():
+                self._submit(sender, message)
+            case generation.Cancel():
+                self.cancels.append(message)
+                run = self.running.pop(message.attempt, None)
+                if run is not None:
+                    self._send(run.sender, [], [generation.Ending(attempt=message.attempt, reason="cancelled", n_cached=0)])
+            case generation.Ack():
+                assert self.acked <= message.up_to <= self.sent, "an ack for what was never sent"
+                self.acked = message.up_to
+
+    def _submit(self, sender: str, message: generation.Submit) -> None:
+        self.submits.append(message)
+        if self.refuse_next is not None:
+            refusal, self.refuse_next = self.refuse_next, None
+            self.mailbox.send(sender, generation.Refused(**{**_fields(refusal), "attempt": message.attempt}))
+            return
+        if not self.takes:
+            return
+        first = len(message.tokens) - message.n_prompt
+        rest = self.output_of(message, message.max_tokens - first)
+        self.running[message.attempt] = Running(message, sender, first, rest)
+        self.mailbox.send(sender, generation.Taken(attempt=message.attempt))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self.is_automatic and self.running and not self._is_stepping:
+            self._is_stepping = True
+            asyncio.get_running_loop().call_soon(self._automatic)
+
+    def _automatic(self) -> None:
+        self._is_stepping = False
+        if self.name in self.house.posts:
+            self.step()
+            self._go_on()
+
+    def step(self, n: int | None = None) -> None:
+        """Everybody gets their next tokens, in one message to each gateway."""
+        rows_by_gateway: dict[str, list[tuple[int, int, list[int]]]] = {}
+        endings: dict[str, list[generation.Ending]] = {}
+        for attempt, run in list(self.running.items()):
+            ids = run.rest[: n or self.tokens_per_step]
+            run.rest = run.rest[len(ids) :]
+            stops = [i for i, token in enumerate(ids) if token in run.submit.stop_tokens]
+            if stops:
+                ids = ids[: stops[0] + 1]
+            rows_by_gateway.setdefault(run.sender, []).append((attempt, run.first, ids))
+            run.first += len(ids)
+            if stops or not run.rest:
+                reason = "stop" if stops else "length"
+                endings.setdefault(run.sender, []).append(generation.Ending(attempt=attempt, reason=reason, n_cached=0))
+                del self.running[attempt]
+        for gateway, rows in rows_by_gateway.items():
+            self._send(gateway, rows, endings.get(gateway, []))
+
+    def fail(self, attempt: int, detail: str = "broken") -> None:
+        """End an attempt as failed."""
+        run = self.running.pop(attempt)
+        self._send(run.sender, [], [generation.Ending(attempt=attempt, reason="failed", n_cached=0, detail=detail)])
+
+    def _send(self, gateway: str, rows: list[tuple[int, int, list[int]]], endings: list[generation.Ending]) -> None:
+        if not self.mailbox.is_connected(gateway):
+            return
+        self.sent += 1
+        ids = [token for _, _, some in rows for token in some]
+        logprobs_of = {s.attempt: s.sampling.logprobs for s in self.submits}
+        wanted = max((logprobs_of[attempt] for attempt, _, _ in rows), default=-1)
+        logprobs, top_ids, top = EMPTY_F32, EMPTY_I32, EMPTY_F32
+        if wanted >= 0:
+            logprobs = float32s([-1.0 - i for i in range(len(ids))])
+            top_ids = int32s([(token + k) % VOCABULARY for token in ids for k in range(wanted)])
+            top = float32s(np.tile(-1.0 - np.arange(wanted), len(ids)))
+        message = generation.Tokens(
+            number=self.sent,
+            attempts=int64s([attempt for attempt, _, _ in rows]),
+            firsts=int32s([first for _, first, _ in rows]),
+            counts=int32s([len(some) for _, _, some in rows]),
+            ids=int32s(ids),
+            endings=endings,
+            logprobs=logprobs,
+            top_width=max(wanted, 0),
+            top_ids=top_ids,
+            top_logprobs=top,
+        )
+        self.mailbox.send(gateway, message)
+
+
+def _fields(refused: generation.Refused) -> dict:
+    return {name: getattr(refused, name) for name in refused.__struct_fields__}
