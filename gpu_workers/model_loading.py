@@ -21,6 +21,7 @@ from gpu_workers.settings import WorkerSettings
 from gpu_workers.step_tensors import StepTensors
 from gpu_workers.tensor_group import DistributedGroup, SingleRank, TensorGroup
 from gpu_workers.torch_ops import TorchOps
+from gpu_workers.warm_up import warm_up
 from gpu_workers.weights import Placement
 from messages.steps import PAGE_TOKENS
 
@@ -50,7 +51,7 @@ def load_model_runner(settings: WorkerSettings, gang_dir: Path, report: ReportLo
         graphs.capture(lambda fraction: report("graphs", fraction))
         runner.use_graphs(graphs)
     report("warm up", 0.0)
-    _run_empty_step(model, kv, n_tokens=1)
+    warm_up(runner)
     report("warm up", 1.0)
     return runner
 
@@ -139,15 +140,14 @@ def _measure_cuda(settings: WorkerSettings, model: LlamaFamily, n_tokens: int) -
 
 
 def _run_empty_step(model: LlamaFamily, kv: KvPages, n_tokens: int) -> None:
-    """A step of zeros over the last pages of `kv` (the dummy page when it is one token): loads kernels, touches memory."""
-    device, n_pages = model.device, -(-n_tokens // PAGE_TOKENS)
-    first = kv.n_pages - n_pages
+    """One prompt of zeros over the pages of `kv`."""
+    device, n_pages = model.device, kv.n_pages
     positions = torch.arange(n_tokens, device=device)
     step = StepTensors(
         token_ids=torch.zeros(n_tokens, dtype=torch.int64, device=device),
         positions=positions,
-        kv_slots=positions + first * PAGE_TOKENS,
-        page_table=torch.arange(first, first + n_pages, dtype=torch.int32, device=device)[None, :],
+        kv_slots=positions,
+        page_table=torch.arange(n_pages, dtype=torch.int32, device=device)[None, :],
         lengths=torch.full((1,), n_tokens, dtype=torch.int32, device=device),
         n_decode=int(n_tokens == 1),
         row_starts=np.zeros(1, np.int32),

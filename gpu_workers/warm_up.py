@@ -1,0 +1,67 @@
+"""The first steps of a rank, before anyone waits for them: every kind of row once, so that kernels are compiled and loaded,
+libraries have chosen their algorithms, and memory has been touched."""
+
+from __future__ import annotations
+
+from gpu_workers.engine import Engine
+from messages.arrays import int32s
+from messages.generation import Sampling
+from messages.steps import PAGE_TOKENS, NewSequence, Plan
+
+_TOKENS = 40  # of each of the two sequences
+_BEHIND = 4  # positions that the later steps need
+_PLAIN = Sampling(temperature=0.0)
+_FULL = Sampling(temperature=0.8, top_p=0.9, top_k=20, repetition_penalty=1.1, presence_penalty=0.1, logprobs=2)
+
+
+def warm_up(engine: Engine) -> None:
+    """Run a handful of plans over two slots, then forget them. All ranks of a gang do the same."""
+    capacity = engine.capacity()
+    n = min(
+        _TOKENS, capacity.max_length - _BEHIND, capacity.max_step_tokens // 2, capacity.n_pages // 2 * PAGE_TOKENS - _BEHIND
+    )
+    if n < 2 or capacity.n_slots < 2:
+        return
+    engine.reset(0)
+    for plan in _plans(n):
+        for _ in engine.collect(engine.launch(plan)):
+            pass
+    engine.reset(0)
+
+
+def _plans(n: int) -> list[Plan]:
+    held = -(-(n + _BEHIND) // PAGE_TOKENS)
+    both = {"page_slots": [0] * held + [1] * held, "page_indices": [*range(held)] * 2, "page_ids": range(2 * held)}
+    again = {"page_slots": [1] * held, "page_indices": range(held), "page_ids": range(held, 2 * held)}
+    return [
+        _plan(0, [_new(0, n, _PLAIN), _new(1, n, _FULL)], both, [(0, 0, n), (1, 0, n)]),  # two prompts
+        _plan(1, [], {}, [(0, n, 1), (1, n, 1)]),  # two tokens, one of them with every wish
+        _plan(2, [_new(1, n, _PLAIN)], again, [(0, n + 1, 1), (1, 0, n)]),  # a token beside a prompt
+        _plan(3, [], {}, [(0, n + 2, 2)], drafts=1),
+        _plan(4, [], {}, [(1, n, 1)]),  # what a decode graph takes
+    ]
+
+
+def _new(slot: int, n: int, sampling: Sampling) -> NewSequence:
+    return NewSequence(slot=slot, n_tokens=n, n_prompt=n, sampling=sampling)
+
+
+def _plan(
+    step: int, new: list[NewSequence], pages: dict[str, object], rows: list[tuple[int, int, int]], drafts: int = 0
+) -> Plan:
+    """Rows are (slot, start, count), and all of them sample."""
+    slots, starts, counts = zip(*rows, strict=True)
+    return Plan(
+        epoch=0,
+        step=step,
+        n_steps=1,
+        new=new,
+        new_tokens=int32s([1] * sum(one.n_tokens for one in new)),
+        **{name: int32s(pages.get(name, ())) for name in ("page_slots", "page_indices", "page_ids")},  # pyright: ignore
+        row_slots=int32s(slots),
+        row_starts=int32s(starts),
+        row_counts=int32s(counts),
+        row_samples=int32s([1] * len(rows)),
+        draft_counts=int32s([drafts] * len(rows) if drafts else ()),
+        draft_ids=int32s([1] * drafts),
+    )

@@ -1,0 +1,73 @@
+"""What a worker reads at its birth, what it makes of it, and what it counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu_workers.memory_budget import GIB, count_pages, cpu_kv_bytes, cuda_kv_bytes
+from gpu_workers.settings import WorkerSettings, read_settings
+from gpu_workers.worker_metrics import WorkerMetrics
+from messages.arrays import int32s
+from messages.faults import ConfigError
+from messages.steps import Plan, Result
+
+
+def test_unknown_and_wrong_fields_are_named() -> None:
+    with pytest.raises(ConfigError, match="slots"):
+        read_settings(b'{"slots": 4}')
+    with pytest.raises(ConfigError, match="memory_share"):
+        read_settings(b'{"memory_share": 1.5}')
+    with pytest.raises(ConfigError, match=r"worker\.rank: expected less than tp = 2, got 2"):
+        read_settings(b'{"rank": 2, "tp": 2}')
+
+
+def test_zero_means_what_suits_the_device() -> None:
+    cpu, cuda = WorkerSettings(), WorkerSettings(device="cuda")
+    assert (cpu.slots, cuda.slots) == (64, 256)
+    assert (cpu.lease_steps, cuda.lease_steps) == (1, 8)
+    assert cuda.dtype_name == "bfloat16"
+    assert WorkerSettings(n_slots=2000).step_tokens == 2000  # one token for each slot always fits
+    assert WorkerSettings(max_length=9000).length_limit(8192) == 8192
+    assert WorkerSettings(max_length=512).length_limit(8192) == 512
+
+
+def test_pages_fill_the_budget_but_not_more_than_the_slots_can() -> None:
+    assert count_pages(kv_bytes=1000, bytes_per_page=10, n_slots=64, max_length=8192) == 100
+    assert count_pages(kv_bytes=1000, bytes_per_page=10, n_slots=2, max_length=33) == 6
+    with pytest.raises(ConfigError, match=r"worker\.kv_memory_bytes: expected room for 4 pages of 10 bytes, got 30"):
+        count_pages(kv_bytes=30, bytes_per_page=10, n_slots=64, max_length=8192)
+
+
+def test_cuda_budget_is_what_weights_and_activations_leave() -> None:
+    left = cuda_kv_bytes(
+        total_bytes=140 * GIB, free_bytes=120 * GIB, activation_bytes=5 * GIB, memory_share=0.9, reserve_bytes=GIB
+    )
+    assert left == int(140 * GIB * 0.9) - 26 * GIB
+
+
+def test_cpu_budget_is_modest_unless_told() -> None:
+    assert cpu_kv_bytes(123) == 123
+    assert 0 < cpu_kv_bytes(0) <= 2 * GIB
+
+
+def test_metrics_show_that_a_batch_runs_together() -> None:
+    metrics = WorkerMetrics()
+    empty = {name: int32s() for name in ("new_tokens", "page_slots", "page_indices", "page_ids")}
+    rows = {"row_slots": [0, 1, 2], "row_starts": [5, 6, 0], "row_counts": [1, 3, 4], "row_samples": [1, 1, 0]}
+    drafts = {"draft_counts": int32s([0, 2, 0]), "draft_ids": int32s([7, 7])}
+    metrics.count_plan(Plan(epoch=1, step=1, n_steps=1, new=[], **empty, **{k: int32s(v) for k, v in rows.items()}, **drafts))
+    metrics.count_result(
+        Result(epoch=1, step=1, slots=int32s([0, 1]), counts=int32s([1, 2]), ids=int32s([3, 7, 4]), compute_s=0.003)
+    )
+    values = {s.name: s.value for family in metrics.collect() for s in family.samples if not s.labels}
+    assert values["tardigrade_worker_steps_total"] == 1
+    assert values["tardigrade_worker_tokens_computed_total"] == 8
+    assert values["tardigrade_worker_tokens_sampled_total"] == 3
+    assert values["tardigrade_worker_drafts_verified_total"] == 2
+    assert values["tardigrade_worker_drafts_accepted_total"] == 1
+    assert values["tardigrade_worker_rows_now"] == 3
+    buckets = {
+        s.labels["le"]: s.value for f in metrics.collect() for s in f.samples if s.name == "tardigrade_worker_rows_bucket"
+    }
+    assert (buckets["2"], buckets["4"], buckets["+Inf"]) == (0, 1, 1)
+    assert values["tardigrade_worker_step_seconds_sum"] == pytest.approx(0.003)
