@@ -25,6 +25,7 @@ class ChildRecord:
     gang_dir: str = ""
     phase: str = ""  # how far its start has come, or why it ends
     lives: int = 0  # in this server
+    was_killed: bool = False  # this life, by us
     born_s: float = 0.0
     heard_s: float = 0.0
     last: Progress | None = None

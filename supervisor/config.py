@@ -60,9 +60,9 @@ class SupervisorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     cpu_step_s: _Seconds = 900.0  # a step on CPU cores
     drain_s: _Seconds = 30.0  # requests may take so long to finish at an orderly stop
     stop_s: _Seconds = 10.0  # then each group of children, to leave
-    actor_restarts: Annotated[int, msgspec.Meta(ge=0)] = 100  # of one actor within actor_window_s seconds
+    actor_restarts: Annotated[int, msgspec.Meta(ge=0)] = 300  # of one actor within actor_window_s seconds
     actor_window_s: _Seconds = 60.0
-    gang_restarts: Annotated[int, msgspec.Meta(ge=0)] = 60  # of one gang within gang_window_s seconds
+    gang_restarts: Annotated[int, msgspec.Meta(ge=0)] = 300  # of one gang within gang_window_s seconds
     gang_window_s: _Seconds = 300.0
     start_attempts: _Small = 3  # first starts in a row that did not become ready
     restart_attempts: _Small = 10  # the same for a group that has been ready before

@@ -90,6 +90,7 @@ class Nursery:
             if record.state != "ending":
                 self._log.warning("kill", child=record.name, life=record.incarnation, reason=reason)
                 record.state, record.phase = "ending", reason
+            record.was_killed = True
             record.process.kill()
 
     def welcome(self, record: ChildRecord, hello: Hello) -> None:
@@ -149,6 +150,7 @@ class Nursery:
         now_s = time.monotonic()
         record.state, record.phase, record.endpoint, record.gang_dir = "starting", "", "", gang_dir
         record.incarnation, record.lives, record.last, record.fault = incarnation, record.lives + 1, None, ""
+        record.was_killed = False
         record.born_s = record.heard_s = now_s
         spare = self.spares.take(spec.name)
         on_exit = partial(self._buried, record, incarnation)

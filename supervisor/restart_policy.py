@@ -11,6 +11,8 @@
     stopping                             nothing: deaths are wanted now
 
 A restart is immediate, unless lives are short: each further one in a row that was not ready for a second doubles the pause.
+A tree that is being shot at is not one that cannot live: kills from outside, once a group has been ready, count only against
+the number of restarts in the window.
 """
 
 from __future__ import annotations
@@ -106,8 +108,11 @@ class RestartPolicy:
         """From now on deaths are wanted."""
         self._is_stopping = True
 
-    def died(self, name: str, incarnation: int, now_s: float, cannot_succeed: str = "") -> list[Action]:
-        """A life is proven dead. `cannot_succeed` says why a further start would fail in the same way."""
+    def died(
+        self, name: str, incarnation: int, now_s: float, cannot_succeed: str = "", is_foreign: bool = False
+    ) -> list[Action]:
+        """A life is proven dead. `cannot_succeed` says why a further start would fail in the same way; `is_foreign`, that
+        somebody else killed it (an operator, the kernel out of memory): no sign that it cannot live."""
         life = self._alive.get(name)
         if life is None or life.incarnation != incarnation:
             return []
@@ -118,19 +123,20 @@ class RestartPolicy:
             return [GiveUp(EXIT_START_FAILED, f"{name}: {cannot_succeed}", name)]
         group = self._group_of[name]
         if not life.is_condemned:
-            refusal = self._charge(group, name, life, now_s)
+            refusal = self._charge(group, name, life, now_s, is_foreign)
             if refusal is not None:
                 return [refusal]
         return self._recover(group, name)
 
-    def _charge(self, group: _GroupLife, name: str, life: _Life, now_s: float) -> GiveUp | None:
+    def _charge(self, group: _GroupLife, name: str, life: _Life, now_s: float, is_foreign: bool) -> GiveUp | None:
         """Put one incident on the group's account; the refusal when it is overdrawn."""
         budget = group.group.budget
         group.restarts_s = [at for at in group.restarts_s if now_s - at < budget.window_s]
         group.restarts_s.append(now_s)
-        group.failed_starts += life.ready_s is None
-        is_short = life.ready_s is None or now_s - life.ready_s < _SHORT_LIFE_S
-        group.short_lives = group.short_lives + 1 if is_short else 0
+        if not (is_foreign and group.was_ready):
+            group.failed_starts += life.ready_s is None
+            is_short = life.ready_s is None or now_s - life.ready_s < _SHORT_LIFE_S
+            group.short_lives = group.short_lives + 1 if is_short else 0
         if group.failed_starts >= (budget.restart_attempts if group.was_ready else budget.start_attempts):
             status = EXIT_BUDGET_SPENT if group.was_ready else EXIT_START_FAILED
             return GiveUp(status, f"{name}: died {group.failed_starts} times in a row before it was ready", name)

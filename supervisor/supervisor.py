@@ -135,7 +135,8 @@ class Supervisor:
         say("death", child=record.name, life=incarnation, how=str(exit_status))
         cannot = f"{exit_status}; its log says what it cannot use" if exit_status.code == EXIT_UNUSABLE else ""
         self._notice_state()
-        self._carry_out(self._policy.died(record.name, incarnation, time.monotonic(), cannot))
+        is_foreign = exit_status.signal_name == "SIGKILL" and not record.was_killed
+        self._carry_out(self._policy.died(record.name, incarnation, time.monotonic(), cannot, is_foreign))
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:

@@ -153,6 +153,20 @@ def test_restarts_that_never_become_ready_again_spend_the_budget() -> None:
     assert action.exit_status == EXIT_BUDGET_SPENT
 
 
+def test_a_tree_that_is_shot_at_is_not_one_that_cannot_live() -> None:
+    policy = policy_of(group("worker/0.0", budget=Budget(100, 60.0, 2, 2)))
+    for life in range(1, 50):
+        assert policy.died("worker/0.0", life, 0.0, is_foreign=True) == [Start(("worker/0.0",), 0.0)]
+        policy.started("worker/0.0", life + 1)
+
+
+def test_kills_from_outside_fail_a_first_start_too() -> None:
+    policy = policy_of(group("worker/0.0", budget=Budget(100, 60.0, 1, 9)), ready=False)
+    [action] = policy.died("worker/0.0", 1, 0.0, is_foreign=True)
+    assert isinstance(action, GiveUp)
+    assert action.exit_status == EXIT_START_FAILED
+
+
 def test_failed_starts_are_forgotten_when_the_whole_group_is_ready() -> None:
     policy = policy_of(group(*GANG, strategy=Strategy.ONE_FOR_ALL, budget=Budget(100, 1.0, 2, 2)), ready=False)
     for name in GANG:
