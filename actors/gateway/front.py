@@ -99,7 +99,8 @@ class Front:
                 raise WireError(f"frames: expected 2, got {len(frames) - 1}")
             message = self._codec.decode(frames[1], frames[2])
         except WireError as error:
-            self._refuse(identity, "", Refusal("invalid", str(error), field=field_in(str(error))))
+            self._desk.metrics.front_garbage.inc()
+            self._refuse(identity, request_in(frames), Refusal("invalid", str(error), field=field_in(str(error))))
             return
         client = self._clients.get(identity)
         if client is not None:
@@ -210,8 +211,6 @@ class Front:
 
     def _refuse(self, identity: bytes, request: str, refusal: Refusal) -> None:
         self._desk.metrics.refused.labels(refusal.code).inc()
-        if not request:
-            self._desk.metrics.front_garbage.inc()
         code: Any = _CODES.get(refusal.code, refusal.code)
         failed = public.Failed(
             request=request[:256],
@@ -251,3 +250,13 @@ def field_in(text: str) -> str:
             return text[start : text.find(closing, start)]
     head = text.removeprefix("message: ").partition(":")[0]
     return head if head.isidentifier() else ""
+
+
+def request_in(frames: list[bytes]) -> str:
+    """The request id in a message that could not be read as a whole, or ""."""
+    try:
+        fields = msgspec.msgpack.decode(frames[1]) if len(frames) > 1 else None
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
+        return ""
+    value = fields.get("request", fields.get("call")) if isinstance(fields, dict) else None
+    return value[:256] if isinstance(value, str) else ""

@@ -61,7 +61,7 @@ class GatewayActor(Actor):
         self._journal.on_commit = lambda took_s, entries: self.metrics.commit_s.observe(took_s)
         self.desk = RequestDesk(settings, self.birth.incarnation, self, self._journal, self.model, self.metrics)
         resumed = take_over_all(self.desk, recovered, self.model, self.now_s())
-        self.desk.was_ready = resumed > 0  # this server has served before
+        self.desk.was_ready = resumed > 0 or self.birth.incarnation > 1  # this server has served before
         self.desk.start()
         intake = Intake(settings, self.model)
         if settings.front_endpoint:
