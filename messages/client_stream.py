@@ -1,12 +1,13 @@
-"""One stream as the client library sees it: what has come, what is next, how it ended. Pure: no socket, no clock.
+"""What a client knows of one request: the tokens it holds, and what each message of the front means for them. Pure.
 
-Law: the tokens handed out are numbered 0, 1, 2, ... without a gap or a repeat, whatever the connection went through.
+Whatever happens to the connection, the pieces handed out are the tokens 0, 1, 2, ... once each: older ones are dropped, a gap
+or an overlap makes the client say its Generate again with `have` at the next token.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 import msgspec
 import numpy as np
@@ -17,13 +18,13 @@ from messages.faults import ClientError, InvalidRequest, Overloaded, RequestFail
 
 @dataclass(frozen=True)
 class Piece:
-    """Next tokens of a stream: `ids` int32 [n] start at generated token `first`; `text` is safe to show.
+    """Next tokens of a stream and the text that became safe to show with them. Logprobs are empty unless asked for.
 
-    `logprobs` float32 [n] or empty; `top_ids` int32 and `top_logprobs` float32 [n, width].
+    logprobs: float32 [n]; top_ids: int32 [n, width]; top_logprobs: float32 [n, width].
     """
 
     first: int
-    ids: np.ndarray
+    ids: list[int]
     text: str
     logprobs: np.ndarray
     top_ids: np.ndarray
@@ -32,27 +33,130 @@ class Piece:
 
 @dataclass(frozen=True)
 class Answer:
-    """A whole answer. `reason`: "stop", "length" or "cancelled"."""
+    """A finished request."""
 
     request: str
-    ids: list[int]
+    tokens: list[int]
     text: str
-    reason: str
+    reason: str  # stop, length, cancelled
     n_prompt: int
-    n_generated: int
     n_cached: int
-    latency_s: float
-    first_token_s: float
-    pieces: tuple[Piece, ...] = field(repr=False, default=())
+    pieces: list[Piece] = field(repr=False)
+
+
+class Next(Enum):
+    """What the client does after a message."""
+
+    NOTHING = auto()
+    PIECE = auto()  # a piece was added
+    SAY_AGAIN = auto()  # say the Generate again, at the present `have`
+    END = auto()  # `finished` or `error` is set
+
+
+class StreamState:
+    """See the file's header."""
+
+    def __init__(self, generate: public.Generate) -> None:
+        self._generate = generate
+        self.tokens: list[int] = []
+        self.pieces: list[Piece] = []
+        self.is_accepted = False
+        self.finished: public.Finished | None = None
+        self.error: ClientError | None = None
+        self._replayed = 0  # tokens seen again after the server forgot the request
+        self._is_replay = False
 
     @property
-    def tokens_per_second(self) -> float:
-        """Generated tokens over the whole latency."""
-        return self.n_generated / self.latency_s if self.latency_s > 0 else 0.0
+    def is_over(self) -> bool:
+        """Has the one ending (or an error) come?"""
+        return self.finished is not None or self.error is not None
+
+    def generate(self) -> public.Generate:
+        """What to say now."""
+        return msgspec.structs.replace(self._generate, have=0 if self._is_replay else len(self.tokens))
+
+    def take(self, message: public.FrontMessage) -> Next:
+        """One message about this request."""
+        if self.is_over:
+            return Next.NOTHING
+        match message:
+            case public.Accepted():
+                self.is_accepted = True
+            case public.Chunk():
+                return self._chunk(message)
+            case public.Finished():
+                return self._finish(message)
+            case public.Failed():
+                return self._fail(message)
+        return Next.NOTHING
+
+    def _chunk(self, chunk: public.Chunk) -> Next:
+        first, ids = int(chunk.first), chunk.ids.tolist()
+        if self._is_replay and first < len(self.tokens):
+            return self._compare(first, ids)
+        have = len(self.tokens)
+        if first + len(ids) <= have and ids:
+            return Next.NOTHING
+        if first != have:
+            return Next.SAY_AGAIN
+        self.tokens += ids
+        width = int(chunk.top_width)
+        piece = Piece(
+            have,
+            ids,
+            chunk.text,
+            chunk.logprobs,
+            chunk.top_ids.reshape(-1, width) if width else chunk.top_ids.reshape(len(chunk.top_ids), 0),
+            chunk.top_logprobs.reshape(-1, width) if width else chunk.top_logprobs.reshape(len(chunk.top_logprobs), 0),
+        )
+        self.pieces.append(piece)
+        return Next.PIECE
+
+    def _compare(self, first: int, ids: list[int]) -> Next:
+        """The server computes the request a second time: the same tokens come, up to where this client stands."""
+        known = self.tokens[first : first + len(ids)]
+        if first > self._replayed or known != ids[: len(known)]:
+            self.error = RequestFailed(f"request: the server forgot it, and token {first} of its second answer differs")
+            return Next.END
+        self._replayed = first + len(known)
+        if self._replayed == len(self.tokens):
+            self._is_replay = False
+            return Next.SAY_AGAIN  # the server knows it again: go on exactly behind the known tokens
+        return Next.NOTHING
+
+    def _finish(self, finished: public.Finished) -> Next:
+        if finished.n_generated > len(self.tokens):
+            return Next.SAY_AGAIN
+        self.finished = finished
+        if finished.reason == "failed":
+            self.error = RequestFailed(finished.detail or "the server could not finish the request")
+        return Next.END
+
+    def _fail(self, failed: public.Failed) -> Next:
+        if failed.code == "not_found" and failed.field == "request" and self.tokens:
+            self._is_replay, self._replayed = True, 0  # another journal: let it compute the same tokens again
+            return Next.SAY_AGAIN
+        self.error = error_of(failed)
+        return Next.END
+
+    def answer(self) -> Answer:
+        """The finished request. Raises: ClientError when it ended with one."""
+        if self.error is not None:
+            raise self.error
+        assert self.finished is not None
+        return Answer(
+            request=self._generate.request,
+            tokens=self.tokens,
+            text="".join(piece.text for piece in self.pieces),
+            reason=self.finished.reason,
+            n_prompt=int(self.finished.n_prompt),
+            n_cached=int(self.finished.n_cached),
+            pieces=self.pieces,
+        )
 
 
 def error_of(failed: public.Failed) -> ClientError:
-    """A refusal as its typed error."""
+    """The typed error of a refusal."""
     match failed.code:
         case "overloaded":
             return Overloaded(failed.detail, failed.retry_after_s)
@@ -60,99 +164,5 @@ def error_of(failed: public.Failed) -> ClientError:
             return Unavailable(failed.detail)
         case "internal":
             return RequestFailed(failed.detail)
-    return InvalidRequest(failed.detail.removeprefix(f"{failed.field}: "), failed.field)
-
-
-class StreamState:
-    """The client's side of one request."""
-
-    def __init__(self, generate: public.Generate) -> None:
-        self._generate = generate
-        self.n_arrived = 0  # tokens that have come
-        self.n_taken = 0  # tokens that the caller has
-        self.n_said = 0  # the last Received
-        self.pieces: deque[Piece] = deque()
-        self.accepted: public.Accepted | None = None
-        self.finished: public.Finished | None = None
-        self.error: ClientError | None = None
-        self.is_cancel_wanted = False
-        self._has_tail = False
-
-    @property
-    def request(self) -> str:
-        """Its id."""
-        return self._generate.request
-
-    @property
-    def is_over(self) -> bool:
-        """Nothing more will come."""
-        return self.finished is not None or self.error is not None
-
-    def say(self) -> public.Generate:
-        """The Generate to say now, for the first time or again."""
-        return msgspec.structs.replace(self._generate, have=self.n_arrived)
-
-    def on_chunk(self, chunk: public.Chunk) -> None:
-        """Take what is new of a chunk. A gap ends the stream: it must never be papered over."""
-        if self.is_over:
-            return
-        if not len(chunk.ids):  # the text that came with the ending: once only
-            if chunk.text and not self._has_tail and chunk.first == self.n_arrived:
-                self._has_tail = True
-                self.pieces.append(_piece(chunk, 0, chunk.text))
-            return
-        known = self.n_arrived - chunk.first
-        if known < 0:
-            self.error = RequestFailed(f"expected generated token {self.n_arrived} next, got {chunk.first}")
-        elif known == 0:
-            self.n_arrived += len(chunk.ids)
-            self.pieces.append(_piece(chunk, 0, chunk.text))
-        elif known < len(chunk.ids):
-            self.error = RequestFailed(f"expected a chunk from token {self.n_arrived}, got one from {chunk.first} across it")
-
-    def on_finished(self, finished: public.Finished) -> None:
-        """The ending."""
-        if self.is_over:
-            return
-        if finished.n_generated != self.n_arrived:
-            self.error = RequestFailed(f"expected {finished.n_generated} tokens before the ending, got {self.n_arrived}")
-        elif finished.reason == "failed":
-            self.error = _failure(finished.detail)
-        else:
-            self.finished = finished
-
-    def on_failed(self, failed: public.Failed) -> bool:
-        """A refusal; False when it is only for now and the stream should be said again after a while."""
-        is_for_now = failed.code == "unavailable" or (self.accepted is not None and failed.code == "overloaded")
-        if is_for_now:
-            return False
-        self.error = RequestFailed(failed.detail) if self.accepted is not None else error_of(failed)
-        return True
-
-    def take(self) -> Piece | None:
-        """The next piece for the caller."""
-        if not self.pieces:
-            return None
-        piece = self.pieces.popleft()
-        self.n_taken += len(piece.ids)
-        return piece
-
-
-def _failure(detail: str) -> ClientError:
-    """An accepted request that ended as failed; one that can never run is the caller's fault."""
-    code, _, rest = detail.partition(": ")
-    if code in ("too_long", "too_large_for_memory"):
-        return InvalidRequest(rest, "prompt")
-    return RequestFailed(detail)
-
-
-def _piece(chunk: public.Chunk, start: int, text: str) -> Piece:
-    shape = (len(chunk.ids), chunk.top_width)
-    return Piece(
-        chunk.first + start,
-        chunk.ids,
-        text,
-        chunk.logprobs,
-        chunk.top_ids.reshape(shape),
-        chunk.top_logprobs.reshape(shape),
-    )
+        case _:
+            return InvalidRequest(failed.detail.removeprefix(f"{failed.field}: "), failed.field)

@@ -31,9 +31,10 @@ def inbox(context: zmq.Context, endpoint: str, max_frame_bytes: int = INTERNAL_F
 
 
 def outgoing(context: zmq.Context, endpoint: str, identity: bytes, max_frame_bytes: int = INTERNAL_FRAME_BYTES) -> zmq.Socket:
-    """A connected DEALER to one life of one peer. `identity` is unique per life of the sender."""
+    """A connected DEALER. `identity` is unique per link; with b"" each connection gets a fresh one from the other side."""
     socket = _common(context.socket(zmq.DEALER), max_frame_bytes)
-    socket.setsockopt(zmq.ROUTING_ID, identity)
+    if identity:
+        socket.setsockopt(zmq.ROUTING_ID, identity)
     socket.setsockopt(zmq.IMMEDIATE, 1)  # mail waits on our side until the connection stands, where it is counted
     socket.setsockopt(zmq.HEARTBEAT_IVL, 1_000)  # a machine that vanished is noticed even without traffic
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 5_000)
