@@ -147,16 +147,16 @@ class AsyncClient:
         stream.confirm = lambda up_to: link.hint(public.Received(request=key, up_to=up_to))
         self._streams[key] = stream
         link.open(key, stream)
+        end_s = asyncio.get_running_loop().time() + deadline_s
         try:
-            async with asyncio.timeout(deadline_s):
-                while True:
-                    while n_read < len(state.pieces):
-                        n_read += 1
-                        yield state.pieces[n_read - 1]
-                    if state.is_over:
-                        break
-                    stream.news.clear()
-                    await stream.news.wait()
+            while True:
+                while n_read < len(state.pieces):
+                    n_read += 1
+                    yield state.pieces[n_read - 1]
+                if state.is_over:
+                    break
+                stream.news.clear()
+                await asyncio.wait_for(stream.news.wait(), max(0.0, end_s - asyncio.get_running_loop().time()))
         except TimeoutError:
             raise DeadlineExceeded(f"{key}: expected the end within {deadline_s:g} s") from None
         finally:
