@@ -24,7 +24,7 @@ def plainly(logits: np.ndarray, sampling: Sampling, position: int) -> int:
     """Steps 2 to 7 for one row, by sorting."""
     if sampling.temperature == 0:
         return int(logits.argmax())
-    z = torch.softmax(torch.from_numpy(logits) / np.float32(sampling.temperature), -1).numpy().astype(np.float64)
+    z = torch.softmax(torch.from_numpy(logits) / float(np.float32(sampling.temperature)), -1).numpy().astype(np.float64)
     if sampling.top_k:
         z[z < np.sort(z)[::-1][min(sampling.top_k, len(z)) - 1]] = 0
     if sampling.top_p < 1:
