@@ -65,6 +65,7 @@ class StreamState:
         self.error: ClientError | None = None
         self._replayed = 0  # tokens seen again after the server forgot the request
         self._is_replay = False
+        self._has_tail = False
 
     @property
     def is_over(self) -> bool:
@@ -99,6 +100,10 @@ class StreamState:
             return Next.NOTHING
         if first != have:
             return Next.SAY_AGAIN
+        if not ids:  # text that came with the ending: said again after a reconnection, shown once
+            if self._has_tail:
+                return Next.NOTHING
+            self._has_tail = True
         self.tokens += ids
         width = int(chunk.top_width)
         piece = Piece(
