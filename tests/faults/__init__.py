@@ -1,0 +1,1 @@
+"""Tests that kill and freeze processes of a running server."""

@@ -1,0 +1,1 @@
+"""Tests over whole servers: real processes, real sockets."""

@@ -1,0 +1,105 @@
+"""The real model behind the real server: its greedy tokens are those of `transformers` on the same weights.
+
+Alone and all at once, on one rank and on two, with prefix reuse, with speculation and without; and the three ways to talk to
+the server give one answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import openai
+import pytest
+
+from gpu_workers.model_store.resolve import resolve_model
+from messages.client import AsyncClient, Client
+from tests.integration.prompts import CHAT, PLAIN
+from tests.support.real_server import RealServer, real_server
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+N_TOKENS = 24
+_MESSAGE = "<|im_start|>user\n{}<|im_end|>\n"
+
+
+@pytest.fixture(scope="module")
+def reference() -> dict[str, list[int]]:
+    """Greedy tokens of transformers, float32, by prompt: generate() with everything default, end of text included."""
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    folder = resolve_model("").path
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    answers = {}
+    for prompt in (*PLAIN, *CHAT):
+        if prompt in CHAT:
+            turns = [{"role": "user", "content": prompt}]
+            text = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+            ids = tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids
+        else:
+            ids = tokenizer(prompt, return_tensors="pt").input_ids
+        options: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "pad_token_id": 0}
+        made = model.generate(ids, do_sample=False, max_new_tokens=N_TOKENS, **options)
+        answers[prompt] = made[0, ids.shape[1] :].tolist()
+    return answers
+
+
+@pytest.fixture(scope="module", params=["one rank", "two ranks", "no speculation"])
+def server(request: pytest.FixtureRequest, reference: dict[str, list[int]]) -> Iterator[RealServer]:
+    flags = {"one rank": (), "two ranks": ("--tp", "2"), "no speculation": ("--no-speculation",)}[request.param]
+    with real_server("--dtype", "float32", *flags) as server:
+        yield server
+
+
+async def answer(client: AsyncClient, prompt: str) -> list[int]:
+    options = {"max_tokens": N_TOKENS, "temperature": 0.0}
+    if prompt in CHAT:
+        return list((await client.chat([{"role": "user", "content": prompt}], **options)).tokens)
+    return list((await client.generate(prompt, **options)).tokens)
+
+
+async def test_greedy_tokens_equal_transformers(server: RealServer, reference: dict[str, list[int]]) -> None:
+    async with AsyncClient(server.front) as client:
+        together = await asyncio.gather(*(answer(client, prompt) for prompt in reference))
+        assert dict(zip(reference, together, strict=True)) == reference
+        again = await asyncio.gather(*(answer(client, prompt) for prompt in reference))  # prefixes are cached now
+        assert dict(zip(reference, again, strict=True)) == reference
+        for prompt in (*PLAIN[:3], *CHAT[:3]):
+            assert await answer(client, prompt) == reference[prompt]
+
+
+def test_the_three_ways_give_one_answer(server: RealServer) -> None:
+    question = {"role": "user", "content": CHAT[0]}
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none") as api:
+        model = api.models.list().data[0].id
+        options: dict[str, Any] = {"model": model, "messages": [question], "temperature": 0, "max_tokens": N_TOKENS}
+        whole = api.chat.completions.create(**options).choices[0].message.content
+        chunks = list(api.chat.completions.create(**options, stream=True, stream_options={"include_usage": True}))
+    streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    with Client(server.front) as client:
+        native = client.chat([question], max_tokens=N_TOKENS, temperature=0.0)
+    assert whole == streamed == native.text
+    assert "Rome" in native.text
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == len(native.tokens)
+
+
+async def test_sixty_four_at_once_run_together(server: RealServer) -> None:
+    async with AsyncClient(server.front) as client:
+        options: dict[str, Any] = {"max_tokens": 16, "temperature": 1.0, "seed": 5, "ignore_eos": True}
+        answers = await asyncio.gather(*(client.generate(f"{n} is a number and", **options) for n in range(64)))
+        assert all(len(a.tokens) == 16 for a in answers)
+        alone = await client.generate("7 is a number and", **options)
+        assert alone.tokens == answers[7].tokens  # noise by seed and position, not by batch
+    async with httpx.AsyncClient() as http:
+        text = (await http.get(f"{server.url}/metrics")).text
+    per_bucket = {
+        float(bound): float(count)
+        for bound, count in re.findall(r'tardigrade_scheduler_batch_rows_bucket{[^}]*le="([\d.]+)"[^}]*} ([\d.e+]+)', text)
+    }
+    assert per_bucket[512.0] > per_bucket[32.0], "no step computed more than 32 sequences"
+    assert np.isfinite(list(per_bucket.values())).all()
