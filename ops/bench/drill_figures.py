@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise, zip_longest
 
 from messages.ids import role_of
 from ops.bench.statistics import summarize
@@ -40,14 +42,18 @@ class Kill:
     incarnation: int
 
 
-def pauses_after(kill: Kill, streams: Sequence[StreamSeen]) -> list[float]:
-    """For each stream that was on its way at the kill: seconds until its next tokens came. One that never got any is not in
-    here; it is lost."""
+def pauses_after(kill: Kill, streams: Sequence[StreamSeen], until_s: float = math.inf) -> list[float]:
+    """For each stream that was on its way at the kill: the longest time without tokens from then to `until_s` (the next
+    kill). Tokens that were already on their way to the client come at once, so the first gap says nothing. A stream that
+    never got any more tokens is not in here; it is lost."""
     pauses = []
     for stream in streams:
         at = bisect_right(stream.arrivals_s, kill.at_s)
-        if stream.began_s <= kill.at_s and 0 < at < len(stream.arrivals_s):
-            pauses.append(stream.arrivals_s[at] - kill.at_s)
+        if stream.began_s > kill.at_s or not 0 < at < len(stream.arrivals_s):
+            continue
+        last = bisect_right(stream.arrivals_s, until_s) + 1  # a pause that outlasts the next kill counts for both
+        times = [kill.at_s, *stream.arrivals_s[at:last]]
+        pauses.append(max(after - before for before, after in pairwise(times)))
     return pauses
 
 
@@ -55,8 +61,9 @@ def drill_figures(kills: Sequence[Kill], streams: Sequence[StreamSeen]) -> dict:
     """Verdicts over all streams, pauses for each role that was killed, in milliseconds."""
     verdicts = [stream.verdict for stream in streams]
     pauses: dict[str, list[float]] = {}
-    for kill in kills:
-        pauses.setdefault(role_of(kill.name), []).extend(pauses_after(kill, streams))
+    for kill, next_kill in zip_longest(kills, kills[1:]):
+        until_s = next_kill.at_s if next_kill else math.inf
+        pauses.setdefault(role_of(kill.name), []).extend(pauses_after(kill, streams, until_s))
     every = [pause for group in pauses.values() for pause in group]
     return {
         "kills": len(kills),

@@ -11,7 +11,6 @@ import msgspec
 from ops.bench.completion_events import Answer
 from ops.bench.load import Run
 
-
 _ADDED = (
     "client_cpu_s", "n_ended", "n_good", "input_tokens", "output_tokens", "chunks",
     "send_delay_s", "ttft_s", "tpot_s", "chunk_gap_s", "e2e_s",

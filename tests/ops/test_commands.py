@@ -75,3 +75,11 @@ def test_the_cost_of_the_actors_is_measured_against_the_bare_engine() -> None:
 def test_a_server_that_cannot_start_shows_its_log() -> None:
     with pytest.raises(ServerDidNotStart, match="exit status"), own_server(["--model", "/nonexistent"], deadline_s=60.0):
         pass
+
+
+def test_a_kill_drill_loses_nothing() -> None:
+    sizes = ("--streams", "8", "--output-tokens", "200", "--duration", "3", "--every", "0.8")
+    result = bench("kill-drill", *sizes, "--target", "worker")
+    assert result["kills"] >= 1
+    assert (result["wrong"], result["lost"]) == (0, 0)
+    assert result["right"] == result["streams"] >= 8

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ops.bench.drill_figures import Kill, StreamSeen, drill_figures, pauses_after
 
 
@@ -25,6 +27,13 @@ def test_a_pause_lasts_from_the_kill_to_the_next_tokens_of_streams_on_their_way(
     not_begun = StreamSeen(2.5, [1], [1], [3.0])
     cut = stream([1], [1.0])
     assert pauses_after(Kill(2.0, "worker/0.0", 1), [running, ended, not_begun, cut]) == [1.5]
+
+
+def test_what_was_already_on_its_way_does_not_hide_the_pause() -> None:
+    late = stream([1, 2, 3], [1.0, 2.01, 2.02, 3.0, 3.01])
+    assert pauses_after(Kill(2.0, "worker/0.0", 1), [late]) == [pytest.approx(0.98)]
+    assert pauses_after(Kill(2.0, "worker/0.0", 1), [late], until_s=2.5) == [pytest.approx(0.98)]
+    assert pauses_after(Kill(2.0, "worker/0.0", 1), [late], until_s=2.011) == [pytest.approx(0.01)]
 
 
 def test_the_figures_count_everything_once() -> None:

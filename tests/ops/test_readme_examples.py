@@ -1,0 +1,34 @@
+"""The README's examples, run as they stand there, against a server with the hash-chain model."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ops.bench.own_server import own_server
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+
+
+def test_what_the_readme_shows_works() -> None:
+    python = [block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "import" in block]
+    shell = [block for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if block.startswith("curl")]
+    assert (len(python), len(shell)) == (2, 1)
+    with own_server(["--model", "hash-chain", "--log-level", "warning"], deadline_s=60.0) as server:
+        for source in python:
+            here = source.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}").replace(
+                "Client()", f"Client(port={server.port})"
+            )
+            run = subprocess.run([sys.executable, "-c", here], capture_output=True, text=True, timeout=60, check=False)
+            assert run.returncode == 0, run.stderr
+            assert len(run.stdout) > 10
+        if shutil.which("curl") is None:
+            pytest.skip("curl is not on this machine")
+        here = shell[0].replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
+        run = subprocess.run(["sh", "-c", here], capture_output=True, text=True, timeout=60, check=False)
+        assert run.stdout.rstrip().endswith("data: [DONE]"), run.stderr
