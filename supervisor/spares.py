@@ -16,7 +16,7 @@ import structlog
 from supervisor.child_spec import ChildSpec
 from supervisor.process import ChildProcess, ExitStatus
 
-_FIRST_AFTER_S = 1.0  # let a tree that has just become ready serve first
+_FIRST_AFTER_S = 0.5  # let a tree that has just become ready serve first
 _NEXT_AFTER_S = 0.5  # one at a time: imports take a core
 _MOST_DEATHS = 3  # of unused spares of one child; then it goes without
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 
 import pytest
 
+from messages.client import Client
 from tests.supervisor.test_command_line import DEADLINE_S, RunningServer
 
 STREAMS = 8
@@ -91,8 +92,39 @@ def test_streams_survive_the_death_of_anybody_behind_the_gateway(server: Running
             if pid:
                 os.kill(pid, signal.SIGKILL)
                 kills += 1
-        time.sleep(0.2)
+        stormy[0].join(0.2)
         assert server.process.poll() is None
     assert kills >= 3
     assert [stream.reason for stream in stormy] == ["length"] * STREAMS
     assert [stream.text for stream in stormy] == [stream.text for stream in calm]
+
+
+def test_streams_of_the_client_library_survive_the_gateway_too(server: RunningServer) -> None:
+    endpoint = f"ipc://{server.run_dir}/front-0"
+
+    def tell(number: int, into: dict[int, list[int]]) -> None:
+        with Client(endpoint) as client:
+            wishes = {"temperature": 1.0, "max_tokens": TOKENS, "ignore_eos": True, "deadline_s": DEADLINE_S}
+            answer = client.generate(f"prompt of client {number}", seed=number, **wishes)
+            into[number] = answer.tokens
+
+    def tell_all() -> tuple[list[threading.Thread], dict[int, list[int]]]:
+        answers: dict[int, list[int]] = {}
+        threads = [threading.Thread(target=tell, args=(number, answers), daemon=True) for number in range(STREAMS)]
+        for thread in threads:
+            thread.start()
+        return threads, answers
+
+    threads, calm = tell_all()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    threads, stormy = tell_all()
+    kills = 0
+    while any(thread.is_alive() for thread in threads):
+        threads[0].join(2.0)
+        with suppress(ProcessLookupError):
+            os.kill(server.pid_of("gateway/0"), signal.SIGKILL)
+            kills += 1
+    assert kills >= 1
+    assert {number: len(tokens) for number, tokens in calm.items()} == dict.fromkeys(range(STREAMS), TOKENS)
+    assert stormy == calm
