@@ -93,10 +93,12 @@ class RunDir:
         with contextlib.suppress(FileNotFoundError):
             (self.path / _file_name(name, incarnation)).unlink()
 
-    def release(self) -> None:
-        """Give the directory back. Journals stay."""
+    def release(self, is_nobodys: bool = False) -> None:
+        """Give the directory back. Journals stay, unless it was made for a port that nobody will ask for again."""
         self._clear()
         self._lock.release()
+        if is_nobodys:
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def _clear(self) -> None:
         for entry in self.path.iterdir():

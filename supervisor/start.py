@@ -48,7 +48,7 @@ def start(config: ServerConfig) -> int:
         return _run(config, run_dir, listener, gpu_ids)
     finally:
         listener.close()
-        run_dir.release()
+        run_dir.release(is_nobodys=config.port == 0 and not config.run_dir)
 
 
 def run_dir_path(config: ServerConfig) -> Path:

@@ -28,6 +28,11 @@ def test_it_is_private(path: Path) -> None:
     assert read_pid(path) is None
 
 
+def test_one_for_a_random_port_leaves_nothing(path: Path) -> None:
+    RunDir.take(path).release(is_nobodys=True)
+    assert not path.exists()
+
+
 def test_a_second_server_is_told_who_holds_it(path: Path) -> None:
     run_dir = RunDir.take(path)
     with pytest.raises(ConfigError, match=rf"expected no other server in .* \(pid {os.getpid()}\)"):
