@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from messages.public import MAX_STOP_STRINGS
 
 _INLINE_CHARACTERS = 4096  # longer texts are encoded off the loop
 MAX_STOP_TOKENS = 64
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ class Intake:
             encoded = [await self._encode(wish.prompt_field, size, self._model.encode_chat, wish.turns)]
         else:
             texts = wish.texts or ()
-            encoded = [await self._encode(wish.prompt_field, len(text), self._model.encode, text) for text in texts]
+            self._check_lengths(texts, wish.prompt_field)
+            encoded = await self._encode(wish.prompt_field, sum(map(len, texts)), self._encode_all, texts)
         if not encoded:
             raise invalid(wish.prompt_field, "at least one prompt", "none")
         for ids in encoded:
@@ -107,7 +109,17 @@ class Intake:
                 raise invalid(wish.prompt_field, "at least one token", "an empty prompt")
         return [np.array(ids, dtype="<i4") for ids in encoded]
 
-    async def _encode(self, name: str, n_characters: int, encode: Any, value: Any) -> list[int]:
+    def _check_lengths(self, texts: Sequence[str], name: str) -> None:
+        """What can never fit is not even encoded."""
+        fewest, limit = max(map(self._model.fewest_tokens, texts), default=0), self._settings.max_length
+        if fewest >= limit:
+            detail = f"this model's context is {limit} tokens; the prompt has at least {fewest}"
+            raise Refusal("too_long", detail, field=name, name="context_length_exceeded")
+
+    def _encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self._model.encode(text) for text in texts]
+
+    async def _encode(self, name: str, n_characters: int, encode: Callable[[Any], T], value: Any) -> T:
         try:
             if n_characters <= _INLINE_CHARACTERS:
                 return encode(value)

@@ -12,6 +12,7 @@ HASH_CHAIN = "hash-chain"
 HASH_CHAIN_VOCABULARY = 32_768
 
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
+_Window = Annotated[int, msgspec.Meta(ge=256)]  # clients confirm every 64 tokens
 _Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=86_400.0 * 30)]
 
 
@@ -35,7 +36,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     resubmit_budget: _Positive = 16  # attempts lost in a row, without a new token, before a sequence fails
     speculation: bool = True  # let schedulers use drafts
     prefix_wait_s: _Seconds = 0.005  # longest wait for the directory's answer
-    stream_window_tokens: Annotated[int, msgspec.Meta(ge=256)] = 4096  # tokens on the way to one ZeroMQ client without its Received
+    stream_window_tokens: _Window = 4096  # tokens on the way to one ZeroMQ client without its Received
     shutdown_s: _Seconds = 5.0  # longest wait for open HTTP connections at the end
     commit_window_s: _Seconds = 0.0  # how long the journal gathers before a commit; 0: as soon as the last one is done
     journal_sync: bool = False  # fsync each commit (survives power loss, not only process death)

@@ -19,6 +19,7 @@ from actors.gateway.detokenizer import ByteText, Detokenizer, NoText, NumberText
 from actors.gateway.settings import HASH_CHAIN, HASH_CHAIN_VOCABULARY
 from messages.faults import ConfigError
 
+_LONG_CHARACTERS = 4096
 _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
 
@@ -34,6 +35,10 @@ class TextModel(Protocol):
 
     def encode(self, text: str) -> list[int]:
         """Ids of a plain prompt. Raises: NoTokenizer."""
+        ...
+
+    def fewest_tokens(self, text: str) -> int:
+        """A plain prompt has at least so many ids; cheap, and 0 where nothing is known."""
         ...
 
     def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -56,6 +61,7 @@ class FolderText:
         settings = _read_json(folder / "tokenizer_config.json")
         self._tokenizer = tokenizer
         self._table = byte_table(tokenizer)
+        self._longest_bytes = _longest_token_bytes(tokenizer, self._table)
         config = _read_json(folder / "config.json")
         self.vocabulary = int(config.get("vocab_size") or tokenizer.get_vocab_size(with_added_tokens=True))
         names = {name: _token_text(settings.get(name)) for name in _SPECIAL_NAMES}
@@ -65,13 +71,22 @@ class FolderText:
         self._template = ChatTemplate(source, self._special) if source else None
 
     def encode(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=True).ids
+        return self._ids(text, add_special_tokens=True)
+
+    def fewest_tokens(self, text: str) -> int:
+        return len(text) // self._longest_bytes if self._longest_bytes else 0
 
     def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
         if self._template is None:
             raise TemplateError("this model has no chat template: send a plain prompt")
         prompt = self._template.render(turns)  # it writes its own special tokens: none are added
-        return self._tokenizer.encode(prompt, add_special_tokens=False).ids
+        return self._ids(prompt, add_special_tokens=False)
+
+    def _ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        if len(text) <= _LONG_CHARACTERS:
+            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        # only the batch call lets other threads run: a megabyte takes more than a second
+        return self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
 
     def detokenizer(self, prompt: np.ndarray) -> Detokenizer:
         if self._table is not None:
@@ -95,6 +110,9 @@ class IdsOnly:
     def encode(self, text: str) -> list[int]:
         raise NoTokenizer("this model has no tokenizer: send token ids")
 
+    def fewest_tokens(self, text: str) -> int:
+        return 0
+
     def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
         raise NoTokenizer("this model has no tokenizer: send token ids to /v1/completions or /v1/generate")
 
@@ -113,6 +131,9 @@ class HashChainText:
 
     def encode(self, text: str) -> list[int]:
         return list(text.encode("utf-8"))
+
+    def fewest_tokens(self, text: str) -> int:
+        return len(text)
 
     def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
         return self.encode("".join(f"{turn['role']}: {turn['content']}\n" for turn in turns) + "assistant: ")
@@ -149,6 +170,14 @@ def load_text_model(model_folder: str) -> TextModel:
         return FolderText(folder, tokenizer)
     except TemplateError as error:
         raise ConfigError(f"model_folder: {error}") from None
+
+
+def _longest_token_bytes(tokenizer: Tokenizer, table: Sequence[bytes] | None) -> int:
+    """The most bytes of a prompt that one token can stand for; 0 where a tokenizer may swallow more."""
+    added = tokenizer.get_added_tokens_decoder().values()
+    if table is None or tokenizer.normalizer is not None or any(token.lstrip or token.rstrip for token in added):
+        return 0
+    return max([1, *map(len, table), *(len(token.content.encode()) for token in added)])
 
 
 def _read_json(path: Path) -> dict[str, Any]:
