@@ -172,7 +172,7 @@ def read_body(raw: bytes | bytearray, kind: type[B]) -> B:
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
-        raise _named(str(error)) from None
+        raise _named(str(error), fields) from None
 
 
 def _drop_idle_fields(fields: dict[str, Any]) -> None:
@@ -184,13 +184,15 @@ def _drop_idle_fields(fields: dict[str, Any]) -> None:
             raise Refusal("invalid", f"{name}: not supported by this server, got {str(value)[:80]!r}", field=name)
 
 
-def _named(text: str) -> Refusal:
-    """msgspec's words as a refusal that names the field."""
+def _named(text: str, fields: dict[str, Any]) -> Refusal:
+    """msgspec's words as a refusal that names the field and says what came."""
     path = _PATH.search(text)
     if path is None:
         inner = _UNKNOWN.search(text) or _MISSING.search(text)
         return Refusal("invalid", text, field=inner.group(1) if inner else "")
     name = path.group(1)
+    if ", got" not in text and name in fields:
+        return Refusal("invalid", f"{name}: {text[: path.start()]}, got {str(fields[name])[:80]}", field=name)
     inner = _UNKNOWN.search(text) or _MISSING.search(text)
     return Refusal("invalid", f"{name}: {text[: path.start()]}", field=f"{name}.{inner.group(1)}" if inner else name)
 

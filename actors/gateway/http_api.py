@@ -137,9 +137,8 @@ class HttpApi:
             raise Refusal("invalid", "prompt: expected exactly one of prompt and tokens", field="prompt")
         if _count(body.n) != 1:
             raise invalid("n", "1", body.n)
-        given = body.request_id or request_id
-        digest = api_schema.digest_of(raw)
-        request = self._desk.find(given) if given else None
+        given, digest = body.request_id or request_id, api_schema.digest_of(raw)
+        request = self._known(given, digest)
         if request is None:
             wish = Wish(
                 **self._shared(body, given or "gen-" + mint_request_id()[4:]),
@@ -152,9 +151,9 @@ class HttpApi:
                 digest=digest,
                 prompt_field="prompt" if body.tokens is None else "tokens",
             )
-            request = await self._admit(wish)
-        elif request.order.digest != digest:
-            raise Refusal("invalid", f"request_id: {given!r} belongs to another request", field="request_id", status=409)
+            self._desk.check_open(1)
+            order = await self._intake.order(wish, self._status.wall_s())
+            request = self._known(given, digest) or self._desk.admit(order)  # said twice while it was tokenised
         return self._whole(request, lambda: generate_body(request))
 
     async def batch(self, http: HttpRequest, request_id: str) -> ASGIApp:
@@ -178,6 +177,14 @@ class HttpApi:
         )
         request = await self._admit(wish)
         return self._whole(request, lambda: batch_body(request))
+
+    def _known(self, request_id: str, digest: str) -> Request | None:
+        """The request that this id already stands for. Raises: Refusal when it was asked in other words."""
+        request = self._desk.find(request_id) if request_id else None
+        if request is not None and request.order.digest != digest:
+            detail = f"request_id: {request_id!r} belongs to another request"
+            raise Refusal("invalid", detail, field="request_id", status=409)
+        return request
 
     def _shared(self, body: api_schema.SamplingFields, request_id: str) -> dict[str, Any]:
         return {

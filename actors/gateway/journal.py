@@ -48,8 +48,11 @@ _PRUNE_STEPS = """DELETE FROM steps WHERE step < (SELECT max(step) FROM steps) A
 class Journal:
     """One gateway's journal. `path` "" keeps it in memory (tests, `hash-chain` loads)."""
 
-    def __init__(self, path: str, *, is_synchronous: bool = False, commit_window_s: float = 0.0) -> None:
-        self._path, self._is_synchronous, self._window_s = path, is_synchronous, commit_window_s
+    def __init__(
+        self, path: str, *, is_synchronous: bool = False, commit_window_s: float = 0.0, lock_wait_s: float = 5.0
+    ) -> None:
+        self._path, self._is_synchronous = path, is_synchronous
+        self._window_s, self._lock_wait_s = commit_window_s, lock_wait_s
         self._queue: queue.SimpleQueue[tuple[str, tuple[Any, ...], _Callback | None] | None] = queue.SimpleQueue()
         self._log = structlog.get_logger().bind(journal=path or "memory")
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -59,14 +62,26 @@ class Journal:
         self.on_commit: Callable[[float, int], None] = lambda took_s, entries: None  # for metrics, on the loop
 
     def open(self) -> list[Recovered]:
-        """Open (or make) the file and read what it holds; a file that is not a journal is moved aside. Blocks."""
+        """Open (or make) the file and read what it holds; a file that is not a journal is moved aside. Blocks.
+
+        Raises: sqlite3.OperationalError, OSError when the place cannot be used now (locked, full, read-only).
+        """
         try:
-            connection = self._connect()
-            recovered = read_journal(connection)
+            return self._read()
+        except sqlite3.OperationalError:
+            raise  # says nothing about what the file holds: it stays where it is
         except (sqlite3.DatabaseError, ValueError) as error:
             aside = self._move_aside()
             self._log.error("journal unreadable, moved aside", error=str(error), aside=aside)
-            connection, recovered = self._connect(), []
+            return self._read()
+
+    def _read(self) -> list[Recovered]:
+        connection = self._connect()
+        try:
+            recovered = read_journal(connection)
+        except Exception:
+            connection.close()
+            raise
         self._connection = connection
         return recovered
 
@@ -116,7 +131,7 @@ class Journal:
         if self._path:
             Path(self._path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))  # it holds prompts: nobody else reads it
-        connection = sqlite3.connect(self._path or ":memory:", isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(self._path or ":memory:", self._lock_wait_s, isolation_level=None, check_same_thread=False)
         try:
             self._prepare(connection)
         except Exception:

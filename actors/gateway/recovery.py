@@ -37,6 +37,8 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
             sequence.end(ended)
         sequence.publish(len(sequence.ids), sequence.ended is not None)
         request.n_open -= sequence.is_end_visible
+    if recovered.ended_s is not None:  # what it took, as far as the journal knows
+        request.began_s, request.ended_s = now_s - max(recovered.ended_s - recovered.order.created_s, 0.0), now_s
     request.is_recorded = True
     request.n_checkpointed = request.n_generated
     return request
