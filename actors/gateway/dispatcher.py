@@ -73,7 +73,6 @@ class Dispatcher:
         self._asked: dict[int, tuple[list[GrowingSequence], Timer]] = {}  # by query: prompts that wait for the directory
         self._next_query = 1
         self._retry_timer: Timer | None = None
-        self._draining: set[str] = set()  # schedulers that said so
         self.resubmissions = 0
 
     @property
@@ -108,8 +107,8 @@ class Dispatcher:
             sequence.is_taken = True
         return sequence
 
-    def on_refused(self, sender: str, message: generation.Refused) -> None:
-        """Come again later, elsewhere, or never."""
+    def on_refused(self, message: generation.Refused) -> None:
+        """Come again later, or never."""
         sequence = self.book.find(message.attempt)
         if sequence is None:
             return
@@ -118,8 +117,6 @@ class Dispatcher:
             self._give_up(sequence, Ended(reason="failed", code=message.code, detail=message.detail))
             return
         self.resubmissions += 1
-        if message.code == "draining":
-            self._draining.add(sender)
         self._waiting[sequence.key] = sequence
         self._retry_later(sequence)
 
@@ -131,29 +128,23 @@ class Dispatcher:
             pages = {f"scheduler/{r}": n for r, n in zip(message.replicas, message.pages, strict=False)}
             self._route(asked[0], pages)
 
-    def scheduler_up(self, name: str) -> None:
+    def scheduler_up(self) -> None:
         """Somebody new can work."""
-        self._draining.discard(name)
         self._retry()
 
     def scheduler_down(self, name: str) -> None:
         """Everything that it had is brought again, with what is known of its output."""
-        self._draining.discard(name)
         for sequence in self.book.close_all_of(name):
             self._place_lost(sequence)
 
     # -- placing --------------------------------------------------------------------------------------------------
-
-    def _candidates(self) -> list[str]:
-        living = self._post.living("scheduler")
-        return [name for name in living if name not in self._draining] or living
 
     def _place(self, sequences: Sequence[GrowingSequence]) -> None:
         """Send sequences of one prompt on their way: ask the directory first where it matters."""
         sequences = [s for s in sequences if not self._is_finished(s)]
         if not sequences:
             return
-        candidates = self._candidates()
+        candidates = self._post.living("scheduler")
         if len(candidates) > 1 and self._post.living("cache_directory") and self._ask(list(sequences)):
             return
         self._route(sequences, {})
@@ -176,7 +167,7 @@ class Dispatcher:
 
     def _route(self, sequences: Sequence[GrowingSequence], pages_by_name: dict[str, int]) -> None:
         sequences = [s for s in sequences if s.ended is None]
-        candidates = self._candidates()
+        candidates = self._post.living("scheduler")
         if not candidates:
             self._waiting.update((s.key, s) for s in sequences)
             return

@@ -97,7 +97,7 @@ class GatewayActor(Actor):
 
     def peer_up(self, peer: lifecycle.Peer) -> None:
         if role_of(peer.name) == "scheduler" and self.desk is not None:
-            self.desk.scheduler_up(peer.name)
+            self.desk.scheduler_up()
 
     def peer_down(self, name: str, incarnation: int) -> None:
         if role_of(name) == "scheduler" and self.desk is not None:
@@ -109,7 +109,7 @@ class GatewayActor(Actor):
         return {
             generation.Tokens: self._on_tokens,
             generation.Taken: lambda delivery, message: self._desk.on_taken(message),
-            generation.Refused: lambda delivery, message: self._desk.dispatcher.on_refused(delivery.sender, message),
+            generation.Refused: lambda delivery, message: self._desk.dispatcher.on_refused(message),
             cache.PrefixFound: lambda delivery, message: self._desk.dispatcher.on_prefix_found(message),
             lifecycle.StatusReport: lambda delivery, message: self.tree.on_report(message),
         }

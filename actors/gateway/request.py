@@ -111,9 +111,10 @@ class GrowingSequence:
                 self.ended = Ended(reason="stop")
                 break
         taken = len(ids) - start
-        self.n_losses = 0
-        if logprobs is not None and taken > 0:
-            self._logprobs.append(logprobs.part(skip, skip + taken))
+        if taken:
+            self.n_losses = 0
+            if logprobs is not None:
+                self._logprobs.append(logprobs.part(skip, skip + taken))
         return taken
 
     def end(self, ended: Ended) -> bool:

@@ -153,10 +153,10 @@ class RequestDesk:
         if sequence is not None:
             sequence.request.wake()
 
-    def scheduler_up(self, name: str) -> None:
+    def scheduler_up(self) -> None:
         """Somebody can work."""
         self.was_ready = True
-        self.dispatcher.scheduler_up(name)
+        self.dispatcher.scheduler_up()
 
     def _on_ending(self, ending: generation.Ending, rows: StepRows) -> None:
         sequence = self.dispatcher.book.find(ending.attempt)
