@@ -1,0 +1,61 @@
+"""A process that writes a journal and says on stdout what it was called back for. Killed by `test_journal`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from actors.gateway.journal import Journal
+from actors.gateway.journal_records import StepRow, encode_order, encode_step
+from actors.gateway.order import Order
+from messages.generation import Sampling
+
+N_REQUESTS = 4
+
+
+def order_of(number: int) -> Order:
+    """The order of a request of this journal."""
+    return Order(
+        request=f"r{number}",
+        api="front",
+        created_s=0.0,
+        prompts=[number.to_bytes(4, "little")],
+        sampling=Sampling(temperature=0.0),
+        max_tokens=1_000_000,
+        is_resumable=True,
+    )
+
+
+def token_of(number: int, at: int) -> int:
+    """What the request says at a place."""
+    return number * 1_000_000 + at
+
+
+def row_at(number: int, at: int) -> StepRow:
+    """One token's row."""
+    return StepRow(number << 20, at, token_of(number, at).to_bytes(4, "little"))
+
+
+async def main(path: str) -> None:
+    """Write until killed."""
+    journal = Journal(path)
+    journal.open()
+    journal.start()
+
+    def say(text: str) -> None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    for number in range(1, N_REQUESTS + 1):
+        journal.admit(number, encode_order(order_of(number)), lambda number=number: say(f"admitted {number}"))
+    at = 0
+    while True:
+        rows = [row_at(number, at) for number in range(1, N_REQUESTS + 1)]
+        journal.step(encode_step(rows, []), lambda at=at: say(f"step {at}"))
+        at += 1
+        if at % 8 == 0:
+            await asyncio.sleep(0)  # several entries of one commit, several commits of one turn
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,54 @@
+"""Routing: longest prefix, least load, the name; and the book of attempts."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.gateway.detokenizer import NoText
+from actors.gateway.order import Order
+from actors.gateway.request import Request
+from actors.gateway.routing import AttemptBook, choose_replica
+from messages.generation import Sampling
+
+NAMES = ["scheduler/0", "scheduler/1", "scheduler/2"]
+LOADS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 100), min_size=1)
+PAGES = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 50))
+
+
+@given(LOADS, PAGES)
+def test_the_chosen_one_lives_and_nobody_comparable_is_better(loads: dict[str, int], pages: dict[str, int]) -> None:
+    chosen = choose_replica(loads, pages)
+    assert chosen in loads
+    ceiling = 2 * min(loads.values()) + 8
+    assert loads[chosen] <= ceiling
+    rivals = [name for name, load in loads.items() if load <= ceiling]
+    assert pages.get(chosen, 0) == max(pages.get(name, 0) for name in rivals)
+    equals = [name for name in rivals if pages.get(name, 0) == pages.get(chosen, 0)]
+    assert loads[chosen] == min(loads[name] for name in equals)
+
+
+def test_the_longest_prefix_wins_unless_its_holder_is_far_busier() -> None:
+    assert choose_replica({"scheduler/0": 0, "scheduler/1": 5}, {"scheduler/1": 3}) == "scheduler/1"
+    assert choose_replica({"scheduler/0": 0, "scheduler/1": 9}, {"scheduler/1": 3}) == "scheduler/0"
+    assert choose_replica({"scheduler/0": 2, "scheduler/1": 1}, {}) == "scheduler/1"
+    assert choose_replica({"scheduler/1": 1, "scheduler/0": 1}, {"scheduler/7": 9}) == "scheduler/0"
+
+
+def test_a_dead_scheduler_gives_its_sequences_back_in_order() -> None:
+    prompt = np.array([1], "<i4").tobytes()
+    order = Order(request="r", api="generate", created_s=0.0, prompts=[prompt], sampling=Sampling(), max_tokens=4, n=5)
+    sequences = Request(1, order, lambda prompt: NoText(), 0.0).sequences
+    book = AttemptBook(incarnation=3)
+    attempts = [book.open(s, NAMES[s.index % 2]) for s in sequences]
+    assert len(set(attempts)) == 5
+    assert book.loads(NAMES) == {"scheduler/0": 3, "scheduler/1": 2, "scheduler/2": 0}
+    book.close(sequences[2])
+    assert book.close_all_of("scheduler/0") == [sequences[0], sequences[4]]
+    assert [book.find(a) for a in attempts] == [None, sequences[1], None, sequences[3], None]
+    assert book.loads(NAMES) == {"scheduler/0": 0, "scheduler/1": 2, "scheduler/2": 0}
+    assert book.close_all_of("scheduler/0") == []
+    assert len(book) == 2
+    assert book.open(sequences[0], "scheduler/1") not in attempts
+    assert AttemptBook(incarnation=4).open(sequences[2], "scheduler/1") > max(attempts), "lives share no numbers"
