@@ -39,6 +39,10 @@ class Reader:
         self._is_end_read = [False] * len(request.sequences)
         self._waiter: asyncio.Future[None] | None = None
         self._wants_end_only = False
+        self._has_news = True
+        self._is_silent = False
+        self._silent_since_s = 0.0
+        self._silence_timer: asyncio.TimerHandle | None = None
         self._on_news = on_news or self._wake
         self.has_left = False
         request.watchers.append(self._on_news)
@@ -70,22 +74,33 @@ class Reader:
         """Wait until the request's fate is known well enough for a status line, or for `longest_s`."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + longest_s
-        while not (self.request.is_settled or self.has_left) and (left_s := until_s - loop.time()) > 0:
-            await self._wait(left_s)
+        timer = loop.call_at(until_s, self._wake)
+        try:
+            while not (self.request.is_settled or self.has_left) and loop.time() < until_s:
+                await self._wait()
+        finally:
+            timer.cancel()
 
     async def wait_news(self, longest_s: float) -> list[Piece]:
         """The next pieces; an empty list after `longest_s` without any, or when the reader's client has left."""
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + longest_s
-        while not (pieces := self.take()) and not self.has_left and (left_s := until_s - loop.time()) > 0:
-            await self._wait(left_s)
-        return pieces
+        self._silent_since_s, self._is_silent = loop.time(), False
+        while True:
+            if self._has_news:
+                self._has_news = False
+                if pieces := self.take():
+                    return pieces
+            if self.has_left or self._is_silent:
+                return []
+            if self._silence_timer is None:
+                self._silence_timer = loop.call_later(longest_s, self._look_for_silence, loop, longest_s)
+            await self._wait()
 
     async def wait_end(self) -> None:
         """Until every sequence has ended or the client has left; bounded by the request's own deadline."""
         self._wants_end_only = True
         while not (self.request.is_over or self.has_left):
-            await self._wait(None)
+            await self._wait()
 
     def leave(self) -> None:
         """The client is gone: waiting ends."""
@@ -96,19 +111,30 @@ class Reader:
         """Stop watching."""
         if self._on_news in self.request.watchers:
             self.request.watchers.remove(self._on_news)
+        if self._silence_timer is not None:
+            self._silence_timer.cancel()
 
-    async def _wait(self, longest_s: float | None) -> None:
-        loop = asyncio.get_running_loop()
-        self._waiter = loop.create_future()
-        timer = loop.call_later(longest_s, self._wake) if longest_s is not None else None
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter
         finally:
             self._waiter = None
-            if timer is not None:
-                timer.cancel()
+
+    def _look_for_silence(self, loop: asyncio.AbstractEventLoop, longest_s: float) -> None:
+        """One timer serves many waits: it looks how long the present one has lasted."""
+        self._silence_timer = None
+        if self._waiter is None:
+            return
+        left_s = self._silent_since_s + longest_s - loop.time()
+        if left_s > 0.0:
+            self._silence_timer = loop.call_later(left_s, self._look_for_silence, loop, longest_s)
+        else:
+            self._is_silent = True
+            self._wake()
 
     def _wake(self) -> None:
+        self._has_news = True
         if self._wants_end_only and not (self.request.is_over or self.has_left):
             return
         if self._waiter is not None and not self._waiter.done():
