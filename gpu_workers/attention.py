@@ -19,6 +19,7 @@ from messages.steps import PAGE_TOKENS
 MAX_BATCHED_COUNT = 16  # rows of at most so many tokens share one call; longer ones have work enough alone
 MAX_PADDED_SHARE = 1.5  # keys read in a shared call over keys needed
 MIN_WASTED_KEYS = 256  # below it a further call costs more than the padding
+_FEW_VECTORS = 1024  # below it the products of bfloat16 cost more to start than to do
 
 
 class Attention(Protocol):
@@ -43,9 +44,9 @@ class RowGroup:
     tokens: torch.Tensor | slice  # flat tokens of the rows, [rows * count]
     count: int
     rows: int
-    n_keys: int  # of the longest row
+    n_keys: int  # of the longest row; of all its pages unless it is alone
     vectors: torch.Tensor  # [rows * n_kv_heads * n_keys] int64: which head_dim-long vectors of the pages, in this order
-    mask: torch.Tensor | None  # additive, see `_mask`; None: nothing is hidden (is_alone: all that is not causal is)
+    mask: torch.Tensor  # additive, see `_mask`
     is_alone: bool
 
 
@@ -77,6 +78,9 @@ class TorchAttention:
     def _group(self, step: StepTensors, rows: np.ndarray, ends: np.ndarray) -> RowGroup:
         device = step.token_ids.device
         count, n_keys = int(step.row_counts[rows[0]]), int(ends[rows].max())
+        is_alone = len(rows) == 1 and count > MAX_BATCHED_COUNT
+        if not is_alone:  # whole pages: oneDNN compiles a product for each new shape
+            n_keys = -(-n_keys // PAGE_TOKENS) * PAGE_TOKENS
         first = int(step.row_offsets[rows[0]])
         tokens: torch.Tensor | slice = slice(first, first + count * len(rows))
         table = step.page_table[int(rows[0]) : int(rows[-1]) + 1]
@@ -87,14 +91,13 @@ class TorchAttention:
         slots = (slots + torch.arange(PAGE_TOKENS, device=device)).flatten(1)[:, None, :n_keys]
         heads = torch.arange(self._n_kv_heads, device=device)[:, None]
         vectors = (slots * self._n_kv_heads + heads).reshape(-1)
-        is_alone = len(rows) == 1 and count > MAX_BATCHED_COUNT
         return RowGroup(tokens, count, len(rows), n_keys, vectors, self._mask(step, rows, n_keys, is_alone), is_alone)
 
-    def _mask(self, step: StepTensors, rows: np.ndarray, n_keys: int, is_alone: bool) -> torch.Tensor | None:
-        """[count, n_keys] of a row alone, else [rows * n_kv_heads, shared_heads * count, n_keys]."""
+    def _mask(self, step: StepTensors, rows: np.ndarray, n_keys: int, is_alone: bool) -> torch.Tensor:
+        """[count, n_keys] of a row alone (empty: plainly causal), else [rows * n_kv_heads, shared_heads * count, n_keys]."""
         device, count = step.token_ids.device, int(step.row_counts[rows[0]])
-        if len(rows) == 1 and (count == 1 or (is_alone and step.row_starts[rows[0]] == 0)):
-            return None
+        if is_alone and step.row_starts[rows[0]] == 0:
+            return torch.empty(0, dtype=self._dtype, device=device)
         last_keys = _on(step.row_starts[rows][:, None] + np.arange(count), device)  # [rows, count]
         hidden_keys = torch.arange(n_keys, device=device) > last_keys[:, :, None]
         mask = torch.zeros(hidden_keys.shape, dtype=self._dtype, device=device).masked_fill_(hidden_keys, float("-inf"))
@@ -153,24 +156,24 @@ def _attend_group(q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor,
     # The heads that share keys stand as queries of one head, so that no key is read twice.
     queries = q.view(group.rows, group.count, n_kv_heads, -1, head_dim).permute(0, 2, 3, 1, 4)
     queries = queries.reshape(group.rows * n_kv_heads, -1, head_dim)
-    keys = keys.transpose(1, 2)
-    scores = (
-        torch.bmm(queries, keys).mul_(scale) if group.mask is None else torch.baddbmm(group.mask, queries, keys, alpha=scale)
-    )
-    out = torch.bmm(torch.softmax(scores, -1), values)
+    if q.dtype != torch.float32 and len(group.vectors) < _FEW_VECTORS:
+        out = scaled_dot_product_attention(queries[None], keys[None], values[None], attn_mask=group.mask[None], scale=scale)
+    else:
+        scores = torch.baddbmm(group.mask, queries, keys.transpose(1, 2), alpha=scale)
+        out = torch.bmm(torch.softmax(scores, -1), values)
     out = out.view(group.rows, n_kv_heads, -1, group.count, head_dim).permute(0, 3, 1, 2, 4)
-    return out.reshape(-1, n_heads, head_dim)
+    return out.reshape(-1, n_heads, head_dim).contiguous()
 
 
-def _attend_alone(
-    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, scale: float
-) -> torch.Tensor:
+def _attend_alone(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
     """One row: q [count, n_heads, head_dim]; keys, values [n_kv_heads, n_keys, head_dim]. Returns the shape of q.
     The kv heads are the batch, and keys are broadcast over their heads without a copy."""
     q = q.view(q.shape[0], keys.shape[0], -1, q.shape[2]).permute(1, 2, 0, 3)
     keys = keys[:, None].expand(-1, q.shape[1], -1, -1)
     values = values[:, None].expand(-1, q.shape[1], -1, -1)
-    out = scaled_dot_product_attention(q, keys, values, attn_mask=mask, is_causal=mask is None, scale=scale)
+    is_causal = mask.numel() == 0
+    mask_or_none = None if is_causal else mask
+    out = scaled_dot_product_attention(q, keys, values, attn_mask=mask_or_none, is_causal=is_causal, scale=scale)
     return out.permute(2, 0, 1, 3).flatten(1, 2).contiguous()
 
 

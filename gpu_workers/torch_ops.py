@@ -12,6 +12,8 @@ from torch.nn.functional import linear, silu
 
 from gpu_workers.cpu_linear import can_pack, pack_weight, packed_linear
 
+_FEW_ROWS = 4
+
 
 class Ops(Protocol):
     """T tokens; all activations [T, ...] of one float dtype, on the model's device, rows contiguous unless said."""
@@ -78,6 +80,8 @@ class TorchOps:
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """See Ops."""
+        if x.dim() == 2 and x.shape[0] <= _FEW_ROWS and x.device.type == "cpu":
+            return _norm_few_rows(x, weight, eps)
         return torch.rms_norm(x, weight.shape, weight, eps)
 
     def add_rms_norm(
@@ -115,6 +119,12 @@ class TorchOps:
         """See Ops."""
         gate, up = gate_up.chunk(2, -1)
         return silu(gate).mul_(up)
+
+
+def _norm_few_rows(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """(x, -x) has mean 0 and variance mean(x^2), so a layer norm of it is the norm wanted: fewer calls, for short rows."""
+    both = torch.cat((x, x.neg()), -1)
+    return torch.layer_norm(both, both.shape[-1:], None, None, eps)[:, : x.shape[1]] * weight
 
 
 def rotate_halves(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
