@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import click
 from rich.table import Table
 
 from messages.faults import ConfigError
-from ops.bench.line_child import LineChild
+from ops.bench.line_child import ChildEnded, LineChild
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
 from ops.bench.serve_load import CONSOLE, LoadPlan, measure, write_json
@@ -49,19 +50,55 @@ def command(
     try:
         child = worker_child(load_config(None, [{"model": model, "worker": {"dtype": dtype}}]))
         arguments = ["--model", model or "smollm2", "--dtype", dtype, "--log-level", "warning", *server_args]
-        with own_server(arguments) as server:
-            ours = {size: [_ours(server, what, size, turn) for turn in range(repeats)] for size in sizes}
-            start_s = server.start_s
-    except (ConfigError, ServerDidNotStart, ValueError) as error:
+        with contextlib.ExitStack() as stack:
+            server = stack.enter_context(own_server(arguments))
+            references = _references(stack, str(child.model_folder), dtype) if reference else []
+            rows = [_compare(what, size, server, references, repeats) for size in sizes]
+    except (ConfigError, ServerDidNotStart, ChildEnded, ValueError) as error:
         raise click.ClickException(str(error)) from None
-    theirs = _reference(what, str(child.model_folder), dtype, sorted({1, *sizes}), repeats) if reference else {}
     result = {
         "bench": "cpu-compare", "machine": describe_machine(), "model": model or "smollm2", "dtype": dtype,
         "prompt_tokens": prompt_tokens, "new_tokens": new_tokens, "waves": waves, "server_args": server_args,
-        "start_s": round(start_s, 2), "streams": [_row(size, ours, theirs) for size in sizes],
+        "start_s": round(server.start_s, 2), "streams": rows,
     }  # fmt: skip
     _show(result)
     write_json(result, out)
+
+
+def _references(stack: contextlib.ExitStack, folder: str, dtype: str) -> list[LineChild]:
+    """transformers twice, with its threads waiting as they do by default and passively: which is faster depends on what else
+    the machine does, and the faster one counts. (Threads that wait actively would take a core from everybody else.)"""
+    module = "ops.bench.transformers_child"
+    ways: tuple[dict[str, str], ...] = ({}, {"OMP_WAIT_POLICY": "PASSIVE"})
+    return [stack.enter_context(LineChild(module, folder, dtype, environment=way)) for way in ways]
+
+
+def _compare(what: Comparison, size: int, server: OwnServer, references: list[LineChild], repeats: int) -> dict:
+    """One row of the table: server and references take turns."""
+    ours: list[dict] = []
+    single: list[float] = []
+    static: list[float] = []
+    for turn in range(repeats):
+        ours.append(_ours(server, what, size, turn))
+        if references:
+            single.append(max(_theirs(child, what, 1, turn) for child in references))
+            static.append(max(_theirs(child, what, size, turn) for child in references) if size > 1 else single[-1])
+    speeds = [result["output_tokens_per_s"] for result in ours]
+    speed = statistics.median(speeds)
+    row = {
+        "streams": size,
+        "ours_tokens_per_s": round(speed, 1),
+        "ours_all": speeds,
+        "ttft_p50_ms": ours[0]["ttft_ms"]["p50"],
+        "tpot_p50_ms": ours[0]["tpot_ms"]["p50"],
+        "errors": sum(len(result["requests"]["errors"]) for result in ours),
+    }
+    if references:
+        row |= {"batch_1_tokens_per_s": round(statistics.median(single), 1), "batch_1_all": single}
+        row |= {"static_tokens_per_s": round(statistics.median(static), 1), "static_all": static}
+        row |= {"ratio_to_batch_1": round(speed / statistics.median(single), 2)}
+        row |= {"ratio_to_static": round(speed / statistics.median(static), 2)}
+    return row
 
 
 def _ours(server: OwnServer, what: Comparison, streams: int, turn: int) -> dict:
@@ -77,43 +114,12 @@ def _ours(server: OwnServer, what: Comparison, streams: int, turn: int) -> dict:
     return measure(plan)
 
 
-def _reference(what: Comparison, folder: str, dtype: str, sizes: list[int], repeats: int) -> dict[int, list[float]]:
-    """Tokens per second of transformers, the better of two ways in which its threads may wait: which one that is depends on
-    what else the machine does."""
-    ways: list[dict[int, list[float]]] = []
-    for wait in ("ACTIVE", "PASSIVE"):
-        environment = {"OMP_WAIT_POLICY": wait}
-        with LineChild("ops.bench.transformers_child", folder, dtype, environment=environment) as child:
-            child.ask(_question(what, 1, 0) | {"new_tokens": 4})
-            ways.append({size: [_theirs(child, what, size, turn) for turn in range(repeats)] for size in sizes})
-    return {size: max((way[size] for way in ways), key=statistics.median) for size in sizes}
-
-
-def _question(what: Comparison, batch: int, turn: int) -> dict:
-    tokens = {"prompt_tokens": what.prompt_tokens, "new_tokens": what.new_tokens}
-    return {"batch": batch, **tokens, "seed": what.seed + turn}
-
-
 def _theirs(child: LineChild, what: Comparison, batch: int, turn: int) -> float:
-    return batch * what.new_tokens / child.ask(_question(what, batch, turn))["wall_s"]
-
-
-def _row(size: int, ours: dict[int, list[dict]], theirs: dict[int, list[float]]) -> dict:
-    speeds = [result["output_tokens_per_s"] for result in ours[size]]
-    speed = statistics.median(speeds)
-    row = {
-        "streams": size,
-        "ours_tokens_per_s": round(speed, 1),
-        "ours_all": speeds,
-        "ttft_p50_ms": ours[size][0]["ttft_ms"]["p50"],
-        "tpot_p50_ms": ours[size][0]["tpot_ms"]["p50"],
-        "errors": sum(len(result["requests"]["errors"]) for result in ours[size]),
-    }
-    if theirs:
-        single, static = statistics.median(theirs[1]), statistics.median(theirs[size])
-        row |= {"transformers_batch_1": round(single, 1), "transformers_static": round(static, 1)}
-        row |= {"ratio_to_batch_1": round(speed / single, 2), "ratio_to_static": round(speed / static, 2)}
-    return row
+    """Tokens per second of one static batch, after a few tokens of the same batch size that are not counted."""
+    question = {"batch": batch, "prompt_tokens": what.prompt_tokens, "new_tokens": what.new_tokens, "seed": what.seed + turn}
+    if turn == 0:
+        child.ask(question | {"new_tokens": 2, "prompt_tokens": 8})
+    return batch * what.new_tokens / child.ask(question)["wall_s"]
 
 
 def _show(result: dict) -> None:
@@ -124,7 +130,7 @@ def _show(result: dict) -> None:
     for row in result["streams"]:
         table.add_row(
             str(row["streams"]), f"{row['ours_tokens_per_s']:.1f}", f"{row['ttft_p50_ms']:.0f}", f"{row['tpot_p50_ms']:.1f}",
-            *(f"{row[key]:.1f}" if key in row else "" for key in ("transformers_batch_1", "transformers_static")),
+            *(f"{row[key]:.1f}" if key in row else "" for key in ("batch_1_tokens_per_s", "static_tokens_per_s")),
             f"{row['ratio_to_static']:.2f}" if "ratio_to_static" in row else "",
         )  # fmt: skip
     CONSOLE.print(table)
