@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from gpu_workers.model_store.model_config import read_model_config
+from gpu_workers.model_store.model_config import ModelConfig, read_model_config
 from gpu_workers.models.registry import load_model
 from gpu_workers.weights import Placement
-from tests.gpu_workers.paged_loop import PagedLoop, PagedSequence
+from tests.gpu_workers.paged_loop import PagedLoop, PagedSequence, build_step
 
 transformers = pytest.importorskip("transformers")
 
@@ -68,3 +69,28 @@ def test_logits_equal_transformers(case: str, tmp_path: Path) -> None:
         for (row, _), got in zip(ordered, logits, strict=True):
             index = next(i for i, one in enumerate(rows) if one is row)
             torch.testing.assert_close(got, expected[index, row.computed - 1], atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_step_may_sample_nothing(dtype: torch.dtype) -> None:
+    config = ModelConfig("llama", 2, 48, 6, 2, 8, 80, 101, 512)
+    model = load_model(config, Path(), Placement(torch.device("cpu"), dtype), load_format="random")
+    loop, whole = PagedLoop(model), PagedLoop(model)
+    sequence = PagedSequence(list(range(40)), pages=[3, 9, 5])
+    for count in (1, 25):  # a chunk of one token and a longer one
+        step = replace(build_step([(sequence, count)]), sample_index=torch.empty(0, dtype=torch.int64))
+        logits = model.logits(model.forward(step, loop.kv))
+        assert (logits.shape, logits.dtype) == ((0, 101), torch.float32)
+        sequence.computed += count
+    rest = loop.run([(sequence, 14)])
+    tolerance = 1e-5 if dtype == torch.float32 else 3e-2
+    torch.testing.assert_close(rest, whole.run([(PagedSequence(list(range(40))), 40)]), atol=tolerance, rtol=tolerance)
+
+
+def test_unknown_models_and_formats_are_refused() -> None:
+    config = ModelConfig("hash_chain", 1, 8, 1, 1, 8, 8, 8, 8)
+    placement = Placement(torch.device("cpu"), torch.float32)
+    with pytest.raises(ValueError, match=r"model_type: expected one of llama, .*, got 'hash_chain'"):
+        load_model(config, Path(), placement)
+    with pytest.raises(ValueError, match="load_format: expected one of safetensors, random, got 'npz'"):
+        load_model(replace(config, model_type="llama"), Path(), placement, load_format="npz")
