@@ -43,8 +43,9 @@ class ClientLink:
         self._loop = asyncio.get_running_loop()
         self._codec: Codec[Message] = Codec(_KINDS)
         self._context = zmq.Context()
-        socket = zmq_options.outgoing(self._context, endpoint, b"", zmq_options.PUBLIC_FRAME_BYTES)
+        socket = zmq_options.unconnected(self._context, b"", zmq_options.PUBLIC_FRAME_BYTES)
         monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        socket.connect(endpoint)  # after the monitor: a quick handshake must not be missed
         self._monitor = ZmqReader(monitor, self._on_event, lambda: None)
         self._socket = socket
         self._reader = ZmqReader(socket, self._arrive, self._say_unsaid)

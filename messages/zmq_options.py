@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import zmq
 
 INTERNAL_FRAME_BYTES = 64 << 20  # above the largest plan: 4 M tokens of int32 in a frame of arrays
@@ -30,13 +32,21 @@ def inbox(context: zmq.Context, endpoint: str, max_frame_bytes: int = INTERNAL_F
     return socket
 
 
-def outgoing(context: zmq.Context, endpoint: str, identity: bytes, max_frame_bytes: int = INTERNAL_FRAME_BYTES) -> zmq.Socket:
+def outgoing(
+    context: zmq.Context, endpoint: str, identity: bytes, max_frame_bytes: int = INTERNAL_FRAME_BYTES
+) -> zmq.Socket:
     """A connected DEALER. `identity` is unique per link; with b"" each connection gets a fresh one from the other side."""
+    socket = unconnected(context, identity, max_frame_bytes)
+    socket.connect(endpoint)
+    return socket
+
+
+def unconnected(context: zmq.Context, identity: bytes, max_frame_bytes: int = INTERNAL_FRAME_BYTES) -> zmq.Socket:
+    """A DEALER for who must watch its connections from the first one on. Without an `identity` the peer names it."""
     socket = _common(context.socket(zmq.DEALER), max_frame_bytes)
     if identity:
         socket.setsockopt(zmq.ROUTING_ID, identity)
     socket.setsockopt(zmq.IMMEDIATE, 1)  # mail waits on our side until the connection stands, where it is counted
     socket.setsockopt(zmq.HEARTBEAT_IVL, 1_000)  # a machine that vanished is noticed even without traffic
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 5_000)
-    socket.connect(endpoint)
     return socket
