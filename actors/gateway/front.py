@@ -15,10 +15,12 @@ import msgspec
 import structlog
 import zmq
 
+from actors.gateway.front_garbage import field_in, request_in
 from actors.gateway.front_stream import FrontStream
 from actors.gateway.front_wishes import wish_of
-from actors.gateway.intake import Intake
+from actors.gateway.intake import Intake, Wish
 from actors.gateway.refusals import Refusal
+from actors.gateway.request import Request
 from actors.gateway.request_desk import RequestDesk
 from actors.gateway.settings import GatewaySettings
 from messages import public, zmq_options
@@ -43,6 +45,15 @@ class _Client:
         self.streams: dict[str, FrontStream] = {}
 
 
+class _Asker:
+    """Who wants a request that is still being tokenised: the newest connection that said its Generate."""
+
+    __slots__ = ("digest", "identity", "is_cancelled")
+
+    def __init__(self, identity: bytes, digest: str) -> None:
+        self.identity, self.digest, self.is_cancelled = identity, digest, False
+
+
 class Front:
     """The public socket of one gateway."""
 
@@ -60,6 +71,7 @@ class Front:
         self._codec: Codec[Message] = Codec(_KINDS)
         self._clients: dict[bytes, _Client] = {}
         self._owner: dict[str, bytes] = {}  # request id -> identity of its present client
+        self._askers: dict[str, _Asker] = {}  # by request id
         self._tasks: set[asyncio.Task[None]] = set()
         self._log = structlog.get_logger()
         self._loop = asyncio.get_running_loop()
@@ -107,7 +119,7 @@ class Front:
             client.heard_s = self._loop.time()
         match message:
             case public.Generate():
-                self._spawn(identity, message.request, self._generate(identity, message))
+                self._generate(identity, message)
             case public.Received():
                 self._received(client, message)
             case public.CancelRequest():
@@ -136,28 +148,54 @@ class Front:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _generate(self, identity: bytes, message: public.Generate) -> None:
-        digest, wish = wish_of(message)
-        request = self._desk.find(message.request)
-        if request is None:
+    def _generate(self, identity: bytes, message: public.Generate) -> None:
+        try:
+            digest, wish = wish_of(message)
+            known = self._desk.find(message.request) or self._askers.get(message.request)
+            if known is not None:
+                self._again(identity, message, known, digest)
+                return
             if message.have:
                 detail = f"request: expected one that is known, got {message.request!r} with have = {message.have}"
                 raise Refusal("not_found", detail, field="request")
             self._desk.check_open(1)
-            order = await self._intake.order(wish, self._wall_s())
-            request = self._desk.find(message.request)  # said twice while it was tokenised
-        if request is None:
-            request = self._desk.admit(order)  # pyright: ignore[reportPossiblyUnboundVariable]
-        elif request.order.digest != digest:
-            raise Refusal("invalid", f"request: {message.request!r} belongs to another request", field="request")
-        else:
-            self._desk.metrics.reattached.inc()
-        if message.have > request.sequences[0].n_visible:
-            detail = f"have: expected at most {request.sequences[0].n_visible}, got {message.have}"
-            raise Refusal("invalid", detail, field="have")
-        self._attach(identity, request, message.have)
+        except Refusal as refusal:
+            self._refuse(identity, message.request, refusal)
+            return
+        self._askers[message.request] = _Asker(identity, digest)
+        self._spawn(identity, message.request, self._new(message.request, wish))
 
-    def _attach(self, identity: bytes, request: Any, have: int) -> None:
+    def _again(self, identity: bytes, message: public.Generate, known: Request | _Asker, digest: str) -> None:
+        """A request that was said before, on this connection or another: the newest one is its client."""
+        if (known.digest if isinstance(known, _Asker) else known.order.digest) != digest:
+            raise Refusal("invalid", f"request: {message.request!r} belongs to another request", field="request")
+        if isinstance(known, _Asker):
+            known.identity = identity
+            return
+        if message.have > known.sequences[0].n_visible:
+            detail = f"have: expected at most {known.sequences[0].n_visible}, got {message.have}"
+            raise Refusal("invalid", detail, field="have")
+        self._desk.metrics.reattached.inc()
+        self._attach(identity, known, message.have)
+
+    async def _new(self, request_id: str, wish: Wish) -> None:
+        """A request that nobody has said before. While it is tokenised, it may be said again and cancelled."""
+        asker = self._askers[request_id]
+        try:
+            order = await self._intake.order(wish, self._wall_s())
+            if self._desk.find(request_id) is not None:
+                raise Refusal("invalid", f"request: {request_id!r} belongs to another request", field="request")
+            request = self._desk.admit(order)
+        except Refusal as refusal:
+            self._refuse(asker.identity, request_id, refusal)
+            return
+        finally:
+            del self._askers[request_id]
+        self._attach(asker.identity, request, 0)
+        if asker.is_cancelled:
+            self._desk.cancel(request)
+
+    def _attach(self, identity: bytes, request: Request, have: int) -> None:
         """The newest connection of a request is its client."""
         request_id = request.order.request
         known = self._owner.get(request_id)
@@ -190,6 +228,10 @@ class Front:
             stream.received(message.up_to)
 
     def _cancel(self, identity: bytes, client: _Client | None, message: public.CancelRequest) -> None:
+        asker = self._askers.get(message.request)
+        if asker is not None:
+            asker.is_cancelled = True
+            return
         request = self._desk.find(message.request)
         if request is None or request.order.api != "front":
             detail = f"request: expected one that is known, got {message.request!r}"
@@ -239,24 +281,3 @@ class Front:
         self._pump_all()
         self._reader.check()
         self._beat_timer = self._loop.call_later(_BEAT_S, self._beat)
-
-
-def field_in(text: str) -> str:
-    """The field that a decoder's words name, or ""."""
-    for opening, closing in (("`$.", "`"), ("field `", "`")):
-        start = text.find(opening)
-        if start >= 0:
-            start += len(opening)
-            return text[start : text.find(closing, start)]
-    head = text.removeprefix("message: ").partition(":")[0]
-    return head if head.isidentifier() else ""
-
-
-def request_in(frames: list[bytes]) -> str:
-    """The request id in a message that could not be read as a whole, or ""."""
-    try:
-        fields = msgspec.msgpack.decode(frames[1]) if len(frames) > 1 else None
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
-        return ""
-    value = fields.get("request", fields.get("call")) if isinstance(fields, dict) else None
-    return value[:256] if isinstance(value, str) else ""
