@@ -191,7 +191,7 @@ def _named(text: str, fields: dict[str, Any]) -> Refusal:
         inner = _UNKNOWN.search(text) or _MISSING.search(text)
         return Refusal("invalid", text, field=inner.group(1) if inner else "")
     name = path.group(1)
-    if ", got" not in text and name in fields:
+    if text.startswith("Expected") and ", got" not in text and name in fields:
         return Refusal("invalid", f"{name}: {text[: path.start()]}, got {str(fields[name])[:80]}", field=name)
     inner = _UNKNOWN.search(text) or _MISSING.search(text)
     return Refusal("invalid", f"{name}: {text[: path.start()]}", field=f"{name}.{inner.group(1)}" if inner else name)

@@ -52,6 +52,12 @@ class Rig:
         await self.house.kill("gateway/0")
         await gateway._journal.close()
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of a gateway with a socket."""
+        assert self.gateway._http is not None
+        return self.gateway._http._socket.getsockname()[:2]
+
     def http(self) -> httpx.AsyncClient:
         """A client that calls the application directly."""
         transport = httpx.ASGITransport(app=self.gateway.http_app)  # pyright: ignore[reportArgumentType]

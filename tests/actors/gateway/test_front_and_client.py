@@ -94,9 +94,11 @@ async def test_cancel(place: Path) -> None:
         answer = await running
         assert (answer.reason, answer.tokens) == ("cancelled", oracle([5], 3))
         assert [c.why for c in scheduler.cancels] == ["client_left"]
-        scheduler.is_automatic = True
-        pieces = client.stream(tokens=[6], max_tokens=8000, sampling=GREEDY)
-        await anext(pieces)
+        pieces = client.stream(tokens=[6], max_tokens=100, sampling=GREEDY)
+        first = asyncio.ensure_future(anext(pieces))
+        await until(lambda: scheduler.running)
+        scheduler.step(2)
+        await first
         await pieces.aclose()  # leaving a stream cancels it
         await until(lambda: len(scheduler.cancels) == 2 and not r.gateway.desk.n_active)
 
