@@ -16,11 +16,16 @@ _LEAST_ROWS = 4  # oneDNN reads weights slower for fewer rows: 1 row takes longe
 
 @cache
 def can_pack(dtype: torch.dtype) -> bool:
-    """Are packed weights of this dtype computed with, natively?"""
-    operations = torch.ops.mkldnn
-    if not torch.backends.mkldnn.is_available() or not hasattr(operations, "_reorder_linear_weight"):
+    """Are packed weights of this dtype computed with, natively and rightly? Tried once, for these are torch's inner calls."""
+    if dtype not in (torch.float32, torch.bfloat16) or not torch.backends.mkldnn.is_available():
         return False
-    return dtype == torch.float32 or (dtype == torch.bfloat16 and bool(operations._is_mkldnn_bf16_supported()))
+    try:
+        if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            return False
+        x = torch.arange(32, dtype=dtype).view(2, 16)
+        return packed_linear(x, pack_weight(torch.eye(16, dtype=dtype)), None).equal(x)
+    except (AttributeError, RuntimeError):
+        return False
 
 
 def pack_weight(weight: torch.Tensor) -> torch.Tensor:

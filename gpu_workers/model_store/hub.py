@@ -17,6 +17,7 @@ def download(name: str, on_progress: Callable[[str, float], None]) -> Path:
     """Folder of the newest snapshot of `name`; what is in the cache is not loaded again, and with HF_HUB_OFFLINE=1 nothing is.
 
     Raises ModelNotFoundError with the client's reason."""
+    from httpx import HTTPError  # the client's own; what breaks in the middle of a file comes unwrapped
     from huggingface_hub import snapshot_download  # its import takes long, and most starts do not need it
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
@@ -26,7 +27,7 @@ def download(name: str, on_progress: Callable[[str, float], None]) -> Path:
         folder = snapshot_download(
             name, allow_patterns=_PATTERNS, ignore_patterns=_IGNORED, tqdm_class=_reporter(what, on_progress)
         )
-    except (HfHubHTTPError, HFValidationError, OSError) as error:
+    except (HfHubHTTPError, HFValidationError, HTTPError, OSError) as error:
         reason = " ".join(str(error).split())[:300]
         raise ModelNotFoundError(f"{name}: no such folder here, and the hub did not give it: {reason}") from error
     on_progress(what, 1.0)
