@@ -44,6 +44,7 @@ class GatewayActor(Actor):
         self._http: HttpServer | None = None
         self._front: Front | None = None
         self.desk: RequestDesk | None = None
+        self._resubmissions_counted = 0
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -169,6 +170,8 @@ class GatewayActor(Actor):
         metrics.active.set(desk.n_active)
         metrics.waiting.set(desk.dispatcher.n_waiting)
         metrics.journal_healthy.set(self._journal.is_healthy)
+        metrics.resubmitted.inc(desk.dispatcher.resubmissions - self._resubmissions_counted)
+        self._resubmissions_counted = desk.dispatcher.resubmissions
         return {
             "active": desk.n_active,
             "waiting": desk.dispatcher.n_waiting,

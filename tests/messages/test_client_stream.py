@@ -1,0 +1,122 @@
+"""What the client makes of each message: tokens 0, 1, 2, ... once each, whatever is lost, repeated or said again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from messages import public
+from messages.arrays import int32s
+from messages.client_stream import Next, StreamState
+from messages.faults import InvalidRequest, Overloaded, RequestFailed, Unavailable
+from messages.generation import Sampling
+
+WHOLE = [100 + i for i in range(12)]
+
+
+def new_state() -> StreamState:
+    return StreamState(public.Generate(request="r", sampling=Sampling(), prompt="x"))
+
+
+def chunk(first: int, stop: int, text: str | None = None) -> public.Chunk:
+    ids = WHOLE[first:stop]
+    return public.Chunk(request="r", first=first, ids=int32s(ids), text="".join(map(chr, ids)) if text is None else text)
+
+
+def finished(n: int, reason: str = "stop") -> public.Finished:
+    return public.Finished(request="r", reason=reason, n_prompt=1, n_generated=n, n_cached=0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=30))
+def test_any_cut_and_repeat_gives_each_token_once(cuts: list[tuple[int, int]]) -> None:
+    state = new_state()
+    for first, stop in cuts:
+        before = len(state.tokens)
+        verdict = state.take(chunk(min(first, stop), max(first, stop), "" if first == stop else None))
+        if min(first, stop) > before and first != stop:
+            assert verdict is Next.SAY_AGAIN
+        assert state.tokens == WHOLE[: len(state.tokens)]
+    assert state.generate().have == len(state.tokens)
+    state.take(chunk(len(state.tokens), 12)) if len(state.tokens) < 12 else None
+    state.take(finished(12))
+    answer = state.answer()
+    assert answer.tokens == WHOLE
+    assert answer.text == "".join(map(chr, WHOLE))
+
+
+def test_text_that_came_with_the_ending_is_shown_once() -> None:
+    state = new_state()
+    state.take(chunk(0, 12))
+    for _ in range(2):
+        state.take(chunk(12, 12, "held back"))
+    state.take(finished(12))
+    assert state.answer().text.count("held back") == 1
+
+
+def test_an_ending_beyond_the_known_tokens_is_not_believed() -> None:
+    state = new_state()
+    state.take(chunk(0, 5))
+    assert state.take(finished(12)) is Next.SAY_AGAIN
+    assert not state.is_over
+
+
+def test_nothing_counts_after_the_ending() -> None:
+    state = new_state()
+    state.take(chunk(0, 12))
+    assert state.take(finished(12, "length")) is Next.END
+    assert state.take(chunk(12, 12, "late")) is Next.NOTHING
+    assert state.take(finished(12, "stop")) is Next.NOTHING
+    assert state.answer().reason == "length"
+
+
+def test_a_server_that_forgot_computes_again_and_is_compared() -> None:
+    forgot = public.Failed(request="r", code="not_found", field="request", detail="unknown")
+    state = new_state()
+    state.take(chunk(0, 5))
+    assert state.take(forgot) is Next.SAY_AGAIN
+    assert state.generate().have == 0
+    assert state.take(chunk(0, 3)) is Next.NOTHING
+    assert state.take(chunk(3, 6)) is Next.SAY_AGAIN
+    assert state.generate().have == 5
+    state.take(chunk(5, 12))
+    state.take(finished(12))
+    assert state.answer().tokens == WHOLE
+
+    other = new_state()
+    other.take(chunk(0, 5))
+    other.take(forgot)
+    other.take(public.Chunk(request="r", first=0, ids=int32s([1, 2, 3]), text="abc"))
+    with pytest.raises(RequestFailed, match="differs"):
+        other.answer()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("invalid", InvalidRequest),
+        ("too_long", InvalidRequest),
+        ("not_found", InvalidRequest),
+        ("overloaded", Overloaded),
+        ("unavailable", Unavailable),
+        ("internal", RequestFailed),
+    ],
+)
+def test_refusals_are_typed(code: str, kind: type[Exception]) -> None:
+    state = new_state()
+    failed = public.Failed(request="r", code=code, field="top_p", detail="top_p: no", retry_after_s=3.0)
+    assert state.take(failed) is Next.END
+    with pytest.raises(kind) as caught:
+        state.answer()
+    if isinstance(caught.value, InvalidRequest):
+        assert caught.value.field == "top_p"
+        assert str(caught.value) == "top_p: no"
+    if isinstance(caught.value, Overloaded):
+        assert caught.value.retry_after_s == 3.0
+
+
+def test_a_failed_ending_is_an_error() -> None:
+    state = new_state()
+    state.take(public.Finished(request="r", reason="failed", n_prompt=1, n_generated=0, n_cached=0, detail="on fire"))
+    with pytest.raises(RequestFailed, match="on fire"):
+        state.answer()
