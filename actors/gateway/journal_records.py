@@ -90,7 +90,11 @@ def decode_states(blob: bytes) -> list[SequenceState]:
 
 def row_of(sequence: GrowingSequence, first: int, stop: int) -> StepRow:
     """Tokens first .. stop - 1 of a sequence."""
-    ids = np.array(sequence.ids[first:stop], dtype="<i4").tobytes()
+    known = sequence.ids
+    if stop == first + 1:  # nearly every row of every step
+        ids = known[first].to_bytes(4, "little", signed=True)
+    else:
+        ids = np.array(known[first:stop], dtype="<i4").tobytes()
     if sequence.request.order.sampling.logprobs < 0:
         return StepRow(sequence.key, first, ids)
     some = sequence.logprobs_of(first, stop)
