@@ -27,7 +27,7 @@ from actors.gateway.tokenizer import load_text_model
 from actors.gateway.tree_status import TreeStatus
 from messages import cache, generation, lifecycle
 from messages.birth import Birth
-from messages.ids import role_of
+from messages.ids import actor_name, replica_of, role_of
 from messages.mailbox import Delivery, MailboxFactory
 from messages.message import Message
 from messages.zmq_mailbox import ZmqMailbox
@@ -150,13 +150,15 @@ class GatewayActor(Actor):
 
     def health(self) -> tuple[bool, dict[str, Any]]:
         """Can requests be served now?"""
-        schedulers = self.living("scheduler")
+        schedulers, workers = self.living("scheduler"), self.living("worker")
+        has_replica = any(actor_name("worker", replica_of(name), 0) in workers for name in schedulers)
         is_journal_healthy = self.desk is not None and self._journal.is_healthy
         is_draining = self.desk is not None and self.desk.is_draining
-        is_serving = bool(schedulers) and is_journal_healthy and not is_draining
+        is_serving = has_replica and is_journal_healthy and not is_draining
         state = "draining" if is_draining else "serving" if is_serving else "unavailable"
         parts = {
             "schedulers": schedulers,
+            "workers": workers,
             "cache_directory": bool(self.living("cache_directory")),
             "speculation": bool(self.living("speculation")),
             "journal": "healthy" if is_journal_healthy else "refuses writes",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import msgpack
 import pytest
 from hypothesis import given
@@ -86,10 +88,8 @@ def test_mutated_messages_are_messages_or_wire_errors(message: Message, data: st
     mutated = bytearray(body)
     for _ in range(data.draw(st.integers(1, 4))):
         mutated[data.draw(st.integers(0, len(mutated) - 1))] = data.draw(st.integers(0, 255))
-    try:
+    with contextlib.suppress(WireError):
         CODEC.decode(bytes(mutated), arrays)
-    except WireError:
-        pass
 
 
 def test_deep_nesting_is_refused() -> None:

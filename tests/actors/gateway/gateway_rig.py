@@ -12,9 +12,10 @@ import msgspec
 
 from actors.gateway.gateway_actor import GatewayActor
 from actors.gateway.settings import GatewaySettings
+from messages.ids import actor_name, replica_of
 from messages.mailbox import MemoryMailbox
 from tests.actors.gateway.fake_scheduler import FakeScheduler
-from tests.support.memory_house import House, birth_of
+from tests.support.memory_house import House, Post, birth_of
 
 
 class Rig:
@@ -36,7 +37,10 @@ class Rig:
         return actor
 
     async def add_scheduler(self, name: str = "scheduler/0", incarnation: int = 1, **options: bool) -> FakeScheduler:
-        """A scheduler comes up, and the gateway knows it."""
+        """A scheduler and its worker come up, and the gateway knows them."""
+        worker = actor_name("worker", replica_of(name), 0)
+        if worker not in self.house.up:
+            self.house.introduce(Post(self.house, worker))
         scheduler = FakeScheduler(self.house, name, incarnation, **options)
         self.house.introduce(scheduler)
         await self.house.wait_until(lambda: self.gateway.incarnation_of(name) == incarnation)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.actors.gateway.fake_scheduler import ids_text, oracle, text_ids
 from tests.actors.gateway.gateway_rig import rig
+from tests.support.memory_house import Post
 
 
 def events_of(text: str) -> list[dict]:
@@ -117,6 +118,12 @@ async def test_models_health_and_metrics() -> None:
         assert (await http.get("/v1/models")).json()["data"][0]["id"] == "hash-chain"
         assert (await http.get("/v1/models/hash-chain")).status_code == 200
         assert (await http.get("/v1/models/other")).json()["error"]["code"] == "model_not_found"
+        assert (await http.get("/v1/health")).status_code == 200
+        await r.house.kill("worker/0.0")
+        await r.house.wait_until(lambda: not r.gateway.living("worker"))
+        assert (await http.get("/v1/health")).status_code == 503
+        r.house.introduce(Post(r.house, "worker/0.0", 2))
+        await r.house.wait_until(lambda: bool(r.gateway.living("worker")))
         assert (await http.get("/v1/health")).status_code == 200
         await r.house.kill("scheduler/0")
         await r.house.wait_until(lambda: not r.gateway.living("scheduler"))
