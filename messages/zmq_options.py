@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import zmq
 
 INTERNAL_FRAME_BYTES = 64 << 20  # above the largest plan: 4 M tokens of int32 in a frame of arrays
@@ -32,9 +30,7 @@ def inbox(context: zmq.Context, endpoint: str, max_frame_bytes: int = INTERNAL_F
     return socket
 
 
-def outgoing(
-    context: zmq.Context, endpoint: str, identity: bytes, max_frame_bytes: int = INTERNAL_FRAME_BYTES
-) -> zmq.Socket:
+def outgoing(context: zmq.Context, endpoint: str, identity: bytes, max_frame_bytes: int = INTERNAL_FRAME_BYTES) -> zmq.Socket:
     """A connected DEALER. `identity` is unique per link; with b"" each connection gets a fresh one from the other side."""
     socket = unconnected(context, identity, max_frame_bytes)
     socket.connect(endpoint)

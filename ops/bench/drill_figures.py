@@ -22,6 +22,7 @@ class StreamSeen:
     arrivals_s: list[float] = field(default_factory=list)  # of each chunk
     ended_s: float = 0.0
     error: str = ""  # why it was lost, or nothing
+    is_greedy: bool = True
 
     @property
     def verdict(self) -> str:
@@ -40,6 +41,13 @@ class Kill:
     at_s: float
     name: str
     incarnation: int
+
+
+def first_wrong(stream: StreamSeen) -> dict:
+    """Where a wrong stream leaves the right answer."""
+    ids, expected = stream.ids, list(stream.expected)
+    at = next((i for i, (got, right) in enumerate(zip(ids, expected, strict=False)) if got != right), len(expected))
+    return {"greedy": stream.is_greedy, "at": at, "expected": expected[at : at + 4], "got": ids[at : at + 4]}
 
 
 def pauses_after(kill: Kill, streams: Sequence[StreamSeen], until_s: float = math.inf) -> list[float]:
@@ -73,6 +81,8 @@ def drill_figures(kills: Sequence[Kill], streams: Sequence[StreamSeen]) -> dict:
         "right": verdicts.count("right"),
         "wrong": verdicts.count("wrong"),
         "lost": verdicts.count("lost"),
+        "wrong_greedy": sum(stream.is_greedy for stream in streams if stream.verdict == "wrong"),
+        "wrong_first": [first_wrong(stream) for stream in streams if stream.verdict == "wrong"][:8],
         "errors": sorted({stream.error for stream in streams if stream.error})[:8],
         "pause_ms": _milliseconds(every),
         "pause_ms_by_role": {role: _milliseconds(group) for role, group in pauses.items()},

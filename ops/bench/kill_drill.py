@@ -41,6 +41,7 @@ class DrillPlan:
     vocabulary: int
     deadline_s: float  # of one stream
     is_hash_chain: bool
+    sampled_share: float  # of the streams; the others are greedy
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,12 @@ class KillDrill:
             await killer
 
     async def _cases(self, client: AsyncClient) -> list[Case]:
-        """One case for each stream; half of them are greedy where the expectation is a formula."""
+        """One case for each stream."""
         plan, cases = self._plan, []
         for number in range(plan.streams):
             prompt = random_ids(plan.prompt_tokens, self._rng, plan.vocabulary)
-            seed = self._rng.getrandbits(40) if number % 2 else 0
+            is_sampled = int((number + 1) * plan.sampled_share) > int(number * plan.sampled_share)
+            seed = self._rng.getrandbits(40) + 1 if is_sampled else 0
             cases.append(Case(prompt, Sampling(temperature=1.0 if seed else 0.0, seed=seed), []))
         if plan.is_hash_chain:
             return [Case(c.prompt, c.sampling, self._formula(c)) for c in cases]
@@ -95,7 +97,7 @@ class KillDrill:
 
     async def _follow(self, client: AsyncClient, case: Case) -> StreamSeen:
         plan = self._plan
-        seen = StreamSeen(time.monotonic(), case.expected)
+        seen = StreamSeen(time.monotonic(), case.expected, is_greedy=case.sampling.temperature == 0)
         try:
             async for piece in client.stream(
                 tokens=case.prompt,
@@ -114,7 +116,8 @@ class KillDrill:
 
     async def _kill_until(self, end_s: float) -> None:
         while True:
-            await asyncio.sleep(self._rng.uniform(0.5, 1.5) * self._plan.every_s)
+            pause_s = self._rng.uniform(0.5, 1.5) * self._plan.every_s
+            await asyncio.sleep(min(pause_s, max(end_s - time.monotonic(), 0.0)))
             child = await self._pick(end_s)
             if child is None or time.monotonic() >= end_s:
                 return

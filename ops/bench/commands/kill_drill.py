@@ -29,6 +29,11 @@ _HASH_CHAIN_VOCABULARY = 32_768
 @click.option("--duration", "duration_s", default=30.0, help="Seconds of killing; then running streams may end.")
 @click.option("--every", "every_s", default=2.0, help="Seconds between two kills, on average.")
 @click.option("--target", default="random", help="random, a role (worker, scheduler, gateway, ...) or a name (worker/0.1).")
+@click.option(
+    "--sampled-share", type=float,
+    help="Streams with temperature 1 and a seed, 0 to 1. Default: 0.5 for the hash chain; 0 for a real model, where rounding"
+    " that depends on the batch may tip a draw that lies on the edge between two tokens.",
+)  # fmt: skip
 @click.option("--vocabulary", default=10_000, help="Prompts of a real model are drawn below it.")
 @click.option("--deadline", "deadline_s", default=120.0, help="Seconds for one stream.")
 @click.option("--server-arg", "server_args", multiple=True, help="One more argument for `supervisor start`; repeatable.")
@@ -36,13 +41,14 @@ _HASH_CHAIN_VOCABULARY = 32_768
 @click.option("--out", help="Append the JSON here instead of printing it.")
 def command(
     model: str, step_ms: float, streams: int, prompt_tokens: int, output_tokens: int, duration_s: float, every_s: float,
-    target: str, vocabulary: int, deadline_s: float, server_args: tuple[str, ...], seed: int, out: str | None,
+    target: str, sampled_share: float | None, vocabulary: int, deadline_s: float, server_args: tuple[str, ...], seed: int, out: str | None,
 ) -> None:  # fmt: skip
     """Kill processes of a server under load. Exit status 1 when a stream was lost or a token was wrong."""
     is_chain = model == "hash-chain"
     plan = DrillPlan(
         streams, prompt_tokens, output_tokens, duration_s, every_s, target, seed,
         _HASH_CHAIN_VOCABULARY if is_chain else vocabulary, deadline_s, is_chain,
+        (0.5 if is_chain else 0.0) if sampled_share is None else sampled_share,
     )  # fmt: skip
     chain = ["--set", f"worker.hash_chain_step_s={step_ms / 1e3}"] if is_chain else []
     try:
@@ -75,7 +81,9 @@ def _show(result: dict) -> None:
     CONSOLE.print(table)
     CONSOLE.print(
         f"{result['kills']} kills, {result['streams']} streams, {result['tokens']} tokens: "
-        f"{result['right']} right, {result['wrong']} wrong, {result['lost']} lost"
+        f"{result['right']} right, {result['wrong']} wrong ({result['wrong_greedy']} greedy), {result['lost']} lost"
     )
+    for place in result["wrong_first"]:
+        CONSOLE.print(f"[red]wrong[/red]: {place}", highlight=False)
     for error in result["errors"]:
         CONSOLE.print(f"[red]{error}[/red]", highlight=False)
