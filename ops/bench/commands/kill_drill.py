@@ -41,7 +41,8 @@ _HASH_CHAIN_VOCABULARY = 32_768
 @click.option("--out", help="Append the JSON here instead of printing it.")
 def command(
     model: str, step_ms: float, streams: int, prompt_tokens: int, output_tokens: int, duration_s: float, every_s: float,
-    target: str, sampled_share: float | None, vocabulary: int, deadline_s: float, server_args: tuple[str, ...], seed: int, out: str | None,
+    target: str, sampled_share: float | None, vocabulary: int, deadline_s: float, server_args: tuple[str, ...], seed: int,
+    out: str | None,
 ) -> None:  # fmt: skip
     """Kill processes of a server under load. Exit status 1 when a stream was lost or a token was wrong."""
     is_chain = model == "hash-chain"
