@@ -88,6 +88,22 @@ def test_the_three_ways_give_one_answer(server: RealServer) -> None:
     assert chunks[-1].usage.completion_tokens == len(native.tokens)
 
 
+@pytest.mark.parametrize("name", ["worker/0.0", "scheduler/0", "gateway/0"])
+async def test_thirty_two_streams_end_as_without_kills(server: RealServer, name: str) -> None:
+    options: dict[str, Any] = {"max_tokens": 40, "temperature": 0.0, "ignore_eos": True}
+    prompts = [f"{prompt} {n}" for n in range(2) for prompt in (*PLAIN, *CHAT[:4])]
+    async with AsyncClient(server.front) as client:
+        calm = await asyncio.gather(*(client.generate(prompt, **options) for prompt in prompts))
+        work = [asyncio.ensure_future(client.generate(prompt, **options)) for prompt in prompts]
+        for _ in range(3):  # three calls of the same server: about as long as the first steps of the streams take
+            await client.stats()
+        incarnation = await asyncio.to_thread(server.kill, name)
+        assert not any(task.done() for task in work), "a stream is over already: nothing would be killed"
+        disturbed = await asyncio.gather(*work)
+    assert [answer.tokens for answer in disturbed] == [answer.tokens for answer in calm]
+    await asyncio.to_thread(server.wait_new_life, name, incarnation)
+
+
 async def test_sixty_four_at_once_run_together(server: RealServer) -> None:
     async with AsyncClient(server.front) as client:
         options: dict[str, Any] = {"max_tokens": 16, "temperature": 1.0, "seed": 5, "ignore_eos": True}
