@@ -95,14 +95,14 @@ class GrowingSequence:
     def accept(self, first: int, new_ids: Sequence[int], logprobs: Logprobs | None = None) -> int:
         """Take tokens `first`, first + 1, ...; returns how many of `new_ids` (at their end) were new.
 
-        Known ones are skipped, and those after a stop string are not taken. Raises: Gap.
+        Known ones are skipped, and those after the ending are not taken. Raises: Gap.
         """
         start = len(self.ids)
         skip = start - first
-        if skip < 0:
-            raise Gap(f"first: expected at most {start}, got {first}")
         if self.ended is not None:
             return 0
+        if skip < 0:
+            raise Gap(f"first: expected at most {start}, got {first}")
         ids, texts, push, watch = self.ids, self.texts, self._detokenizer.push, self._watch.push
         for token in new_ids[skip:] if skip else new_ids:
             ids.append(token)

@@ -77,6 +77,13 @@ def test_the_first_ending_is_the_only_one(reasons: list) -> None:
     assert sequence.accept(0, [1]) == 0
 
 
+def test_what_comes_after_the_ending_means_nothing() -> None:
+    sequence = request_of(order_of(stop=["7 1"])).sequences[0]
+    assert sequence.accept(0, [97, 1, 0]) == 2
+    assert sequence.accept(9, [5]) == 0
+    assert sequence.ids == [97, 1]
+
+
 def test_a_stop_string_ends_and_drops_what_follows() -> None:
     sequence = request_of(order_of(stop=["2 3"])).sequences[0]
     assert sequence.accept(0, [1, 2, 3, 4, 5]) == 3
