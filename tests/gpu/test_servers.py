@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
+import random
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,13 +66,12 @@ def reference() -> Reference:
     return Reference()
 
 
-def flags_of(layout: str) -> tuple[str, ...]:
+def flags_of(layout: str, n_kv_heads: int = 3) -> tuple[str, ...]:
     flags = LAYOUTS[layout]
-    n_ranks_of_three_heads = layout == "4 as tp 4"
     if torch.cuda.device_count() < int(flags[1]):
         pytest.skip(f"needs {flags[1]} devices")
-    if n_ranks_of_three_heads:
-        pytest.skip("three KV heads do not divide into four ranks; random weights of the 8B shape run there")
+    if layout == "4 as tp 4" and n_kv_heads < 4:
+        pytest.skip("three KV heads do not divide into four ranks")
     return flags
 
 
@@ -104,3 +106,42 @@ def test_bfloat16_parts_only_at_near_ties_and_survives_a_kill(reference: Referen
             margin = reference.margin([*prompt, *ours[:at]], ours[at])
             print(f"{layout}: parts at token {at}, float32 margin {margin:.3f} logits")
             assert margin < NEAR_TIE
+
+
+EIGHT_HEADS = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 1024,
+    "intermediate_size": 2816,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "vocab_size": 4096,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "eos_token_id": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def random_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[list[int]], list[list[int]]]:
+    """(folder, prompts, tokens on one GPU) of random float32 weights with eight KV heads."""
+    folder = tmp_path_factory.mktemp("eight-heads")
+    (Path(folder) / "config.json").write_text(json.dumps(EIGHT_HEADS))
+    rng = random.Random(1)
+    prompts = [[rng.randrange(3, 4096) for _ in range(rng.randint(2, 200))] for _ in range(16)]
+    with real_server("--model", str(folder), "--load-format", "random", "--dtype", "float32", *flags_of("1")) as server:
+        return str(folder), prompts, asyncio.run(ask_all(server, prompts))
+
+
+@pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if layout != "1"])
+def test_every_layout_gives_the_tokens_of_one_gpu(
+    random_model: tuple[str, list[list[int]], list[list[int]]], layout: str
+) -> None:
+    folder, prompts, expected = random_model
+    flags = flags_of(layout, n_kv_heads=8)
+    with real_server("--model", folder, "--load-format", "random", "--dtype", "float32", *flags) as server:
+        assert asyncio.run(ask_all(server, prompts)) == expected
