@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import signal
+import sys
 
 import click
 
@@ -32,6 +34,7 @@ class _LazyGroup(click.Group):
 @click.group(cls=_LazyGroup)
 def main() -> None:
     """Load tools."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that servers are ended in order
 
 
 if __name__ == "__main__":

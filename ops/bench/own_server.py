@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -18,6 +19,7 @@ from messages.run_dir import run_dir_of
 from supervisor.operator_calls import NoServer, ask_status
 
 _END_S = 60.0
+_PR_SET_PDEATHSIG = 1
 
 
 class ServerDidNotStart(Exception):
@@ -53,7 +55,9 @@ def own_server(arguments: Sequence[str], deadline_s: float = 600.0) -> Iterator[
     port = free_port()
     with tempfile.NamedTemporaryFile(prefix="tardigrade-bench-", suffix=".log", delete=False) as log:
         command = [sys.executable, "-m", "supervisor", "start", "--port", str(port), *arguments]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, preexec_fn=_end_with_parent
+        )
     path = Path(log.name)
     try:
         start_s = _wait_serving(process, port, path, deadline_s)
@@ -61,6 +65,11 @@ def own_server(arguments: Sequence[str], deadline_s: float = 600.0) -> Iterator[
     finally:
         _end(process)
     path.unlink(missing_ok=True)  # only when all went well: a failure leaves the log
+
+
+def _end_with_parent() -> None:
+    """Runs in the child: however the load tool ends, the kernel sends its server the signal to drain and end."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def free_port() -> int:

@@ -98,6 +98,7 @@ def _compare(what: Comparison, size: int, server: OwnServer, references: list[Li
         row |= {"static_tokens_per_s": round(statistics.median(static), 1), "static_all": static}
         row |= {"ratio_to_batch_1": round(speed / statistics.median(single), 2)}
         row |= {"ratio_to_static": round(speed / statistics.median(static), 2)}
+    CONSOLE.print(row, highlight=False)
     return row
 
 
