@@ -33,6 +33,7 @@ from messages.snapshot import take_snapshot
 from messages.zmq_mailbox import ZmqMailbox
 
 _SLOW_HANDLER_S = 0.25
+_EARLY_MESSAGES = 4096
 
 Handler = Callable[[Delivery, Any], None]
 
@@ -47,6 +48,7 @@ class Actor:
         self.child = Child(birth, self.mailbox, self)
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
+        self._early: list[Delivery] = []  # mail of lives that the supervisor has not announced yet
         self._handlers = dict(self.handlers())
         missing = received_by(role_of(birth.name)) - self._handlers.keys() - LIFECYCLE_KINDS
         assert not missing, f"{birth.name} has no handler for {sorted(k.__name__ for k in missing)}"
@@ -109,7 +111,7 @@ class Actor:
             while not self.child.is_stopping:
                 doing = "mail"
                 batch = self.child.filter_lifecycle(await self.mailbox.wait_mail())
-                for delivery in batch:
+                for delivery in self._in_order(batch):
                     doing = type(delivery.message).__name__
                     self._handle(delivery)
                 doing = "turn"
@@ -125,6 +127,18 @@ class Actor:
         finally:
             await self.mailbox.close()
         return 0
+
+    def _in_order(self, batch: list[Delivery]) -> list[Delivery]:
+        """Mail of living peers. A dead life's is dropped; that of a life not announced yet waits for its PeerUp."""
+        known, early = [], []
+        for delivery in [*self._early, *batch]:
+            match self.child.is_known(delivery):
+                case True:
+                    known.append(delivery)
+                case None:
+                    early.append(delivery)
+        self._early = early[:_EARLY_MESSAGES]
+        return known
 
     def _handle(self, delivery: Delivery) -> None:
         began = time.monotonic()

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from gpu_workers.device_state import DeviceState
+from gpu_workers.sampling_table import temperature_of
 from gpu_workers.step_arrays import StepArrays
 from gpu_workers.step_tensors import StepTensors
 from gpu_workers.uploads import upload_together
@@ -73,7 +74,7 @@ def write_sampling(plan: Plan, state: DeviceState) -> None:
         np.array([sampling.seed for sampling in wishes], np.int64),
     )
     real = (
-        np.array([sampling.temperature for sampling in wishes], np.float32),
+        np.array([temperature_of(sampling) for sampling in wishes], np.float32),
         np.array([sampling.top_p for sampling in wishes], np.float32),
     )
     slots, top_k, seed = upload_together(whole, state.device)

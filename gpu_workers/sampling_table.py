@@ -8,6 +8,13 @@ import numpy as np
 
 from messages.generation import Sampling
 
+_COLDEST = 1e-4
+
+
+def temperature_of(sampling: Sampling) -> float:
+    """The temperature to divide by; 0 is greedy. Anything colder than 0.0001 is: the quotients would leave float32."""
+    return sampling.temperature if sampling.temperature >= _COLDEST else 0.0
+
 
 @dataclass(frozen=True)
 class SamplingRows:
@@ -59,7 +66,7 @@ class SamplingTable:
     def put(self, slot: int, sampling: Sampling, n_prompt: int) -> None:
         """A sequence enters a slot."""
         self._n_prompt[slot] = n_prompt
-        self._temperature[slot] = sampling.temperature
+        self._temperature[slot] = temperature_of(sampling)
         self._top_p[slot] = sampling.top_p
         self._top_k[slot] = sampling.top_k
         self._seed[slot] = sampling.seed

@@ -45,6 +45,7 @@ class Child:
         self.birth, self.mailbox = birth, mailbox
         self._life = life
         self.peers: dict[str, lifecycle.Peer] = {}
+        self._last_dead: dict[str, int] = {}  # name -> newest life that is proven dead
         self._beat_timer: asyncio.TimerHandle | None = None
         self._is_ready = False
         self.is_stopping = False
@@ -82,6 +83,19 @@ class Child:
         """The living peers of a role, in order of their names."""
         return sorted(name for name in self.peers if role_of(name) == role)
 
+    def is_known(self, delivery: Delivery) -> bool | None:
+        """Is this mail from a living peer (or from the supervisor's side of the house)?
+
+        False: from a life that is over. None: from one that this child has not been told of yet.
+        """
+        if role_of(delivery.sender) in _NOT_PEERS:
+            return True
+        peer = self.peers.get(delivery.sender)
+        if peer is not None and peer.incarnation == delivery.sender_incarnation:
+            return True
+        newest = max(peer.incarnation if peer is not None else 0, self._last_dead.get(delivery.sender, 0))
+        return False if delivery.sender_incarnation <= newest else None
+
     def filter_lifecycle(self, batch: list[Delivery]) -> list[Delivery]:
         """Act on the lifecycle mail of a batch; returns the rest in order. Sets `is_stopping` on Stop."""
         rest = []
@@ -114,6 +128,7 @@ class Child:
         self._down(message.name, message.incarnation)
 
     def _down(self, name: str, incarnation: int) -> None:
+        self._last_dead[name] = max(self._last_dead.get(name, 0), incarnation)
         known = self.peers.get(name)
         if known is not None and known.incarnation <= incarnation:
             del self.peers[name]
@@ -132,6 +147,7 @@ class Child:
             self._beat_timer = asyncio.get_running_loop().call_later(self.birth.beat_s, self._beat)
 
 
+_NOT_PEERS = (role_of(SUPERVISOR), "operator")
 _HANDLERS: dict[type[Message], Callable[[Child, Message], None]] = {
     lifecycle.Welcome: Child._on_welcome,
     lifecycle.PeerUp: Child._on_peer_up,

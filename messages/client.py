@@ -143,6 +143,8 @@ class AsyncClient:
         deadline_s = float(options.get("deadline_s", DEADLINE_S))
         link = await self._connected()
         key, state, n_read = stream.key, stream.state, 0
+        if key in self._streams:
+            raise InvalidRequest(f"expected an id that is not in use by this client, got {key!r}", "request")
         stream.say_again = lambda: link.say_again(key)
         stream.confirm = lambda up_to: link.hint(public.Received(request=key, up_to=up_to))
         self._streams[key] = stream

@@ -29,7 +29,7 @@ class Sampling(Part, frozen=True):
     seed: Seed = 0
     presence_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0)] = 0.0
     frequency_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0)] = 0.0
-    repetition_penalty: Annotated[float, msgspec.Meta(gt=0.0, le=10.0)] = 1.0
+    repetition_penalty: Annotated[float, msgspec.Meta(ge=0.01, le=10.0)] = 1.0
     logprobs: Annotated[int, msgspec.Meta(ge=-1, le=MAX_TOP_LOGPROBS)] = -1  # -1: none; n: the chosen token's and the top n
 
 

@@ -195,6 +195,10 @@ class Sorting:
         due = ((link, window.credit_due()) for link, window in self._links.items())
         return [(link, number) for link, number in due if number is not None]
 
+    def credit_unsent(self, link: bytes) -> None:
+        """The credit could not leave: it is due again."""
+        self._links[link].credited = 0
+
     def forget_links(self, prefix: bytes) -> None:
         """The sender behind these links is gone."""
         for link in [link for link in self._links if link.startswith(prefix)]:

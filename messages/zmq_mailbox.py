@@ -96,7 +96,8 @@ class ZmqMailbox:
 
     async def wait_mail(self) -> list[Delivery]:
         for link, number in self._sorting.credits_due():
-            self._inbox.send([link, number.to_bytes(_CREDIT_BYTES, "little")])
+            if not self._inbox.send([link, number.to_bytes(_CREDIT_BYTES, "little")]):
+                self._sorting.credit_unsent(link)
         return await self._sorting.take()
 
     def statistics(self) -> MailboxStatistics:

@@ -79,7 +79,7 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     seed: _Int | None = None
     presence_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0)] | None = None
     frequency_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0)] | None = None
-    repetition_penalty: Annotated[float, msgspec.Meta(gt=0.0, le=10.0)] | None = None
+    repetition_penalty: Annotated[float, msgspec.Meta(ge=0.01, le=10.0)] | None = None
     max_tokens: _Int | None = None
     n: _Int | None = None
     stop: str | list[str] | None = None

@@ -80,6 +80,10 @@ class Intake:
             raise Refusal("not_found", detail, field="model", name="model_not_found")
         if not 1 <= wish.n <= settings.max_n:
             raise invalid("n", f"1 to {settings.max_n}", wish.n)
+        n_prompts = len(wish.ids if wish.ids is not None else wish.texts or ()) or 1
+        if n_prompts * wish.n > settings.max_active_requests:
+            most = f"at most {settings.max_active_requests} sequences (prompts times n)"
+            raise invalid(wish.prompt_field, most, n_prompts * wish.n)
         if len(wish.stop) > MAX_STOP_STRINGS:
             raise invalid("stop", f"at most {MAX_STOP_STRINGS} strings", len(wish.stop))
         for stop in wish.stop:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_workers.sampling import least_kept_by_row, least_kept_sorted, philox, position_noise, sample_tokens
-from gpu_workers.sampling_table import SamplingRows, SamplingTable
+from gpu_workers.sampling_table import SamplingRows, SamplingTable, temperature_of
 from messages.generation import Sampling
 
 
@@ -142,3 +142,8 @@ def test_both_ways_to_the_threshold_agree(k: int, share: float, seed: int, sprea
     top_k, top_p = np.array([k, 0]), np.array([share, share], np.float32)
     sorted_way, row_way = least_kept_sorted(p, top_k, top_p), least_kept_by_row(p, top_k, top_p)
     assert ((p >= sorted_way) == (p >= row_way)).all()
+
+
+def test_colder_than_float32_can_divide_is_greedy() -> None:
+    assert temperature_of(Sampling(temperature=1e-38)) == 0.0
+    assert temperature_of(Sampling(temperature=1e-4)) == 1e-4

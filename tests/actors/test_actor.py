@@ -1,0 +1,33 @@
+"""The order of mail and lives: a dead life's mail is dropped, an early one's waits until its sender is announced."""
+
+from __future__ import annotations
+
+from messages.child import Child
+from messages.generation import Ack
+from messages.lifecycle import Peer, PeerDown, PeerUp
+from messages.mailbox import Delivery, MemoryMailbox, MemoryNetwork
+from tests.support.memory_house import birth_of
+
+
+class _Life:
+    def peer_up(self, peer: Peer) -> None: ...
+    def peer_down(self, name: str, incarnation: int) -> None: ...
+    def drain(self, deadline_s: float) -> None: ...
+
+
+def from_gateway(incarnation: int) -> Delivery:
+    return Delivery("gateway/0", incarnation, Ack(up_to=1))
+
+
+def test_lives_are_told_apart() -> None:
+    mailbox = MemoryMailbox(MemoryNetwork(), "scheduler/0", 1)
+    child = Child(birth_of("scheduler/0", None), mailbox, _Life())  # pyright: ignore[reportArgumentType]
+    assert child.is_known(Delivery("supervisor/0", 1, Ack(up_to=1))) is True
+    assert child.is_known(from_gateway(1)) is None
+    peer = Peer(name="gateway/0", incarnation=1, endpoint="memory://g")
+    child.filter_lifecycle([Delivery("supervisor/0", 1, PeerUp(peer=peer))])
+    assert child.is_known(from_gateway(1)) is True
+    assert child.is_known(from_gateway(2)) is None
+    child.filter_lifecycle([Delivery("supervisor/0", 1, PeerDown(name="gateway/0", incarnation=1))])
+    assert child.is_known(from_gateway(1)) is False
+    assert child.is_known(from_gateway(2)) is None
