@@ -1,7 +1,7 @@
 """The oracle model: the next token is a hash of all tokens so far. No arithmetic to wait for, but the same slots, pages, plans.
 
 The running state behind every position is stored in the page of that position and read back through the slot's page table
-when the next position is computed. A wrong page table, a prefix wrongly shared, a copy left out, a lost or repeated token:
+when the next position is computed. A wrong page table, a prefix wrongly shared, a lost or repeated token:
 each changes every token after it. No torch here: tests and load tools use `hash_chain_tokens` as the expectation.
 
     state(p) = state(p - 1) * _STEP + mix(token(p) + 1)        modulo 2^64; state(-1) = _START
@@ -135,9 +135,6 @@ class HashChainEngine:
             offset += new.n_tokens
             seed = new.sampling.seed if new.sampling.temperature > 0 else 0
             self._seed_mix[new.slot] = _mix(seed)
-        if len(plan.copies):
-            pages = self._pages.reshape(-1, PAGE_TOKENS)
-            pages[plan.copies[1::2]] = pages[plan.copies[::2]]
         if len(plan.draft_ids):
             self._tokens[draft_places(plan)] = plan.draft_ids
 

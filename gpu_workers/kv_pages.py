@@ -64,9 +64,3 @@ class KvPages:
     def n_pages(self) -> int:
         """Pages of the pool."""
         return int(self.storage.shape[2])
-
-    def copy_pages(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
-        """Copies page `sources[i]` to `targets[i]` in all layers, as if all were read before any is written.
-
-        Both [N] int64 on the pages' device; targets are distinct."""
-        self.storage.index_copy_(2, targets, self.storage.index_select(2, sources))

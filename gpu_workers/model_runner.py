@@ -1,6 +1,6 @@
 """One rank's model at work: plans in, sampled ids out. Reads like a recipe; every ingredient is another file.
 
-    admit the plan (slot table)  ->  write its differences to the device (tokens, pages, sampling, copies, drafts)
+    admit the plan (slot table)  ->  write its differences to the device (tokens, pages, sampling, drafts)
     each step: index arrays  ->  layers  ->  logits  ->  sample  ->  ids into the token table  ->  copy of the ids to the host
 
 Nothing waits for the host: the ids are in the device's token table before the next plan is launched. On a CPU all of it has
@@ -106,9 +106,6 @@ class ModelRunner:
             flat = plan.page_slots.astype(np.int64) * state.pages.shape[1] + plan.page_indices
             places, ids = upload_together((flat, plan.page_ids.astype(np.int64)), device)
             state.pages.view(-1).index_copy_(0, places, ids.to(torch.int32))
-        if len(plan.copies):
-            pairs = plan.copies.astype(np.int64)
-            self._kv.copy_pages(*upload_together((pairs[::2], pairs[1::2]), device))
         if len(plan.draft_ids):
             flat = flat_places(state, *draft_places(plan))
             places, ids = upload_together((flat, plan.draft_ids.astype(np.int64)), device)

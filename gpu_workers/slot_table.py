@@ -60,10 +60,6 @@ class SlotTable:
             raise PlanRefused(f"new.n_prompt: expected at most {new.n_tokens}, got {new.n_prompt}", [new.slot])
 
     def _judge_pages(self, plan: Plan, known: np.ndarray, held: np.ndarray) -> None:
-        if len(plan.copies):
-            self._judge_range("copies", plan.copies, self.capacity.n_pages, plan.row_slots)
-            if len(plan.copies) % 2:
-                raise PlanRefused(f"copies: expected pairs, got {len(plan.copies)} pages")
         if not len(plan.page_slots):
             return
         slots = plan.page_slots

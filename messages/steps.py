@@ -56,7 +56,7 @@ class Plan(Message, frozen=True):
     after each of them, and the accepted ones and one more are emitted. Slots of one plan are distinct.
 
     Pages: the page table of slot `page_slots[j]` gets page `page_ids[j]` at index `page_indices[j]` (token position //
-    PAGE_TOKENS). `copies` holds pairs (source page, target page), copied before the step.
+    PAGE_TOKENS).
 
     A lease (n_steps > 1) repeats the step with every row one token further; all rows have count 1, sample 1 and no drafts.
     It uses step numbers step .. step + n_steps - 1 and gives one Result for each.
@@ -76,7 +76,6 @@ class Plan(Message, frozen=True):
     row_samples: Int32s
     draft_counts: Int32s = EMPTY_I32  # empty: no row has drafts
     draft_ids: Int32s = EMPTY_I32
-    copies: Int32s = EMPTY_I32
 
     def __post_init__(self) -> None:
         super().__post_init__()

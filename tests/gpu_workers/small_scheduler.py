@@ -73,7 +73,7 @@ class SmallScheduler:
         self._free_slots.append(sequence.slot)
         del self.by_slot[sequence.slot]
 
-    def write_plan(self, rows: list[Row], n_steps: int = 1, copies: Values[int] = ()) -> Plan:
+    def write_plan(self, rows: list[Row], n_steps: int = 1) -> Plan:
         """One plan with these rows; a row that reaches the last known token samples."""
         new, new_tokens, page_slots, page_indices, page_ids, samples = [], [], [], [], [], []
         for row in rows:
@@ -107,7 +107,6 @@ class SmallScheduler:
             row_samples=int32s(samples),
             draft_counts=int32s([len(row.drafts) for row in rows] if any(row.drafts for row in rows) else []),
             draft_ids=int32s([token for row in rows for token in row.drafts]),
-            copies=int32s(copies),
         )
         self.step += n_steps
         for row, sampled in zip(rows, samples, strict=True):
@@ -130,9 +129,9 @@ class SmallScheduler:
             assert offset == len(result.ids)
         return results
 
-    def run(self, rows: list[Row], n_steps: int = 1, copies: Values[int] = ()) -> list[Result]:
+    def run(self, rows: list[Row], n_steps: int = 1) -> list[Result]:
         """Write, launch and collect one plan."""
-        return self.read(list(self.engine.collect(self.engine.launch(self.write_plan(rows, n_steps, copies)))))
+        return self.read(list(self.engine.collect(self.engine.launch(self.write_plan(rows, n_steps)))))
 
     def prefill(self, *sequences: Running) -> None:
         """Compute all known tokens of these sequences in one step, and sample."""

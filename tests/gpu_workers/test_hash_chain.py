@@ -90,17 +90,6 @@ def test_prefix_shared_within_one_step() -> None:
     assert c.output == d.output == expected(c, 1)
 
 
-def test_copied_page_carries_the_state() -> None:
-    scheduler = SmallScheduler(engine())
-    a = scheduler.add(list(range(20)))
-    scheduler.prefill(a)
-    b = scheduler.add([*range(18), 7])
-    b.pages = [a.pages[0], scheduler._free_pages.pop()]
-    b.n_computed = 18
-    scheduler.run([Row(b, 1)], copies=[a.pages[1], b.pages[1]])
-    assert b.output == expected(b, 1)
-
-
 def test_a_wrong_page_changes_the_output() -> None:
     scheduler = SmallScheduler(engine())
     a, other = scheduler.add(list(range(40))), scheduler.add(list(range(50, 90)))

@@ -1,11 +1,9 @@
-"""Allocation, layout and copies of the physical pages."""
+"""Allocation and layout of the physical pages."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpu_workers.kv_pages import KvPages, KvShape
 from messages.steps import PAGE_TOKENS
@@ -30,15 +28,3 @@ def test_memory_of_others_must_fit() -> None:
         KvPages.over(SHAPE, storage[:, :, :, :8])
     with pytest.raises(ValueError, match="n_pages"):
         KvPages.allocate(SHAPE, 0, "cpu")
-
-
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=7, unique_by=lambda pair: pair[1]))
-def test_copies_read_before_they_write(pairs: list[tuple[int, int]]) -> None:
-    kv = KvPages.allocate(SHAPE, 7, "cpu")
-    kv.storage.copy_(torch.arange(kv.storage.numel()).view_as(kv.storage))
-    before = kv.storage.clone()
-    sources, targets = (torch.tensor([pair[i] for pair in pairs], dtype=torch.int64) for i in (0, 1))
-    kv.copy_pages(sources, targets)
-    source_of = {target: source for source, target in pairs}
-    for page in range(7):
-        assert kv.storage[:, :, page].equal(before[:, :, source_of.get(page, page)])

@@ -24,7 +24,7 @@ CAPACITY = EngineCapacity(
 def plan(**fields: Any) -> Plan:
     new = fields.pop("new", [])
     arrays = ("new_tokens", "page_slots", "page_indices", "page_ids", "row_slots", "row_starts", "row_counts", "row_samples")
-    arrays += ("draft_counts", "draft_ids", "copies")
+    arrays += ("draft_counts", "draft_ids")
     sequences = [NewSequence(slot=s, n_tokens=n, n_prompt=n, sampling=Sampling()) for s, n in new]
     fields.setdefault("new_tokens", [1] * sum(n for _, n in new))
     steps = fields.pop("n_steps", 1)
@@ -51,8 +51,6 @@ BROKEN = {
     "page gap": ({"page_slots": [0], "page_indices": [3], "page_ids": [1]}, "page_indices: expected no gap"),
     "page of a free slot": ({"page_slots": [2], "page_indices": [0], "page_ids": [1]}, "page_indices: expected no gap"),
     "page slot": ({"page_slots": [-1], "page_indices": [0], "page_ids": [1]}, "page_slots"),
-    "copies": ({"copies": [1]}, "copies: expected pairs"),
-    "copy target": ({"copies": [1, 99]}, "copies: expected 0 to 31, got 99"),
     "row slot": ({**ROW, "row_slots": [9]}, "row_slots: expected 0 to 3, got 9"),
     "free slot": ({**ROW, "row_slots": [3]}, "row_slots: expected a sequence in the slot"),
     "slots not distinct": (

@@ -96,7 +96,6 @@ INTERNAL: tuple[Message, ...] = (
         row_samples=int32s([1, 1]),
         draft_counts=int32s([1, 0]),
         draft_ids=int32s([44]),
-        copies=int32s([3, 4]),
     ),
     steps.Result(epoch=2, step=9, slots=int32s([0, 1]), counts=int32s([2, 1]), ids=int32s([44, 5, 6]), compute_s=0.5),
     steps.StepFailed(epoch=2, step=9, reason="page_ids: expected less than 64, got 64", suspects=int32s([1])),
