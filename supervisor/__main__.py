@@ -9,7 +9,7 @@
     4            the budget for restarts is spent
     5            a forced stop, or a process that could not be proven dead
     6            no server was found (status, drain, stop)
-    7            a deadline passed (drain, stop)
+    7            a deadline passed: start ended with requests that its journals keep; drain and stop did not see the end
 
 Everything heavy is imported inside the commands: help must come at once.
 """
@@ -143,8 +143,9 @@ def drain(port: int, run_dir: Path | None, deadline_s: float, then_stop: bool) -
         _stop(where, deadline_s + 60.0, lambda: operator_calls.order_drain(where, deadline_s, True))
         return
     _reach(lambda: operator_calls.order_drain(where, deadline_s, False))
-    if not _reach(lambda: operator_calls.wait_drained(where, deadline_s + 5.0)):
-        _fail(EXIT_DEADLINE, f"requests are still in progress after {deadline_s:g} s")
+    left = _reach(lambda: operator_calls.wait_drained(where, deadline_s))
+    if left is not None:
+        _fail(EXIT_DEADLINE, f"after {deadline_s:g} s {left} requests are still in progress; nothing new is taken")
     click.echo("drained")
 
 
@@ -160,11 +161,16 @@ def stop(port: int, run_dir: Path | None, deadline_s: float) -> None:
 
 
 def _stop(where: Path, deadline_s: float, order: Any) -> None:
+    """Order an end, wait for it, and end with the exit status of the server."""
     from supervisor import operator_calls
+    from supervisor.run_dir import read_end
 
     _reach(order)
     if not operator_calls.wait_gone(where, deadline_s):
         _fail(EXIT_DEADLINE, f"the server is still there after {deadline_s:g} s")
+    status, words = read_end(where)
+    if status:
+        _fail(status, words)
     click.echo("stopped")
 
 

@@ -12,13 +12,15 @@ from pathlib import Path
 import filelock
 
 from messages.faults import TardigradeError
-from messages.ids import actor_name
+from messages.ids import actor_name, role_of
 from messages.lifecycle import DrainWanted, OrderTaken, StatusReport, StatusWanted, StopWanted
 from messages.message import Message
 from messages.zmq_mailbox import ZmqMailbox
 from supervisor.run_dir import supervisor_endpoint
 
 _SUPERVISOR = "supervisor/0"
+_ASK_EVERY_S = 0.2
+_SLACK_S = 1.0  # for the last words of a drain that ends at its deadline
 
 
 class NoServer(TardigradeError):
@@ -42,14 +44,22 @@ def order_stop(run_dir: Path, deadline_s: float = 5.0) -> str:
     return _order(run_dir, lambda reply_to: StopWanted(reply_to=reply_to), deadline_s)
 
 
-def wait_drained(run_dir: Path, deadline_s: float) -> bool:
-    """Ask until the tree is drained; False when the deadline came first. Raises: NoServer."""
-    end_s = time.monotonic() + deadline_s
-    while time.monotonic() < end_s:
-        if ask_status(run_dir).state not in ("draining", "serving", "degraded"):
-            return True
-        time.sleep(0.2)
-    return False
+def wait_drained(run_dir: Path, deadline_s: float) -> int | None:
+    """Ask until the tree is drained. None when it is; the number of requests that are left when the deadline came first.
+
+    Raises: NoServer, also when the server ends instead.
+    """
+    end_s = time.monotonic() + deadline_s + _SLACK_S
+    while True:
+        report = ask_status(run_dir)
+        if report.state == "drained":
+            return None
+        if report.state == "stopping":
+            raise NoServer(f"run_dir: expected the server in {run_dir} to drain, got one that ends; its log says why")
+        if time.monotonic() > end_s:
+            gateways = (child for child in report.children if role_of(child.name) == "gateway")
+            return sum(int(gateway.statistics.get("active", 0)) for gateway in gateways)
+        time.sleep(_ASK_EVERY_S)
 
 
 def check_running(run_dir: Path) -> None:

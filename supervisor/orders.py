@@ -2,14 +2,17 @@
 
 order      "" -> draining -> drained          `supervisor drain`: everybody stays, nothing new is taken
            "" -> draining -> stopping         SIGTERM, SIGHUP, Ctrl-C, `supervisor stop`
-           "" -> stopping                     a start that failed, a spent budget, or nothing to finish yet
+           any -> stopping                    a start that failed, a spent budget, or nothing to finish yet
            any -> stopping, all killed        Ctrl-C again
+
+The exit status says how it went: see `__main__.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -19,11 +22,13 @@ from messages.ids import role_of
 from supervisor import shutdown
 from supervisor.child_record import ChildRecord
 from supervisor.display import Display
+from supervisor.draining import DrainEnd, DrainWatch
 from supervisor.notify import notify
 from supervisor.nursery import Nursery
 
 EXIT_STOPPED = 0
 EXIT_FORCED = 5
+EXIT_REQUESTS_LEFT = 7
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -38,8 +43,11 @@ class Orders:
         self.ending: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.has_served = False
         self._nursery, self._display, self._drain_s = nursery, display, drain_s
+        self._watch: DrainWatch | None = None  # of the newest drain
+        self._failure = EXIT_STOPPED  # why the tree gives up, when it does
+        self.last_words = ""  # when the end is not as ordered: why, for the operator's commands
         self._on_stopping = on_stopping
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._log = structlog.get_logger()
 
     @property
@@ -52,15 +60,32 @@ class Orders:
         """Has somebody ordered the end?"""
         return self.present in ("draining to stop", "stopping")
 
-    def stop(self, drain_s: float | None = None, exit_status: int = EXIT_STOPPED) -> None:
+    @property
+    def is_drained(self) -> bool:
+        """Has a drain been ordered, and has no gateway anything left to finish now?"""
+        return self.present == "draining" and all(record.state == "drained" for record in shutdown.gateways(self._nursery))
+
+    def stop(self, drain_s: float | None = None) -> None:
         """Drain at most so long (None: as configured), then stop in order."""
         if self.is_ending:
             return
         notify("STOPPING=1")
         drain_s = self._drain_s if drain_s is None else drain_s
-        if self.has_served and drain_s > 0:
+        if self.has_served:
             self.present = "draining to stop"
-        self.run_task(self._stop(drain_s, exit_status))
+        self.run_task(self._stop(drain_s))
+
+    def give_up(self, exit_status: int, reason: str) -> None:
+        """Stop in order without a drain, and end one that is under way: who would finish the requests is beyond repair."""
+        if self.is_stopping:
+            return
+        self._failure, self.last_words = exit_status, f"the server gave up: {reason}"
+        if self._watch is not None:
+            self._watch.cut()
+            self._nursery.note_change()
+        if not self.is_ending:
+            notify("STOPPING=1")
+            self.run_task(self._stop(0.0))
 
     def drain(self, deadline_s: float, then_stop: bool) -> None:
         """Refuse new requests; keep everybody running afterwards, or stop."""
@@ -72,15 +97,16 @@ class Orders:
 
     def force(self) -> None:
         """Kill everybody now."""
+        self.last_words = "the server was forced to end: everybody was killed"
         self._begin_stopping()
         self.run_task(self._force())
 
     def note_ready(self, record: ChildRecord) -> None:
-        """A gateway that came back while the tree drains must not take new requests either."""
-        if self.present and not self.is_stopping and role_of(record.name) == "gateway":
-            shutdown.ask_to_drain(self._nursery, record, self._drain_s)
+        """A gateway that came back while the tree drains must not take new requests either; it goes on with its journal."""
+        if self._watch is not None and not self.is_stopping and role_of(record.name) == "gateway":
+            shutdown.ask_to_drain(self._nursery, record, self._watch.left_s(time.monotonic()))
 
-    def run_task(self, work: Coroutine[Any, Any, None]) -> None:
+    def run_task(self, work: Coroutine[Any, Any, object]) -> None:
         """Run a task of the supervisor; its failure ends the supervisor, as a bug must."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -108,21 +134,30 @@ class Orders:
             self._display.say("stopping when the requests in progress have finished; Ctrl-C once more kills")
         self.stop()
 
-    async def _drain(self, deadline_s: float) -> None:
-        is_done = await shutdown.drain(self._nursery, deadline_s)
-        self._log.info("drained" if is_done else "drain deadline passed", deadline_s=deadline_s)
-        if self.present == "draining":
-            self.present = "drained"
+    async def _drain(self, deadline_s: float) -> DrainEnd:
+        watch = self._watch = DrainWatch(deadline_s, time.monotonic())
+        end = await shutdown.drain(self._nursery, watch)
+        left = 0 if end is DrainEnd.DRAINED else shutdown.requests_left(self._nursery)
+        say = self._log.info if end is DrainEnd.DRAINED else self._log.warning
+        say("drain", end=end.value, deadline_s=deadline_s, requests_left=left)
+        return end
 
-    async def _stop(self, drain_s: float, exit_status: int) -> None:
-        if self.present == "draining to stop":
-            await self._drain(drain_s)
+    async def _stop(self, drain_s: float) -> None:
+        exit_status = EXIT_STOPPED
+        if self.present == "draining to stop" and await self._drain(drain_s) is DrainEnd.LATE:
+            exit_status = EXIT_REQUESTS_LEFT
+            self.last_words = left_text(shutdown.requests_left(self._nursery), drain_s)
+            self._display.say(self.last_words)
         if self.is_stopping:
             return
         self._begin_stopping()
         is_clean = await shutdown.stop_in_order(self._nursery)
+        if not is_clean:
+            exit_status, self.last_words = EXIT_FORCED, "some process could not be proven dead; the log names it"
+        else:
+            exit_status = self._failure or exit_status
         self._log.info("stopped", exit_status=exit_status)
-        self._end(exit_status if is_clean else EXIT_FORCED)
+        self._end(exit_status)
 
     async def _force(self) -> None:
         await shutdown.force(self._nursery)
@@ -137,7 +172,14 @@ class Orders:
         if not self.ending.done():
             self.ending.set_result(exit_status)
 
-    def _task_done(self, task: asyncio.Task[None]) -> None:
+    def _task_done(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None and not self.ending.done():
             self.ending.set_exception(error)
+
+
+def left_text(n_requests: int, drain_s: float) -> str:
+    """What a person reads when a drain was not finished."""
+    left = "1 answer is unfinished" if n_requests == 1 else f"{n_requests} answers are unfinished"
+    left = left if n_requests else "no gateway said in time that all is finished"
+    return f"the server ends after {drain_s:g} s of draining: {left}; the next start goes on with what its journals hold"

@@ -4,6 +4,7 @@ $XDG_RUNTIME_DIR/tardigrade-<port>/    or /tmp/tardigrade-<uid>/<port>/ without 
     lock                  held by the running supervisor
     supervisor.pid        its process id, for the operator's commands
     incarnations.json     the newest life of every actor; outlives the server
+    end.json              how the last server ended, for the operator's commands
     supervisor            inbox (a socket, like the next ones)
     worker-0.1.3          inbox of worker/0.1 in its third life
     gang-0.3/             where the ranks of that life meet
@@ -12,6 +13,7 @@ $XDG_RUNTIME_DIR/tardigrade-<port>/    or /tmp/tardigrade-<uid>/<port>/ without 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import stat
@@ -23,6 +25,7 @@ from messages.faults import ConfigError
 
 _SOCKET_PATH_BYTES = 107  # sockaddr_un, without its closing zero
 _LOOK_S = 0.3  # `supervisor stop` holds the lock for a moment when it sees that the server has gone
+_END = "end.json"
 _LONGEST_SOCKET_NAME = "cache_directory-00.00.1234567890"
 
 
@@ -76,6 +79,7 @@ class RunDir:
             ) from None
         self = cls(path, lock)
         self._clear()
+        (path / _END).unlink(missing_ok=True)
         (path / "supervisor.pid").write_text(str(os.getpid()))
         return self
 
@@ -100,6 +104,10 @@ class RunDir:
         if is_nobodys:
             shutil.rmtree(self.path, ignore_errors=True)
 
+    def note_end(self, exit_status: int, words: str) -> None:
+        """How this server ended; read by `read_end`."""
+        (self.path / _END).write_text(json.dumps({"exit_status": exit_status, "words": words}))
+
     def _clear(self) -> None:
         for entry in self.path.iterdir():
             if entry.is_socket() or entry.name == "supervisor.pid":
@@ -119,6 +127,15 @@ def read_pid(path: Path) -> int | None:
         return int((path / "supervisor.pid").read_text())
     except (OSError, ValueError):
         return None
+
+
+def read_end(path: Path) -> tuple[int, str]:
+    """Exit status and last words of the server that was in a run directory; (0, "") when it left none."""
+    try:
+        end = json.loads((path / _END).read_text())
+        return int(end["exit_status"]), str(end["words"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0, ""
 
 
 def _file_name(name: str, incarnation: int) -> str:

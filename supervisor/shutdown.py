@@ -1,6 +1,7 @@
 """The end in order: refuse new work, let the present work finish, then ask each group to leave, last started first.
 
-    drain      gateways refuse new requests and finish those they have     at most drain_s
+    drain      gateways refuse new requests and finish those they have;
+               the next life of one that dies meanwhile goes on            at most drain_s
     stop       group by group, in reverse start order: Stop to those who read their mail, a kill to those who do not yet;
                who has not left after stop_s is killed                     at most stop_s a group
     force      everybody is killed at once
@@ -10,11 +11,14 @@ Each step has a deadline and the next one follows in any case. Nothing here deci
 
 from __future__ import annotations
 
+import time
+
 import structlog
 
 from messages.ids import role_of
 from messages.lifecycle import Drain, Stop
 from supervisor.child_record import ChildRecord
+from supervisor.draining import DrainEnd, DrainWatch
 from supervisor.nursery import Nursery
 
 _PROOF_S = 5.0  # a killed process that is still there after this hangs in its kernel driver
@@ -32,11 +36,22 @@ def ask_to_drain(nursery: Nursery, record: ChildRecord, deadline_s: float) -> No
         nursery.tell(record, Drain(deadline_s=deadline_s))
 
 
-async def drain(nursery: Nursery, deadline_s: float) -> bool:
-    """Wait until every gateway has nothing left to finish; False when the deadline came first."""
+async def drain(nursery: Nursery, watch: DrainWatch) -> DrainEnd:
+    """Wait until every gateway says that nothing is left to finish, or until the watch says otherwise."""
+
+    def verdict() -> DrainEnd | None:
+        return watch.verdict([record.state for record in gateways(nursery)], time.monotonic())
+
+    left_s = watch.left_s(time.monotonic())
     for record in gateways(nursery):
-        ask_to_drain(nursery, record, deadline_s)
-    return await nursery.wait_until(lambda: all(r.state in ("drained", "dead") for r in gateways(nursery)), deadline_s)
+        ask_to_drain(nursery, record, left_s)
+    await nursery.wait_until(lambda: verdict() is not None, left_s)
+    return verdict() or DrainEnd.LATE
+
+
+def requests_left(nursery: Nursery) -> int:
+    """Sequences that gateways had not finished when they spoke last."""
+    return sum(int(record.last.statistics.get("active", 0)) for record in gateways(nursery) if record.last is not None)
 
 
 async def stop_in_order(nursery: Nursery) -> bool:

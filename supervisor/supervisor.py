@@ -88,7 +88,9 @@ class Supervisor:
             self._start(tuple(record.name for record in self.nursery.records))
             self.orders.run_task(self._read_mail())
             self.orders.run_task(self._watch())
-            return await self.orders.ending
+            exit_status = await self.orders.ending
+            self._server.run_dir.note_end(exit_status, self.orders.last_words)
+            return exit_status
         finally:
             self.nursery.spares.close()
             for record in self.nursery.records:
@@ -102,7 +104,7 @@ class Supervisor:
     def state(self) -> str:
         """See the table above."""
         if self.orders.present:
-            return "draining" if self.orders.present == "draining to stop" else self.orders.present
+            return "drained" if self.orders.is_drained else self.orders.present.removesuffix(" to stop")
         if all(record.is_serving for record in self.nursery.records):
             return "serving"
         return "degraded" if self.orders.has_served else "starting"
@@ -157,7 +159,7 @@ class Supervisor:
     def _give_up(self, exit_status: int, reason: str, record: ChildRecord) -> None:
         self._log.error("giving up", reason=reason, exit_status=exit_status)
         self._display.say(f"giving up: {reason}" + (f"\n{record.fault}" if record.fault else ""))
-        self.orders.stop(0.0, exit_status)
+        self.orders.give_up(exit_status, reason)
 
     def _on_stopping(self) -> None:
         self._policy.stopping()

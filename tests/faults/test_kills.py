@@ -15,11 +15,10 @@ import pytest
 
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.client import AsyncClient
+from tests.faults.streams import DEADLINE_S, N_STREAMS, N_TOKENS, VOCABULARY, Streams
 from tests.support.real_server import RealServer, real_server
 
 pytestmark = pytest.mark.timeout(180)
-N_STREAMS, N_TOKENS, VOCABULARY = 32, 300, 32_768
-DEADLINE_S = 90.0
 ROLES = ("worker/0.0", "scheduler/0", "gateway/0", "cache_directory/0", "speculation/0")
 
 
@@ -33,38 +32,6 @@ def server() -> Iterator[RealServer]:
     ]
     with real_server("--model", "hash-chain", *(part for flag in flags for part in ("--set", flag))) as server:
         yield server
-
-
-class Streams:
-    """32 streams with different prompts, greedy and seeded, and how far they are."""
-
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
-        self.tokens: list[list[int]] = [[] for _ in range(N_STREAMS)]
-
-    def prompt(self, index: int) -> list[int]:
-        return [7, 7, *([3] * (index % 5) * 16), index, 1]
-
-    def seed(self, index: int) -> int:
-        return index * 1000 if index % 2 else 0
-
-    async def follow(self, index: int) -> None:
-        options = {"temperature": 1.0 if self.seed(index) else 0.0, "seed": self.seed(index)}
-        stream = self._client.stream(tokens=self.prompt(index), max_tokens=N_TOKENS, deadline_s=DEADLINE_S, **options)
-        async for piece in stream:
-            assert piece.first == len(self.tokens[index])
-            self.tokens[index] += piece.ids
-
-    async def wait_running(self, n_tokens: int) -> None:
-        """Until every stream has so many tokens; none of them may be over."""
-        async with asyncio.timeout(DEADLINE_S):
-            while min(map(len, self.tokens)) < n_tokens:
-                await asyncio.sleep(0.001)
-        assert max(map(len, self.tokens)) < N_TOKENS, "a stream is over already: nothing would be killed"
-
-    def check(self) -> None:
-        for index in range(N_STREAMS):
-            assert self.tokens[index] == hash_chain_tokens(self.prompt(index), N_TOKENS, self.seed(index), VOCABULARY)
 
 
 async def run_with(server: RealServer, faults: list[tuple[int, str, signal.Signals]]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from supervisor.__main__ import EXIT_USAGE, main
 from supervisor.config import SupervisorSettings
+from supervisor.orders import EXIT_REQUESTS_LEFT
 
 UNIT = Path(__file__).parents[2] / "ops" / "systemd" / "tardigrade.service"
 TEXT = UNIT.read_text(encoding="utf-8")
@@ -25,6 +26,7 @@ def value_of(key: str) -> str:
 def test_a_configuration_that_cannot_be_used_is_not_tried_again() -> None:
     assert value_of("Restart") == "on-failure"
     assert int(value_of("RestartPreventExitStatus")) == EXIT_USAGE
+    assert int(value_of("SuccessExitStatus")) == EXIT_REQUESTS_LEFT
 
 
 def test_the_service_manager_waits_longer_than_an_orderly_end_takes() -> None:

@@ -17,9 +17,9 @@ from supervisor.child_record import ChildRecord
 from supervisor.child_spec import Budget, Group, Strategy
 from supervisor.config import SupervisorSettings
 from supervisor.display import Display
-from supervisor.orders import EXIT_FORCED
+from supervisor.orders import EXIT_FORCED, EXIT_REQUESTS_LEFT
 from supervisor.restart_policy import EXIT_BUDGET_SPENT, EXIT_START_FAILED
-from supervisor.run_dir import RunDir
+from supervisor.run_dir import RunDir, read_end
 from supervisor.supervisor import Server, Supervisor
 from tests.supervisor.trees import DEADLINES, group
 
@@ -205,7 +205,36 @@ async def test_drain_has_a_deadline(open_house) -> None:
     async with open_house(playing("busy", "gateway/0"), drain_s=0.3) as house:
         await house.until_serving()
         house.supervisor.orders.stop()
+        assert await house.end() == EXIT_REQUESTS_LEFT
+        status, words = read_end(house.run_dir)
+        assert (status, "after 0.3 s of draining" in words) == (EXIT_REQUESTS_LEFT, True)
+
+
+async def test_a_drain_waits_for_the_next_life_of_a_dead_gateway(open_house) -> None:
+    async with open_house(group("cache_directory/0"), playing("busy", "gateway/0"), drain_s=DEADLINE_S) as house:
+        await house.until_serving()
+        house.supervisor.orders.stop()
+        await house.until_written("gateway/0", "drain")
+        os.kill(house.record("gateway/0").process.pid, signal.SIGKILL)
+        await house.until(lambda: house.record("gateway/0").incarnation == 2 and house.record("gateway/0").state == "draining")
+        assert house.supervisor.state == "draining"
+        async with asyncio.timeout(DEADLINE_S):
+            while house.diary("gateway/0").count("drain") < 2:
+                await asyncio.sleep(0.01)
+        os.kill(house.record("gateway/0").process.pid, signal.SIGUSR1)
         assert await house.end() == 0
+        assert read_end(house.run_dir) == (0, "")
+
+
+async def test_a_budget_that_is_spent_during_a_drain_cuts_it_and_is_told(open_house) -> None:
+    lean = playing("busy", "gateway/0", budget=Budget(0, 60.0, 9, 9))
+    async with open_house(group("cache_directory/0"), lean, drain_s=DEADLINE_S) as house:
+        await house.until_serving()
+        house.supervisor.orders.stop()
+        await house.until_written("gateway/0", "drain")
+        os.kill(house.record("gateway/0").process.pid, signal.SIGKILL)
+        assert await house.end() == EXIT_BUDGET_SPENT
+        assert read_end(house.run_dir)[1].startswith("the server gave up: gateway/0: expected at most 0 restarts")
 
 
 async def test_drain_keeps_everybody_and_a_gateway_that_comes_back_drains_too(open_house) -> None:

@@ -30,13 +30,21 @@ class RealServer:
         self._directory = tempfile.TemporaryDirectory(prefix="tg-")
         self.run_dir = Path(self._directory.name) / "run"
         self.log_path = Path(self._directory.name) / "log"
-        command = [sys.executable, "-m", "supervisor", "start", "--port", "0", "--run-dir", str(self.run_dir), *flags]
-        with self.log_path.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-        self.wait_serving()
+        self._flags = flags
+        self._start("0")
         self.url = self.status().url
         self.port = int(self.url.rpartition(":")[2])
         self.front = f"ipc://{self.run_dir}/front-0"
+
+    def start_again(self) -> None:
+        """A new supervisor on the same port and in the same directory."""
+        self._start(str(self.port))
+
+    def _start(self, port: str) -> None:
+        command = [sys.executable, "-m", "supervisor", "start", "--port", port, "--run-dir", str(self.run_dir), *self._flags]
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        self.wait_serving()
 
     def log(self) -> str:
         """What the server has said."""

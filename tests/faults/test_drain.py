@@ -1,0 +1,82 @@
+"""The end of a server while streams run: an order to drain outlives the death of who carries it out, and its exit status is
+honest. Each test has a server of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from messages.client import AsyncClient
+from messages.faults import ClientError
+from supervisor.orders import EXIT_REQUESTS_LEFT
+from supervisor.restart_policy import EXIT_BUDGET_SPENT
+from supervisor.run_dir import read_end
+from tests.faults.streams import DEADLINE_S, N_STREAMS, Streams
+from tests.support.real_server import RealServer
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@asynccontextmanager
+async def server_with(*more: str) -> AsyncIterator[RealServer]:
+    """A hash-chain server with steps of 10 ms; the test ends it."""
+    flags = [part for setting in ("worker.hash_chain_step_s=0.01", *more) for part in ("--set", setting)]
+    server = await asyncio.to_thread(RealServer, "--model", "hash-chain", *flags)
+    try:
+        yield server
+    finally:
+        server.clean()
+
+
+async def wait_exit(server: RealServer) -> int:
+    """The exit status of the server."""
+    return await asyncio.to_thread(server.process.wait, DEADLINE_S)
+
+
+@pytest.mark.parametrize("victims", [("gateway/0",), ("worker/0.0", "gateway/0", "scheduler/0")])
+async def test_every_stream_ends_although_somebody_dies_during_the_drain(victims: tuple[str, ...]) -> None:
+    async with server_with() as server:
+        async with AsyncClient(server.front) as client:
+            streams = Streams(client)
+            work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
+            await streams.wait_running(20)
+            server.process.send_signal(signal.SIGTERM)
+            for victim in victims:
+                await streams.wait_running(min(map(len, streams.tokens)) + 10)
+                await asyncio.to_thread(server.kill, victim)
+            await work
+            streams.check()
+        assert await wait_exit(server) == 0, server.log()
+
+
+async def test_a_budget_spent_during_a_drain_is_the_exit_status() -> None:
+    async with server_with("supervisor.actor_restarts=0") as server:
+        async with AsyncClient(server.front) as client:
+            streams = Streams(client)
+            work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)), return_exceptions=True)
+            await streams.wait_running(20)
+            server.process.send_signal(signal.SIGTERM)
+            await streams.wait_running(min(map(len, streams.tokens)) + 10)
+            await asyncio.to_thread(server.kill, "gateway/0")
+            assert await wait_exit(server) == EXIT_BUDGET_SPENT, server.log()
+            work.cancel()
+        assert "the server gave up" in read_end(server.run_dir)[1]
+
+
+async def test_what_a_drain_leaves_is_told_and_goes_on_at_the_next_start() -> None:
+    async with server_with("supervisor.drain_s=0.5") as server:
+        async with AsyncClient(server.front) as client:
+            streams = Streams(client)
+            work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)), return_exceptions=True)
+            await streams.wait_running(20)
+            server.process.send_signal(signal.SIGTERM)
+            assert await wait_exit(server) == EXIT_REQUESTS_LEFT, server.log()
+            assert f"{N_STREAMS} answers are unfinished" in server.log()
+            await asyncio.to_thread(server.start_again)
+            assert not [error for error in await work if isinstance(error, ClientError)]
+            streams.check()
+        assert await asyncio.to_thread(server.stop) == 0, server.log()

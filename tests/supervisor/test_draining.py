@@ -1,0 +1,43 @@
+"""When a drain is over: states and a clock in, a verdict out."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.draining import DrainEnd, DrainWatch
+from supervisor.orders import left_text
+
+STATES = ["dead", "starting", "welcomed", "ready", "draining", "drained", "stopping", "ending"]
+
+
+def test_a_dead_gateway_has_not_finished() -> None:
+    watch = DrainWatch(30.0, now_s=100.0)
+    assert watch.verdict(["drained", "dead"], 101.0) is None
+    assert watch.verdict(["drained", "starting"], 102.0) is None
+    assert watch.verdict(["drained", "ready"], 103.0) is None
+    assert watch.verdict(["drained", "drained"], 104.0) is DrainEnd.DRAINED
+
+
+def test_the_deadline_stands_however_often_a_gateway_comes_back() -> None:
+    watch = DrainWatch(30.0, now_s=100.0)
+    assert (watch.left_s(100.0), watch.left_s(125.0), watch.left_s(140.0)) == (30.0, 5.0, 0.0)
+    assert watch.verdict(["draining"], 129.9) is None
+    assert watch.verdict(["draining"], 130.0) is DrainEnd.LATE
+    assert watch.verdict(["drained"], 131.0) is DrainEnd.DRAINED
+
+
+@given(st.lists(st.sampled_from(STATES)), st.floats(0, 100), st.floats(0, 200))
+def test_a_verdict_is_drained_only_when_all_said_so(states: list[str], deadline_s: float, now_s: float) -> None:
+    watch = DrainWatch(deadline_s, now_s=0.0)
+    verdict = watch.verdict(states, now_s)
+    assert (verdict is DrainEnd.DRAINED) == (set(states) <= {"drained"})
+    assert (verdict is None) == (not set(states) <= {"drained"} and now_s < deadline_s)
+    watch.cut()
+    assert watch.verdict(states, now_s) is DrainEnd.CUT
+
+
+def test_what_is_left_is_said_in_words() -> None:
+    assert "1 answer is unfinished" in left_text(1, 30.0)
+    assert "3 answers are unfinished" in left_text(3, 30.0)
+    assert "no gateway said" in left_text(0, 0.5)
