@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 import msgspec
 from prometheus_client import Counter
@@ -10,22 +11,29 @@ from prometheus_client import Counter
 from actors.actor import Actor, Handler
 from actors.cache_directory.prefix_index import PrefixIndex
 from actors.cache_directory.settings import DirectorySettings
+from actors.cache_directory.snapshot_requests import SnapshotRequests
 from messages import cache
 from messages.birth import Birth
+from messages.faults import MailboxFull, UnknownPeer
 from messages.ids import replica_of, role_of
 from messages.mailbox import Delivery, MailboxFactory
 from messages.message import Message
 from messages.zmq_mailbox import ZmqMailbox
 
+_PATIENCE_S = 1.0  # a scheduler answers within one of its steps
+
 
 class DirectoryActor(Actor):
     """See the file's header."""
 
-    def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
+    def __init__(
+        self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
         super().__init__(birth, make_mailbox)
         settings = msgspec.json.decode(birth.settings, type=DirectorySettings)
         self._index = PrefixIndex(settings.max_hashes)
-        self._asked: set[str] = set()  # schedulers whose snapshot is on its way
+        self._snapshots = SnapshotRequests(_PATIENCE_S)
+        self._now_s = now_s
         self._n_queries = 0
         self._queries = Counter("tardigrade_directory_queries", "FindPrefix answered", ["hit"], registry=self.registry)
         self._gaps = Counter("tardigrade_directory_gaps", "Missed updates that needed a snapshot", registry=self.registry)
@@ -40,7 +48,7 @@ class DirectoryActor(Actor):
     def on_pages_sealed(self, delivery: Delivery, message: cache.PagesSealed) -> None:
         """Pages became reusable at a scheduler, or its whole inventory came."""
         if message.snapshot:
-            self._asked.discard(delivery.sender)
+            self._snapshots.settle(delivery.sender)
             self._index.replace(delivery.sender, int(message.number), message.hashes.tolist())
         else:
             self._update(delivery.sender, int(message.number), message.hashes.tolist(), [])
@@ -57,12 +65,12 @@ class DirectoryActor(Actor):
         answer = cache.PrefixFound(
             query=message.query, replicas=[replica_of(name) for name in found], pages=list(found.values())
         )
-        self.send(delivery.sender, answer)
+        self._hint(delivery.sender, answer)
 
     def peer_down(self, name: str, incarnation: int) -> None:
         if role_of(name) == "scheduler":
             self._index.forget(name)
-            self._asked.discard(name)
+            self._snapshots.settle(name)
 
     def progress(self) -> tuple[int, float]:
         return self._n_queries, 0.0
@@ -71,10 +79,20 @@ class DirectoryActor(Actor):
         return {"hashes": float(len(self._index)), "queries": float(self._n_queries)}
 
     def _update(self, scheduler: str, number: int, sealed: list[int], dropped: list[int]) -> None:
-        if not self._index.update(scheduler, number, sealed, dropped) and scheduler not in self._asked:
-            self._asked.add(scheduler)
+        if not self._index.update(scheduler, number, sealed, dropped) and self._snapshots.want(scheduler):
             self._gaps.inc()
-            self.send(scheduler, cache.InventoryWanted())
+
+    def after_mail(self) -> None:
+        """Ask for the snapshots that are missing; also those that were asked for and did not come."""
+        for scheduler in self._snapshots.take_due(self._now_s()):
+            self._hint(scheduler, cache.InventoryWanted())
+
+    def _hint(self, name: str, message: Message) -> None:
+        """Say something that may be lost: nobody waits for a directory."""
+        try:
+            self.send(name, message)
+        except (MailboxFull, UnknownPeer) as error:
+            self.log.warning("hint dropped", peer=name, kind=type(message).__name__, reason=str(error))
 
 
 async def run(birth: Birth) -> int:

@@ -1,0 +1,113 @@
+"""The directory's actor over a mailbox that remembers: snapshots are asked for again when they do not come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from actors.cache_directory.directory_actor import DirectoryActor
+from actors.cache_directory.settings import DirectorySettings
+from actors.cache_directory.snapshot_requests import SnapshotRequests
+from messages import cache
+from messages.arrays import uint64s
+from messages.faults import MailboxFull
+from messages.mailbox import Delivery
+from messages.message import Message
+from tests.support.memory_house import birth_of
+
+SCHEDULER = "scheduler/0"
+
+
+class Remembering:
+    """A mailbox without a network."""
+
+    def __init__(self, *_: object) -> None:
+        self.endpoint = "memory://directory"
+        self.sent: list[tuple[str, Message]] = []
+        self.is_full = False
+
+    def send(self, name: str, message: Message) -> None:
+        """Keep it, or refuse it."""
+        if self.is_full:
+            raise MailboxFull(name)
+        self.sent.append((name, message))
+
+
+class Bench:
+    """A directory and its clock."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        make: Any = Remembering
+        self.actor = DirectoryActor(birth_of("cache_directory/0", DirectorySettings()), make, lambda: self.now_s)
+        self.post: Any = self.actor.mailbox
+
+    def hears(self, message: Any, sender: str = SCHEDULER) -> None:
+        """One message, as the actor's loop hands it over."""
+        delivery = Delivery(sender=sender, sender_incarnation=1, message=message)
+        self.actor.handlers()[type(message)](delivery, message)
+        self.actor.after_mail()
+
+    def update(self, number: int) -> None:
+        """A numbered update with one page."""
+        self.hears(cache.PagesSealed(number=number, hashes=uint64s([number])))
+
+    def asked(self) -> int:
+        """How often the snapshot has been asked for."""
+        return [type(message) for _, message in self.post.sent].count(cache.InventoryWanted)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_gap_is_asked_about_once_while_the_answer_may_come(bench: Bench) -> None:
+    for number in (5, 6, 7):
+        bench.update(number)
+    assert bench.asked() == 1
+
+
+def test_a_lost_answer_is_asked_for_again_until_it_comes(bench: Bench) -> None:
+    bench.update(5)
+    for n_asked in (2, 3):
+        bench.now_s += 1.1
+        bench.hears(cache.FindPrefix(query=1, hashes=uint64s([5])), "gateway/0")  # any mail will do
+        assert bench.asked() == n_asked
+    bench.hears(cache.PagesSealed(number=8, hashes=uint64s([5, 6]), snapshot=True))
+    bench.now_s += 60.0
+    bench.update(9)
+    assert bench.asked() == 3
+    assert bench.actor._index.find([5, 6]) == {SCHEDULER: 2}
+
+
+def test_a_full_link_is_no_reason_to_die_or_to_forget(bench: Bench) -> None:
+    bench.post.is_full = True
+    bench.update(5)
+    bench.post.is_full = False
+    bench.now_s += 1.1
+    bench.update(6)
+    assert bench.asked() == 1
+
+
+def test_a_dead_scheduler_is_not_asked(bench: Bench) -> None:
+    bench.update(5)
+    bench.actor.peer_down(SCHEDULER, 1)
+    bench.now_s += 1.1
+    bench.hears(cache.FindPrefix(query=1, hashes=uint64s([5])), "gateway/0")
+    assert bench.asked() == 1
+    bench.update(1)  # its next life
+    assert bench.asked() == 2
+
+
+def test_questions_are_due_at_their_times() -> None:
+    requests = SnapshotRequests(patience_s=2.0)
+    assert requests.want("scheduler/0")
+    assert not requests.want("scheduler/0")
+    assert requests.take_due(10.0) == ["scheduler/0"]
+    assert requests.want("scheduler/1")
+    assert requests.take_due(11.0) == ["scheduler/1"]
+    assert requests.take_due(12.0) == ["scheduler/0"]
+    requests.settle("scheduler/0")
+    assert requests.take_due(20.0) == ["scheduler/1"]
