@@ -14,6 +14,7 @@ An exception in a handler ends the actor with a Fault: the supervisor decides wh
 
 from __future__ import annotations
 
+import asyncio
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -48,6 +49,8 @@ class Actor:
         self.child = Child(birth, self.mailbox, self)
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
+        self._life: asyncio.Task[int] | None = None
+        self._failure: tuple[str, BaseException] | None = None
         self._early: list[Delivery] = []  # mail of lives that the supervisor has not announced yet
         self._handlers = dict(self.handlers())
         missing = received_by(role_of(birth.name)) - self._handlers.keys() - LIFECYCLE_KINDS
@@ -93,6 +96,12 @@ class Actor:
         """Say something to a living peer. Raises: UnknownPeer, MailboxFull."""
         self.mailbox.send(name, message)
 
+    def fail(self, doing: str, error: BaseException) -> None:
+        """End with a Fault: a thread or a timer of this actor met an error that nobody owns. Call it on the loop."""
+        if self._failure is None and self._life is not None:
+            self._failure = (doing, error)
+            self._life.cancel()
+
     def beat(self) -> lifecycle.Progress:
         """The next Progress."""
         steps, busy_s = self.progress()
@@ -103,6 +112,7 @@ class Actor:
     async def run(self) -> int:
         """Live until Stop (exit status 0) or until a handler fails (exit status 1)."""
         doing = "start"
+        self._life = asyncio.current_task()
         try:
             self.child.hello()
             details = await self.start()
@@ -119,9 +129,15 @@ class Actor:
             doing = "stop"
             await self.stop()
             self.child.stopped()
-        except Exception as error:
-            self.log.exception("fault", doing=doing)
-            reason = f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-8)}"
+        except (Exception, asyncio.CancelledError) as caught:
+            if self._failure is not None:
+                doing, error = self._failure
+            elif isinstance(caught, asyncio.CancelledError):
+                raise
+            else:
+                error = caught
+            self.log.error("fault", doing=doing, exc_info=error)
+            reason = f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error, limit=-8))}"
             self.child.tell(lifecycle.Fault(doing=doing, reason=reason[:60_000]))
             return 1
         finally:

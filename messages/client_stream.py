@@ -138,8 +138,9 @@ class StreamState:
         return Next.END
 
     def _fail(self, failed: public.Failed) -> Next:
-        if failed.code == "not_found" and failed.field == "request" and self.tokens:
-            self._is_replay, self._replayed = True, 0  # another journal: let it compute the same tokens again
+        is_forgotten = (failed.code == "not_found" and failed.field == "request") or failed.field == "have"
+        if is_forgotten and self.tokens:
+            self._is_replay, self._replayed = True, 0  # another journal, or a shorter one: let it compute the same tokens again
             return Next.SAY_AGAIN
         self.error = error_of(failed)
         return Next.END

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from messages.codec import Codec, decode_envelope, encode_envelope
+from messages.credits import Arrivals, SendWindow
 from messages.envelope import ENVELOPE_VERSION, Envelope, Staleness, staleness
 from messages.faults import MailboxFull, UnknownPeer, WireError
 from messages.ids import role_of
 from messages.message import Message
 from messages.routes import INTERNAL_KINDS, is_allowed
 
-WINDOW_MESSAGES = 1024
 BACKLOG_MESSAGES = 16_384
-_CREDIT_EVERY = WINDOW_MESSAGES // 4
+_PASSERS_BY = "operator/"  # a life each: nobody tells of their end, and there is no number of them
 
 
 @dataclass(frozen=True)
@@ -90,51 +90,6 @@ class Mailbox(Protocol):
         ...
 
 
-class SendWindow:
-    """Sender's side of the credit of one link: numbers mail and says when it may go. Pure."""
-
-    def __init__(self) -> None:
-        self._next = 1
-        self._acknowledged = 0
-
-    @property
-    def is_open(self) -> bool:
-        """May one more message leave now?"""
-        return self._next - 1 - self._acknowledged < WINDOW_MESSAGES
-
-    def take(self) -> int:
-        """The number of the next message."""
-        assert self.is_open
-        number, self._next = self._next, self._next + 1
-        return number
-
-    def acknowledge(self, up_to: int) -> None:
-        """A credit came back; an absurd one (beyond what was sent) is ignored."""
-        if self._acknowledged < up_to < self._next:
-            self._acknowledged = up_to
-
-
-@dataclass
-class ReceiveWindow:
-    """Receiver's side of the credit of one link. Pure."""
-
-    received: int = 0
-    credited: int = 0
-
-    def gap_before(self, sequence: int) -> int:
-        """Note an arrival; returns how many messages are missing before it (0 in peace)."""
-        missing = sequence - self.received - 1
-        self.received = max(self.received, sequence)
-        return max(missing, 0)
-
-    def credit_due(self) -> int | None:
-        """After everything received has been handled: the number to acknowledge, or None while it is not worth a frame."""
-        if self.received - self.credited < _CREDIT_EVERY:
-            return None
-        self.credited = self.received
-        return self.received
-
-
 @dataclass
 class Outbox:
     """One link's waiting mail: already encoded bodies, numbered only when they leave."""
@@ -160,7 +115,7 @@ class Sorting:
         self.counts: Counter[str] = Counter()
         self._queue: list[Delivery] = []
         self._waiter: asyncio.Future[None] | None = None
-        self._links: dict[bytes, ReceiveWindow] = {}
+        self.arrivals = Arrivals()
         self._known_incarnation: dict[str, int] = {}
 
     def arrive(self, link: bytes, frames: list[bytes]) -> None:
@@ -179,9 +134,10 @@ class Sorting:
         except WireError:
             self.counts["refused"] += 1
             return
-        self._known_incarnation[envelope.sender] = envelope.sender_incarnation
-        self.counts["lost"] += self._links.setdefault(link, ReceiveWindow()).gap_before(envelope.sequence)
+        if not envelope.sender.startswith(_PASSERS_BY):
+            self._known_incarnation[envelope.sender] = envelope.sender_incarnation
         self.counts["received"] += 1
+        self.counts["lost"] += self.arrivals.note(link, envelope.sequence)
         self._queue.append(Delivery(envelope.sender, envelope.sender_incarnation, message))
         self.wake()
 
@@ -189,20 +145,6 @@ class Sorting:
         """Let a waiting actor look at its mail."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-    def credits_due(self) -> list[tuple[bytes, int]]:
-        """(link, number) for each link whose handled mail is worth a credit frame now."""
-        due = ((link, window.credit_due()) for link, window in self._links.items())
-        return [(link, number) for link, number in due if number is not None]
-
-    def credit_unsent(self, link: bytes) -> None:
-        """The credit could not leave: it is due again."""
-        self._links[link].credited = 0
-
-    def forget_links(self, prefix: bytes) -> None:
-        """The sender behind these links is gone."""
-        for link in [link for link in self._links if link.startswith(prefix)]:
-            del self._links[link]
 
     async def take(self) -> list[Delivery]:
         """Wait until there is mail and take it all."""
@@ -278,7 +220,7 @@ class MemoryMailbox:
             target._sorting.arrive(self.endpoint.encode(), self._sorting.seal(outbox, outbox.backlog.popleft()))
 
     async def wait_mail(self) -> list[Delivery]:
-        for link, number in self._sorting.credits_due():
+        for link, number in self._sorting.arrivals.credits_due():
             sender = self._network.mailbox_by_endpoint.get(link.decode())
             outbox = sender._outbox.get(self.name) if sender else None
             if sender is not None and outbox is not None:

@@ -76,7 +76,7 @@ class ZmqMailbox:
     def disconnect(self, name: str) -> None:
         link = self._links.pop(name, None)
         if link is not None:
-            self._sorting.forget_links(f"{name}#{link.outbox.incarnation}#".encode())
+            self._sorting.arrivals.forget(f"{name}#{link.outbox.incarnation}#".encode())
             link.reader.close()
 
     def is_connected(self, name: str) -> bool:
@@ -95,9 +95,9 @@ class ZmqMailbox:
             link.pump()
 
     async def wait_mail(self) -> list[Delivery]:
-        for link, number in self._sorting.credits_due():
+        for link, number in self._sorting.arrivals.credits_due():
             if not self._inbox.send([link, number.to_bytes(_CREDIT_BYTES, "little")]):
-                self._sorting.credit_unsent(link)
+                self._sorting.arrivals.credit_unsent(link)
         return await self._sorting.take()
 
     def statistics(self) -> MailboxStatistics:

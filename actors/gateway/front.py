@@ -158,7 +158,8 @@ class Front:
             if message.have:
                 detail = f"request: expected one that is known, got {message.request!r} with have = {message.have}"
                 raise Refusal("not_found", detail, field="request")
-            self._desk.check_open(1)
+            self._intake.check(wish)
+            self._desk.doors.arrive(1)
         except Refusal as refusal:
             self._refuse(identity, message.request, refusal)
             return
@@ -183,14 +184,19 @@ class Front:
         asker = self._askers[request_id]
         try:
             order = await self._intake.order(wish, self._wall_s())
+        except Refusal as refusal:
+            self._refuse(asker.identity, request_id, refusal)
+            return
+        finally:
+            self._desk.doors.arrived(1)
+            del self._askers[request_id]
+        try:
             if self._desk.find(request_id) is not None:
                 raise Refusal("invalid", f"request: {request_id!r} belongs to another request", field="request")
             request = self._desk.admit(order)
         except Refusal as refusal:
             self._refuse(asker.identity, request_id, refusal)
             return
-        finally:
-            del self._askers[request_id]
         self._attach(asker.identity, request, 0)
         if asker.is_cancelled:
             self._desk.cancel(request)

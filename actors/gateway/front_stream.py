@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from actors.gateway.reader import Piece, Reader
+from actors.gateway.refusals import journal_unavailable
 from actors.gateway.request import Request
 from messages import public
 from messages.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s
@@ -23,7 +24,7 @@ class FrontStream:
         self.is_blocked = False
         self._window_tokens, self._send = window_tokens, send
         self._received_up_to = have
-        self._is_accepted_sent = False
+        self._is_answered = False
         self._unsent: list[Message] = []
         self._reader = Reader(request, have, on_news=self.pump)
 
@@ -35,19 +36,19 @@ class FrontStream:
 
     def pump(self) -> None:
         """Send what can be sent now."""
-        if not self.request.is_recorded:
+        is_withdrawn = self.request.is_over and not self.request.is_recorded
+        if not (self.request.is_recorded or is_withdrawn):
             return
-        if not self._is_accepted_sent:
-            self._is_accepted_sent = True
-            accepted = public.Accepted(request=self.request.order.request, n_prompt=self.request.n_prompt[0])
-            self._unsent.append(accepted)
-        while self._flush():
+        if not self._is_answered:
+            self._is_answered = True
+            self._unsent.append(self._withdrawal() if is_withdrawn else self._acceptance())
+        while self._flush() and not is_withdrawn:
             room = self._window_tokens - (self._reader.cursors[0] - self._received_up_to)
             pieces = self._reader.take(max(room, 0))
             if not pieces:
                 break
             self._unsent += self._messages(pieces[0])
-        if self._reader.is_done and not self._unsent:
+        if (is_withdrawn or self._reader.is_done) and not self._unsent:
             self.on_done()
 
     def close(self) -> None:
@@ -62,6 +63,20 @@ class FrontStream:
             self._unsent.pop(0)
         self.is_blocked = False
         return True
+
+    def _acceptance(self) -> Message:
+        return public.Accepted(request=self.request.order.request, n_prompt=self.request.n_prompt[0])
+
+    def _withdrawal(self) -> Message:
+        """The journal's disk has refused the request: it was not accepted."""
+        why = journal_unavailable()
+        return public.Failed(
+            request=self.request.order.request,
+            code="unavailable",
+            field="",
+            detail=why.detail,
+            retry_after_s=why.retry_after_s,
+        )
 
     def _messages(self, piece: Piece) -> list[Message]:
         messages: list[Message] = []

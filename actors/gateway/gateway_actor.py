@@ -55,14 +55,18 @@ class GatewayActor(Actor):
         self.model = await loop.run_in_executor(None, load_text_model, settings.model_folder)
         self.child.loading("journal", 0.5)
         self._journal = Journal(
-            settings.journal_path, is_synchronous=settings.journal_sync, commit_window_s=settings.commit_window_s
+            settings.journal_path,
+            is_synchronous=settings.journal_sync,
+            commit_window_s=settings.commit_window_s,
+            buffer_bytes=settings.journal_buffer_bytes,
         )
         recovered = await loop.run_in_executor(None, self._journal.open)
         self._journal.start()
-        self._journal.on_commit = lambda took_s, entries: self.metrics.commit_s.observe(took_s)
+        self._journal.on_commit = self.metrics.commit_s.observe
+        self._journal.on_failure = lambda error: self.fail("journal", error)
         self.desk = RequestDesk(settings, self.birth.incarnation, self, self._journal, self.model, self.metrics)
         resumed = take_over_all(self.desk, recovered, self.model, self.now_s())
-        self.desk.was_ready = resumed > 0 or self.birth.incarnation > 1  # this server has served before
+        self.desk.doors.was_ready = resumed > 0 or self.birth.incarnation > 1  # this server has served before
         self.desk.start()
         intake = Intake(settings, self.model)
         if settings.front_endpoint:
@@ -91,7 +95,7 @@ class GatewayActor(Actor):
         if desk is None:
             self.child.drained()
             return
-        desk.is_draining = True
+        desk.doors.is_draining = True
         desk.on_idle = self.child.drained
         if not desk.n_active:
             self.child.drained()
@@ -153,7 +157,7 @@ class GatewayActor(Actor):
         schedulers, workers = self.living("scheduler"), self.living("worker")
         has_replica = any(actor_name("worker", replica_of(name), 0) in workers for name in schedulers)
         is_journal_healthy = self.desk is not None and self._journal.is_healthy
-        is_draining = self.desk is not None and self.desk.is_draining
+        is_draining = self.desk is not None and self.desk.doors.is_draining
         is_serving = has_replica and is_journal_healthy and not is_draining
         state = "draining" if is_draining else "serving" if is_serving else "unavailable"
         parts = {
@@ -161,7 +165,7 @@ class GatewayActor(Actor):
             "workers": workers,
             "cache_directory": bool(self.living("cache_directory")),
             "speculation": bool(self.living("speculation")),
-            "journal": "healthy" if is_journal_healthy else "refuses writes",
+            "journal": str(self._journal.state) if self.desk is not None else "not open yet",
         }
         return is_serving, {"status": state, "model": self.settings.model_name, "parts": parts}
 
@@ -172,6 +176,7 @@ class GatewayActor(Actor):
         metrics.active.set(desk.n_active)
         metrics.waiting.set(desk.dispatcher.n_waiting)
         metrics.journal_healthy.set(self._journal.is_healthy)
+        metrics.journal_waiting_bytes.set(self._journal.state.waiting_bytes)
         metrics.resubmitted.inc(desk.dispatcher.resubmissions - self._resubmissions_counted)
         self._resubmissions_counted = desk.dispatcher.resubmissions
         return {

@@ -19,6 +19,7 @@ from actors.gateway import api_schema
 from actors.gateway.http_errors import error_response
 from actors.gateway.intake import Intake, Wish
 from actors.gateway.openai_chunks import ChunkWriter, whole_body
+from actors.gateway.order import Order
 from actors.gateway.plain_bodies import batch_body, generate_body
 from actors.gateway.refusals import Code, Refusal, invalid
 from actors.gateway.request import Request
@@ -151,8 +152,7 @@ class HttpApi:
                 digest=digest,
                 prompt_field="prompt" if body.tokens is None else "tokens",
             )
-            self._desk.check_open(1)
-            order = await self._intake.order(wish, self._status.wall_s())
+            order = await self._order(wish)
             request = self._known(given, digest) or self._desk.admit(order)  # said twice while it was tokenised
         return self._whole(request, lambda: generate_body(request))
 
@@ -209,11 +209,19 @@ class HttpApi:
         return EventStream(self._desk, request, writer, self._settings.request_timeout_s, self._settings.sse_ping_s)
 
     async def _admit(self, wish: Wish) -> Request:
-        self._desk.check_open(1)  # before any work is put into it
-        order = await self._intake.order(wish, self._status.wall_s())
+        order = await self._order(wish)
         if self._desk.find(order.request) is not None:
             raise Refusal("invalid", f"X-Request-Id: {order.request!r} is in use", field="X-Request-Id", status=409)
         return self._desk.admit(order)
+
+    async def _order(self, wish: Wish) -> Order:
+        """Tokenised, and counted meanwhile. Raises: Refusal."""
+        self._intake.check(wish)
+        self._desk.doors.arrive(wish.n_sequences)
+        try:
+            return await self._intake.order(wish, self._status.wall_s())
+        finally:
+            self._desk.doors.arrived(wish.n_sequences)
 
     def _whole(self, request: Request, render: Callable[[], bytes]) -> ASGIApp:
         return WholeAnswer(self._desk, request, render, self._settings.request_timeout_s)

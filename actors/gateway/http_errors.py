@@ -9,9 +9,9 @@ import msgspec
 from starlette.responses import Response
 
 from actors.gateway.order import Ended
-from actors.gateway.refusals import Refusal
+from actors.gateway.refusals import JOURNAL_UNAVAILABLE, Refusal, journal_unavailable
 
-_TYPES: dict[int, str] = dict.fromkeys((400, 404, 405, 409, 413), "invalid_request_error")
+_TYPES: dict[int, str] = dict.fromkeys((400, 404, 405, 409, 413, 422), "invalid_request_error")
 _TYPES |= {429: "rate_limit_error", 503: "service_unavailable_error"}
 
 
@@ -34,8 +34,12 @@ def refusal_of(ended: Ended) -> Refusal:
     """An accepted request that failed, as an error."""
     if ended.code == "too_long":
         return Refusal("too_long", ended.detail, name="context_length_exceeded")
-    if ended.code == "too_large_for_memory":
-        return Refusal("invalid", ended.detail, name="too_large_for_memory")
+    if ended.code in ("invalid", "too_large_for_memory"):
+        return Refusal("invalid", ended.detail, name=ended.code)
+    if ended.code == "quarantined":  # not a 500, which clients repeat by themselves: it would kill workers again
+        return Refusal("invalid", ended.detail, status=422, name="quarantined")
+    if ended.code == JOURNAL_UNAVAILABLE:
+        return journal_unavailable()
     if ended.code == "deadline":
         return Refusal("internal", ended.detail, status=504, name="deadline")
     return Refusal("internal", ended.detail or "the request failed", name="internal_error")

@@ -45,6 +45,11 @@ class Wish:
     priority: int = 0
     model: str = ""  # empty: whatever is served
 
+    @property
+    def n_sequences(self) -> int:
+        """Sequences in all."""
+        return (len(self.ids if self.ids is not None else self.texts or ()) or 1) * self.n
+
 
 class Intake:
     """Turns wishes into orders for one served model."""
@@ -54,7 +59,7 @@ class Intake:
 
     async def order(self, wish: Wish, created_s: float) -> Order:
         """Raises: Refusal naming the field."""
-        self._check(wish)
+        self.check(wish)
         prompts = await self._tokens(wish)
         max_tokens = self._max_tokens(wish, prompts)
         eos_tokens = [] if wish.ignore_eos else self._model.eos_tokens
@@ -73,17 +78,17 @@ class Intake:
             priority=wish.priority,
         )
 
-    def _check(self, wish: Wish) -> None:
+    def check(self, wish: Wish) -> None:
+        """All that can be said before it is tokenised. Raises: Refusal naming the field."""
         settings = self._settings
         if wish.model and wish.model != settings.model_name:
             detail = f"model: expected {settings.model_name!r}, got {wish.model[:200]!r}"
             raise Refusal("not_found", detail, field="model", name="model_not_found")
         if not 1 <= wish.n <= settings.max_n:
             raise invalid("n", f"1 to {settings.max_n}", wish.n)
-        n_prompts = len(wish.ids if wish.ids is not None else wish.texts or ()) or 1
-        if n_prompts * wish.n > settings.max_active_requests:
+        if wish.n_sequences > settings.max_active_requests:
             most = f"at most {settings.max_active_requests} sequences (prompts times n)"
-            raise invalid(wish.prompt_field, most, n_prompts * wish.n)
+            raise invalid(wish.prompt_field, most, wish.n_sequences)
         if len(wish.stop) > MAX_STOP_STRINGS:
             raise invalid("stop", f"at most {MAX_STOP_STRINGS} strings", len(wish.stop))
         for stop in wish.stop:

@@ -4,26 +4,24 @@
     steps(step, record)                                        TOKENS: one row for each message of a scheduler
 
 Whatever is put is committed in order, as many entries at once as have gathered; then its callback runs on the loop. A kill
-of the process loses nothing that was called back. A disk that refuses turns `is_healthy` off: what is running goes on from
-memory, nothing new is taken.
+of the process loses nothing that was called back while the journal is healthy. While the disk refuses, what is running goes on
+from a bounded memory and lands later, and nothing new is taken (`journal_writer`, `journal_backlog`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-import queue
 import sqlite3
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import structlog
 
+from actors.gateway.journal_backlog import Callback, Entry
 from actors.gateway.journal_records import Recovered
 from actors.gateway.journal_replay import read_journal
+from actors.gateway.journal_writer import JournalState, JournalWriter
 
 _APPLICATION_ID = 0x54617264  # "Tard": a file of somebody else is not ours to write into
 _SCHEMA_VERSION = 1
@@ -32,8 +30,7 @@ CREATE TABLE IF NOT EXISTS requests(
     number INTEGER PRIMARY KEY, admitted BLOB NOT NULL, state BLOB, from_step INTEGER NOT NULL, ended_s REAL);
 CREATE TABLE IF NOT EXISTS steps(step INTEGER PRIMARY KEY, record BLOB NOT NULL);
 """
-_BATCH_ENTRIES = 4096
-_Callback = Callable[[], None]
+_BUFFER_BYTES = 64 << 20
 _ADMIT = "INSERT INTO requests(number, admitted, from_step) VALUES (?, ?, (SELECT coalesce(max(step), 0) + 1 FROM steps))"
 _STEP = "INSERT INTO steps(record) VALUES (?)"
 _CHECKPOINT = "UPDATE requests SET state = ?, from_step = (SELECT coalesce(max(step), 0) + 1 FROM steps) WHERE number = ?"
@@ -49,17 +46,32 @@ class Journal:
     """One gateway's journal. `path` "" keeps it in memory (tests, `hash-chain` loads)."""
 
     def __init__(
-        self, path: str, *, is_synchronous: bool = False, commit_window_s: float = 0.0, lock_wait_s: float = 5.0
+        self,
+        path: str,
+        *,
+        is_synchronous: bool = False,
+        commit_window_s: float = 0.0,
+        lock_wait_s: float = 5.0,
+        buffer_bytes: int = _BUFFER_BYTES,
     ) -> None:
         self._path, self._is_synchronous = path, is_synchronous
-        self._window_s, self._lock_wait_s = commit_window_s, lock_wait_s
-        self._queue: queue.SimpleQueue[tuple[str, tuple[Any, ...], _Callback | None] | None] = queue.SimpleQueue()
+        self._window_s, self._lock_wait_s, self._buffer_bytes = commit_window_s, lock_wait_s, buffer_bytes
         self._log = structlog.get_logger().bind(journal=path or "memory")
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self.is_healthy = True
+        self._connection: sqlite3.Connection
+        self._writer: JournalWriter | None = None
         self.commits = 0
-        self.on_commit: Callable[[float, int], None] = lambda took_s, entries: None  # for metrics, on the loop
+        self.on_commit: Callable[[float], None] = lambda took_s: None  # for metrics, on the loop
+        self.on_failure: Callable[[BaseException], None] = lambda error: None  # nothing will be recorded any more
+
+    @property
+    def state(self) -> JournalState:
+        """How it stands."""
+        return self._writer.state if self._writer is not None else JournalState()
+
+    @property
+    def is_healthy(self) -> bool:
+        """Does the disk take writes?"""
+        return not self.state.trouble
 
     def open(self) -> list[Recovered]:
         """Open (or make) the file and read what it holds; a file that is not a journal is moved aside. Blocks.
@@ -87,45 +99,50 @@ class Journal:
 
     def start(self) -> None:
         """Begin to write. Call it on the loop on which callbacks shall run."""
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
-        self._thread.start()
+        self._writer = JournalWriter(self._connection, self._buffer_bytes, self._window_s, self._path or "memory")
+        self._writer.on_commit, self._writer.on_failure = self._committed, lambda error: self.on_failure(error)
+        self._put = self._writer.put
+        self._writer.start()
 
-    def admit(self, number: int, order: bytes, done: _Callback) -> None:
-        """Record a request; `done` runs when it is certain."""
-        self._queue.put((_ADMIT, (number, order), done))
+    def admit(self, number: int, order: bytes, done: Callback, withdrawn: Callback) -> None:
+        """Record a request; `done` runs when it is certain, `withdrawn` when the disk refuses: then it is not recorded."""
+        self._put(Entry(_ADMIT, (number, order), done, withdrawn))
 
-    def step(self, record: bytes, done: _Callback) -> None:
+    def step(self, record: bytes, done: Callback) -> None:
         """Record the tokens and endings of one message; `done` runs when they are certain."""
-        self._queue.put((_STEP, (record,), done))
+        self._put(Entry(_STEP, (record,), done))
 
-    def after_all(self, done: _Callback) -> None:
+    def after_all(self, done: Callback) -> None:
         """`done` runs when everything put so far is certain."""
-        self._queue.put(("", (), done))
+        self._put(Entry("", (), done))
 
     def checkpoint(self, number: int, states: bytes) -> None:
         """Move a long-running request's tokens into its own row, so that old steps may go."""
-        self._queue.put((_CHECKPOINT, (states, number), None))
+        self._put(Entry(_CHECKPOINT, (states, number)))
 
     def finish(self, number: int, states: bytes, ended_s: float) -> None:
         """A request is over and stays readable for a while."""
-        self._queue.put((_FINISH, (states, ended_s, number), None))
+        self._put(Entry(_FINISH, (states, ended_s, number)))
 
     def forget(self, number: int) -> None:
         """A request is over and nobody can ask for it again."""
-        self._queue.put((_FORGET, (number,), None))
+        self._put(Entry(_FORGET, (number,)))
 
     def prune(self, ended_before_s: float) -> None:
         """Drop what is past its retention, and steps that no living request needs."""
-        self._queue.put((_PRUNE_REQUESTS, (ended_before_s,), None))
-        self._queue.put((_PRUNE_STEPS, (), None))
+        self._put(Entry(_PRUNE_REQUESTS, (ended_before_s,)))
+        self._put(Entry(_PRUNE_STEPS))
 
     async def close(self) -> None:
         """Write what is left and close the file."""
-        if self._thread is not None:
-            self._queue.put(None)
-            await asyncio.get_running_loop().run_in_executor(None, self._thread.join, 10.0)
-        self._connection.close()
+        if self._writer is not None:
+            await self._writer.close()
+        else:
+            self._connection.close()
+
+    def _committed(self, took_s: float) -> None:
+        self.commits += 1
+        self.on_commit(took_s)
 
     def _connect(self) -> sqlite3.Connection:
         if self._path:
@@ -145,8 +162,10 @@ class Journal:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if has_tables and (mark, version) != (_APPLICATION_ID, _SCHEMA_VERSION):
             raise ValueError(f"application_id: expected a journal of version {_SCHEMA_VERSION}, got {mark}.{version}")
-        connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {'FULL' if self._is_synchronous else 'NORMAL'}")
+        if has_tables:  # nothing is written: a journal can be taken over while its disk is full
+            return
+        connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
         connection.executescript(_SCHEMA)
@@ -157,54 +176,3 @@ class Journal:
             if os.path.exists(self._path + suffix):
                 os.replace(self._path + suffix, aside + suffix)
         return aside
-
-    # -- the writer thread ----------------------------------------------------------------------------------------
-
-    def _write(self) -> None:
-        is_open = True
-        while is_open:
-            entry = self._queue.get()
-            if self._window_s:
-                time.sleep(self._window_s)
-            batch = []
-            while entry is not None:
-                batch.append(entry)
-                if len(batch) >= _BATCH_ENTRIES:
-                    break
-                try:
-                    entry = self._queue.get_nowait()
-                except queue.Empty:
-                    break
-            is_open = entry is not None
-            if batch:
-                self._commit(batch)
-
-    def _commit(self, batch: list[tuple[str, tuple[Any, ...], _Callback | None]]) -> None:
-        began_s = time.monotonic()
-        try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            for statement, values, _ in batch:
-                if statement:
-                    self._connection.execute(statement, values)
-            self._connection.execute("COMMIT")
-            trouble = ""
-        except sqlite3.Error as error:
-            trouble = str(error)
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-        assert self._loop is not None
-        took_s = time.monotonic() - began_s
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._committed, batch, took_s, trouble)
-
-    def _committed(self, batch: list[tuple[str, tuple[Any, ...], _Callback | None]], took_s: float, trouble: str) -> None:
-        if trouble and self.is_healthy:
-            self._log.error("journal does not take writes: nothing new is accepted", error=trouble)
-        elif not trouble and not self.is_healthy:
-            self._log.info("journal takes writes again")
-        self.is_healthy = not trouble
-        self.commits += 1
-        self.on_commit(took_s, len(batch))
-        for _, _, done in batch:
-            if done is not None:
-                done()

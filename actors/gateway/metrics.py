@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Metric
 from prometheus_client.metrics_core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from actors.gateway.request import GrowingSequence
+
 _SHORT_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
 _LONG_S = (0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
@@ -74,6 +76,9 @@ class GatewayMetrics:
         self.active = Gauge("tardigrade_active_sequences", "Accepted sequences without an ending.", registry=registry)
         self.waiting = Gauge("tardigrade_waiting_sequences", "Sequences that no scheduler holds.", registry=registry)
         self.journal_healthy = Gauge("tardigrade_journal_healthy", "1 while the journal takes writes.", registry=registry)
+        self.journal_waiting_bytes = Gauge(
+            "tardigrade_journal_waiting_bytes", "Shown to clients while the disk refuses, not recorded yet.", registry=registry
+        )
         self.first_token_s = QuickHistogram(
             registry, "tardigrade_time_to_first_token_seconds", "Arrival to first visible token.", _LONG_S
         )
@@ -82,3 +87,13 @@ class GatewayMetrics:
         )
         self.whole_s = QuickHistogram(registry, "tardigrade_request_seconds", "Arrival to visible ending.", _LONG_S)
         self.commit_s = QuickHistogram(registry, "tardigrade_journal_commit_seconds", "One journal commit.", _SHORT_S)
+
+    def tokens_shown(self, sequence: GrowingSequence, now_s: float) -> None:
+        """More tokens of a sequence became visible."""
+        request = sequence.request
+        if sequence.last_visible_s:
+            self.gap_s.observe(now_s - sequence.last_visible_s)
+        elif not request.first_token_s:
+            request.first_token_s = now_s
+            self.first_token_s.observe(now_s - request.began_s)
+        sequence.last_visible_s = now_s

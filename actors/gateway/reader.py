@@ -71,12 +71,14 @@ class Reader:
         return pieces
 
     async def wait_settled(self, longest_s: float) -> None:
-        """Wait until the request's fate is known well enough for a status line, or for `longest_s`."""
+        """Wait until the request's fate is known well enough for a status line, or for `longest_s` after it is recorded."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + longest_s
         timer = loop.call_at(until_s, self._wake)
         try:
-            while not (self.request.is_settled or self.has_left) and loop.time() < until_s:
+            while not (self.request.is_settled or self.has_left):
+                if self.request.is_recorded and loop.time() >= until_s:
+                    break
                 await self._wait()
         finally:
             timer.cancel()

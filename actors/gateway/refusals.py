@@ -15,6 +15,8 @@ STATUS_BY_CODE: dict[Code, int] = {
     "unavailable": 503,
 }
 
+JOURNAL_UNAVAILABLE = "journal_unavailable"
+
 
 class Refusal(Exception):
     """A request that is refused before it is accepted. `field` names the culprit when there is one."""
@@ -32,3 +34,9 @@ def invalid(field: str, expected: str, got: object) -> Refusal:
     """The usual refusal: what was expected, what came."""
     text = repr(got)
     return Refusal("invalid", f"{field}: expected {expected}, got {text[:120]}{'…' if len(text) > 120 else ''}", field=field)
+
+
+def journal_unavailable() -> Refusal:
+    """No request can be recorded now, so none can be accepted."""
+    detail = "the request journal does not take writes, so nothing new can be accepted"
+    return Refusal("unavailable", detail, retry_after_s=5.0, name=JOURNAL_UNAVAILABLE)

@@ -171,7 +171,7 @@ class Request:
     @property
     def is_settled(self) -> bool:
         """Its fate is known well enough to answer a client: every sequence is held by a scheduler, has tokens, or has ended."""
-        return self.is_recorded and all(s.is_taken or s.n_visible or s.is_end_visible for s in self.sequences)
+        return self.is_over or (self.is_recorded and all(s.is_taken or s.n_visible or s.is_end_visible for s in self.sequences))
 
     @property
     def n_generated(self) -> int:

@@ -11,14 +11,15 @@ from collections.abc import Callable
 import structlog
 
 from actors.gateway.dispatcher import Dispatcher, Post, Timer
+from actors.gateway.doors import Doors
 from actors.gateway.journal import Journal
-from actors.gateway.journal_records import StepRow, encode_order, encode_states, encode_step, row_of, state_of
+from actors.gateway.journal_records import encode_order
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.order import Ended, Order
 from actors.gateway.recovery import restore
-from actors.gateway.refusals import Refusal
+from actors.gateway.refusals import journal_unavailable
 from actors.gateway.request import Gap, GrowingSequence, Request
-from actors.gateway.retained import Retained, RetainedRequests
+from actors.gateway.retained import RetainedRequests
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.step_rows import StepRows
 from actors.gateway.tokenizer import TextModel
@@ -26,7 +27,6 @@ from messages import generation
 from messages.faults import MailboxFull, UnknownPeer
 
 _SWEEP_S = 1.0
-_CHECKPOINT_TOKENS = 4096  # a sequence this long moves its tokens out of the steps table
 
 
 class RequestDesk:
@@ -47,13 +47,16 @@ class RequestDesk:
         self.dispatcher = Dispatcher(settings, incarnation, post, self._end_alone)
         self._request_by_id: dict[str, Request] = {}
         self._deadline_by_number: dict[int, Timer] = {}
-        self._retained = RetainedRequests(settings.retention_s)
+        self._retained = RetainedRequests(journal, settings.retention_s)
         self._next_number = 1
-        self.n_active = 0  # sequences without a visible ending
-        self.is_draining = False
-        self.was_ready = False
+        self.doors = Doors(journal, settings.max_active_requests)
         self.on_idle: Callable[[], None] = lambda: None
         self._sweep_timer: Timer | None = None
+
+    @property
+    def n_active(self) -> int:
+        """Sequences without a visible ending."""
+        return self.doors.n_active
 
     def start(self) -> None:
         """Begin to sweep."""
@@ -67,28 +70,18 @@ class RequestDesk:
 
     # -- clients --------------------------------------------------------------------------------------------------
 
-    def check_open(self, n_sequences: int) -> None:
-        """May so many more sequences be accepted now? Raises: Refusal."""
-        if self.is_draining:
-            raise Refusal("unavailable", "the server is draining", retry_after_s=5.0)
-        if not self._journal.is_healthy:
-            raise Refusal("unavailable", "the request journal does not take writes", retry_after_s=5.0)
-        if not self.was_ready:
-            raise Refusal("unavailable", "the server is starting: no scheduler is ready yet", retry_after_s=2.0)
-        if self.n_active and self.n_active + n_sequences > self._settings.max_active_requests:
-            detail = f"{self.n_active} sequences are active, {self._settings.max_active_requests} is the limit"
-            raise Refusal("overloaded", detail, retry_after_s=1.0)
-
     def admit(self, order: Order) -> Request:
         """Accept a request. Nothing of it is visible before its record is certain.
 
         Raises: Refusal.
         """
-        self.check_open(order.n_sequences)
+        self.doors.check(order.n_sequences)
         request = Request(self._next_number, order, self._model.detokenizer, self._post.now_s())
         self._own(request)
         self.metrics.prompt_tokens.inc(sum(request.n_prompt) * order.n)
-        self._journal.admit(request.number, encode_order(order), lambda: self._admitted(request))
+        self._journal.admit(
+            request.number, encode_order(order), lambda: self._admitted(request), lambda: self._withdrawn(request)
+        )
         self.dispatcher.submit_request(request)
         return request
 
@@ -155,7 +148,7 @@ class RequestDesk:
 
     def scheduler_up(self) -> None:
         """Somebody can work."""
-        self.was_ready = True
+        self.doors.was_ready = True
         self.dispatcher.scheduler_up()
 
     def _on_ending(self, ending: generation.Ending, rows: StepRows) -> None:
@@ -163,8 +156,9 @@ class RequestDesk:
         if sequence is None:
             return
         self.dispatcher.forget(sequence, None)
-        code = "internal" if ending.reason == "failed" else ""
-        if sequence.end(Ended(reason=ending.reason, n_cached=ending.n_cached, code=code, detail=ending.detail)):
+        code = {"failed": "internal", "quarantined": "quarantined"}.get(ending.reason, "")
+        reason = "failed" if ending.reason == "quarantined" else ending.reason
+        if sequence.end(Ended(reason=reason, n_cached=ending.n_cached, code=code, detail=ending.detail)):
             rows.ended(sequence)
 
     # -- records --------------------------------------------------------------------------------------------------
@@ -182,43 +176,37 @@ class RequestDesk:
             if ack is not None:
                 self._journal.after_all(lambda: self._acknowledge(*ack))
             return
-        fresh: list[StepRow] = [row_of(sequence, first, stop) for sequence, first, stop in rows.rows]
-        endings = [(sequence.key, sequence.ended) for sequence in rows.endings if sequence.ended is not None]
-        self._journal.step(encode_step(fresh, endings), lambda: self._recorded(rows, ack))
+        self._journal.step(rows.record(), lambda: self._recorded(rows, ack))
 
     def _recorded(self, rows: StepRows, ack: tuple[str, int, int] | None) -> None:
         """The law's turning point: from here on clients may see it."""
         now_s = self._post.now_s()
         touched: dict[int, Request] = {}
-        n_tokens = 0
-        for sequence, first, stop in rows.rows:
-            n_tokens += stop - first
-            self._observe(sequence, now_s)
+        for sequence, _, stop in rows.rows:
+            if sequence.is_end_visible:  # withdrawn meanwhile
+                continue
+            self.metrics.tokens_shown(sequence, now_s)
             sequence.publish(stop, False)
             touched[sequence.request.number] = sequence.request
         for sequence in rows.endings:
-            sequence.publish(sequence.n_visible, True)
-            sequence.request.n_open -= 1
-            self.n_active -= 1
-            touched[sequence.request.number] = sequence.request
-        if n_tokens:
-            self.metrics.output_tokens.inc(n_tokens)
+            if not sequence.is_end_visible:
+                self._close(sequence)
+                touched[sequence.request.number] = sequence.request
+        self.metrics.output_tokens.inc(rows.n_tokens)
         if ack is not None:
             self._acknowledge(*ack)
         for request in touched.values():
             request.wake()
             if request.is_over:
                 self._finish(request, now_s)
-        if not self.n_active and rows.endings:
+        if not self.doors.n_active and rows.endings:
             self.on_idle()
 
-    def _observe(self, sequence: GrowingSequence, now_s: float) -> None:
-        if sequence.last_visible_s:
-            self.metrics.gap_s.observe(now_s - sequence.last_visible_s)
-        elif not sequence.request.first_token_s:
-            sequence.request.first_token_s = now_s
-            self.metrics.first_token_s.observe(now_s - sequence.request.began_s)
-        sequence.last_visible_s = now_s
+    def _close(self, sequence: GrowingSequence) -> None:
+        """Its ending is visible from now on."""
+        sequence.publish(sequence.n_visible, True)
+        sequence.request.n_open -= 1
+        self.doors.n_active -= 1
 
     def _acknowledge(self, sender: str, incarnation: int, number: int) -> None:
         if self._post.incarnation_of(sender) != incarnation:
@@ -232,14 +220,32 @@ class RequestDesk:
         request.is_recorded = True
         request.wake()
 
+    def _withdrawn(self, request: Request) -> None:
+        """The disk has refused it: it was never accepted, and nobody has seen anything of it."""
+        self.metrics.refused.labels("unavailable").inc()
+        refusal = journal_unavailable()
+        for sequence in request.sequences:
+            self.dispatcher.forget(sequence, "client_left")
+            sequence.end(Ended(reason="failed", code=refusal.name, detail=refusal.detail))
+            self._close(sequence)
+        self._disown(request)
+        self._journal.forget(request.number)  # the disk may have taken it before it refused
+        request.wake()
+        if not self.doors.n_active:
+            self.on_idle()
+
     # -- life of a request ----------------------------------------------------------------------------------------
 
     def _own(self, request: Request) -> None:
         self._next_number = max(self._next_number, request.number + 1)
         self._request_by_id[request.order.request] = request
-        self.n_active += request.n_open
+        self.doors.n_active += request.n_open
         left_s = self._settings.request_timeout_s - max(0.0, self._post.wall_s() - request.order.created_s)
         self._deadline_by_number[request.number] = self._post.later(max(left_s, 0.0), lambda: self.cancel(request, "deadline"))
+
+    def _disown(self, request: Request) -> None:
+        self._deadline_by_number.pop(request.number).cancel()
+        self._request_by_id.pop(request.order.request, None)
 
     def take_over(self, request: Request) -> bool:
         """Go on with an unfinished request of an earlier life; False when its client cannot come back for it."""
@@ -255,7 +261,7 @@ class RequestDesk:
     def settle(self, request: Request, ended_s: float | None) -> None:
         """A finished request of an earlier life; `ended_s` None: its end was shown but not yet filed."""
         self._next_number = max(self._next_number, request.number + 1)
-        self._file(request, self._post.wall_s() if ended_s is None else ended_s)
+        self._retained.file(request, self._post.wall_s() if ended_s is None else ended_s)
 
     def drop(self, number: int) -> None:
         """A record that cannot be read."""
@@ -264,33 +270,21 @@ class RequestDesk:
 
     def _finish(self, request: Request, now_s: float) -> None:
         request.ended_s = now_s
-        self._deadline_by_number.pop(request.number).cancel()
-        self._request_by_id.pop(request.order.request, None)
+        self._disown(request)
         reasons = {s.ended.reason for s in request.sequences if s.ended is not None}
         ending = next(r for r in ("failed", "cancelled", "length", "stop") if r in reasons)
         self.metrics.requests.labels(request.order.api, ending).inc()
         self.metrics.whole_s.observe(now_s - request.began_s)
-        self._file(request, self._post.wall_s())
-
-    def _file(self, request: Request, ended_s: float) -> None:
-        if not request.order.is_resumable:
-            self._journal.forget(request.number)
-            return
-        states = encode_states([state_of(sequence) for sequence in request.sequences])
-        self._journal.finish(request.number, states, ended_s)
-        self._retained.add(Retained(request.number, request.order, states, ended_s))
+        self._retained.file(request, self._post.wall_s())
 
     def _sweep(self) -> None:
-        """Once a second: orphans, long requests, retention."""
-        now_s, wall_s = self._post.now_s(), self._post.wall_s()
+        """Once a second: orphans; where the disk takes writes, long requests and retention."""
+        now_s = self._post.now_s()
         for request in list(self._request_by_id.values()):
             if request.orphaned_s and now_s - request.orphaned_s > self._settings.orphan_s:
                 self.cancel(request)
-            elif request.n_generated - request.n_checkpointed > _CHECKPOINT_TOKENS * len(request.sequences):
-                request.n_checkpointed = request.n_generated
-                states = encode_states([state_of(sequence) for sequence in request.sequences])
-                self._journal.checkpoint(request.number, states)
-        self._journal.prune(wall_s - self._settings.retention_s)
-        for number in self._retained.expire(wall_s):
-            self._journal.forget(number)
+            elif self._journal.is_healthy:
+                self._retained.checkpoint(request)
+        if self._journal.is_healthy:
+            self._retained.expire(self._post.wall_s())
         self._sweep_timer = self._post.later(_SWEEP_S, self._sweep)

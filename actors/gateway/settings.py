@@ -39,6 +39,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     stream_window_tokens: _Window = 4096  # tokens on the way to one ZeroMQ client without its Received
     shutdown_s: _Seconds = 5.0  # longest wait for open HTTP connections at the end
     commit_window_s: _Seconds = 0.0  # how long the journal gathers before a commit; 0: as soon as the last one is done
+    journal_buffer_bytes: _Positive = 64 << 20  # shown but not recorded while the disk refuses; then streams pause
     journal_sync: bool = False  # fsync each commit (survives power loss, not only process death)
     keep_alive_s: _Positive = 75  # idle HTTP connections
     sse_ping_s: _Seconds = 15.0  # comment line into silent streams, so that proxies keep them

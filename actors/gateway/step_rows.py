@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from actors.gateway.journal_records import encode_step, row_of
 from actors.gateway.request import GrowingSequence, Logprobs
 from messages import generation
 
@@ -22,6 +23,11 @@ class StepRows:
         """Nothing to record."""
         return not self.rows and not self.endings
 
+    @property
+    def n_tokens(self) -> int:
+        """Tokens in all rows."""
+        return sum(stop - first for _, first, stop in self.rows)
+
     def add(self, sequence: GrowingSequence, first: int) -> None:
         """The sequence has grown from `first` to its present length."""
         self.rows.append((sequence, first, len(sequence.ids)))
@@ -29,6 +35,11 @@ class StepRows:
     def ended(self, sequence: GrowingSequence) -> None:
         """The sequence has its ending."""
         self.endings.append(sequence)
+
+    def record(self) -> bytes:
+        """What the journal keeps of it."""
+        fresh = [row_of(sequence, first, stop) for sequence, first, stop in self.rows]
+        return encode_step(fresh, [(s.key, s.ended) for s in self.endings if s.ended is not None])
 
     @staticmethod
     def read(message: generation.Tokens) -> Iterator[tuple[int, int, list[int], Logprobs | None]]:

@@ -10,8 +10,10 @@ import pytest
 import zmq
 
 from messages import mailbox as mailbox_module
+from messages.credits import MAX_LINKS, WINDOW_MESSAGES
 from messages.faults import MailboxFull, UnknownPeer
 from messages.generation import Ack, Cancel
+from messages.lifecycle import StatusWanted
 from messages.mailbox import Delivery, Mailbox, MemoryMailbox, MemoryNetwork
 from messages.zmq_mailbox import ZmqMailbox
 
@@ -96,7 +98,7 @@ async def test_without_credit_mail_waits_and_then_fills_up(make: Make, monkeypat
 
 async def test_far_more_mail_than_the_window_flows_with_credits(make: Make) -> None:
     gateway, scheduler = pair(make)
-    total = 5 * mailbox_module.WINDOW_MESSAGES
+    total = 5 * WINDOW_MESSAGES
     for number in range(total):
         gateway.send("scheduler/0", Ack(up_to=number))
     got = await take(scheduler, total)
@@ -158,3 +160,19 @@ async def test_garbage_on_the_socket_harms_nobody(tmp_path: Path) -> None:
     context.term()
     await gateway.close()
     await scheduler.close()
+
+
+async def test_passing_operators_leave_nothing_behind_and_disturb_no_peer() -> None:
+    network = MemoryNetwork()
+    supervisor, gateway = MemoryMailbox(network, "supervisor/0", 1), MemoryMailbox(network, "gateway/0", 1)
+    gateway.connect("supervisor/0", 1, supervisor.endpoint)
+    for pid in range(1, 2 * MAX_LINKS):
+        operator = MemoryMailbox(network, f"operator/{pid}", pid)
+        operator.connect("supervisor/0", 1, supervisor.endpoint)
+        operator.send("supervisor/0", StatusWanted(reply_to=operator.endpoint, metrics=False))
+        gateway.send("supervisor/0", StatusWanted(reply_to=gateway.endpoint, metrics=False))
+        await take(supervisor, 2)
+        await operator.close()
+    assert len(supervisor._sorting.arrivals) <= MAX_LINKS
+    assert set(supervisor._sorting._known_incarnation) == {"gateway/0"}
+    assert supervisor.statistics().lost == 0

@@ -47,7 +47,7 @@ async def main(path: str) -> None:
         sys.stdout.flush()
 
     for number in range(1, N_REQUESTS + 1):
-        journal.admit(number, encode_order(order_of(number)), lambda number=number: say(f"admitted {number}"))
+        journal.admit(number, encode_order(order_of(number)), lambda number=number: say(f"admitted {number}"), sys.exit)
     at = 0
     while True:
         rows = [row_at(number, at) for number in range(1, N_REQUESTS + 1)]

@@ -239,3 +239,32 @@ async def test_a_journal_kept_over_a_restart_goes_on_exactly_at_have() -> None:
             await two.say(generate(have=4))
             scheduler.step(3)
             assert await two.hear_tokens(4) == oracle([1, 2], 8)[4:]
+
+
+async def test_what_is_being_tokenised_counts_against_the_limit_on_every_way_in() -> None:
+    async with wired(max_active_requests=3) as (r, (wire,)), r.http() as http:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        slow = SlowText()
+        assert r.gateway._front is not None
+        assert r.gateway.desk is not None
+        r.gateway._front._intake._model = slow
+        doors = r.gateway.desk.doors
+        await wire.say(generate("a", prompt=LONG, tokens=int32s([])))
+        await wire.say(generate("b", prompt=LONG, tokens=int32s([])))
+        assert await wire.is_silent()
+        assert doors.n_arriving == 2
+        body = {"prompt": LONG, "max_tokens": 8, "temperature": 0}
+        one = asyncio.ensure_future(http.post("/v1/completions", json=body))
+        await r.house.wait_until(lambda: doors.n_arriving == 3)
+        await wire.say(generate("c"))
+        full = await wire.hear()
+        assert isinstance(full, public.Failed)
+        assert (full.request, full.code, full.retry_after_s > 0) == ("c", "overloaded", True)
+        assert (await http.post("/v1/completions", json={**body, "prompt": "x"})).status_code == 429
+        slow.may_go.set()
+        await r.house.wait_until(lambda: len(scheduler.running) == 3)
+        assert (doors.n_arriving, doors.n_active) == (0, 3), "each made room for itself"
+        scheduler.step(8)
+        assert (await one).status_code == 200
+        await wire.say(generate("d", prompt="", tokens=int32s([])))
+        await r.house.wait_until(lambda: doors.n_active == 0 and doors.n_arriving == 0)

@@ -39,6 +39,10 @@ def opened(path: Path) -> Journal:
     return journal
 
 
+def unwanted() -> None:
+    raise AssertionError("withdrawn from a healthy disk")
+
+
 def key(number: int) -> int:
     return number << 20
 
@@ -46,7 +50,7 @@ def key(number: int) -> int:
 async def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     journal, said = opened(tmp_path / "journal"), []
     for number in (1, 2, 3):
-        journal.admit(number, encode_order(order_of(number)), lambda number=number: said.append(number))
+        journal.admit(number, encode_order(order_of(number)), lambda number=number: said.append(number), unwanted)
     journal.step(encode_step([row_at(1, 0), row_at(2, 0)], []), lambda: said.append("a"))
     journal.step(encode_step([row_at(1, 1)], [(key(2), Ended(reason="stop", n_cached=3))]), lambda: said.append("b"))
     journal.finish(2, encode_states([SequenceState(row_at(2, 0), Ended(reason="stop", n_cached=3))]), 77.0)
@@ -69,7 +73,7 @@ async def test_what_was_written_is_read_again(tmp_path: Path) -> None:
 
 async def test_a_checkpoint_stands_for_the_steps_before_it(tmp_path: Path) -> None:
     journal = opened(tmp_path / "journal")
-    journal.admit(1, encode_order(order_of(1)), lambda: None)
+    journal.admit(1, encode_order(order_of(1)), lambda: None, unwanted)
     for at in range(10):
         journal.step(encode_step([row_at(1, at)], []), lambda: None)
     ids = b"".join(row_at(1, at).ids for at in range(10))
@@ -88,7 +92,7 @@ async def test_a_checkpoint_stands_for_the_steps_before_it(tmp_path: Path) -> No
 async def test_pruning_bounds_the_file_and_numbers_never_begin_again(tmp_path: Path) -> None:
     journal = opened(tmp_path / "journal")
     for number in range(1, 30):
-        journal.admit(number, encode_order(order_of(number)), lambda: None)
+        journal.admit(number, encode_order(order_of(number)), lambda: None, unwanted)
         for at in range(5):
             journal.step(encode_step([row_at(number, at)], []), lambda: None)
         journal.finish(number, encode_states([]), float(number))
@@ -107,7 +111,7 @@ def _count(journal: Journal, table: str) -> int:
 async def test_a_torn_row_costs_its_own_request_only(tmp_path: Path) -> None:
     journal = opened(tmp_path / "journal")
     for number in (1, 2):
-        journal.admit(number, encode_order(order_of(number)), lambda: None)
+        journal.admit(number, encode_order(order_of(number)), lambda: None, unwanted)
     journal.step(encode_step([row_at(1, 0)], []), lambda: None)
     journal.step(encode_step([row_at(2, 0)], [])[:-3], lambda: None)
     journal.step(b"", lambda: None)
@@ -149,7 +153,7 @@ async def test_a_file_that_is_no_journal_is_moved_aside(tmp_path: Path, spoil) -
     spoil(path)
     before = path.read_bytes()
     journal = opened(path)
-    journal.admit(1, encode_order(order_of(1)), lambda: None)
+    journal.admit(1, encode_order(order_of(1)), lambda: None, unwanted)
     await written(journal)
     assert journal.is_healthy
     await journal.close()
@@ -159,7 +163,7 @@ async def test_a_file_that_is_no_journal_is_moved_aside(tmp_path: Path, spoil) -
 async def test_a_place_that_cannot_be_used_now_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     journal = opened(path)
-    journal.admit(1, encode_order(order_of(1)), lambda: None)
+    journal.admit(1, encode_order(order_of(1)), lambda: None, unwanted)
     await written(journal)
     await journal.close()
     other = sqlite3.connect(path, isolation_level=None)
@@ -173,20 +177,6 @@ async def test_a_place_that_cannot_be_used_now_is_left_alone(tmp_path: Path) -> 
     assert [r.number for r in late.open()] == [1]
     await late.close()
     assert moved_aside(tmp_path) == []
-
-
-async def test_a_disk_that_refuses_stops_admission_and_not_what_runs(tmp_path: Path) -> None:
-    journal, said = opened(tmp_path / "journal"), []
-    await written(journal)
-    journal._connection.execute("PRAGMA query_only = 1")
-    journal.step(encode_step([row_at(1, 0)], []), lambda: said.append("step"))
-    await written(journal)
-    assert (said, journal.is_healthy) == (["step"], False)
-    journal._connection.execute("PRAGMA query_only = 0")
-    journal.step(encode_step([row_at(1, 1)], []), lambda: None)
-    await written(journal)
-    assert journal.is_healthy
-    await journal.close()
 
 
 def write_and_kill(path: Path, n_lines: int) -> list[str]:
