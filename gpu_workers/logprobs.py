@@ -42,12 +42,12 @@ _NONE = LogprobArrays(EMPTY_F32, 0, EMPTY_I32, EMPTY_F32)
 
 
 def compute_logprobs(logits: torch.Tensor, ids: torch.Tensor, asked: np.ndarray) -> Logprobs:
-    """logits [S, vocabulary] float32, raw; ids [S] int64, same device; asked [S] int64 on the host, not all -1."""
+    """logits [S, vocabulary], any float dtype, raw; ids [S] int64, same device; asked [S] int64 on the host, not all -1."""
     index = np.flatnonzero(asked >= 0)
     if len(index) < len(asked):
         on_device = upload(index, logits.device)
         logits, ids = logits[on_device], ids[on_device]
-    log_p = torch.log_softmax(logits, -1)
+    log_p = torch.log_softmax(logits, -1, dtype=torch.float32)
     top, top_ids = log_p.topk(int(asked.max()), -1)
     return Logprobs(index, asked, log_p.gather(-1, ids[:, None]).squeeze(-1), top_ids, top)
 

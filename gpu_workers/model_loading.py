@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gpu_workers.device_state import allocate_device_state
+from gpu_workers.device_state import DeviceState, allocate_device_state
 from gpu_workers.engine import EngineCapacity, ReportLoading
 from gpu_workers.kv_pages import KvPages
 from gpu_workers.memory_budget import GIB, count_pages, cpu_kv_bytes, cuda_kv_bytes
 from gpu_workers.model_runner import ModelRunner
 from gpu_workers.model_store.model_config import ModelConfig, read_model_config
 from gpu_workers.models.llama_family import LlamaFamily
-from gpu_workers.models.registry import load_model, torch_attention
+from gpu_workers.models.registry import cpu_attention, load_model, torch_attention
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.step_tensors import StepTensors
 from gpu_workers.tensor_group import DistributedGroup, SingleRank, TensorGroup
@@ -45,15 +45,32 @@ def load_model_runner(settings: WorkerSettings, gang_dir: Path, report: ReportLo
     state = allocate_device_state(capacity.n_slots, capacity.max_length, capacity.n_pages, device)
     runner = ModelRunner(model, kv, state, capacity)
     if settings.device == "cuda" and settings.cuda_graphs:
-        from gpu_workers.cuda_graphs import DecodeGraphs  # these import what only CUDA machines have
-
-        graphs = DecodeGraphs(state, lambda step: model.logits(model.forward(step, kv)))
-        graphs.capture(lambda fraction: report("graphs", fraction))
-        runner.use_graphs(graphs)
+        capture_graphs(runner, model, kv, state, capacity.max_step_tokens, lambda fraction: report("graphs", fraction))
     report("warm up", 0.0)
     warm_up(runner)
     report("warm up", 1.0)
     return runner
+
+
+def capture_graphs(
+    runner: ModelRunner,
+    model: LlamaFamily,
+    kv: KvPages,
+    state: DeviceState,
+    max_step_tokens: int,
+    on_progress: Callable[[float], None],
+) -> None:
+    """Let the runner use captured steps. Attention in torch's operators asks the host, so it can run none with prompts."""
+    from gpu_workers.cuda_graphs import StepGraphs, launch_bound_tokens  # these import what only CUDA machines have
+    from gpu_workers.triton_attention import TritonAttention
+
+    max_tokens, tile_tokens = 0, 1
+    if isinstance(model.attention, TritonAttention):
+        max_tokens = launch_bound_tokens(model.config.layer_parameters // model.shard.size, max_step_tokens)
+        tile_tokens = model.attention.tile_tokens
+    graphs = StepGraphs(state, lambda step: model.logits(model.forward(step, kv)), max_tokens, tile_tokens)
+    graphs.capture(on_progress)
+    runner.use_graphs(graphs)
 
 
 def choose_device(settings: WorkerSettings) -> torch.device:
@@ -83,7 +100,7 @@ def build_model(
     on_progress: Callable[[float], None],
 ) -> LlamaFamily:
     """The rank's part of the model with the back ends of its device."""
-    make_ops, make_attention = TorchOps, torch_attention
+    make_ops, make_attention = TorchOps, cpu_attention
     if settings.device == "cuda":
         from gpu_workers.cuda_ops import CudaOps
         from gpu_workers.triton_attention import triton_attention

@@ -4,9 +4,10 @@
     each step: index arrays  ->  layers  ->  logits  ->  sample  ->  ids into the token table  ->  copy of the ids to the host
 
 Nothing waits for the host: the ids are in the device's token table before the next plan is launched. On a CPU all of it has
-happened when `launch` returns. On CUDA it is queued, and `collect` waits for the event behind each step; plans of decode
-rows that are greedy or have a temperature only go to captured graphs. In a gang every rank samples from the same gathered
-logits with the same noise, so all token tables stay equal without a word.
+happened when `launch` returns. On CUDA it is queued, and `collect` waits for the event behind each step; all but the largest
+steps are captured graphs, which choose tokens greedily or by temperature, and rows that ask for more are chosen again from the
+graph's logits. In a gang every rank samples from the same gathered logits with the same noise, so all token tables stay equal
+without a word.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from messages.arrays import int32s
 from messages.steps import Plan, Result
 
 if TYPE_CHECKING:
-    from gpu_workers.cuda_graphs import DecodeGraphs  # imports what only CUDA machines have
+    from gpu_workers.cuda_graphs import StepGraphs  # these import what only CUDA machines have
+    from gpu_workers.mixed_graphs import MixedGraphs
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class ModelRunner:
         """`kv` has one page more than `capacity` promises, the state's dummy page."""
         self._model, self._kv, self._state = model, kv, state
         self._capacity = capacity
-        self._graphs: DecodeGraphs | None = None
+        self._graphs: StepGraphs | None = None
         self._is_cuda = state.device.type == "cuda"
         self.max_in_flight = 2 if self._is_cuda else 1
         self._slots = SlotTable(capacity)
@@ -72,8 +74,8 @@ class ModelRunner:
         """Forget all slots. Pages need no wiping: none is read before it is written."""
         self._slots = SlotTable(self._capacity)
 
-    def use_graphs(self, graphs: DecodeGraphs) -> None:
-        """Run plain decode plans through captured graphs from now on."""
+    def use_graphs(self, graphs: StepGraphs) -> None:
+        """Run what fits through captured graphs from now on."""
         self._graphs = graphs
 
     def close(self) -> None:
@@ -85,9 +87,8 @@ class ModelRunner:
         """Put all steps of a plan to work. Raises: PlanRefused."""
         self._slots.admit(plan)
         self._write_differences(plan)
-        graphs = self._graphs
-        if graphs is not None and self._fits_graphs(plan, graphs):
-            return self._run_graphs(plan, graphs)
+        if self._graphs is not None and len(plan.row_slots):
+            return self._run_captured(plan, self._graphs)
         return [self._run_step(plan, index) for index in range(plan.n_steps)]
 
     def collect(self, launched: list[PendingStep]) -> Iterator[Result]:
@@ -111,27 +112,61 @@ class ModelRunner:
             places, ids = upload_together((flat, plan.draft_ids.astype(np.int64)), device)
             state.tokens.view(-1).index_copy_(0, places, ids.to(torch.int32))
 
-    def _fits_graphs(self, plan: Plan, graphs: DecodeGraphs) -> bool:
-        """Decode rows that all sample, are greedy or have a temperature only, and ask for no logprobs."""
+    def _run_captured(self, plan: Plan, graphs: StepGraphs) -> list[PendingStep]:
         n = len(plan.row_slots)
-        if not 1 <= n <= graphs.max_rows or len(plan.draft_ids) or (plan.row_counts != 1).any() or not plan.row_samples.all():
-            return False
-        return bool(self._slots.sampling.is_plain(plan.row_slots).all())
+        if (plan.row_counts == 1).all() and plan.row_samples.all() and n <= graphs.decode.sizes[-1]:
+            return self._run_decode(plan, graphs)
+        pending = None
+        if graphs.mixed is not None and plan.n_steps == 1:
+            pending = self._run_mixed(plan, graphs, graphs.mixed)
+        return [pending] if pending else [self._run_step(plan, index) for index in range(plan.n_steps)]
 
-    def _run_graphs(self, plan: Plan, graphs: DecodeGraphs) -> list[PendingStep]:
+    def _run_decode(self, plan: Plan, graphs: StepGraphs) -> list[PendingStep]:
         launched: list[PendingStep] = []
         widths = np.ones(len(plan.row_slots), np.int64)
+        slots, positions = plan.row_slots.astype(np.int64), plan.row_starts.astype(np.int64)
         events = [timed_event() for _ in range(plan.n_steps + 1)]
         events[0].record()
 
-        def keep(index: int, ids: torch.Tensor) -> None:
-            on_host = ids.to("cpu", non_blocking=True)
+        def keep(index: int) -> None:
+            ids, logprobs = self._take_samples(graphs, slots, positions + (index + 1))
             events[index + 1].record()
             around = (events[index], events[index + 1])
-            launched.append(PendingStep(plan, plan.step + index, plan.row_slots, widths, on_host, None, 0.0, around))
+            launched.append(PendingStep(plan, plan.step + index, plan.row_slots, widths, ids, logprobs, 0.0, around))
 
-        graphs.run(plan.row_slots, plan.row_starts, plan.n_steps, keep)
+        graphs.decode.run(slots, positions, plan.n_steps, keep)
         return launched
+
+    def _run_mixed(self, plan: Plan, graphs: StepGraphs, mixed: MixedGraphs) -> PendingStep | None:
+        """None, and nothing done, when it fits no graph. (Penalties count drafts, which a graph's own choices overwrite.)"""
+        events = (timed_event(), timed_event())
+        events[0].record()
+        step = build_step(plan, self._slots.page_table)
+        is_plain = self._slots.sampling.is_plain(step.sample_slots).all()
+        if (step.has_drafts and not is_plain) or not mixed.run(step):
+            return None
+        ids, logprobs = self._take_samples(graphs, step.sample_slots, step.sample_positions)
+        events[1].record()
+        return PendingStep(plan, plan.step, step.result_slots, step.result_widths, ids, logprobs, 0.0, events)
+
+    def _take_samples(
+        self, graphs: StepGraphs, slots: np.ndarray, positions: np.ndarray
+    ) -> tuple[torch.Tensor, Logprobs | None]:
+        """What the graph that was launched last chose for positions [S] of slots [S], on its way to the host; rows with more
+        wishes than a graph knows are chosen again from its logits."""
+        ids, logprobs = graphs.pool.ids[: len(slots)], None
+        table, state = self._slots.sampling, self._state
+        special = np.flatnonzero(~table.is_plain(slots))
+        if len(special):
+            rows = table.take(slots[special], positions[special])
+            index, places = upload_together((special, flat_places(state, rows.slots, rows.positions)), state.device)
+            chosen = sample_tokens(graphs.pool.logits.index_select(0, index).float(), rows, state.tokens)
+            ids.index_copy_(0, index, chosen)
+            state.tokens.view(-1).index_copy_(0, places, chosen.to(torch.int32))
+            asked = table.take(slots, positions).logprobs
+            if (asked >= 0).any():
+                logprobs = compute_logprobs(graphs.pool.logits[: len(slots)], ids, asked).to_host()
+        return ids.to("cpu", non_blocking=True), logprobs
 
     def _run_step(self, plan: Plan, index: int) -> PendingStep:
         events = (timed_event(), timed_event()) if self._is_cuda else None
@@ -152,7 +187,7 @@ class ModelRunner:
         return PendingStep(plan, plan.step + index, step.result_slots, step.result_widths, ids, logprobs, took_s, events)
 
     def _sample(self, hidden: torch.Tensor, batch: StepBatch, rows: SamplingRows) -> tuple[torch.Tensor, Logprobs | None]:
-        logits = self._model.logits(hidden)
+        logits = self._model.logits(hidden).float()
         ids = sample_tokens(logits, rows, self._state.tokens)
         self._state.tokens.view(-1).index_copy_(0, batch.sample_places, ids.to(torch.int32))
         logprobs = compute_logprobs(logits, ids, rows.logprobs).to_host() if rows.wants_logprobs else None

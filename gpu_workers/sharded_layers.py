@@ -74,6 +74,5 @@ def embed_tokens(token_ids: torch.Tensor, weight: torch.Tensor, shard: Shard, gr
 
 
 def gather_logits(logits: torch.Tensor, config: ModelConfig, group: TensorGroup) -> torch.Tensor:
-    """logits [S, vocabulary_rows] of this rank -> [S, vocabulary] float32, the same on all ranks."""
-    gathered = group.all_gather_last(logits)
-    return gathered[:, : config.vocabulary].float()
+    """logits [S, vocabulary_rows] of this rank -> [S, vocabulary], the same on all ranks."""
+    return group.all_gather_last(logits)[:, : config.vocabulary]

@@ -10,11 +10,19 @@ import torch
 
 
 @dataclass(frozen=True)
+class DeviceTiles:
+    """The long rows of a step whose numbers only the device knows: a captured one, whose rows change from run to run."""
+
+    tiles: torch.Tensor  # [n_tiles, TILE_FIELDS] int64, device: see attention_tiles; tiles of zeros do nothing
+    page_table: torch.Tensor  # [slots, max_pages] int32, device: what a tile's first field points into
+
+
+@dataclass(frozen=True)
 class StepTensors:
     """T tokens in R rows. Rows of one token ("decode rows") come first: flat token i is row i for i < n_decode.
 
     Every token's key and value are written to its KV slot before any attention of the same layer reads, so rows may share
-    pages that other rows of the same step write.
+    pages that other rows of the same step write. With `device_tiles` the fields of rows tell of decode rows only.
     """
 
     token_ids: torch.Tensor  # [T] int64, device
@@ -27,6 +35,7 @@ class StepTensors:
     row_counts: np.ndarray  # [R] int32, host: tokens of the row in this step
     row_offsets: np.ndarray  # [R] int32, host: index of the row's first token in the flat batch
     sample_index: torch.Tensor  # [S] int64, device: flat tokens after which a token is sampled
+    device_tiles: DeviceTiles | None = None
 
     @property
     def n_tokens(self) -> int:

@@ -1,20 +1,24 @@
 """Attention over pages on CUDA devices: our Triton kernels behind the interface of attention.py.
 
 Rows of one token take the decode kernel, whose launch depends on nothing but the number of rows and so can be captured in a
-graph; longer rows take the prefill kernel over tiles that `prepare` lists on the host.
+graph; longer rows take the prefill kernel over tiles that `prepare` lists on the host, or that a captured step finds on the
+device.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
+from gpu_workers.attention_tiles import list_tiles
 from gpu_workers.kernels.paged_decode import DecodeShape, paged_decode
-from gpu_workers.kernels.paged_prefill import PrefillShape, paged_prefill, prefill_tiles, tile_tokens
+from gpu_workers.kernels.paged_prefill import PrefillShape, paged_prefill, tile_tokens
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.sharded_layers import Shard
-from gpu_workers.step_tensors import StepTensors
+from gpu_workers.step_tensors import DeviceTiles, StepTensors
+from gpu_workers.uploads import upload
 
 _MAX_SPLITS = 32
 _PROGRAMS = 512  # of decode attention: about four for each multiprocessor of an H200
@@ -29,7 +33,7 @@ class TritonPlan:
     lengths: torch.Tensor  # [R] int32
     n_decode: int
     decode: DecodeShape
-    tiles: torch.Tensor | None  # [n_tiles, 5] int32, device; None: all rows are decode rows
+    long_rows: DeviceTiles | None  # None: all rows are decode rows
     prefill: PrefillShape
 
 
@@ -47,15 +51,20 @@ class TritonAttention:
         self._dtype = dtype
         self._prefill = prefill_shape(head_dim, dtype)
 
+    @property
+    def tile_tokens(self) -> int:
+        """Tokens of one tile of prefill attention."""
+        return tile_tokens(self._group, self._prefill)
+
     def prepare(self, step: StepTensors) -> TritonPlan:
         """Cuts the step. Reads row_* only of rows behind n_decode; may be called under capture when there are none."""
-        tiles = None
+        long_rows = step.device_tiles
         if step.n_decode < step.n_rows:
-            tokens = tile_tokens(self._group, self._prefill)
-            listed = prefill_tiles(step.row_starts, step.row_counts, step.row_offsets, step.n_decode, tokens)
-            tiles = _send(torch.from_numpy(listed), step.token_ids.device)
+            rows = np.arange(step.n_decode, step.n_rows)
+            cut = list_tiles(rows, step.row_starts[rows], step.row_counts[rows], step.row_offsets[rows], self.tile_tokens)
+            long_rows = DeviceTiles(upload(cut, step.token_ids.device), step.page_table)
         decode = decode_shape(max(1, step.n_decode), self._n_kv_heads, self._dtype)
-        return TritonPlan(step.page_table, step.lengths, step.n_decode, decode, tiles, self._prefill)
+        return TritonPlan(step.page_table, step.lengths, step.n_decode, decode, long_rows, self._prefill)
 
     def attend(
         self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, plan: TritonPlan, scale: float
@@ -65,14 +74,9 @@ class TritonAttention:
         n = plan.n_decode
         if n:
             paged_decode(q[:n], k_pages, v_pages, plan.page_table[:n], plan.lengths, out[:n], scale, plan.decode)
-        if plan.tiles is not None:
-            paged_prefill(q, k_pages, v_pages, plan.page_table, plan.tiles, out, scale, plan.prefill)
+        if plan.long_rows is not None:
+            paged_prefill(q, k_pages, v_pages, plan.long_rows.page_table, plan.long_rows.tiles, out, scale, plan.prefill)
         return out
-
-
-def _send(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """To the device without waiting for it."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def triton_attention(config: ModelConfig, shard: Shard, dtype: torch.dtype) -> TritonAttention:

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 import triton
 import triton.language as tl
 
+from gpu_workers.attention_tiles import TILE_FIELDS
 from gpu_workers.kernels.launch import dependent_launch
 from gpu_workers.kernels.paged_decode import LOG2_E
 from messages.steps import PAGE_TOKENS
-
-_TILE_FIELDS = 5
 
 
 @dataclass(frozen=True)
@@ -76,9 +74,9 @@ def _prefill_kernel(
     kv_head = tl.program_id(1)
     row = tl.load(tile).to(tl.int64)
     first_token = tl.load(tile + 1).to(tl.int64)  # flat index of the tile's first token
-    n_tokens = tl.load(tile + 2)  # of the row from there on
-    first_position = tl.load(tile + 3)
-    length = tl.load(tile + 4)
+    n_tokens = tl.load(tile + 2).to(tl.int32)  # of the row from there on
+    first_position = tl.load(tile + 3).to(tl.int32)
+    length = tl.load(tile + 4).to(tl.int32)
     table = TABLE + row * stride_table
 
     pair = tl.arange(0, BM)
@@ -108,20 +106,6 @@ def _prefill_kernel(
     tl.store(OUT + out[:, None] + d[None, :], (mixed / total[:, None]).to(OUT.dtype.element_ty), mask=valid[:, None])
 
 
-def prefill_tiles(starts: np.ndarray, counts: np.ndarray, offsets: np.ndarray, first_row: int, tokens: int) -> np.ndarray:
-    """The tiles of rows first_row.. as [n_tiles, 5] int32: row, flat index of the first token, tokens left in the row, position
-    of the first token, keys of the row. Longest work first, so that the last programs are short ones.
-
-    starts, counts, offsets [R] int32 of all rows, as in StepTensors; tokens of one tile."""
-    starts, counts, offsets = (array[first_row:].astype(np.int64) for array in (starts, counts, offsets))
-    per_row = -(-counts // tokens)
-    row = np.repeat(np.arange(len(counts)), per_row)
-    within = (np.arange(len(row)) - np.repeat(np.cumsum(per_row) - per_row, per_row)) * tokens
-    position = starts[row] + within
-    tiles = np.stack((row + first_row, offsets[row] + within, counts[row] - within, position, (starts + counts)[row]), 1)
-    return np.ascontiguousarray(tiles[np.argsort(-position, kind="stable")], dtype=np.int32)
-
-
 def tile_tokens(group: int, shape: PrefillShape) -> int:
     """Tokens of one tile when `group` query heads share a kv head."""
     return shape.pairs // group
@@ -137,7 +121,7 @@ def paged_prefill(
     scale: float,
     shape: PrefillShape,
 ) -> None:
-    """q, out [T, n_heads, head_dim], heads contiguous; tiles from prefill_tiles, on the device; the rest as in paged_decode.
+    """q, out [T, n_heads, head_dim], heads contiguous; tiles from attention_tiles, on the device; the rest as in paged_decode.
     Writes the tokens that tiles name and no others."""
     n_heads, head_dim = q.shape[1:]
     n_kv_heads = k_pages.shape[2]
@@ -147,6 +131,6 @@ def paged_prefill(
         q, k_pages, v_pages, page_table, tiles, out,
         scale * LOG2_E, q.stride(0), page_table.stride(0), n_kv_heads * head_dim, n_heads,
         GROUP=group, TOKENS=tile_tokens(group, shape), BM=shape.pairs, D=head_dim, BN=shape.keys, PAGE=PAGE_TOKENS,
-        FIELDS=_TILE_FIELDS, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
+        FIELDS=TILE_FIELDS, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
         num_warps=shape.warps, num_stages=shape.stages, launch_pdl=pdl,
     )  # fmt: skip

@@ -51,6 +51,12 @@ class ModelConfig:
     eos_ids: tuple[int, ...] = ()
     dtype: str = "bfloat16"  # what the files say: float32, float16 or bfloat16
 
+    @property
+    def layer_parameters(self) -> int:
+        """Weights that every token of a step is multiplied with: all but the embedding and the head."""
+        attention = self.hidden * self.head_dim * 2 * (self.n_heads + self.n_kv_heads)
+        return self.n_layers * (attention + 3 * self.hidden * self.ffn)
+
 
 def read_model_config(folder: Path) -> ModelConfig:
     """Config of the model in `folder`; `generation_config.json` beside it has the last word on end tokens.

@@ -67,7 +67,7 @@ class LlamaFamily:
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden [S, hidden] from `forward` -> [S, vocabulary] float32, the same on all ranks."""
+        """hidden [S, hidden] from `forward` -> [S, vocabulary] of the model's dtype, the same on all ranks."""
         return gather_logits(self.ops.linear(hidden, self._head, None), self.config, self.group)
 
     def _attend(

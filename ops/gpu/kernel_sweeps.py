@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from gpu_workers.attention_tiles import list_tiles
 from gpu_workers.cuda_ops import CudaOps
 from gpu_workers.kernels.gemv import GemvShape, gemv
 from gpu_workers.kernels.paged_decode import DecodeShape, paged_decode
-from gpu_workers.kernels.paged_prefill import PrefillShape, paged_prefill, prefill_tiles, tile_tokens
+from gpu_workers.kernels.paged_prefill import PrefillShape, paged_prefill, tile_tokens
 from gpu_workers.kernels.sampling import sample_rows
 from gpu_workers.torch_ops import cos_sin_table
 from ops.gpu.timing import graph_time_ms
@@ -140,7 +142,7 @@ def sweep_prefill(name: str, rows: int, start: int, count: int) -> None:
     tiles = {}
     for pairs in {cut.pairs for cut in _PREFILL_CUTS}:
         tokens = tile_tokens(group, PrefillShape(pairs))
-        listed = prefill_tiles(step.row_starts, step.row_counts, step.row_offsets, 0, tokens)
+        listed = list_tiles(np.arange(step.n_rows), step.row_starts, step.row_counts, step.row_offsets, tokens)
         tiles[pairs] = torch.from_numpy(listed).to(DEVICE)
 
     def run(shape: PrefillShape) -> None:

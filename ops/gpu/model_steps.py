@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gpu_workers.cuda_graphs import DecodeGraphs
+from gpu_workers.cuda_graphs import StepGraphs
 from gpu_workers.cuda_ops import CudaOps
 from gpu_workers.device_state import DeviceState, allocate_device_state
 from gpu_workers.kv_pages import KvPages
@@ -64,9 +64,7 @@ def make_state(n_slots: int, max_length: int) -> tuple[DeviceState, int]:
 def limit_ms(model: LlamaFamily, n_rows: int, n_keys: int) -> float:
     """Time to read the weights once and the keys and values of all rows."""
     config = model.config
-    per_layer = config.hidden * (config.n_heads + 2 * config.n_kv_heads) * config.head_dim
-    per_layer += config.n_heads * config.head_dim * config.hidden + 3 * config.hidden * config.ffn
-    weights = 2 * (config.n_layers * per_layer + config.hidden * config.vocabulary)
+    weights = 2 * (config.layer_parameters + config.hidden * config.vocabulary)
     return (weights + n_rows * n_keys * model.kv_shape.bytes_per_page // PAGE_TOKENS) / READ_BYTES_PER_MS
 
 
@@ -77,23 +75,28 @@ def time_decode(name: str, sizes: tuple[int, ...], profile_sizes: tuple[int, ...
     state, n_pages = make_state(max(sizes), CONTEXT_TOKENS + 64)
     kv = KvPages.allocate(model.kv_shape, n_pages, DEVICE)
     kv.storage.normal_()
-    graphs = DecodeGraphs(state, lambda step: model.logits(model.forward(step, kv)), sizes)
+    graphs = StepGraphs(state, lambda step: model.logits(model.forward(step, kv)), 0, 1, sizes)
     loaded = time.monotonic()
     graphs.capture()
+    decode = graphs.decode
     print(
         f"{name}: built in {loaded - began:.1f} s, captured {len(sizes)} graphs in {time.monotonic() - loaded:.1f} s",
         flush=True,
     )
     for size in sizes:
         slots, positions = np.arange(size), np.full(size, CONTEXT_TOKENS)
-        graphs.run(slots, positions, 1)
-        step_ms = replay_time_ms(graphs._captured[size].graph.replay, 15)
-        lease_ms = replay_time_ms(lambda slots=slots, positions=positions: graphs.run(slots, positions, 8), 4) / 8
+        decode.run(slots, positions, 1, _pass)
+        step_ms = replay_time_ms(decode._captured[size].graph.replay, 15)
+        lease_ms = replay_time_ms(lambda slots=slots, positions=positions: decode.run(slots, positions, 8, _pass), 4) / 8
         least = limit_ms(model, size, CONTEXT_TOKENS)
         print(f"{name} batch {size}: step {step_ms:.3f} ms, in a lease {lease_ms:.3f}, limit {least:.3f}", flush=True)
         if size in profile_sizes:
-            graphs.run(slots, positions, 1)
-            _print_profile(graphs._captured[size].graph)
+            decode.run(slots, positions, 1, _pass)
+            _print_profile(decode._captured[size].graph)
+
+
+def _pass(index: int) -> None:
+    """Keeps nothing of a step."""
 
 
 def _print_profile(graph: torch.cuda.CUDAGraph) -> None:
@@ -148,20 +151,20 @@ def compare_with_torch(name: str) -> None:
     caches = [KvPages.allocate(fast.kv_shape, n_pages, DEVICE) for _ in range(2)]
     prompts = [(0, 33), (0, 128), (0, 7), (0, 100)]
     step = prefill_step(state, prompts)
-    logits = [m.logits(m.forward(step, kv)) for m, kv in zip((fast, plain), caches, strict=True)]
+    logits = [m.logits(m.forward(step, kv)).float() for m, kv in zip((fast, plain), caches, strict=True)]
     error = ((logits[0] - logits[1]).norm() / logits[1].norm()).item()
     assert error < 0.03, f"prefill: relative error {error}"
     ends = np.array([count for _, count in prompts])
     first = logits[1].argmax(-1).int()
     state.tokens[torch.arange(n_slots), torch.from_numpy(ends)] = first
-    graphs = DecodeGraphs(state, lambda s: fast.logits(fast.forward(s, caches[0])), (2, 8))
+    graphs = StepGraphs(state, lambda s: fast.logits(fast.forward(s, caches[0])), 0, 1, (2, 8))
     graphs.capture()
     kept: list[torch.Tensor] = []
-    graphs.run(np.arange(n_slots), ends, n_steps, lambda index, ids: kept.append(ids.clone()))
+    graphs.decode.run(np.arange(n_slots), ends, n_steps, lambda index: kept.append(graphs.pool.ids[:n_slots].clone()))
     agreed = 0
     for index in range(n_steps):  # the plain model follows the tokens that the graphs chose
         step = prefill_step(state, [(int(end) + index, 1) for end in ends])
-        wanted = plain.logits(plain.forward(step, caches[1]))
+        wanted = plain.logits(plain.forward(step, caches[1])).float()
         chosen = wanted.gather(1, kept[index][:, None])
         assert bool((wanted.max(-1, keepdim=True).values - chosen <= 0.05 * wanted.std()).all()), f"step {index} differs"
         agreed += int((wanted.argmax(-1) == kept[index]).sum())

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from gpu_workers.step_tensors import StepTensors
+from gpu_workers.attention_tiles import list_tiles
+from gpu_workers.step_tensors import DeviceTiles, StepTensors
 from gpu_workers.triton_attention import TritonAttention
 from messages.steps import PAGE_TOKENS
 from tests.gpu.kernel_checks import HEAD_SHAPES, Check, assert_near, poisoned_memory
@@ -101,6 +102,23 @@ def check_mixed(device: torch.device, dtype: torch.dtype) -> None:
             assert_near(got, plain_attention(q, k_pages, v_pages, step, head_dim**-0.5), dtype)
 
 
+def check_device_tiles(device: torch.device, dtype: torch.dtype) -> None:
+    """Tiles that only the device knows, among tiles that do nothing, over a table in which the rows stand elsewhere."""
+    n_heads, n_kv_heads, head_dim = HEAD_SHAPES["smollm2"]
+    step, n_pages = make_step(MIXED_ROWS, 2, device)
+    q, k_pages, v_pages = _random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype)
+    attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype)
+    rows = np.arange(2, step.n_rows)
+    starts, counts, offsets = (column[rows] for column in (step.row_starts, step.row_counts, step.row_offsets))
+    tiles = list_tiles(rows + 10, starts, counts, offsets, attention.tile_tokens)
+    padded = torch.from_numpy(np.concatenate((tiles, np.zeros_like(tiles)))).to(device)
+    table = torch.cat((torch.full((10, step.page_table.shape[1]), n_pages - 1, device=device), step.page_table)).int()
+    captured = replace(step, page_table=step.page_table[:2], device_tiles=DeviceTiles(padded, table))
+    with poisoned_memory():
+        got = attention.attend(q, k_pages, v_pages, attention.prepare(captured), head_dim**-0.5)
+    assert_near(got, plain_attention(q, k_pages, v_pages, step, head_dim**-0.5), dtype)
+
+
 def _random_qkv(
     n_tokens: int, n_pages: int, heads: tuple[int, int, int], device: torch.device, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -110,4 +128,9 @@ def _random_qkv(
     return q, pages[0], pages[1]
 
 
-ATTENTION_CHECKS: dict[str, Check] = {"decode": check_decode, "padding": check_padding, "mixed": check_mixed}
+ATTENTION_CHECKS: dict[str, Check] = {
+    "decode": check_decode,
+    "padding": check_padding,
+    "mixed": check_mixed,
+    "device_tiles": check_device_tiles,
+}

@@ -9,9 +9,9 @@ import torch
 
 from gpu_workers.cuda_ops import CudaOps
 from gpu_workers.device_state import DeviceState, allocate_device_state
-from gpu_workers.kernels.decode_inputs import DecodeInputs, decode_inputs
 from gpu_workers.kernels.gemv import GemvShape, gemv
 from gpu_workers.kernels.sampling import sample_rows
+from gpu_workers.kernels.step_inputs import StepInputs, step_inputs
 from gpu_workers.torch_ops import TorchOps, cos_sin_table
 
 Check = Callable[[torch.device, torch.dtype], None]
@@ -113,23 +113,23 @@ def check_linear(device: torch.device, dtype: torch.dtype) -> None:
             assert_near(ops.linear(x, ops.pack_linear(weight), None), x.double() @ weight.double().T, dtype)
 
 
-def check_decode_inputs(device: torch.device, dtype: torch.dtype) -> None:
+def check_step_inputs(device: torch.device, dtype: torch.dtype) -> None:
     """Token, KV slot, length and page row of each row; the dummy slot has length 0 and writes to the dummy page."""
     state = random_state(device, n_slots=9, max_length=5000, n_pages=300)
-    slots = torch.tensor([3, 9, 0, 8, 9], device=device)
-    positions = torch.tensor([4999, 0, 0, 2047, 0], device=device)
-    inputs = DecodeInputs(
+    slots = torch.tensor([3, 9, 0, 8, 7], device=device)
+    positions = torch.tensor([4999, 0, 0, 2047, 100], device=device)
+    inputs = StepInputs(
         torch.full((5,), -7, dtype=torch.int64, device=device),
         torch.full((5,), -7, dtype=torch.int64, device=device),
         torch.full((5,), -7, dtype=torch.int32, device=device),
-        torch.full((5, state.pages.shape[1]), -7, dtype=torch.int32, device=device),
+        torch.full((4, state.pages.shape[1]), -7, dtype=torch.int32, device=device),  # the last token is no row
     )
-    decode_inputs(slots, positions, state, inputs)
+    step_inputs(slots, positions, state, inputs)
     pages = state.pages[slots, positions // 16].long()
     assert inputs.token_ids.tolist() == state.tokens[slots, positions].tolist()
     assert inputs.kv_slots.tolist() == (pages * 16 + positions % 16).tolist()
-    assert inputs.lengths.tolist() == [5000, 0, 1, 2048, 0]
-    for row, length in enumerate(inputs.lengths.tolist()):
+    assert inputs.lengths.tolist() == [5000, 0, 1, 2048, 101]
+    for row, length in enumerate(inputs.lengths.tolist()[:4]):
         n_pages = -(-length // 16)
         assert torch.equal(inputs.page_table[row, :n_pages], state.pages[slots[row], :n_pages])
 
@@ -195,6 +195,6 @@ KERNEL_CHECKS: dict[str, Check] = {
     "rope_and_store": check_rope_and_store,
     "gemv": check_gemv,
     "linear": check_linear,
-    "decode_inputs": check_decode_inputs,
+    "step_inputs": check_step_inputs,
     "sampling": check_sampling,
 }

@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from gpu_workers.model_runner import ModelRunner
-from tests.gpu_workers.small_scheduler import GREEDY
 from tests.gpu_workers.test_runner import (  # noqa: F401  (the tests of the CPU, collected here with this module's runner)
     KINDS,
-    RANDOM,
     alone,
     load_runner,
     prompt_of,
@@ -49,9 +47,20 @@ def test_device_gives_the_tokens_of_the_cpu(runners: tuple[ModelRunner, ModelRun
         assert alone(on_device, prompt_of(n), KINDS[kind], 40) == alone(on_cpu, prompt_of(n), KINDS[kind], 40)
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
-def test_graphs_change_nothing(runner: ModelRunner, monkeypatch: pytest.MonkeyPatch, sampling: object) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_graphs_change_nothing(runner: ModelRunner, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     assert runner._graphs is not None
-    with_graphs = alone(runner, prompt_of(30), sampling, 40)  # pyright: ignore[reportArgumentType]
+    with_graphs = [alone(runner, prompt_of(n), KINDS[kind], 40) for n in (1, 30, 61)]
     monkeypatch.setattr(runner, "_graphs", None)
-    assert alone(runner, prompt_of(30), sampling, 40) == with_graphs  # pyright: ignore[reportArgumentType]
+    assert [alone(runner, prompt_of(n), KINDS[kind], 40) for n in (1, 30, 61)] == with_graphs
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_prompts_and_every_kind_of_row_run_in_graphs(runner: ModelRunner, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.delattr(ModelRunner, "_run_step")
+    assert len(alone(runner, prompt_of(30), KINDS[kind], 10)) == 10
+
+
+def test_drafts_run_in_graphs(runner: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(ModelRunner, "_run_step")
+    test_drafts_change_nothing(runner, "greedy", n_right=3)

@@ -1,0 +1,22 @@
+"""The work list of prefill attention: rows of many tokens cut into tiles. Pure numpy; the kernels read it on the device."""
+
+from __future__ import annotations
+
+import numpy as np
+
+TILE_FIELDS = 5
+
+
+def list_tiles(table_rows: np.ndarray, starts: np.ndarray, counts: np.ndarray, offsets: np.ndarray, tokens: int) -> np.ndarray:
+    """[n_tiles, TILE_FIELDS] int64: row of the page table, flat index of the first token, tokens left in the row, position of
+    the first token, keys of the row. Longest work first, so that the last programs are short ones.
+
+    All [R], integers: which row of the page table is theirs, position of the first token, tokens in the step, flat index of
+    the first token. `tokens` of one tile. A tile of zeros is one that does nothing."""
+    starts, counts, offsets = (array.astype(np.int64) for array in (starts, counts, offsets))
+    per_row = -(-counts // tokens)
+    row = np.repeat(np.arange(len(counts)), per_row)
+    within = (np.arange(len(row)) - np.repeat(np.cumsum(per_row) - per_row, per_row)) * tokens
+    position = starts[row] + within
+    tiles = np.stack((table_rows[row], offsets[row] + within, counts[row] - within, position, (starts + counts)[row]), 1)
+    return tiles[np.argsort(-position, kind="stable")]
