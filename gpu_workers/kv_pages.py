@@ -10,6 +10,7 @@ is its KV slot, page * PAGE_TOKENS + offset. Which sequence owns which page is t
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass
 
 import torch
@@ -43,11 +44,15 @@ class KvPages:
 
     @classmethod
     def allocate(cls, shape: KvShape, n_pages: int, device: torch.device | str) -> KvPages:
-        """Zeroed pages: attention multiplies what it masks by zero, which must not be a NaN left in fresh memory."""
+        """Zeroed pages: attention multiplies what it masks by zero, which must not be a NaN left in fresh memory. On CPUs the
+        kernel zeroes each piece when it is first touched, so that a rank starts without writing all of it."""
         if n_pages < 1:
             raise ValueError(f"n_pages: expected at least 1, got {n_pages}")
         sizes = (shape.n_layers, 2, n_pages, PAGE_TOKENS, shape.n_kv_heads, shape.head_dim)
-        return cls.over(shape, torch.zeros(sizes, dtype=shape.dtype, device=device))
+        if torch.device(device).type != "cpu":
+            return cls.over(shape, torch.zeros(sizes, dtype=shape.dtype, device=device))
+        memory = mmap.mmap(-1, n_pages * shape.bytes_per_page, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        return cls.over(shape, torch.frombuffer(memory, dtype=shape.dtype).view(sizes))  # the tensor keeps the memory
 
     @classmethod
     def over(cls, shape: KvShape, storage: torch.Tensor) -> KvPages:

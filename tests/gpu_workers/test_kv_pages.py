@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -28,3 +31,17 @@ def test_memory_of_others_must_fit() -> None:
         KvPages.over(SHAPE, storage[:, :, :, :8])
     with pytest.raises(ValueError, match="n_pages"):
         KvPages.allocate(SHAPE, 0, "cpu")
+
+
+def test_pages_of_a_cpu_take_no_memory_before_they_are_used() -> None:
+    """Writing gigabytes of zeros was most of a rank's start."""
+    before_bytes = _resident_bytes()
+    kv = KvPages.allocate(SHAPE, (256 << 20) // SHAPE.bytes_per_page, "cpu")
+    assert kv.storage.nbytes > 250 << 20
+    assert _resident_bytes() - before_bytes < 64 << 20
+    assert kv.storage.data_ptr() % 64 == 0
+    assert not kv.keys[0][:100].any()
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
