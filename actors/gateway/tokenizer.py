@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ from tokenizers import Tokenizer
 from actors.gateway.chat_template import ChatTemplate, TemplateError
 from actors.gateway.detokenizer import ByteText, Detokenizer, NoText, NumberText, StreamText, byte_table
 from actors.gateway.settings import HASH_CHAIN, HASH_CHAIN_VOCABULARY
+from actors.gateway.special_text import SpecialText
 from messages.faults import ConfigError
 
 _LONG_CHARACTERS = 4096
@@ -60,6 +62,7 @@ class FolderText:
     def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
         settings = _read_json(folder / "tokenizer_config.json")
         self._tokenizer = tokenizer
+        self._special_text = SpecialText(tokenizer)
         self._table = byte_table(tokenizer)
         self._longest_bytes = _longest_token_bytes(tokenizer, self._table)
         config = _read_json(folder / "config.json")
@@ -79,6 +82,8 @@ class FolderText:
     def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
         if self._template is None:
             raise TemplateError("this model has no chat template: send a plain prompt")
+        if self._special_text.occurs_in(turns):
+            return self._special_text.encode(turns, self._template.render)
         prompt = self._template.render(turns)  # it writes its own special tokens: none are added
         return self._ids(prompt, add_special_tokens=False)
 
@@ -146,8 +151,9 @@ class HashChainText:
         return text, text.encode()
 
 
+@lru_cache(maxsize=1)
 def load_text_model(model_folder: str) -> TextModel:
-    """The text side of a model. Blocks for up to a second.
+    """The text side of a model. Blocks for up to a second; a spare process calls it before it becomes a gateway, and keeps it.
 
     Raises: ConfigError when the folder is not a model's or its files cannot be read.
     """

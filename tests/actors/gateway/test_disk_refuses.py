@@ -29,7 +29,7 @@ async def house(**settings: object) -> AsyncIterator[tuple[Rig, FakeScheduler, M
     """A gateway with a front, a journal on a moody disk, and a scheduler that steps when told to."""
     with TemporaryDirectory(prefix="tg-") as folder:
         places = {"front_endpoint": f"ipc://{folder}/front", "journal_path": str(Path(folder) / "journal")}
-        async with rig(with_scheduler=False, **places, **settings) as r:
+        async with rig(with_scheduler=False, **places, **settings) as r:  # pyright: ignore[reportArgumentType]
             scheduler = await r.add_scheduler(is_automatic=False)
             yield r, scheduler, put_under(r.gateway._journal)
 
