@@ -73,9 +73,10 @@ class TorchAttention:
         """Groups rows of equal count and similar length; see Attention."""
         ends = step.row_starts.astype(np.int64) + step.row_counts
         batches = group_rows(step.row_counts, ends)
-        return PagedPlan(tuple(self._group(step, rows, ends) for rows in batches))
+        return PagedPlan(tuple(self.group(step, rows, ends) for rows in batches))
 
-    def _group(self, step: StepTensors, rows: np.ndarray, ends: np.ndarray) -> RowGroup:
+    def group(self, step: StepTensors, rows: np.ndarray, ends: np.ndarray) -> RowGroup:
+        """What `attend_group` needs for these rows of equal count; ends [R]: of all rows, start + count."""
         device = step.token_ids.device
         count, n_keys = int(step.row_counts[rows[0]]), int(ends[rows].max())
         is_alone = len(rows) == 1 and count > MAX_BATCHED_COUNT
@@ -111,10 +112,10 @@ class TorchAttention:
     ) -> torch.Tensor:
         """See Attention."""
         if len(plan.groups) == 1:
-            return _attend_group(q, k_pages, v_pages, plan.groups[0], scale)  # it holds all tokens, in order
+            return attend_group(q, k_pages, v_pages, plan.groups[0], scale)  # it holds all tokens, in order
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         for group in plan.groups:
-            out[group.tokens] = _attend_group(q[group.tokens], k_pages, v_pages, group, scale)
+            out[group.tokens] = attend_group(q[group.tokens], k_pages, v_pages, group, scale)
         return out
 
 
@@ -145,7 +146,7 @@ def _split_by_length(rows: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:
     return groups
 
 
-def _attend_group(q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, group: RowGroup, scale: float) -> torch.Tensor:
+def attend_group(q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, group: RowGroup, scale: float) -> torch.Tensor:
     """q [rows * count, n_heads, head_dim] of the group's tokens; returns the same shape."""
     n_heads, head_dim = q.shape[1:]
     n_kv_heads = k_pages.shape[2]

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from gpu_workers.attention import Attention, TorchAttention
+from gpu_workers.cpu_kernels.machine import can_attend
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.llama_family import LlamaFamily
 from gpu_workers.sharded_layers import Shard, shard_model
@@ -45,10 +46,21 @@ def load_model(
     source = RandomSource(seed) if load_format == "random" else SafetensorsSource(folder)
     ops = make_ops()
     weights = load_weights(config, shard, source, placement, ops.pack_linear, on_progress)
-    attention = (make_attention or torch_attention)(config, shard, placement.dtype)
+    if make_attention is None:
+        make_attention = cpu_attention if placement.device.type == "cpu" else torch_attention
+    attention = make_attention(config, shard, placement.dtype)
     return FAMILIES[config.model_type](config, shard, weights, ops, attention, group)
 
 
 def torch_attention(config: ModelConfig, shard: Shard, dtype: torch.dtype) -> Attention:
     """The back end that runs everywhere."""
     return TorchAttention(dtype, shard.shared_heads, len(shard.kv_heads))
+
+
+def cpu_attention(config: ModelConfig, shard: Shard, dtype: torch.dtype) -> Attention:
+    """The fastest back end of this CPU: the compiled one where it can be had."""
+    if not can_attend(dtype, config.head_dim):
+        return torch_attention(config, shard, dtype)
+    from gpu_workers.cpu_attention import CpuAttention  # imports what only such machines have
+
+    return CpuAttention(dtype, shard.shared_heads, len(shard.kv_heads), config.head_dim)

@@ -18,7 +18,10 @@ rows_of_a_step = st.lists(
 )  # (computed before, tokens now)
 
 
-def _paged(rows: list[tuple[int, int]], kv_heads: int) -> tuple[StepTensors, torch.Tensor, torch.Tensor]:
+def paged_rows(
+    rows: list[tuple[int, int]], kv_heads: int, head_dim: int = HEAD_DIM
+) -> tuple[StepTensors, torch.Tensor, torch.Tensor]:
+    """A step of these rows, (computed before, tokens now), and pages with random keys and values in a scattered order."""
     generator = torch.Generator().manual_seed(3)
     rows = sorted(rows, key=lambda row: row[1] != 1)
     sizes = [-(-(start + count) // PAGE_TOKENS) for start, count in rows]
@@ -26,12 +29,12 @@ def _paged(rows: list[tuple[int, int]], kv_heads: int) -> tuple[StepTensors, tor
     sequences = [PagedSequence([0] * (start + count), start) for start, count in rows]
     for sequence, size in zip(sequences, sizes, strict=True):
         sequence.pages, order = order[:size], order[size:]
-    shape = (sum(sizes) + 2, PAGE_TOKENS, kv_heads, HEAD_DIM)
+    shape = (sum(sizes) + 2, PAGE_TOKENS, kv_heads, head_dim)
     k, v = (torch.randn(shape, generator=generator) for _ in range(2))
     return build_step([(s, count) for s, (_, count) in zip(sequences, rows, strict=True)]), k, v
 
 
-def _dense(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, step: StepTensors, scale: float) -> torch.Tensor:
+def dense_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, step: StepTensors, scale: float) -> torch.Tensor:
     """One token at a time, nothing shared with what is tested."""
     out = torch.empty_like(q)
     shared = q.shape[1] // k.shape[2]
@@ -49,12 +52,12 @@ def _dense(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, step: StepTensors,
 @given(rows_of_a_step, st.sampled_from([(1, 1), (2, 1), (3, 3), (2, 4)]))
 def test_equals_dense_attention(rows: list[tuple[int, int]], heads: tuple[int, int]) -> None:
     kv_heads, shared = heads
-    step, k, v = _paged(rows, kv_heads)
+    step, k, v = paged_rows(rows, kv_heads)
     q = torch.randn((step.n_tokens, kv_heads * shared, HEAD_DIM), generator=torch.Generator().manual_seed(5))
     back_end = TorchAttention(torch.float32, shared, kv_heads)
     out = back_end.attend(q, k, v, back_end.prepare(step), 0.4)
     assert out.is_contiguous()
-    torch.testing.assert_close(out, _dense(q, k, v, step, 0.4), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(out, dense_attention(q, k, v, step, 0.4), atol=1e-5, rtol=1e-5)
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 4000)), min_size=1, max_size=60))
@@ -75,8 +78,8 @@ def test_like_rows_share_one_call() -> None:
 
 
 def test_bfloat16_is_close() -> None:
-    step, k, v = _paged([(40, 1), (17, 1), (0, 20), (5, 30)], 2)
+    step, k, v = paged_rows([(40, 1), (17, 1), (0, 20), (5, 30)], 2)
     q = torch.randn((step.n_tokens, 4, HEAD_DIM), generator=torch.Generator().manual_seed(5))
     back_end = TorchAttention(torch.bfloat16, 2, 2)
     out = back_end.attend(q.bfloat16(), k.bfloat16(), v.bfloat16(), back_end.prepare(step), 0.4)
-    torch.testing.assert_close(out.float(), _dense(q, k, v, step, 0.4), atol=5e-2, rtol=5e-2)
+    torch.testing.assert_close(out.float(), dense_attention(q, k, v, step, 0.4), atol=5e-2, rtol=5e-2)

@@ -1,0 +1,1 @@
+"""Compute kernels for CPU cores, compiled for the processor at hand when a worker starts (llvmlite); no compiler is needed."""

@@ -1,0 +1,62 @@
+"""What this machine can compile kernels for; imports nothing that might not be there."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What kernels are written for: how wide its vectors are, and how many of them fit its registers."""
+
+    lanes: int  # float32 in a vector: a power of two
+    registers: int
+    has_bf16_dot: bool = False  # AVX512-BF16: pairs of bfloat16 multiplied and summed in float32
+
+
+@cache
+def openmp() -> Any:
+    """The OpenMP runtime of this process, with the entry point of GCC's (LLVM's and Intel's have it too).
+
+    Raises: OSError when there is none, or more than one."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        paths = {line.split(maxsplit=5)[5].strip() for line in maps if line.count("/")}
+    found = sorted(path for path in paths if Path(path).name.startswith(("libgomp", "libiomp", "libomp")))
+    beside_torch = [path for path in found if Path(torch.__file__).parent.parent in Path(path).parents]
+    chosen = beside_torch or found
+    if len(chosen) != 1:
+        raise OSError(f"OpenMP: expected one runtime in this process, got {found}")
+    library = ctypes.CDLL(chosen[0])
+    library.GOMP_parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+    library.GOMP_parallel.restype = None
+    return library
+
+
+@cache
+def this_machine() -> Machine | None:
+    """What kernels are written for here; None where they cannot be compiled or spread over threads."""
+    try:
+        from llvmlite import binding
+
+        openmp()
+        features = binding.get_host_cpu_features()
+    except (ImportError, OSError, RuntimeError, AttributeError):
+        return None
+    if features.get("avx512f"):
+        return Machine(16, 32, bool(features.get("avx512bf16")))
+    if features.get("avx2") and features.get("fma"):
+        return Machine(8, 16)
+    return Machine(8, 16) if platform.machine() == "aarch64" else None
+
+
+def can_attend(dtype: torch.dtype, head_dim: int) -> bool:
+    """Can this machine compile `paged_attention`, and is it for such heads?"""
+    machine = this_machine()
+    return machine is not None and dtype in (torch.float32, torch.bfloat16) and head_dim % machine.lanes == 0
