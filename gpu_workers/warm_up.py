@@ -9,6 +9,7 @@ from messages.generation import Sampling
 from messages.steps import PAGE_TOKENS, NewSequence, Plan
 
 _TOKENS = 40  # of each of the two sequences
+_FEW_TOKENS = 8  # the same for an engine that compiles nothing: what its steps cost is the start's delay
 _BEHIND = 4  # positions that the later steps need
 _PLAIN = Sampling(temperature=0.0)
 _FULL = Sampling(temperature=0.8, top_p=0.9, top_k=20, repetition_penalty=1.1, presence_penalty=0.1, logprobs=2)
@@ -17,9 +18,8 @@ _FULL = Sampling(temperature=0.8, top_p=0.9, top_k=20, repetition_penalty=1.1, p
 def warm_up(engine: Engine) -> None:
     """Run a handful of plans over two slots, then forget them. All ranks of a gang do the same."""
     capacity = engine.capacity()
-    n = min(
-        _TOKENS, capacity.max_length - _BEHIND, capacity.max_step_tokens // 2, capacity.n_pages // 2 * PAGE_TOKENS - _BEHIND
-    )
+    wanted = _TOKENS if engine.max_in_flight > 1 else _FEW_TOKENS
+    n = min(wanted, capacity.max_length - _BEHIND, capacity.max_step_tokens // 2, capacity.n_pages // 2 * PAGE_TOKENS - _BEHIND)
     if n < 2 or capacity.n_slots < 2:
         return
     engine.reset(0)

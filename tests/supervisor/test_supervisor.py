@@ -266,13 +266,16 @@ async def test_stop_during_the_start_does_not_wait_for_it(open_house) -> None:
 
 
 async def test_a_warm_spare_becomes_the_next_life(open_house) -> None:
-    async with open_house(group("cache_directory/0"), group("gateway/0"), spares=True) as house:
+    (gateway,) = group("gateway/0").children
+    special = replace(group("gateway/0"), children=(replace(gateway, env={"OMP_NUM_THREADS": "3"}),))
+    async with open_house(group("cache_directory/0"), special, spares=True) as house:
         await house.until_serving()
         spares = house.supervisor.nursery.spares
         async with asyncio.timeout(DEADLINE_S):
             while spares.names != {"cache_directory/0", "gateway/0"}:
                 await asyncio.sleep(0.01)
         spare_pid = spares._process_by_name["gateway/0"].pid
+        assert b"OMP_NUM_THREADS=3" in Path(f"/proc/{spare_pid}/environ").read_bytes().split(b"\0")
         os.kill(house.record("gateway/0").process.pid, signal.SIGKILL)
         await house.until(lambda: house.record("gateway/0").incarnation == 2)
         assert house.record("gateway/0").process.pid == spare_pid

@@ -57,6 +57,13 @@ def test_each_rank_sees_one_gpu() -> None:
     assert all(env["NCCL_NVLS_ENABLE"] == "0" for _, env in ranks.values())
 
 
+@pytest.mark.parametrize(("gpus", "device"), [(0, "cpu"), (1, "cuda")])
+def test_the_spare_of_a_rank_has_the_engine_of_its_device(gpus: int, device: str) -> None:
+    groups = tree_of(ServerConfig(gpus=gpus))
+    rank = next(child for group in groups for child in group.children if child.name == "worker/0.0")
+    assert rank.warm_ups == ("uvloop", "gpu_workers.worker", f"gpu_workers.warm_imports:import_engine={device}")
+
+
 def test_cpu_ranks_share_the_cores() -> None:
     ranks = workers(tree_of(ServerConfig(tp=2)))
     assert {env["OMP_NUM_THREADS"] for _, env in ranks.values()} == {"4"}
