@@ -75,7 +75,7 @@ class GatewayActor(Actor):
         self.http_app = HttpApi(settings, self.model, intake, self.desk, self).app()
         address = ""
         if self.birth.listen_fd >= 0:
-            self._http = HttpServer(self.http_app, self.birth.listen_fd, settings)
+            self._http = HttpServer(self.http_app, self.birth.listen_fd, settings, self._on_cut)
             address = await self._http.start()
         return {"http": address, "front": settings.front_endpoint, "resumed": str(resumed), "model": settings.model_name}
 
@@ -127,6 +127,9 @@ class GatewayActor(Actor):
     def _on_tokens(self, delivery: Delivery, message: generation.Tokens) -> None:
         self._desk.on_tokens(delivery.sender, delivery.sender_incarnation, message)
 
+    def _on_cut(self, why: str) -> None:
+        self.metrics.cut.labels(why).inc()
+
     # -- what the desk asks of its actor --------------------------------------------------------------------------
 
     def living(self, role: str) -> list[str]:
@@ -175,6 +178,7 @@ class GatewayActor(Actor):
             return {}
         metrics.active.set(desk.n_active)
         metrics.waiting.set(desk.dispatcher.n_waiting)
+        metrics.connections.set(0 if self._http is None else self._http.n_connections)
         metrics.journal_healthy.set(self._journal.is_healthy)
         metrics.journal_waiting_bytes.set(self._journal.state.waiting_bytes)
         metrics.resubmitted.inc(desk.dispatcher.resubmissions - self._resubmissions_counted)

@@ -41,6 +41,9 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     commit_window_s: _Seconds = 0.0  # how long the journal gathers before a commit; 0: as soon as the last one is done
     journal_buffer_bytes: _Positive = 64 << 20  # shown but not recorded while the disk refuses; then streams pause
     journal_sync: bool = False  # fsync each commit (survives power loss, not only process death)
+    max_connections: _Positive = 8192  # open HTTP connections; above it: 503
+    head_s: _Seconds = 15.0  # a client has so long to send its headers,
+    body_s: _Seconds = 120.0  # and so long for the whole request
     keep_alive_s: _Positive = 75  # idle HTTP connections
     sse_ping_s: _Seconds = 15.0  # comment line into silent streams, so that proxies keep them
 

@@ -1,0 +1,91 @@
+"""One HTTP connection, as uvicorn drives it, with a deadline for what a client sends and a bound on how many there are.
+
+A client that sends its request slower than it may is told 408 and cut; one that comes while too many are connected is told
+503. Far beyond that bound nobody is told anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from actors.gateway.http_errors import error_body, error_response
+from actors.gateway.refusals import Refusal
+
+_SPARE_CONNECTIONS = 256  # above the bound: enough to say no to a crowd
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """`head_s`: from the connection (or the first byte of a later request) to the end of the headers; `body_s`: to the end of
+    the body. `on_cut` hears why a client was turned away: "slow" or "many".
+    """
+
+    most: int
+    head_s: float
+    body_s: float
+    on_cut: Callable[[str], None]
+
+
+class Connection(HttpToolsProtocol):
+    """See the file's header."""
+
+    def __init__(self, limits: ConnectionLimits, **uvicorns: Any) -> None:
+        super().__init__(**uvicorns)
+        self._limits = limits
+        self._since_s = 0.0  # when the request that is being read began, 0: none is
+        self._is_head_read = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._since_s = self.loop.time()
+        n_before = len(self.connections) - 1
+        if n_before >= self._limits.most:
+            self._limits.on_cut("many")
+            self.app: Any = _turned_away(self._limits.most)
+        if n_before >= self._limits.most + _SPARE_CONNECTIONS:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._since_s and (self.cycle is None or self.cycle.response_complete):
+            self._since_s, self._is_head_read = self.loop.time(), False
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        self._is_head_read = True
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._since_s = 0.0
+        super().on_message_complete()
+
+    def cut_if_slow(self, now_s: float) -> None:
+        """Called about once a second."""
+        limit_s = self._limits.body_s if self._is_head_read else self._limits.head_s
+        if not self._since_s or now_s - self._since_s <= limit_s or self.transport.is_closing():
+            return
+        self._limits.on_cut("slow")
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            what = "body" if self._is_head_read else "headers"
+            self.transport.write(_too_slow(f"{what}: expected all of it within {limit_s:g} s, got less"))
+        self.transport.close()
+
+
+def _turned_away(most: int) -> ASGIApp:
+    """The application of a connection too many."""
+    detail = f"connections: {most} are open, which is the limit"
+    return error_response(
+        Refusal("unavailable", detail, retry_after_s=1.0, name="too_many_connections"), {"Connection": "close"}
+    )
+
+
+def _too_slow(detail: str) -> bytes:
+    body = msgspec.json.encode(error_body(408, detail, name="request_timeout"))
+    head = f"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close"
+    return head.encode() + b"\r\n\r\n" + body
