@@ -23,6 +23,7 @@ from typing import Any
 import click
 
 EXIT_USAGE = 2
+EXIT_UNDEAD = 5
 EXIT_NO_SERVER = 6
 EXIT_DEADLINE = 7
 
@@ -85,12 +86,15 @@ def start(**flags: Any) -> None:
     """Start a server in the foreground."""
     config = _load(flags)
     from messages.faults import ConfigError
+    from supervisor.run_dir import LeftoverAlive
     from supervisor.start import start as run
 
     try:
         sys.exit(run(config))
     except ConfigError as error:
         _fail(EXIT_USAGE, str(error))
+    except LeftoverAlive as error:
+        _fail(EXIT_UNDEAD, f"these processes of a killed server do not die, and hold what a new one needs: {error}")
 
 
 @main.command("check-config")

@@ -23,6 +23,7 @@ from messages.mailbox import Mailbox
 from messages.message import Message
 from supervisor.child_record import ChildRecord
 from supervisor.child_spec import ChildSpec, Group
+from supervisor.leftovers import BirthRegister
 from supervisor.process import ChildProcess, ExitStatus
 from supervisor.rendezvous import Incarnations, open_gang_dir
 from supervisor.run_dir import RunDir
@@ -52,6 +53,7 @@ class Nursery:
         self._run_dir, self._mailbox = run_dir, mailbox
         self._birth_template, self._incarnations = birth_template, incarnations
         self._on_death = on_death
+        self._register = BirthRegister(run_dir.register_path)
         self.spares = Spares(self._spawn_spare, has_spares)
         self._changed = asyncio.Event()
         self._log = structlog.get_logger()
@@ -159,10 +161,11 @@ class Nursery:
         record.process.give_birth(msgspec.json.encode(birth))
         self._log.info("start", child=spec.name, life=incarnation, pid=record.process.pid, is_warm=spare is not None)
 
-    @staticmethod
-    def _spawn(spec: ChildSpec, on_exit: Callable[[ExitStatus], None], warm: tuple[str, ...] = ()) -> ChildProcess:
+    def _spawn(self, spec: ChildSpec, on_exit: Callable[[ExitStatus], None], warm: tuple[str, ...] = ()) -> ChildProcess:
         argv = [sys.executable, "-m", ENTRYPOINT, spec.name, str(os.getpid()), *warm]
-        return ChildProcess.spawn(argv, on_exit, spec.env, () if spec.listen_fd < 0 else (spec.listen_fd,))
+        process = ChildProcess.spawn(argv, on_exit, spec.env, () if spec.listen_fd < 0 else (spec.listen_fd,))
+        self._register.born(spec.name, process.pid)
+        return process
 
     def _spawn_spare(self, spec: ChildSpec, on_exit: Callable[[ExitStatus], None]) -> ChildProcess:
         return self._spawn(spec, on_exit, spec.warm_ups)

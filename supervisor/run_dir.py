@@ -3,6 +3,7 @@
 $XDG_RUNTIME_DIR/tardigrade-<port>/    or /tmp/tardigrade-<uid>/<port>/ without one; mode 0700, checked
     lock                  held by the running supervisor
     supervisor.pid        its process id, for the operator's commands
+    children.json         process ids of the children; left behind by a supervisor that was killed
     incarnations.json     the newest life of every actor; outlives the server
     end.json              how the last server ended, for the operator's commands
     supervisor            inbox (a socket, like the next ones)
@@ -20,13 +21,21 @@ import stat
 from pathlib import Path
 
 import filelock
+import structlog
 
-from messages.faults import ConfigError
+from messages.faults import ConfigError, TardigradeError
+from supervisor.leftovers import end_leftovers
 
 _SOCKET_PATH_BYTES = 107  # sockaddr_un, without its closing zero
 _LOOK_S = 0.3  # `supervisor stop` holds the lock for a moment when it sees that the server has gone
 _END = "end.json"
+_REGISTER = "children.json"
+_DEATH_S = 10.0  # of what a killed server left behind
 _LONGEST_SOCKET_NAME = "cache_directory-00.00.1234567890"
+
+
+class LeftoverAlive(TardigradeError):
+    """Children of a killed server do not die; nothing of theirs may be used. Names them."""
 
 
 def make_private(path: Path) -> Path:
@@ -59,7 +68,8 @@ class RunDir:
     def take(cls, path: Path) -> RunDir:
         """Make the directory, lock it, and clear away what an earlier server left.
 
-        Raises: ConfigError when another server holds it, or when it is not private.
+        Raises: ConfigError when another server holds it, or when it is not private; LeftoverAlive when children of a
+        killed one do not die.
         """
         path = path.absolute()
         longest = len(os.fsencode(path / _LONGEST_SOCKET_NAME))
@@ -78,6 +88,7 @@ class RunDir:
                 f"run_dir: expected no other server in {path}, got one that runs (pid {read_pid(path) or '?'})"
             ) from None
         self = cls(path, lock)
+        self._succeed()
         self._clear()
         (path / _END).unlink(missing_ok=True)
         (path / "supervisor.pid").write_text(str(os.getpid()))
@@ -86,6 +97,11 @@ class RunDir:
     def endpoint(self, name: str, incarnation: int) -> str:
         """Where this life of an actor has its inbox."""
         return f"ipc://{self.path / _file_name(name, incarnation)}"
+
+    @property
+    def register_path(self) -> Path:
+        """Where the supervisor writes down its children."""
+        return self.path / _REGISTER
 
     @property
     def supervisor_endpoint(self) -> str:
@@ -108,9 +124,24 @@ class RunDir:
         """How this server ended; read by `read_end`."""
         (self.path / _END).write_text(json.dumps({"exit_status": exit_status, "words": words}))
 
+    def _succeed(self) -> None:
+        """When the last server was killed: say so, and prove that none of its children lives any more.
+
+        Raises: LeftoverAlive.
+        """
+        if (pid := read_pid(self.path)) is None:
+            return
+        found, alive = end_leftovers(self.register_path, _DEATH_S)
+        names = ", ".join(f"{child.name} (pid {child.pid})" for child in found) or "nobody"
+        log = structlog.get_logger()
+        log.warning("the last server here did not end in order; its journals are taken over", pid=pid, killed_now=names)
+        if alive:
+            self._lock.release()
+            raise LeftoverAlive(", ".join(f"{child.name} (pid {child.pid})" for child in alive))
+
     def _clear(self) -> None:
         for entry in self.path.iterdir():
-            if entry.is_socket() or entry.name == "supervisor.pid":
+            if entry.is_socket() or entry.name in ("supervisor.pid", _REGISTER):
                 entry.unlink(missing_ok=True)
             elif entry.name.startswith("gang-") and entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)

@@ -91,6 +91,11 @@ def open_house(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     return opened
 
 
+def environment_of(pid: int) -> list[bytes]:
+    """NAME=value of a process."""
+    return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+
+
 async def test_everybody_starts_and_hears_of_everybody(open_house) -> None:
     async with open_house(group("cache_directory/0"), GANG, group("gateway/0")) as house:
         await house.until_serving()
@@ -275,7 +280,7 @@ async def test_a_warm_spare_becomes_the_next_life(open_house) -> None:
             while spares.names != {"cache_directory/0", "gateway/0"}:
                 await asyncio.sleep(0.01)
         spare_pid = spares._process_by_name["gateway/0"].pid
-        assert b"OMP_NUM_THREADS=3" in Path(f"/proc/{spare_pid}/environ").read_bytes().split(b"\0")
+        assert b"OMP_NUM_THREADS=3" in environment_of(spare_pid)
         os.kill(house.record("gateway/0").process.pid, signal.SIGKILL)
         await house.until(lambda: house.record("gateway/0").incarnation == 2)
         assert house.record("gateway/0").process.pid == spare_pid

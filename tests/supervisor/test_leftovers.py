@@ -1,0 +1,90 @@
+"""What a killed supervisor left behind is ended, and nobody else is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from supervisor.leftovers import BirthRegister, end_leftovers, start_ticks_of
+from supervisor.run_dir import RunDir
+
+DEADLINE_S = 20.0
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen]:
+    process = subprocess.Popen(["/bin/sleep", "600"])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(DEADLINE_S)
+
+
+def test_a_child_that_is_left_is_killed_and_proven_dead(tmp_path: Path, sleeper: subprocess.Popen) -> None:
+    BirthRegister(tmp_path / "c.json").born("worker/0.0", sleeper.pid)
+    found, alive = end_leftovers(tmp_path / "c.json", DEADLINE_S)
+    assert [(child.name, child.pid) for child in found] == [("worker/0.0", sleeper.pid)]
+    assert alive == []
+    assert sleeper.wait(DEADLINE_S) == -signal.SIGKILL
+    assert end_leftovers(tmp_path / "c.json", DEADLINE_S) == ([], [])
+
+
+@pytest.mark.parametrize("change", [{"start_ticks": 7}, {"boot": "another"}])
+def test_another_process_with_the_same_id_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen, change: dict) -> None:
+    path = tmp_path / "c.json"
+    BirthRegister(path).born("worker/0.0", sleeper.pid)
+    page = msgspec.json.decode(path.read_bytes())
+    page["boot"] = change.get("boot", page["boot"])
+    page["children"][0]["start_ticks"] = change.get("start_ticks", page["children"][0]["start_ticks"])
+    path.write_bytes(msgspec.json.encode(page))
+    assert end_leftovers(path, DEADLINE_S) == ([], [])
+    assert sleeper.poll() is None
+
+
+def test_the_register_forgets_the_dead(tmp_path: Path, sleeper: subprocess.Popen) -> None:
+    path = tmp_path / "c.json"
+    register = BirthRegister(path)
+    gone = subprocess.Popen(["/bin/sleep", "600"])
+    register.born("gateway/0", gone.pid)
+    gone.kill()
+    gone.wait(DEADLINE_S)
+    register.born("worker/0.0", sleeper.pid)
+    assert [child["pid"] for child in msgspec.json.decode(path.read_bytes())["children"]] == [sleeper.pid]
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b'{"boot": 1}', b"[]"])
+def test_a_torn_register_is_no_register(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "c.json").write_bytes(text)
+    assert end_leftovers(tmp_path / "c.json", DEADLINE_S) == ([], [])
+    assert end_leftovers(tmp_path / "none.json", DEADLINE_S) == ([], [])
+
+
+def test_a_run_directory_is_taken_over_only_after_the_deaths(
+    tmp_path: Path, sleeper: subprocess.Popen, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "d"
+    RunDir.take(path).release()
+    BirthRegister(path / "children.json").born("gateway/0", sleeper.pid)
+    (path / "supervisor.pid").write_text("12345")
+    run_dir = RunDir.take(path)
+    assert sleeper.wait(DEADLINE_S) == -signal.SIGKILL
+    said = capsys.readouterr()
+    assert f"gateway/0 (pid {sleeper.pid})" in said.out + said.err
+    assert not (path / "children.json").exists()
+    run_dir.release()
+
+
+def test_start_times_are_those_of_living_processes() -> None:
+    assert start_ticks_of(os.getpid())
+    zombie = subprocess.Popen(["/bin/true"])
+    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+    assert start_ticks_of(zombie.pid) is None
+    zombie.wait(DEADLINE_S)
+    assert start_ticks_of(zombie.pid) is None
