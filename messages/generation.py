@@ -14,7 +14,7 @@ from messages.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s, Int64s
 from messages.message import Count, LongText, Message, Part, Seed, ShortText
 
 MAX_TOP_LOGPROBS = 20
-Reason = Literal["stop", "length", "cancelled", "failed"]
+Reason = Literal["stop", "length", "cancelled", "failed", "quarantined"]
 
 
 class Sampling(Part, frozen=True):
@@ -57,7 +57,7 @@ class Refused(Message, frozen=True):
     """The scheduler can never (or not now) run this attempt. `retryable` says which."""
 
     attempt: Count
-    code: Literal["too_long", "too_large_for_memory", "overloaded", "duplicate"]
+    code: Literal["invalid", "too_long", "too_large_for_memory", "overloaded", "duplicate"]
     detail: LongText
     retryable: bool
 

@@ -14,7 +14,7 @@ class Limits:
 
     n_pages: int
     n_slots: int
-    max_length: int
+    context: int  # tokens that the model can tell apart
     step_tokens: int
     lease_steps: int
     vocabulary: int
@@ -26,11 +26,16 @@ class Limits:
         return cls(
             n_pages=capacity.n_pages,
             n_slots=capacity.n_slots,
-            max_length=min(capacity.max_length, capacity.n_pages * PAGE_TOKENS),
+            context=capacity.max_length,
             step_tokens=budget,
             lease_steps=capacity.max_lease_steps,
             vocabulary=capacity.vocabulary,
         )
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of one sequence, prompt and output, by the model's context and by the memory."""
+        return min(self.context, self.n_pages * PAGE_TOKENS)
 
 
 def judge(submit: Submit, limits: Limits | None, n_waiting: int, max_waiting: int) -> Refused | None:
@@ -45,12 +50,15 @@ def unfit(attempt: int, tokens, limits: Limits) -> Refused | None:
     """Why these tokens can never run on this gang, or None. `tokens`: [n] int32 array."""
     n = len(tokens)
     if n == 0:
-        return Refused(attempt=attempt, code="too_long", detail="tokens: expected at least 1, got 0", retryable=False)
-    if n >= limits.max_length:
-        detail = f"tokens: expected fewer than {limits.max_length} (context length), got {n}"
+        return Refused(attempt=attempt, code="invalid", detail="tokens: expected at least 1, got 0", retryable=False)
+    if n >= limits.context:
+        detail = f"tokens: expected fewer than {limits.context} (context length), got {n}"
         return Refused(attempt=attempt, code="too_long", detail=detail, retryable=False)
+    if n >= limits.max_length:
+        detail = f"tokens: expected fewer than {limits.max_length} ({limits.n_pages} pages of memory), got {n}"
+        return Refused(attempt=attempt, code="too_large_for_memory", detail=detail, retryable=False)
     low, high = int(tokens.min()), int(tokens.max())
     if low < 0 or high >= limits.vocabulary:
         detail = f"tokens: expected ids from 0 to {limits.vocabulary - 1}, got {low if low < 0 else high}"
-        return Refused(attempt=attempt, code="too_long", detail=detail, retryable=False)
+        return Refused(attempt=attempt, code="invalid", detail=detail, retryable=False)
     return None

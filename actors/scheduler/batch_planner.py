@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from actors.pages.page_ledger import PageLedger
@@ -21,12 +22,12 @@ from messages.arrays import EMPTY_I32, int32s
 from messages.steps import PAGE_TOKENS, NewSequence, Plan
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, gc=False):
     """One row of a plan, as the scheduler remembers it until the result is there."""
 
     sequence: Sequence
     life: int  # of the sequence when it was planned
+    slot: int  # then
     start: int
     count: int
     samples: bool
@@ -56,7 +57,8 @@ class PlannedStep:
     """A finished plan and what to remember of it."""
 
     plan: Plan
-    rows: list[Row]  # the sampling rows, in the order of the result
+    rows: list[Row]  # in the order of the plan
+    sampling: list[Row]  # those that sample, in the order of the result
     n_tokens: int
     n_cached: int  # tokens of entering sequences that need no prefill
     n_preempted: int
@@ -69,7 +71,14 @@ class BatchPlanner:
         self._roster, self._ledger, self._limits = roster, ledger, limits
         self._prefix_reuse, self._draft_depth = prefix_reuse, draft_depth
 
-    def plan(self, epoch: int, step: int, may_run: Callable[[Sequence], bool], drafts: DraftBox | None) -> PlannedStep | None:
+    def plan(
+        self,
+        epoch: int,
+        step: int,
+        may_run: Callable[[Sequence], bool],
+        drafts: DraftBox | None = None,
+        may_lease: bool = True,
+    ) -> PlannedStep | None:
         """The next step, or None when nothing can be computed now. The ledger and the sequences are moved accordingly.
 
         `may_run` says whether a sequence's gateway has credit; `drafts` is None when drafts cost more than they give.
@@ -85,11 +94,12 @@ class BatchPlanner:
             self._admit(draft, may_run)
         if not draft.rows:
             return None
-        n_steps = self._lease(draft)
+        n_steps = self._lease(draft) if may_lease else 1
         self._ledger.commit_plan()
         return PlannedStep(
             plan=self._message(draft, epoch, step, n_steps),
-            rows=[row for row in draft.rows if row.samples],
+            rows=draft.rows,
+            sampling=[row for row in draft.rows if row.samples],
             n_tokens=draft.n_tokens * n_steps,
             n_cached=draft.n_cached,
             n_preempted=draft.n_preempted,
@@ -197,7 +207,7 @@ class BatchPlanner:
 
     def _add_row(self, draft: Draft, sequence: Sequence, count: int, proposed: list[int]) -> None:
         samples = bool(proposed) or count == sequence.behind
-        draft.rows.append(Row(sequence, sequence.life, sequence.planned, count, samples, proposed))
+        draft.rows.append(Row(sequence, sequence.life, sequence.slot, sequence.planned, count, samples, proposed))
         draft.n_tokens += count
         if proposed:
             sequence.is_verifying = True  # how far it gets is known with the result
@@ -234,7 +244,7 @@ class BatchPlanner:
             page_slots=int32s(draft.page_slots),
             page_indices=int32s(draft.page_indices),
             page_ids=int32s(draft.page_ids),
-            row_slots=int32s([row.sequence.slot for row in rows]),
+            row_slots=int32s([row.slot for row in rows]),
             row_starts=int32s([row.start for row in rows]),
             row_counts=int32s([row.count for row in rows]),
             row_samples=int32s([row.samples for row in rows]),

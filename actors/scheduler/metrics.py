@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from actors.pages.page_ledger import LedgerStatistics
+from actors.scheduler.batch_planner import PlannedStep
+
 
 class SchedulerMetrics:
     """Registered in the actor's registry; written once per turn, not per token."""
@@ -34,6 +37,22 @@ class SchedulerMetrics:
         )
         self.waiting = gauge("waiting", "Sequences waiting for a slot, pages or the gang")
         self.running = gauge("running", "Sequences in slots")
+        self.on_probation = gauge("on_probation", "Sequences that are computed alone, because the gang died twice with them")
         self.free_pages = gauge("free_pages", "Pages without content")
         self.cached_pages = gauge("cached_pages", "Pages that nobody holds and that can be reused by content")
         self.held_pages = gauge("held_pages", "Pages held by running sequences")
+
+    def count_plan(self, planned: PlannedStep) -> None:
+        """A plan was sent."""
+        self.plans.inc()
+        self.batch_rows.observe(len(planned.rows))
+        self.computed_tokens.inc(planned.n_tokens)
+        self.cached_tokens.inc(planned.n_cached)
+        self.preemptions.inc(planned.n_preempted)
+        self.prompt_tokens.inc(sum(new.n_prompt for new in planned.plan.new))
+
+    def show_pages(self, pages: LedgerStatistics) -> None:
+        """Pages by state, now."""
+        self.free_pages.set(pages.free)
+        self.cached_pages.set(pages.cached)
+        self.held_pages.set(pages.held)

@@ -13,19 +13,19 @@ from collections.abc import Mapping
 import msgspec
 
 from actors.actor import Actor, Handler
-from actors.pages.page_ledger import PageLedger
 from actors.scheduler.admission import Limits, judge, unfit
-from actors.scheduler.batch_planner import BatchPlanner, PlannedStep
 from actors.scheduler.draft_box import DraftBox
 from actors.scheduler.draft_feed import DraftFeed
+from actors.scheduler.gang import Gang
 from actors.scheduler.metrics import SchedulerMetrics
 from actors.scheduler.outgoing import Outgoing
+from actors.scheduler.page_news import PageNews
+from actors.scheduler.probation import Verdict
 from actors.scheduler.roster import Roster
-from actors.scheduler.sequence import Sequence, State
+from actors.scheduler.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
-from actors.scheduler.step_tracker import Advance, StepTracker
+from actors.scheduler.step_tracker import Advance
 from messages import cache, drafts, generation, steps
-from messages.arrays import uint64s
 from messages.birth import Birth
 from messages.faults import MailboxFull
 from messages.generation import Ending
@@ -36,7 +36,6 @@ from messages.message import Message
 from messages.zmq_mailbox import ZmqMailbox
 
 DIRECTORY, SPECULATION = "cache_directory/0", "speculation/0"
-_MAX_FAILED_PLANS = 3
 
 
 class SchedulerActor(Actor):
@@ -47,16 +46,13 @@ class SchedulerActor(Actor):
         super().__init__(birth, make_mailbox)
         replica = replica_of(birth.name)
         self._ranks = [str(actor_name("worker", replica, rank)) for rank in range(self.settings.tp)]
-        self._roster, self._tracker = Roster(), StepTracker()
-        self._limits: Limits | None = None
-        self._ledger: PageLedger | None = None
-        self._planner: BatchPlanner | None = None
+        self._roster = Roster()
+        self._gang = Gang(self._roster, self.settings)
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
         self._drafts, self._feed = DraftBox(), DraftFeed()
-        self._page_news = 0
+        self._page_news = PageNews()
         self._next_number = 1
-        self._failed_plans = 0
-        self._is_draining = self._is_dirty = False
+        self._is_draining = False
         self.metrics = SchedulerMetrics(self.registry)
 
     def handlers(self) -> Mapping[type[Message], Handler]:
@@ -75,7 +71,7 @@ class SchedulerActor(Actor):
 
     def on_submit(self, delivery: Delivery, submit: generation.Submit) -> None:
         """Take a sequence, or refuse it with the reason. (A draining server is closed at its gateways, not here.)"""
-        refusal = judge(submit, self._limits, len(self._roster.waiting), self.settings.max_waiting)
+        refusal = judge(submit, self._gang.limits, len(self._roster.waiting), self.settings.max_waiting)
         if self._roster.find(delivery.sender, int(submit.attempt)) is not None:
             detail = f"attempt: {submit.attempt} is already here"
             refusal = generation.Refused(attempt=submit.attempt, code="duplicate", detail=detail, retryable=False)
@@ -86,8 +82,8 @@ class SchedulerActor(Actor):
         sequence = Sequence(delivery.sender, submit, self._next_number)
         self._next_number += 1
         self._roster.enter(sequence)
-        if self._limits is not None:
-            self._fit(sequence, self._limits)
+        if self._gang.limits is not None:
+            self._fit(sequence, self._gang.limits)
 
     def on_ack(self, delivery: Delivery, ack: generation.Ack) -> None:
         """The gateway has recorded tokens: credit to go on."""
@@ -104,6 +100,7 @@ class SchedulerActor(Actor):
 
     def peer_up(self, peer: Peer) -> None:
         if peer.name in self._ranks and all(rank in self.child.peers for rank in self._ranks):
+            self._lose_gang()
             self._begin_epoch()
         elif peer.name == DIRECTORY:
             self.on_inventory_wanted(None, None)
@@ -123,93 +120,76 @@ class SchedulerActor(Actor):
 
     def on_capacity(self, delivery: Delivery, capacity: steps.Capacity) -> None:
         """The gang is empty and says what it can hold."""
-        if capacity.epoch != self._tracker.epoch:
+        if capacity.epoch != self._gang.tracker.epoch:
             return
-        self._limits = Limits.of(capacity, self.settings.step_tokens)
-        self._ledger = PageLedger(self._limits.n_pages)
-        self._planner = BatchPlanner(
-            self._roster, self._ledger, self._limits, self.settings.prefix_reuse, self.settings.draft_depth
-        )
-        self._roster.set_slots(self._limits.n_slots)
+        limits = self._gang.begin(capacity)
         self.on_inventory_wanted(None, None)
         for sequence in list(self._roster.waiting):
-            self._fit(sequence, self._limits)
-        self.log.info("gang ready", epoch=self._tracker.epoch, waiting=len(self._roster.waiting), device=capacity.device)
+            self._fit(sequence, limits)
+        self.log.info("gang ready", epoch=capacity.epoch, waiting=len(self._roster.waiting), device=capacity.device)
 
     def on_result(self, delivery: Delivery, result: steps.Result) -> None:
         """One step is done: sequences move on, some end."""
-        if result.epoch != self._tracker.epoch:
+        if result.epoch != self._gang.tracker.epoch:
             return
-        self._failed_plans = 0
         self.metrics.steps.inc()
-        advances = self._tracker.apply(result)
+        advances = self._gang.apply(result)
         self.metrics.generated_tokens.inc(sum(len(advance.ids) for advance in advances))
         for advance in advances:
             self._advance(advance, result)
 
     def on_step_failed(self, delivery: Delivery, failed: steps.StepFailed) -> None:
-        """A plan was refused whole: end its suspects, start everything else again in an empty epoch."""
-        if failed.epoch != self._tracker.epoch:
+        """A plan was refused whole: everything starts again in an empty epoch, its suspects under watch."""
+        if failed.epoch != self._gang.tracker.epoch:
             return
-        self._failed_plans += 1
         self.log.error("step failed", step=failed.step, reason=failed.reason, suspects=failed.suspects.tolist())
-        suspects = set(failed.suspects.tolist())
-        is_hopeless = self._failed_plans >= _MAX_FAILED_PLANS
-        for sequence in [s for s in self._roster.running if is_hopeless or s.slot in suspects]:
-            self._end(sequence, "failed", failed.reason[:1000])
+        self.metrics.recomputed.inc(len(self._roster.running))
+        self._end_condemned(self._gang.refuse(failed))
         self._begin_epoch()
 
     def _begin_epoch(self) -> None:
-        self._lose_gang()
-        reset = steps.Reset(epoch=self._tracker.begin_epoch())
-        self.mailbox.send_all(self._ranks, reset)
+        self.mailbox.send_all(self._ranks, self._gang.begin_epoch())
 
     def _lose_gang(self) -> None:
-        """Whatever the gang held is gone; running sequences wait and are computed again."""
-        self._tracker.begin_epoch()
+        if not self._gang.is_alive:  # heard of it from another rank already
+            return
         self.metrics.recomputed.inc(len(self._roster.running))
-        for sequence in list(self._roster.running):
-            self._roster.preempt(sequence)
-        self._ledger = self._planner = None
+        self._end_condemned(self._gang.lose())
+
+    def _end_condemned(self, verdicts: list[Verdict]) -> None:
+        for verdict in verdicts:
+            self.log.error("sequence condemned", attempt=verdict.sequence.attempt, reason=verdict.reason, detail=verdict.detail)
+            self._end(verdict.sequence, verdict.reason, verdict.detail)
+        if self._gang.probation.is_active:
+            self.log.warning("probation", sequences=len(self._gang.probation), waiting=len(self._roster.waiting))
 
     # -- one turn ----------------------------------------------------------------------------------------------------
 
     def after_mail(self) -> None:
-        if self._planner is not None:
-            self._plan_ahead(self._planner)
+        self._plan_ahead()
         for gateway, outgoing in self._outgoing.items():
             message = outgoing.take()
             if message is not None and gateway in self.child.peers:
                 self.send(gateway, message)
         self._tell_directory()
         self._tell_speculation()
-        if self._planner is not None and not self._tracker.plans_in_flight and self._is_dirty:
-            self._audit()
+        self._gang.audit()
         if self._is_draining and not len(self._roster):
             self._is_draining = False
             self.child.drained()
 
-    def _plan_ahead(self, planner: BatchPlanner) -> None:
-        while self._tracker.plans_in_flight < self.settings.plans_in_flight:
-            is_worth_drafts = self.settings.speculation and len(self._roster.running) <= self.settings.draft_rows
-            planned = planner.plan(
-                self._tracker.epoch, self._tracker.next_step, self._has_credit, self._drafts if is_worth_drafts else None
-            )
-            if planned is None:
-                return
+    def _plan_ahead(self) -> None:
+        while (planned := self._gang.plan(self._has_credit, self._worthy_drafts())) is not None:
             self.mailbox.send_all(self._ranks, planned.plan)
-            self._tracker.sent(planned)
-            self._is_dirty = True
-            self._count(planned)
+            self.metrics.count_plan(planned)
+
+    def _worthy_drafts(self) -> DraftBox | None:
+        """None when so many sequences run that drafts cost more than they give."""
+        is_few = len(self._roster.running) <= self.settings.draft_rows
+        return self._drafts if self.settings.speculation and is_few else None
 
     def _has_credit(self, sequence: Sequence) -> bool:
         return self._outgoing[sequence.gateway].unacknowledged < self.settings.unacked_messages
-
-    def _audit(self) -> None:
-        """Idle: the ledger must agree with every holder."""
-        assert self._ledger is not None
-        self._ledger.check_integrity([s.pages for s in [*self._roster.running, *self._roster.waiting]])
-        self._is_dirty = False
 
     # -- endings -------------------------------------------------------------------------------------------------------
 
@@ -248,11 +228,7 @@ class SchedulerActor(Actor):
         self._release(sequence)
 
     def _release(self, sequence: Sequence) -> None:
-        if sequence.state is State.RUNNING and self._planner is not None:
-            self._planner.seal_known(sequence, is_in_the_making=False)
-        pages = self._roster.finish(sequence)
-        if self._ledger is not None:
-            self._ledger.release(pages)
+        self._gang.release(sequence)
         self._drafts.drop(sequence.number)
         self._feed.end(sequence)
 
@@ -270,21 +246,15 @@ class SchedulerActor(Actor):
         """Publish every page that can be reused, as a snapshot."""
         if DIRECTORY not in self.child.peers:
             return
-        hashes = self._ledger.inventory() if self._ledger is not None else []
-        if self._ledger is not None:
-            self._ledger.take_news()
-        self._hint(DIRECTORY, cache.PagesSealed(number=self._count_news(), hashes=uint64s(hashes), snapshot=True))
+        self._hint(DIRECTORY, self._page_news.snapshot(self._gang.ledger))
 
     def _tell_directory(self) -> None:
-        if self._ledger is None:
+        if self._gang.ledger is None:
             return
-        sealed, dropped = self._ledger.take_news()
-        if DIRECTORY not in self.child.peers:
-            return
-        if dropped:
-            self._hint(DIRECTORY, cache.PagesDropped(number=self._count_news(), hashes=uint64s(dropped)))
-        if sealed:
-            self._hint(DIRECTORY, cache.PagesSealed(number=self._count_news(), hashes=uint64s(sealed)))
+        news = self._page_news.changes(self._gang.ledger)
+        if DIRECTORY in self.child.peers:
+            for message in news:
+                self._hint(DIRECTORY, message)
 
     def _tell_speculation(self) -> None:
         tails = self._feed.take()
@@ -298,43 +268,30 @@ class SchedulerActor(Actor):
         except MailboxFull:
             self.log.warning("hint dropped", peer=name, kind=type(message).__name__)
 
-    def _count_news(self) -> int:
-        self._page_news += 1
-        return self._page_news
-
     # -- the turns of life -------------------------------------------------------------------------------------------------
 
     def drain(self, deadline_s: float) -> None:
         self._is_draining = True
 
     def progress(self) -> tuple[int, float]:
-        return self._tracker.n_done, 0.0
+        return self._gang.tracker.n_done, 0.0
 
     def statistics(self) -> dict[str, float]:
         self.metrics.waiting.set(len(self._roster.waiting))
         self.metrics.running.set(len(self._roster.running))
+        self.metrics.on_probation.set(len(self._gang.probation))
         numbers = {
             "waiting": float(len(self._roster.waiting)),
             "running": float(len(self._roster.running)),
-            "steps": float(self._tracker.n_done),
-            "epoch": float(self._tracker.epoch),
+            "steps": float(self._gang.tracker.n_done),
+            "epoch": float(self._gang.tracker.epoch),
+            "on_probation": float(len(self._gang.probation)),
         }
-        if self._ledger is not None:
-            pages = self._ledger.statistics()
-            self.metrics.free_pages.set(pages.free)
-            self.metrics.cached_pages.set(pages.cached)
-            self.metrics.held_pages.set(pages.held)
+        if self._gang.ledger is not None:
+            pages = self._gang.ledger.statistics()
+            self.metrics.show_pages(pages)
             numbers |= {"pages": float(pages.pages), "pages_held": float(pages.held), "pages_cached": float(pages.cached)}
         return numbers
-
-    def _count(self, planned: PlannedStep) -> None:
-        m = self.metrics
-        m.plans.inc()
-        m.batch_rows.observe(len(planned.plan.row_slots))
-        m.computed_tokens.inc(planned.n_tokens)
-        m.cached_tokens.inc(planned.n_cached)
-        m.preemptions.inc(planned.n_preempted)
-        m.prompt_tokens.inc(sum(new.n_prompt for new in planned.plan.new))
 
 
 async def run(birth: Birth) -> int:

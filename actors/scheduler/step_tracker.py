@@ -4,7 +4,8 @@ knows step numbers. Pure."""
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+
+import msgspec
 
 from actors.scheduler.batch_planner import PlannedStep, Row
 from actors.scheduler.sequence import State
@@ -12,8 +13,7 @@ from messages.generation import Reason
 from messages.steps import Result
 
 
-@dataclass(frozen=True)
-class Advance:
+class Advance(msgspec.Struct, frozen=True, gc=False):
     """New tokens of one sequence: the ids that count, and why it ended with them (None: it goes on)."""
 
     row: Row
@@ -23,6 +23,25 @@ class Advance:
     ending: Reason | None
 
 
+class _Step(msgspec.Struct, frozen=True, gc=False):
+    """One step on its way: the `index`-th of its plan."""
+
+    planned: PlannedStep
+    index: int
+
+    @property
+    def number(self) -> int:
+        return self.planned.plan.step + self.index
+
+    @property
+    def is_last(self) -> bool:
+        return self.index == self.planned.plan.n_steps - 1
+
+    def reaches(self) -> list[tuple[Row, int]]:
+        """Its rows, and the positions that each would have completed."""
+        return [(row, row.start + row.count + self.index) for row in self.planned.rows]
+
+
 class StepTracker:
     """Steps in flight, oldest first."""
 
@@ -30,7 +49,7 @@ class StepTracker:
         self.epoch = 0
         self.next_step = 1
         self.n_done = 0
-        self._steps: deque[tuple[int, list[Row], bool]] = deque()  # (step, sampling rows, last of its plan)
+        self._steps: deque[_Step] = deque()
         self.plans_in_flight = 0
 
     def begin_epoch(self) -> int:
@@ -44,13 +63,21 @@ class StepTracker:
         """A plan left."""
         n_steps = planned.plan.n_steps
         for index in range(n_steps):
-            self._steps.append((self.next_step + index, planned.rows, index == n_steps - 1))
+            self._steps.append(_Step(planned, index))
         self.next_step += n_steps
         self.plans_in_flight += 1
 
-    def rows_in_flight(self) -> list[Row]:
-        """Every sampling row on its way."""
-        return [row for _, rows, _ in self._steps for row in rows]
+    def in_flight(self) -> list[tuple[Row, int]]:
+        """Every row on its way, oldest first, and the positions that it would have completed."""
+        return [reach for step in self._steps for reach in step.reaches()]
+
+    def oldest(self) -> list[tuple[Row, int]]:
+        """The rows of the step whose result comes next."""
+        return self._steps[0].reaches() if self._steps else []
+
+    def of_step(self, number: int) -> list[tuple[Row, int]]:
+        """The rows of one step on its way."""
+        return [reach for step in self._steps if step.number == number for reach in step.reaches()]
 
     def apply(self, result: Result) -> list[Advance]:
         """Move the sequences of one step on. A stale result gives nothing.
@@ -59,10 +86,11 @@ class StepTracker:
         """
         if result.epoch != self.epoch:
             return []
-        if not self._steps or self._steps[0][0] != result.step:
-            raise ValueError(f"step: expected {self._steps[0][0] if self._steps else None}, got {result.step}")
-        _, rows, is_last = self._steps.popleft()
-        self.plans_in_flight -= is_last
+        if not self._steps or self._steps[0].number != result.step:
+            raise ValueError(f"step: expected {self._steps[0].number if self._steps else None}, got {result.step}")
+        step = self._steps.popleft()
+        rows = step.planned.sampling
+        self.plans_in_flight -= step.is_last
         self.n_done += 1
         if len(result.slots) != len(rows) or len(result.counts) != len(rows):
             raise ValueError(f"slots: expected {len(rows)} rows, got {len(result.slots)}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from typing import TypeVar
 
 import msgspec
 
@@ -21,6 +22,7 @@ from messages.birth import Birth
 from messages.mailbox import MemoryMailbox, MemoryNetwork
 
 DEADLINE_S = 20.0
+ActorT = TypeVar("ActorT", bound=Actor)
 
 
 def birth_of(name: str, settings: object, incarnation: int = 1) -> Birth:
@@ -106,8 +108,8 @@ def vars_of(frozen: object) -> dict:
 class GatewayPost(Post):
     """A gateway that only collects: tokens per attempt, endings, refusals; acknowledges everything unless told not to."""
 
-    def __init__(self, house: House, incarnation: int = 1) -> None:
-        super().__init__(house, "gateway/0", incarnation)
+    def __init__(self, house: House, incarnation: int = 1, name: str = "gateway/0") -> None:
+        super().__init__(house, name, incarnation)
         self.tokens: defaultdict[int, list[int]] = defaultdict(list)
         self.endings: dict[int, generation.Ending] = {}
         self.refused: dict[int, generation.Refused] = {}
@@ -186,7 +188,7 @@ class House:
         self.faults: list[lifecycle.Fault] = []
         self._supervisor = _Supervisor(self, "supervisor/0", endpoint="memory://supervisor")
 
-    def start(self, kind: type[Actor], name: str, settings: object, incarnation: int = 1) -> Actor:
+    def start(self, kind: type[ActorT], name: str, settings: object, incarnation: int = 1) -> ActorT:
         """Bring a real actor to life."""
         self.incarnation_of[name] = incarnation
         actor = kind(birth_of(name, settings, incarnation), lambda n, i, e: MemoryMailbox(self.network, n, i, e))

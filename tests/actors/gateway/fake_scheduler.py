@@ -118,10 +118,10 @@ class FakeScheduler(Post):
         for gateway, rows in rows_by_gateway.items():
             self._send(gateway, rows, endings.get(gateway, []))
 
-    def fail(self, attempt: int, detail: str = "broken") -> None:
-        """End an attempt as failed."""
+    def fail(self, attempt: int, detail: str = "broken", reason: generation.Reason = "failed") -> None:
+        """End an attempt as failed (or quarantined)."""
         run = self.running.pop(attempt)
-        self._send(run.sender, [], [generation.Ending(attempt=attempt, reason="failed", n_cached=0, detail=detail)])
+        self._send(run.sender, [], [generation.Ending(attempt=attempt, reason=reason, n_cached=0, detail=detail)])
 
     def _send(self, gateway: str, rows: list[tuple[int, int, list[int]]], endings: list[generation.Ending]) -> None:
         if not self.mailbox.is_connected(gateway):

@@ -92,3 +92,15 @@ async def test_a_scheduler_that_can_never_run_it_makes_a_400() -> None:
             answer = await http.post(PLAIN, json={"prompt": "x", "stream": stream})
             assert answer.status_code == 400
             assert "99 pages" in answer.json()["error"]["message"]
+
+
+async def test_a_quarantined_request_is_an_error_that_clients_do_not_repeat() -> None:
+    async with rig() as r, r.http() as http:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        asked = asyncio.ensure_future(http.post(PLAIN, json={"prompt": "x"}))
+        await r.house.wait_until(lambda: len(scheduler.running) == 1)
+        scheduler.fail(next(iter(scheduler.running)), "workers died 4 times", "quarantined")
+        answer = await asked
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], error["type"]) == (422, "quarantined", "invalid_request_error")
+        assert "died 4 times" in error["message"]

@@ -24,7 +24,7 @@ def advance(attempt: int, ids: list[int], offset: int) -> Advance:
         sampling=Sampling(),
         speculation=False,
     )
-    return Advance(Row(Sequence("gateway/0", submit, attempt), 0, 0, 1, True, []), 0, ids, offset, None)
+    return Advance(Row(Sequence("gateway/0", submit, attempt), 0, 0, 0, 1, True, []), 0, ids, offset, None)
 
 
 def result(ids: list[int], logprobs: list[float], width: int) -> Result:

@@ -56,7 +56,9 @@ async def test_random_load(seed: int) -> None:
         if bench.gateway.endings[attempt].reason == "cancelled":
             want = want[: len(got)]
         assert got == want
-    await house.wait_until(lambda: not bench.scheduler._is_dirty)  # the idle audit has found ledger and holders in agreement
+    await house.wait_until(
+        lambda: not bench.scheduler._gang._is_dirty
+    )  # the idle audit has found ledger and holders in agreement
     assert not house.faults
     await house.close()
     await asyncio.sleep(0)

@@ -149,10 +149,36 @@ async def test_refusals_and_cancellation(house: House) -> None:
     await bench.ended(3)
     assert bench.gateway.refused[1].code == "too_long"
     assert "511" in bench.gateway.refused[1].detail or "512" in bench.gateway.refused[1].detail
+    assert bench.gateway.refused[2].code == "invalid"
     assert "40000" in bench.gateway.refused[2].detail
     assert bench.gateway.endings[3].reason == "cancelled"
     await house.settle()
     assert bench.scheduler.statistics()["running"] == 0
+
+
+async def test_a_prompt_that_memory_can_never_hold_is_refused_also_when_it_came_before_the_gang(house: House) -> None:
+    bench = Bench(house, WorkerSettings(**{**_fields(WORKER), "hash_chain_pages": 4}))
+    await house.wait_until(lambda: "scheduler/0" in house.up)
+    house.introduce(bench.gateway)
+    await house.settle()
+    bench.gateway.submit(1, prompt_of(1, 64), 1)
+    await house.settle()
+    assert bench.gateway.taken == {1}
+    house.introduce(bench.gang)
+    await bench.ended(1)
+    bench.gateway.submit(2, prompt_of(1, 64), 1)
+    await bench.ended(2)
+    assert {refused.code for refused in bench.gateway.refused.values()} == {"too_large_for_memory"}
+
+
+async def test_the_same_attempt_twice_is_refused_once(house: House) -> None:
+    bench = Bench(house)
+    await bench.begin()
+    bench.gang.hold()
+    bench.gateway.submit(1, [1, 2], 5)
+    bench.gateway.submit(1, [1, 2], 5)
+    await house.wait_until(lambda: bool(bench.gateway.refused))
+    assert bench.gateway.refused[1].code == "duplicate"
 
 
 async def test_a_gateway_that_does_not_acknowledge_pauses_only_itself(house: House) -> None:

@@ -1,0 +1,135 @@
+"""The gang as its scheduler sees it: its life (epoch), its limits, its pages, the steps on their way, and who is suspected of
+killing it. Pure: the actor says what was heard, and sends what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from actors.pages.page_ledger import PageLedger
+from actors.scheduler.admission import Limits
+from actors.scheduler.batch_planner import BatchPlanner, PlannedStep
+from actors.scheduler.draft_box import DraftBox
+from actors.scheduler.probation import Probation, Verdict
+from actors.scheduler.roster import Roster
+from actors.scheduler.sequence import Sequence, State
+from actors.scheduler.settings import SchedulerSettings
+from actors.scheduler.step_tracker import Advance, StepTracker
+from messages.steps import Capacity, Reset, Result, StepFailed
+
+MayRun = Callable[[Sequence], bool]
+
+
+class Gang:
+    """Without a living gang there are no limits known for sure, no ledger and no planner; sequences wait."""
+
+    def __init__(self, roster: Roster, settings: SchedulerSettings) -> None:
+        self._roster, self._settings = roster, settings
+        self.tracker, self.probation = StepTracker(), Probation()
+        self.limits: Limits | None = None  # of the last gang; the next one's are the same unless its machine changed
+        self.ledger: PageLedger | None = None
+        self._planner: BatchPlanner | None = None
+        self._is_dirty = False
+
+    @property
+    def is_alive(self) -> bool:
+        """Can it be given steps?"""
+        return self._planner is not None
+
+    # -- lives -----------------------------------------------------------------------------------------------------
+
+    def begin_epoch(self) -> Reset:
+        """All ranks are there: they start empty. Nothing may be on its way."""
+        return Reset(epoch=self.tracker.begin_epoch())
+
+    def begin(self, capacity: Capacity) -> Limits:
+        """The gang is empty and says what it can hold."""
+        self.limits = Limits.of(capacity, self._settings.step_tokens)
+        self.ledger = PageLedger(self.limits.n_pages)
+        reuse, depth = self._settings.prefix_reuse, self._settings.draft_depth
+        self._planner = BatchPlanner(self._roster, self.ledger, self.limits, reuse, depth)
+        self._roster.set_slots(self.limits.n_slots)
+        return self.limits
+
+    def lose(self) -> list[Verdict]:
+        """The gang is dead. Returns who has to end for it."""
+        verdicts = self.probation.gang_died(self.tracker.in_flight())
+        self._forget()
+        return verdicts
+
+    def refuse(self, failed: StepFailed) -> list[Verdict]:
+        """A plan was refused whole; a new epoch has to begin. Returns who has to end for it.
+
+        Suspects are named by slot, as of that plan: meanwhile another sequence may sit there.
+        """
+        rows = self.tracker.of_step(int(failed.step)) or self.tracker.in_flight()
+        slots = set(failed.suspects.tolist())
+        suspects = [(row, stop) for row, stop in rows if row.slot in slots] or rows
+        verdicts = self.probation.plan_refused(suspects, failed.reason[:1000])
+        self._forget()
+        return verdicts
+
+    def _forget(self) -> None:
+        """Whatever the gang held is gone; running sequences wait and are computed again."""
+        self.tracker.begin_epoch()
+        for sequence in list(self._roster.running):
+            self._roster.preempt(sequence)
+        self.ledger = self._planner = None
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def plan(self, has_credit: MayRun, drafts: DraftBox | None) -> PlannedStep | None:
+        """The next step, which is on its way with that; None: there is nothing to compute, or enough is on its way."""
+        is_apart = self.probation.is_active
+        if self._planner is None or self.tracker.plans_in_flight >= (1 if is_apart else self._settings.plans_in_flight):
+            return None
+        if is_apart:
+            planned = self._plan_apart(self._planner, has_credit, drafts)
+        else:
+            planned = self._planner.plan(self.tracker.epoch, self.tracker.next_step, has_credit, drafts)
+        if planned is not None:
+            self.tracker.sent(planned)
+            self._is_dirty = True
+        return planned
+
+    def _plan_apart(self, planner: BatchPlanner, has_credit: MayRun, drafts: DraftBox | None) -> PlannedStep | None:
+        """While anybody is on probation: it alone, or (when its gateway has no credit) all others without it."""
+        at = (self.tracker.epoch, self.tracker.next_step)
+        alone = self.probation.next_alone(has_credit)
+        if alone is None:
+            return planner.plan(*at, lambda s: has_credit(s) and not self.probation.holds(s), drafts, may_lease=False)
+        planned = planner.plan(*at, lambda s: s is alone, drafts, may_lease=False)
+        if planned is None:  # those that wait for it hold what it needs
+            for sequence in [s for s in self._roster.running if s is not alone]:
+                self._give_back(self._roster.preempt(sequence))
+            planned = planner.plan(*at, lambda s: s is alone, drafts, may_lease=False)
+        return planned
+
+    def apply(self, result: Result) -> list[Advance]:
+        """One step is done. Raises: ValueError when it is not the one expected."""
+        reaches = self.tracker.oldest() if self.probation.has_suspects else []
+        advances = self.tracker.apply(result)
+        if reaches:
+            self.probation.computed(reaches)
+        return advances
+
+    # -- sequences and pages -----------------------------------------------------------------------------------------
+
+    def release(self, sequence: Sequence) -> None:
+        """A sequence is over: out of the roster, its pages back, what is known of them kept."""
+        if sequence.state is State.RUNNING and self._planner is not None:
+            self._planner.seal_known(sequence, is_in_the_making=False)
+        self._give_back(self._roster.finish(sequence))
+        self.probation.forget(sequence)
+
+    def audit(self) -> None:
+        """When idle, and once after each time of work: the ledger must agree with every holder.
+
+        Raises: AssertionError naming the page that is wrong.
+        """
+        if self._is_dirty and self.ledger is not None and not self.tracker.plans_in_flight:
+            self.ledger.check_integrity([s.pages for s in [*self._roster.running, *self._roster.waiting]])
+            self._is_dirty = False
+
+    def _give_back(self, pages: list[int]) -> None:
+        if self.ledger is not None:
+            self.ledger.release(pages)

@@ -1,0 +1,65 @@
+"""Every code of a refusal, with both numbers in its detail."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.scheduler.admission import Limits, judge, unfit
+from messages.arrays import int32s
+from messages.generation import Sampling, Submit
+from messages.steps import Capacity
+
+
+def limits(n_pages: int = 64, max_length: int = 100) -> Limits:
+    capacity = Capacity(
+        epoch=1,
+        n_pages=n_pages,
+        n_slots=4,
+        max_length=max_length,
+        max_step_tokens=64,
+        max_lease_steps=1,
+        vocabulary=50,
+        device="none",
+    )
+    return Limits.of(capacity, 0)
+
+
+@pytest.mark.parametrize(
+    ("ids", "n_pages", "code", "detail"),
+    [
+        ([], 64, "invalid", "tokens: expected at least 1, got 0"),
+        ([1, 50], 64, "invalid", "tokens: expected ids from 0 to 49, got 50"),
+        ([-1], 64, "invalid", "tokens: expected ids from 0 to 49, got -1"),
+        ([1] * 100, 64, "too_long", "tokens: expected fewer than 100 (context length), got 100"),
+        ([1] * 100, 2, "too_long", "tokens: expected fewer than 100 (context length), got 100"),
+        ([1] * 32, 2, "too_large_for_memory", "tokens: expected fewer than 32 (2 pages of memory), got 32"),
+    ],
+)
+def test_what_can_never_run_is_refused_for_good(ids: list[int], n_pages: int, code: str, detail: str) -> None:
+    refusal = unfit(7, int32s(ids), limits(n_pages))
+    assert refusal is not None
+    assert (refusal.attempt, refusal.code, refusal.detail, refusal.retryable) == (7, code, detail, False)
+
+
+def test_what_just_fits_is_welcome() -> None:
+    assert unfit(7, int32s([49] * 99), limits()) is None
+    assert unfit(7, int32s([0] * 31), limits(2)) is None
+    assert limits(2).max_length == 32
+
+
+def test_a_full_queue_is_refused_for_now() -> None:
+    submit = Submit(
+        attempt=7,
+        request="r",
+        tokens=int32s([1]),
+        n_prompt=1,
+        max_tokens=1,
+        stop_tokens=[],
+        sampling=Sampling(),
+        speculation=False,
+    )
+    assert judge(submit, limits(), 9, 10) is None
+    refusal = judge(submit, limits(), 10, 10)
+    assert refusal is not None
+    assert (refusal.code, refusal.retryable) == ("overloaded", True)
+    assert refusal.detail == "queue: expected fewer than 10 waiting sequences, got 10"

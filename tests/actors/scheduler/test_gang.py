@@ -1,0 +1,214 @@
+"""Refused plans: whom they name, what becomes of the named and of the others; and what a suspect needs to come free."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from actors.scheduler.batch_planner import PlannedStep
+from actors.scheduler.gang import Gang
+from actors.scheduler.probation import Verdict
+from actors.scheduler.roster import Roster
+from actors.scheduler.sequence import Sequence
+from actors.scheduler.settings import SchedulerSettings
+from messages.arrays import int32s
+from messages.generation import Sampling, Submit
+from messages.steps import Capacity, Result, StepFailed
+
+
+class Bench:
+    """A gang that is only believed in: plans are taken, results are made up."""
+
+    def __init__(self, n_slots: int = 4) -> None:
+        self.roster = Roster()
+        self.gang = Gang(self.roster, SchedulerSettings())
+        self._n_slots = n_slots
+        self._number = 0
+        self._planned: deque[PlannedStep] = deque()
+        self.begin()
+
+    def begin(self) -> None:
+        epoch = self.gang.begin_epoch().epoch
+        self.gang.begin(
+            Capacity(
+                epoch=epoch,
+                n_pages=64,
+                n_slots=self._n_slots,
+                max_length=256,
+                max_step_tokens=64,
+                max_lease_steps=1,
+                vocabulary=100,
+                device="none",
+            )
+        )
+
+    def submit(self, n_tokens: int = 5) -> Sequence:
+        self._number += 1
+        submit = Submit(
+            attempt=self._number,
+            request="r",
+            tokens=int32s([self._number] * n_tokens),
+            n_prompt=n_tokens,
+            max_tokens=50,
+            stop_tokens=[],
+            sampling=Sampling(),
+            speculation=False,
+        )
+        sequence = Sequence("gateway/0", submit, self._number)
+        self.roster.enter(sequence)
+        return sequence
+
+    def plan(self) -> list[Sequence]:
+        """Whom the next plan computes."""
+        planned = self.gang.plan(lambda s: True, None)
+        if planned is None:
+            return []
+        self._planned.append(planned)
+        return [row.sequence for row in planned.rows]
+
+    def answer(self) -> None:
+        """The result of the oldest plan, of one step."""
+        planned = self._planned.popleft()
+        self.gang.apply(
+            Result(
+                epoch=planned.plan.epoch,
+                step=planned.plan.step,
+                slots=int32s([row.slot for row in planned.sampling]),
+                counts=int32s([1] * len(planned.sampling)),
+                ids=int32s([7] * len(planned.sampling)),
+                compute_s=0.0,
+            )
+        )
+
+    def refuse(self, *slots: int) -> list[tuple[Sequence, str]]:
+        """The oldest plan is refused, naming these slots; the next epoch begins. Returns who ends."""
+        step = self._planned[0].plan.step
+        failed = StepFailed(epoch=self.gang.tracker.epoch, step=step, reason="row_counts: no", suspects=int32s(slots))
+        verdicts = self.gang.refuse(failed)
+        return self._renew(verdicts)
+
+    def die(self) -> list[tuple[Sequence, str]]:
+        """The gang dies; the next epoch begins. Returns who ends."""
+        return self._renew(self.gang.lose())
+
+    def _renew(self, verdicts: list[Verdict]) -> list[tuple[Sequence, str]]:
+        for verdict in verdicts:
+            self.gang.release(verdict.sequence)
+        self._planned.clear()
+        self.begin()
+        return [(verdict.sequence, verdict.reason) for verdict in verdicts]
+
+
+def test_the_one_that_is_named_twice_ends_and_the_others_go_on() -> None:
+    bench = Bench()
+    good, bad = bench.submit(), bench.submit()
+    assert bench.plan() == [good, bad]
+    assert bench.refuse(1) == []
+    assert bench.plan() == [bad]  # apart at once: it was named alone
+    assert bench.refuse(0) == [(bad, "failed")]
+    assert bench.plan() == [good]
+    bench.answer()
+    assert good.n_generated == 1
+
+
+def test_a_slot_is_named_as_of_the_plan_that_failed() -> None:
+    bench = Bench(n_slots=1)
+    first, second = bench.submit(), bench.submit()
+    assert bench.plan() == [first]
+    bench.gang.release(first)  # cancelled while its plan is on the way: its slot has a new tenant
+    assert bench.plan() == [second]
+    assert second.slot == 0
+    assert bench.refuse(0) == []
+    assert not bench.gang.probation.has_suspects
+
+
+def test_a_preempted_sequence_is_still_the_one_that_was_named() -> None:
+    bench = Bench()
+    first, second = bench.submit(), bench.submit()
+    assert bench.plan() == [first, second]
+    bench.roster.preempt(second)
+    assert bench.refuse(1) == []
+    assert bench.gang.probation.holds(second)
+    assert not bench.gang.probation.holds(first)
+
+
+def test_refusals_that_name_nobody_are_tried_one_by_one() -> None:
+    bench = Bench()
+    good, bad, other = bench.submit(), bench.submit(), bench.submit()
+    ended: list[tuple[Sequence, str]] = []
+    n_refused = 0
+    while not ended:
+        rows = bench.plan()
+        if bad in rows:
+            ended = bench.refuse()
+            n_refused += 1
+        else:
+            bench.answer()
+    assert (ended, n_refused) == ([(bad, "failed")], 4)
+    while not (good.n_generated and other.n_generated):
+        assert bench.plan()
+        bench.answer()
+    assert set(bench.plan()) == {good, other}
+
+
+def test_plans_that_are_refused_whoever_is_in_them_end_all_at_last() -> None:
+    bench = Bench()
+    sequences = {bench.submit().number for _ in range(4)}
+    for _ in range(100):
+        if not bench.plan():
+            break
+        sequences -= {sequence.number for sequence, _ in bench.refuse()}
+    assert not sequences
+
+
+def test_two_deaths_put_the_rows_in_flight_apart_and_a_step_past_the_place_frees_them() -> None:
+    bench = Bench()
+    one, two = bench.submit(), bench.submit()
+    for n_suspects in (0, 2):
+        assert bench.plan() == [one, two]
+        assert bench.plan() == [one, two]
+        assert bench.die() == []
+        assert len(bench.gang.probation) == n_suspects
+    late = bench.submit()
+    assert bench.plan() == [one]
+    assert bench.plan() == []  # one step at a time
+    bench.answer()
+    assert bench.plan() == [one]  # it had come one position further than this when the gang died
+    bench.answer()
+    assert not bench.gang.probation.holds(one)
+    assert bench.plan() == [two]
+    bench.answer()
+    assert bench.plan() == [two]
+    bench.answer()
+    assert set(bench.plan()) == {one, two, late}
+
+
+def test_progress_between_two_deaths_alone_starts_the_count_again() -> None:
+    bench = Bench()
+    sequence = bench.submit(100)  # two chunks
+    for _ in range(2):
+        assert bench.plan() == bench.plan() == [sequence]
+        assert bench.die() == []
+    for n_chunks in (0, 1):
+        for _ in range(n_chunks):
+            assert bench.plan() == [sequence]
+            bench.answer()
+        assert bench.plan() == [sequence]
+        assert bench.die() == []
+    bench.plan()
+    assert bench.die() == []  # in a chunk that was computed well before: not its fault
+    bench.plan()
+    bench.answer()
+    bench.plan()
+    assert bench.die() == [(sequence, "quarantined")]
+
+
+def test_the_innocent_end_of_a_suspect_leaves_nothing_behind() -> None:
+    bench = Bench()
+    sequence = bench.submit()
+    for _ in range(2):
+        bench.plan()
+        bench.die()
+    assert bench.gang.probation.is_active
+    bench.gang.release(sequence)
+    assert not bench.gang.probation.is_active
+    assert not bench.gang.probation.has_suspects

@@ -1,0 +1,205 @@
+"""Sequences that kill their gang wherever they are computed, with innocents around: the poison ends, nobody else is harmed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actors.scheduler.scheduler_actor import SchedulerActor
+from actors.scheduler.settings import SchedulerSettings
+from gpu_workers.hash_chain import hash_chain_tokens
+from gpu_workers.settings import WorkerSettings
+from messages import generation
+from tests.actors.scheduler.test_scheduler_actor import Bench
+from tests.support.memory_house import GatewayPost, House
+from tests.support.mortal_gang import Fate, MortalGang
+
+Jobs = dict[int, tuple[list[int], int]]
+VOCABULARY = 50_000
+
+
+def worker_settings(rng: random.Random) -> WorkerSettings:
+    return WorkerSettings(
+        model_folder="hash-chain",
+        n_slots=rng.choice([3, 8, 16]),
+        max_length=256,
+        max_step_tokens=rng.choice([16, 64, 256]),
+        hash_chain_pages=rng.choice([17, 48, 300]),
+        hash_chain_vocabulary=VOCABULARY,
+        max_lease_steps=rng.choice([1, 4]),
+    )
+
+
+def random_jobs(rng: random.Random, n: int) -> Jobs:
+    return {i: ([rng.randrange(VOCABULARY) for _ in range(rng.randint(1, 80))], rng.randint(1, 60)) for i in range(n)}
+
+
+def oracle(jobs: Jobs, attempt: int) -> list[int]:
+    prompt, n = jobs[attempt]
+    return hash_chain_tokens(prompt, n, 0, VOCABULARY)
+
+
+def poison_of(rng: random.Random, jobs: Jobs, attempts: list[int]) -> dict[int, int]:
+    """A deadly token for each of these jobs: of its prompt, or one that it generates (and then computes)."""
+    chosen = {}
+    for attempt in attempts:
+        prompt, n = jobs[attempt]
+        tokens = [*prompt, *oracle(jobs, attempt)][: len(prompt) + n - 1]  # the last token is never computed
+        chosen[attempt] = rng.choice(tokens)
+    others = {t for a in jobs if a not in chosen for t in [*jobs[a][0], *oracle(jobs, a)]}
+    return {attempt: token for attempt, token in chosen.items() if token not in others}
+
+
+class MortalBench(Bench):
+    """One scheduler, one gateway, a gang that can die."""
+
+    def __init__(self, house: House, worker: WorkerSettings, fate: Fate, **fields: Any) -> None:
+        self.house, self.worker, self.fate = house, worker, fate
+        self.scheduler = house.start(SchedulerActor, "scheduler/0", SchedulerSettings(**fields))
+        self.gateway = GatewayPost(house)
+        self.gang = MortalGang(house, worker, fate)
+
+    def present(self) -> MortalGang:
+        gang = self.house.posts["worker/0.0"]
+        assert isinstance(gang, MortalGang)
+        return gang
+
+    def n_tokens(self) -> int:
+        return sum(map(len, self.gateway.tokens.values()))
+
+    def check(self, jobs: Jobs, poison: dict[int, int]) -> None:
+        """Every innocent has its answer, every poison its verdict, and not a token is wrong."""
+        for attempt in jobs:
+            want, got = oracle(jobs, attempt), self.gateway.tokens[attempt]
+            ending = self.gateway.endings[attempt]
+            if attempt in poison:
+                assert ending.reason == "quarantined"
+                assert "times" in ending.detail
+                assert got == want[: len(got)]
+            else:
+                assert (ending.reason, got) == ("length", want)
+
+
+def live(scenario: Callable[[House], Awaitable[None]]) -> None:
+    async def run() -> None:
+        house = House()
+        await scenario(house)
+        await house.close()
+
+    asyncio.run(run())
+
+
+@given(st.integers(0, 2**32), st.integers(1, 3))
+@settings(max_examples=40, deadline=None)
+def test_poison_is_quarantined_and_innocents_end_right(seed: int, n_poison: int) -> None:
+    rng = random.Random(seed)
+
+    async def scenario(house: House) -> None:
+        jobs = random_jobs(rng, rng.randint(n_poison, 24))
+        poison = poison_of(rng, jobs, rng.sample(sorted(jobs), n_poison))
+        fate = Fate(set(poison.values()), rng)
+        bench = MortalBench(house, worker_settings(rng), fate, prefix_reuse=rng.random() < 0.7)
+        await bench.begin()
+        for attempt, (prompt, n) in jobs.items():
+            bench.gateway.submit(attempt, prompt, n)
+            await house.settle(rng.choice([0, 0, 5, 40]))
+        await bench.ended(len(jobs))
+        bench.check(jobs, poison)
+        assert len(fate.deaths) <= 4 * len(poison)
+        assert sum(n == 1 for n in fate.deaths) >= 2 * len(poison)  # the verdict is certain
+        n_deaths = len(fate.deaths)
+        bench.gateway.submit(1000, [1, 2, 3], 5)
+        await bench.ended(len(jobs) + 1)
+        assert len(fate.deaths) == n_deaths
+        assert bench.scheduler.statistics()["on_probation"] == 0
+
+    live(scenario)
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=15, deadline=None)
+def test_kills_by_hand_condemn_nobody(seed: int) -> None:
+    """Killed again and again, as early as after the first token of each life."""
+    rng = random.Random(seed)
+
+    async def scenario(house: House) -> None:
+        jobs = random_jobs(rng, rng.randint(1, 12))
+        bench = MortalBench(house, worker_settings(rng), Fate(set(), rng))
+        await bench.begin()
+        for attempt, (prompt, n) in jobs.items():
+            bench.gateway.submit(attempt, prompt, n)
+        for _ in range(25):
+            await house.settle(10)
+            enough = bench.n_tokens() + rng.choice([1, 1, 3])
+            await house.wait_until(lambda enough=enough: bench.n_tokens() >= enough or len(bench.gateway.endings) == len(jobs))
+            await house.settle(rng.randint(0, 4))
+            bench.present().die()
+            await house.wait_until(lambda: bench.fate.is_alive)
+        await bench.ended(len(jobs))
+        bench.check(jobs, {})
+
+    live(scenario)
+
+
+async def test_the_first_death_puts_nobody_apart() -> None:
+    house = House()
+    rng = random.Random(1)
+    bench = MortalBench(house, WorkerSettings(model_folder="hash-chain", n_slots=8, max_length=256), Fate(set(), rng))
+    await bench.begin()
+    for attempt in range(8):
+        bench.gateway.submit(attempt, [attempt + 1] * 20, 100)
+    await house.wait_until(lambda: bench.gateway.n_messages > 10)
+    bench.present().die()
+    await house.wait_until(lambda: bench.fate.is_alive and len(bench.present().plans) > 3)
+    assert bench.scheduler.statistics()["on_probation"] == 0
+    assert {len(plan.row_slots) for plan in bench.present().plans} == {8}
+    await bench.ended(8)
+    await house.close()
+
+
+async def test_a_suspect_without_credit_holds_nobody_up() -> None:
+    """Its gateway records nothing: then the others run, and its own turn comes later."""
+    house = House()
+    worker = WorkerSettings(model_folder="hash-chain", n_slots=8, max_length=256, hash_chain_vocabulary=VOCABULARY)
+    bench = MortalBench(house, worker, Fate({777}, random.Random(2)), unacked_messages=64)
+    await bench.begin()
+    slow = GatewayPost(house, name="gateway/1")
+    house.introduce(slow)
+    await house.settle()
+    slow.submit(1, [5, 777, 6], 20)
+    await house.wait_until(lambda: bench.scheduler.statistics()["on_probation"] == 1)
+    bench.scheduler._outgoing["gateway/1"].number += 100
+    for attempt in range(2, 6):
+        bench.gateway.submit(attempt, [5, 6, attempt], 20)
+    await bench.ended(4)
+    assert not slow.endings
+    n_deaths = len(bench.fate.deaths)
+    slow.mailbox.send("scheduler/0", generation.Ack(up_to=100))
+    await house.wait_until(lambda: 1 in slow.endings)
+    assert slow.endings[1].reason == "quarantined"
+    assert n_deaths < len(bench.fate.deaths) == 4
+    await house.close()
+
+
+async def test_one_on_probation_takes_slots_and_pages_of_those_that_wait_for_it() -> None:
+    """Two sequences are on probation and fill the gang: the first to come free must not starve the second."""
+    house = House()
+    worker = WorkerSettings(model_folder="hash-chain", n_slots=2, max_length=48, hash_chain_pages=3)
+    bench = MortalBench(house, worker, Fate(set(), random.Random(3), is_mute=True), plans_in_flight=3)
+    await bench.begin()
+    for attempt in (1, 2):
+        bench.gateway.submit(attempt, [attempt] * 15, 20)
+    for _ in range(2):
+        await house.wait_until(lambda: bench.scheduler._gang.tracker.plans_in_flight == 3)
+        bench.present().die()
+        await house.wait_until(lambda: not bench.scheduler._gang.is_alive)
+    bench.fate.is_mute = False
+    assert bench.scheduler.statistics()["on_probation"] == 2
+    await bench.ended(2)
+    assert {ending.reason for ending in bench.gateway.endings.values()} == {"length"}
+    await house.close()

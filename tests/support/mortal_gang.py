@@ -1,0 +1,91 @@
+"""A gang that dies of certain tokens: once a plan computes one of them, it says nothing any more, and its successor comes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from dataclasses import dataclass, field
+
+from gpu_workers.settings import WorkerSettings
+from messages import steps
+from tests.support.memory_house import Gang, House
+
+
+@dataclass
+class Fate:
+    """What the lives of a gang share."""
+
+    poison: set[int]  # token ids that nobody survives
+    rng: random.Random
+    deaths: list[int] = field(default_factory=list)  # rows of each plan that killed
+    is_alive: bool = False
+    is_mute: bool = False  # results never leave
+    tasks: list[asyncio.Future[None]] = field(default_factory=list)
+
+
+class MortalGang(Gang):
+    """One life. Results come after a while and are lost when it dies before."""
+
+    def __init__(self, house: House, settings: WorkerSettings, fate: Fate, incarnation: int = 1) -> None:
+        super().__init__(house, settings, incarnation)
+        self._settings, self._fate = settings, fate
+        self._tokens: dict[int, list[int]] = {}  # by slot
+        self._late: deque[steps.Result] = deque()
+        self._is_dead = False
+        fate.is_alive = True
+        self.hold()
+
+    def handle(self, sender: str, message: object) -> None:
+        if self._is_dead:
+            return
+        super().handle(sender, message)
+        if isinstance(message, steps.Reset):
+            self._tokens.clear()
+        elif isinstance(message, steps.Plan) and message.epoch == self._epoch:
+            self._enter(message)
+            self._take_held()
+            if self._is_deadly(message):
+                self._fate.deaths.append(len(message.row_slots))
+                self.die()
+
+    def die(self) -> None:
+        """Fall silent; the house hears of it and brings the next life."""
+        self._is_dead, self._fate.is_alive = True, False
+        self._fate.tasks.append(asyncio.ensure_future(self._bury()))
+
+    async def _bury(self) -> None:
+        await self.house.kill(self.name)
+        for _ in range(self._fate.rng.randint(0, 30)):
+            await asyncio.sleep(0)
+        self.house.introduce(MortalGang(self.house, self._settings, self._fate, self.incarnation + 1))
+
+    def _enter(self, plan: steps.Plan) -> None:
+        at = 0
+        for new in plan.new:
+            self._tokens[new.slot] = plan.new_tokens[at : at + new.n_tokens].tolist()
+            at += new.n_tokens
+
+    def _is_deadly(self, plan: steps.Plan) -> bool:
+        more = plan.n_steps - 1
+        rows = zip(plan.row_slots.tolist(), plan.row_starts.tolist(), plan.row_counts.tolist(), strict=True)
+        return any(not self._fate.poison.isdisjoint(self._tokens[slot][start : start + n + more]) for slot, start, n in rows)
+
+    def _take_held(self) -> None:
+        assert self._held is not None
+        for result in self._held:
+            offset = 0
+            for slot, count in zip(result.slots.tolist(), result.counts.tolist(), strict=True):
+                self._tokens[slot] += result.ids[offset : offset + count].tolist()
+                offset += count
+            self._late.append(result)
+            self._fate.tasks.append(asyncio.ensure_future(self._send_late(result)))
+        self._held.clear()
+
+    async def _send_late(self, result: steps.Result) -> None:
+        for _ in range(self._fate.rng.randint(0, 4)):
+            await asyncio.sleep(0)
+        while not self._is_dead and self._late and self._late[0] is not result:
+            await asyncio.sleep(0)
+        if not self._is_dead and not self._fate.is_mute and self._late:
+            self.mailbox.send("scheduler/0", self._late.popleft())
