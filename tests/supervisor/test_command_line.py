@@ -12,6 +12,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -65,9 +66,14 @@ class RunningServer:
         """Its report."""
         return json.loads(call("status", "--json", "--run-dir", str(self.run_dir)).stdout)
 
-    def pid_of(self, name: str) -> int:
-        """The process of a child; asked without a command, which takes too long for a storm of kills."""
-        return next(child.pid for child in ask_status(self.run_dir).children if child.name == name)
+    def kill(self, name: str) -> bool:
+        """kill -9 of a child; False when it is dead already. Asked without a command: that would take too long."""
+        pid = next(child.pid for child in ask_status(self.run_dir).children if child.name == name)
+        with suppress(ProcessLookupError):
+            if pid:  # 0 is nobody's, and to kill it would be to kill ourselves
+                os.kill(pid, signal.SIGKILL)
+                return True
+        return False
 
     def complete(self, prompt: str) -> str:
         """One completion over HTTP; raises when it fails."""

@@ -72,8 +72,9 @@ class RealServer:
         return next(child for child in report.children if child.name == name)
 
     def kill(self, name: str, how: int = signal.SIGKILL) -> int:
-        """Send a signal to a child; returns the incarnation that got it."""
-        child = self.child(name)
+        """Send a signal to a child, to its next life when it is dead just now; returns the incarnation that got it."""
+        report = self._wait(lambda report: any(c.name == name and c.pid for c in report.children), START_S)
+        child = next(child for child in report.children if child.name == name)
         os.kill(int(child.pid), how)
         return int(child.incarnation)
 
