@@ -1,5 +1,5 @@
 """The small operations of a decoder layer on CUDA devices: one Triton kernel each, matrix products by cuBLAS or, for one
-row, by our own kernel. All can be captured in a graph."""
+row, by our own kernels. All can be captured in a graph."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from torch.nn.functional import linear
 
 from gpu_workers.kernels import activation, norm, rope
 from gpu_workers.kernels.gemv import GemvShape, gemv, gemv_shape
+from gpu_workers.kernels.norm_gemv import norm_gemv
+from gpu_workers.torch_ops import Ops
 
 _GEMV_ROWS = 1  # with two rows registers spill on wide outputs and cuBLAS is faster
 
@@ -22,7 +24,7 @@ class PackedLinear:
     few: GemvShape | None
 
 
-class CudaOps:
+class CudaOps(Ops):
     """The CUDA back end of `Ops`; holds no tensors."""
 
     def pack_linear(self, weight: torch.Tensor) -> PackedLinear:
@@ -63,3 +65,25 @@ class CudaOps:
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         """See Ops."""
         return activation.silu_mul(gate_up)
+
+    def norm_linear(
+        self,
+        x: torch.Tensor | None,
+        residual: torch.Tensor,
+        norm_weight: torch.Tensor,
+        eps: float,
+        weight: PackedLinear,
+        bias: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See Ops."""
+        if weight.few is None or residual.shape[0] != _GEMV_ROWS:
+            return super().norm_linear(x, residual, norm_weight, eps, weight, bias)
+        return norm_gemv(x, residual, norm_weight, eps, weight.weight, bias, weight.few, is_gated=False)
+
+    def norm_gated(
+        self, x: torch.Tensor, residual: torch.Tensor, norm_weight: torch.Tensor, eps: float, gate_up: PackedLinear
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See Ops."""
+        if gate_up.few is None or residual.shape[0] != _GEMV_ROWS:
+            return super().norm_gated(x, residual, norm_weight, eps, gate_up)
+        return norm_gemv(x, residual, norm_weight, eps, gate_up.weight, None, gate_up.few, is_gated=True)

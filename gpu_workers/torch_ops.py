@@ -16,7 +16,8 @@ _FEW_ROWS = 4
 
 
 class Ops(Protocol):
-    """T tokens; all activations [T, ...] of one float dtype, on the model's device, rows contiguous unless said."""
+    """T tokens; all activations [T, ...] of one float dtype, on the model's device, rows contiguous unless said. Operations
+    made of others are given here; a back end overrides what it does better in one piece."""
 
     def pack_linear(self, weight: torch.Tensor) -> Any:
         """Once at load: turns weight [out, in] into whatever `linear` of this back end is fastest with."""
@@ -62,19 +63,42 @@ class Ops(Protocol):
         """gate_up [T, 2 n] -> [T, n]: silu(first half) * second half. May overwrite gate_up."""
         ...
 
+    def norm_linear(
+        self,
+        x: torch.Tensor | None,
+        residual: torch.Tensor,
+        norm_weight: torch.Tensor,
+        eps: float,
+        weight: Any,
+        bias: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """x, residual [T, n] -> (linear(rms_norm(x + residual)) [T, out], x + residual); x is None before the first layer.
+        May overwrite x and residual."""
+        if x is None:
+            return self.linear(self.rms_norm(residual, norm_weight, eps), weight, bias), residual
+        normed, residual = self.add_rms_norm(x, residual, norm_weight, eps)
+        return self.linear(normed, weight, bias), residual
 
-class TorchOps:
+    def norm_gated(
+        self, x: torch.Tensor, residual: torch.Tensor, norm_weight: torch.Tensor, eps: float, gate_up: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """x, residual [T, n] -> (silu_mul(linear(rms_norm(x + residual))), x + residual). May overwrite both."""
+        projected, residual = self.norm_linear(x, residual, norm_weight, eps, gate_up, None)
+        return self.silu_mul(projected), residual
+
+
+class TorchOps(Ops):
     """Plain torch: the reference, and what CPUs run."""
 
     def __init__(self) -> None:
         self._rotations_of: torch.Tensor | None = None
         self._rotations = torch.empty(0)
 
-    def pack_linear(self, weight: torch.Tensor) -> torch.Tensor:
+    def pack_linear(self, weight: torch.Tensor) -> Any:
         """See Ops."""
         return pack_weight(weight) if weight.device.type == "cpu" and can_pack(weight.dtype) else weight
 
-    def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    def linear(self, x: torch.Tensor, weight: Any, bias: torch.Tensor | None) -> torch.Tensor:
         """See Ops."""
         return packed_linear(x, weight, bias) if weight.is_mkldnn else linear(x, weight, bias)
 

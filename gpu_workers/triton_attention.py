@@ -22,6 +22,8 @@ from gpu_workers.uploads import upload
 
 _MAX_SPLITS = 32
 _PROGRAMS = 512  # of decode attention: about four for each multiprocessor of an H200
+_MANY_PAIRS = 128  # of rows and kv heads: there are programs for everyone, and long rows should not be waited for
+_MANY_SPLITS, _MANY_PROGRAMS, _LEAST_KEYS = 8, 3072, 512
 _HEAD_DIMS = (16, 32, 64, 128, 256)
 
 
@@ -46,7 +48,7 @@ class TritonAttention:
             raise ValueError(f"head_dim: expected one of {_HEAD_DIMS}, got {head_dim}")
         if n_heads % n_kv_heads:
             raise ValueError(f"n_kv_heads: expected a divisor of {n_heads} heads, got {n_kv_heads}")
-        self._n_kv_heads = n_kv_heads
+        self._n_kv_heads, self._head_dim = n_kv_heads, head_dim
         self._group = n_heads // n_kv_heads
         self._dtype = dtype
         self._prefill = prefill_shape(head_dim, dtype)
@@ -63,7 +65,7 @@ class TritonAttention:
             rows = np.arange(step.n_decode, step.n_rows)
             cut = list_tiles(rows, step.row_starts[rows], step.row_counts[rows], step.row_offsets[rows], self.tile_tokens)
             long_rows = DeviceTiles(upload(cut, step.token_ids.device), step.page_table)
-        decode = decode_shape(max(1, step.n_decode), self._n_kv_heads, self._dtype)
+        decode = decode_shape(max(1, step.n_decode), self._n_kv_heads, self._head_dim, self._dtype)
         return TritonPlan(step.page_table, step.lengths, step.n_decode, decode, long_rows, self._prefill)
 
     def attend(
@@ -84,13 +86,17 @@ def triton_attention(config: ModelConfig, shard: Shard, dtype: torch.dtype) -> T
     return TritonAttention(len(shard.heads), len(shard.kv_heads), config.head_dim, dtype)
 
 
-def decode_shape(n_rows: int, n_kv_heads: int, dtype: torch.dtype) -> DecodeShape:
-    """Enough programs to fill the device, and no more splits than that: each costs a partial result."""
-    splits = 1
-    while splits < _MAX_SPLITS and 2 * splits * n_rows * n_kv_heads <= _PROGRAMS:
+def decode_shape(n_rows: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype) -> DecodeShape:
+    """Enough programs to fill the device, and no more splits than that: each costs a partial result. Measured on an H200."""
+    pairs = n_rows * n_kv_heads
+    is_many = pairs >= _MANY_PAIRS
+    splits, limit, programs = 1, *((_MANY_SPLITS, _MANY_PROGRAMS) if is_many else (_MAX_SPLITS, _PROGRAMS))
+    while splits < limit and 2 * splits * pairs <= programs:
         splits *= 2
-    shape = DecodeShape(splits)
-    return replace(shape, keys=32, stages=2) if dtype == torch.float32 else shape
+    shape = DecodeShape(splits, least=_LEAST_KEYS if is_many else 0)
+    if dtype == torch.float32:
+        return replace(shape, keys=32, stages=2)
+    return replace(shape, keys=128) if is_many and head_dim <= 128 else shape
 
 
 def prefill_shape(head_dim: int, dtype: torch.dtype) -> PrefillShape:

@@ -23,18 +23,20 @@ LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True)
 class DecodeShape:
-    """How decode attention is cut: programs that share a row's keys, keys at a time, warps and stages of a program."""
+    """How decode attention is cut: programs that share a row's keys, keys at a time, warps and stages of a program, and keys
+    below which a row is not cut further, so that long rows do not keep a batch of short ones waiting."""
 
     splits: int
     keys: int = 64
     warps: int = 4
     stages: int = 3
+    least: int = 0
 
 
-@triton.jit(do_not_specialize=["stride_table", "n_splits"])
+@triton.jit(do_not_specialize=["stride_table", "n_splits", "least"])
 def _decode_kernel(
     Q, K, V, TABLE, LENGTHS, OUT, PARTIAL, LSE,
-    scale_log2, stride_q, stride_table, stride_slot, n_heads, n_splits,
+    scale_log2, stride_q, stride_table, stride_slot, n_heads, n_splits, least,
     GROUP: tl.constexpr, GROUP_BLOCK: tl.constexpr, D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr,
     SPLIT: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -45,7 +47,7 @@ def _decode_kernel(
     split = tl.program_id(1)
     row = tl.program_id(2).to(tl.int64)
     length = tl.load(LENGTHS + row)
-    per_split = tl.cdiv(tl.cdiv(length, n_splits), BN) * BN
+    per_split = tl.maximum(tl.cdiv(tl.cdiv(length, n_splits), BN) * BN, least)
     start = split * per_split
     end = tl.minimum(start + per_split, length)
     group = tl.arange(0, GROUP_BLOCK)
@@ -126,7 +128,7 @@ def paged_decode(
         partial = lse = out
     _decode_kernel[(n_kv_heads, splits, n_rows)](
         q, k_pages, v_pages, page_table, lengths, out, partial, lse,
-        scale * LOG2_E, q.stride(0), page_table.stride(0), n_kv_heads * head_dim, n_heads, splits,
+        scale * LOG2_E, q.stride(0), page_table.stride(0), n_kv_heads * head_dim, n_heads, splits, shape.least,
         GROUP=group, GROUP_BLOCK=power_of_two(group, 16), D=head_dim, BN=shape.keys, PAGE=PAGE_TOKENS, SPLIT=splits > 1,
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
         num_warps=shape.warps, num_stages=shape.stages, launch_pdl=pdl,

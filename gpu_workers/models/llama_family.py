@@ -52,18 +52,18 @@ class LlamaFamily:
         `step.sample_index`, already normed. `plan` is `attention.prepare(step)`, made here when it is None."""
         plan = self.attention.prepare(step) if plan is None else plan
         residual = embed_tokens(step.token_ids, self._embedding, self.shard, self.group)
-        normed = self.ops.rms_norm(residual, self._layers[0].attention_norm, self.config.rms_eps)
+        x, eps, ops = None, self.config.rms_eps, self.ops
         last = len(self._layers) - 1
         for index, layer in enumerate(self._layers):
-            attended = self._attend(layer, normed, step, kv.keys[index], kv.values[index], plan)
+            qkv, residual = ops.norm_linear(x, residual, layer.attention_norm, eps, layer.qkv, layer.qkv_bias)
+            attended = self._attend(layer, qkv, step, kv.keys[index], kv.values[index], plan)
             if index == last:  # nothing behind the last keys and values is needed of tokens that are not sampled
                 attended, residual = attended[step.sample_index], residual[step.sample_index]
-            x = self.group.all_reduce(self.ops.linear(attended, layer.output, layer.output_bias))
-            normed, residual = self.ops.add_rms_norm(x, residual, layer.ffn_norm, self.config.rms_eps)
-            x = self.ops.linear(self.ops.silu_mul(self.ops.linear(normed, layer.gate_up, None)), layer.down, None)
-            next_norm = self._norm if index == last else self._layers[index + 1].attention_norm
-            normed, residual = self.ops.add_rms_norm(self.group.all_reduce(x), residual, next_norm, self.config.rms_eps)
-        return normed
+            x = self.group.all_reduce(ops.linear(attended, layer.output, layer.output_bias))
+            gated, residual = ops.norm_gated(x, residual, layer.ffn_norm, eps, layer.gate_up)
+            x = self.group.all_reduce(ops.linear(gated, layer.down, None))
+        assert x is not None, "a model has layers"
+        return ops.add_rms_norm(x, residual, self._norm, eps)[0]
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -73,16 +73,15 @@ class LlamaFamily:
     def _attend(
         self,
         layer: LayerWeights,
-        x: torch.Tensor,
+        qkv: torch.Tensor,
         step: StepTensors,
         k_pages: torch.Tensor,
         v_pages: torch.Tensor,
         plan: Any,
     ) -> torch.Tensor:
-        """x [T, hidden], normed -> [T, heads * head_dim]."""
+        """qkv [T, (heads + 2 kv heads) * head_dim] -> [T, heads * head_dim]."""
         n_heads, n_kv_heads = len(self.shard.heads), len(self.shard.kv_heads)
-        qkv = self.ops.linear(x, layer.qkv, layer.qkv_bias).view(x.shape[0], -1, self.config.head_dim)
-        q, k, v = qkv.split((n_heads, n_kv_heads, n_kv_heads), 1)
+        q, k, v = qkv.view(qkv.shape[0], -1, self.config.head_dim).split((n_heads, n_kv_heads, n_kv_heads), 1)
         if layer.q_norm is not None and layer.k_norm is not None:
             q = self.ops.rms_norm(q, layer.q_norm, self.config.rms_eps)
             k = self.ops.rms_norm(k, layer.k_norm, self.config.rms_eps)

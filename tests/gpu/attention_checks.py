@@ -69,8 +69,8 @@ def check_decode(device: torch.device, dtype: torch.dtype) -> None:
         expected = plain_attention(q, k_pages, v_pages, step, head_dim**-0.5)
         attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype)
         plan = attention.prepare(step)
-        for splits in (1, 2, 8, 32):
-            chosen = replace(plan, decode=replace(plan.decode, splits=splits))
+        for splits, least in ((1, 0), (2, 0), (8, 0), (32, 0), (8, 64), (4, 512), (8, 4096)):
+            chosen = replace(plan, decode=replace(plan.decode, splits=splits, least=least))
             with poisoned_memory():
                 got = attention.attend(q, k_pages, v_pages, chosen, head_dim**-0.5)
             assert_near(got, expected, dtype)

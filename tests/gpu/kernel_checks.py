@@ -113,6 +113,33 @@ def check_linear(device: torch.device, dtype: torch.dtype) -> None:
             assert_near(ops.linear(x, ops.pack_linear(weight), None), x.double() @ weight.double().T, dtype)
 
 
+def check_norm_gemv(device: torch.device, dtype: torch.dtype) -> None:
+    """Addition, norm and product of one row, gated or not, in every cut that is used; the new residual is the sum."""
+    if dtype == torch.float32:
+        return  # these rows go to cuBLAS
+    ops, plain = CudaOps(), TorchOps()
+    shapes = ((576, 960), (576, 3072), (4096, 512), (1536, 576), (704, 64))
+    for width, n_out in shapes if device.type == "cuda" else ((576, 16), (1536, 16)):
+        weight = _randn(device, dtype, n_out, width) / width**0.5
+        norm, bias = _randn(device, dtype, width), _randn(device, dtype, n_out)
+        residual, x = _randn(device, dtype, 1, width), _randn(device, dtype, 1, width)
+        for added, offset in ((None, bias), (x, None)):
+            expected = plain.norm_linear(_float(added), residual.float(), norm.float(), 1e-5, weight.float(), _float(offset))
+            with poisoned_memory():
+                got = ops.norm_linear(added, residual, norm, 1e-5, ops.pack_linear(weight), offset)
+            for one, other in zip(got, expected, strict=True):
+                assert_near(one, other, dtype)
+        expected = plain.norm_gated(x.float(), residual.float(), norm.float(), 1e-5, weight.float())
+        with poisoned_memory():
+            got = ops.norm_gated(x, residual, norm, 1e-5, ops.pack_linear(weight))
+        for one, other in zip(got, expected, strict=True):
+            assert_near(one, other, dtype)
+
+
+def _float(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return None if tensor is None else tensor.float()
+
+
 def check_step_inputs(device: torch.device, dtype: torch.dtype) -> None:
     """Token, KV slot, length and page row of each row; the dummy slot has length 0 and writes to the dummy page."""
     state = random_state(device, n_slots=9, max_length=5000, n_pages=300)
@@ -195,6 +222,7 @@ KERNEL_CHECKS: dict[str, Check] = {
     "rope_and_store": check_rope_and_store,
     "gemv": check_gemv,
     "linear": check_linear,
+    "norm_gemv": check_norm_gemv,
     "step_inputs": check_step_inputs,
     "sampling": check_sampling,
 }
