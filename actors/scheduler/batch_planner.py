@@ -84,12 +84,16 @@ class BatchPlanner:
         `may_run` says whether a sequence's gateway has credit; `drafts` is None when drafts cost more than they give.
         """
         draft = Draft()
+        has_prefill = False
         for sequence in list(self._roster.running):
-            if sequence.state is State.RUNNING and sequence.behind == 1 and may_run(sequence):
+            behind = sequence.behind
+            has_prefill |= behind > 1
+            if behind == 1 and sequence.state is State.RUNNING and may_run(sequence):
                 self._plan_decode(draft, sequence, drafts)
-        for sequence in self._roster.running:
-            if sequence.behind > 1 and may_run(sequence):
-                self._plan_prefill(draft, sequence)
+        if has_prefill:
+            for sequence in self._roster.running:
+                if sequence.behind > 1 and may_run(sequence):
+                    self._plan_prefill(draft, sequence)
         if not draft.n_preempted:
             self._admit(draft, may_run)
         if not draft.rows:
@@ -128,7 +132,8 @@ class BatchPlanner:
             else:
                 depth = min(self._draft_depth, sequence.room - 1, budget - 1, self._limits.max_length - sequence.known - 1)
                 proposed = drafts.take(sequence, depth) if depth > 0 else []
-        if self._take_pages(draft, sequence, sequence.planned + 1 + len(proposed)):
+        up_to = sequence.planned + 1 + len(proposed)
+        if sequence.pages_short(up_to) <= 0 or self._take_pages(draft, sequence, up_to):
             self._add_row(draft, sequence, 1 + len(proposed), proposed)
 
     def _plan_prefill(self, draft: Draft, sequence: Sequence) -> None:
@@ -214,7 +219,8 @@ class BatchPlanner:
             return
         sequence.planned += count
         sequence.in_flight += samples
-        self.seal_known(sequence, is_in_the_making=True)
+        if sequence.planned >= (sequence.n_sealed + 1) * PAGE_TOKENS:  # asked here, because most rows complete no page
+            self.seal_known(sequence, is_in_the_making=True)
 
     def _lease(self, draft: Draft) -> int:
         """How many steps this plan may grant: more than one only when nothing else could happen meanwhile."""

@@ -16,12 +16,9 @@ class Outgoing:
     def __init__(self) -> None:
         self.number = 0
         self.acknowledged = 0
-        self._attempts: list[int] = []
-        self._firsts: list[int] = []
-        self._counts: list[int] = []
-        self._ids: list[int] = []
+        self._advances: list[Advance] = []
         self._endings: list[Ending] = []
-        self._logprobs: list[tuple[int, Result, int]] = []  # (index in ids, result, offset there)
+        self._logprobs: list[tuple[int, Result]] = []  # (index in advances, result that holds its logprobs)
 
     @property
     def unacknowledged(self) -> int:
@@ -31,11 +28,8 @@ class Outgoing:
     def add(self, advance: Advance, result: Result) -> None:
         """Tokens of one sequence."""
         if len(result.logprobs):
-            self._logprobs.append((len(self._ids), result, advance.offset))
-        self._attempts.append(advance.row.sequence.attempt)
-        self._firsts.append(advance.first)
-        self._counts.append(len(advance.ids))
-        self._ids += advance.ids
+            self._logprobs.append((len(self._advances), result))
+        self._advances.append(advance)
 
     def end(self, ending: Ending) -> None:
         """The one ending of an attempt."""
@@ -43,37 +37,38 @@ class Outgoing:
 
     def take(self) -> Tokens | None:
         """The next message, or None when there is nothing to say."""
-        if not self._attempts and not self._endings:
+        if not self._advances and not self._endings:
             return None
         self.number += 1
-        logprobs, width, top_ids, top_logprobs = self._take_logprobs()
+        advances = self._advances
+        logprobs, width, top_ids, top_logprobs = self._gather_logprobs()
         message = Tokens(
             number=self.number,
-            attempts=int64s(self._attempts),
-            firsts=int32s(self._firsts),
-            counts=int32s(self._counts),
-            ids=int32s(self._ids),
+            attempts=int64s([advance.row.sequence.attempt for advance in advances]),
+            firsts=int32s([advance.first for advance in advances]),
+            counts=int32s([len(advance.ids) for advance in advances]),
+            ids=int32s([token for advance in advances for token in advance.ids]),
             endings=self._endings,
             logprobs=logprobs,
             top_width=width,
             top_ids=top_ids,
             top_logprobs=top_logprobs,
         )
-        self._attempts, self._firsts, self._counts, self._ids, self._endings = [], [], [], [], []
-        self._logprobs = []
+        self._advances, self._endings, self._logprobs = [], [], []
         return message
 
-    def _take_logprobs(self) -> tuple[np.ndarray, int, np.ndarray, np.ndarray]:
+    def _gather_logprobs(self) -> tuple[np.ndarray, int, np.ndarray, np.ndarray]:
         """All rows at the width of the widest: id -1 and NaN fill up."""
         if not self._logprobs:
             return EMPTY_F32, 0, EMPTY_I32, EMPTY_F32
-        width = max(result.top_width for _, result, _ in self._logprobs)
-        chosen = np.full(len(self._ids), np.nan, dtype="<f4")
-        ids = np.full((len(self._ids), width), -1, dtype="<i4")
-        values = np.full((len(self._ids), width), np.nan, dtype="<f4")
-        ends = {end - count: end for end, count in zip(np.cumsum(self._counts).tolist(), self._counts, strict=True)}
-        for at, result, offset in self._logprobs:
-            n, own_width = ends[at] - at, result.top_width
+        width = max(result.top_width for _, result in self._logprobs)
+        ends = np.cumsum([len(advance.ids) for advance in self._advances]).tolist()
+        chosen = np.full(ends[-1], np.nan, dtype="<f4")
+        ids = np.full((ends[-1], width), -1, dtype="<i4")
+        values = np.full((ends[-1], width), np.nan, dtype="<f4")
+        for index, result in self._logprobs:
+            n, offset, own_width = len(self._advances[index].ids), self._advances[index].offset, result.top_width
+            at = ends[index] - n
             chosen[at : at + n] = result.logprobs[offset : offset + n]
             if own_width:
                 top = slice(offset * own_width, (offset + n) * own_width)

@@ -134,9 +134,10 @@ class SchedulerActor(Actor):
             return
         self.metrics.steps.inc()
         advances = self._gang.apply(result)
-        self.metrics.generated_tokens.inc(sum(len(advance.ids) for advance in advances))
+        self.metrics.generated_tokens.inc(sum([len(advance.ids) for advance in advances]))
+        is_drafting = self._worthy_drafts() is not None and SPECULATION in self.child.peers
         for advance in advances:
-            self._advance(advance, result)
+            self._advance(advance, result, is_drafting)
 
     def on_step_failed(self, delivery: Delivery, failed: steps.StepFailed) -> None:
         """A plan was refused whole: everything starts again in an empty epoch, its suspects under watch."""
@@ -179,7 +180,9 @@ class SchedulerActor(Actor):
             self.child.drained()
 
     def _plan_ahead(self) -> None:
-        while (planned := self._gang.plan(self._has_credit, self._worthy_drafts())) is not None:
+        limit = self.settings.unacked_messages
+        paused = {name for name, outgoing in self._outgoing.items() if outgoing.unacknowledged >= limit}
+        while (planned := self._gang.plan(lambda s: s.gateway not in paused, self._worthy_drafts())) is not None:
             self.mailbox.send_all(self._ranks, planned.plan)
             self.metrics.count_plan(planned)
 
@@ -188,12 +191,9 @@ class SchedulerActor(Actor):
         is_few = len(self._roster.running) <= self.settings.draft_rows
         return self._drafts if self.settings.speculation and is_few else None
 
-    def _has_credit(self, sequence: Sequence) -> bool:
-        return self._outgoing[sequence.gateway].unacknowledged < self.settings.unacked_messages
-
     # -- endings -------------------------------------------------------------------------------------------------------
 
-    def _advance(self, advance: Advance, result: steps.Result) -> None:
+    def _advance(self, advance: Advance, result: steps.Result, is_drafting: bool) -> None:
         sequence = advance.row.sequence
         self._outgoing[sequence.gateway].add(advance, result)
         n_drafts = len(advance.row.drafts)
@@ -202,12 +202,8 @@ class SchedulerActor(Actor):
             self.metrics.accepted_tokens.inc(len(advance.ids) - 1)
         if advance.ending is not None:
             self._end(sequence, advance.ending)
-        elif self._wants_drafts(sequence):
+        elif is_drafting and sequence.wants_drafts:
             self._feed.tell(sequence, n_drafts, len(advance.ids) - 1 if n_drafts else 0)
-
-    def _wants_drafts(self, sequence: Sequence) -> bool:
-        is_few = len(self._roster.running) <= self.settings.draft_rows
-        return self.settings.speculation and sequence.wants_drafts and is_few and SPECULATION in self.child.peers
 
     def _fit(self, sequence: Sequence, limits: Limits) -> None:
         """End at once what turns out to be impossible or already complete; cap the length by the context."""

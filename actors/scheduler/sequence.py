@@ -17,6 +17,7 @@ files writes these fields.
 
 from __future__ import annotations
 
+from array import array
 from enum import Enum
 
 import numpy as np
@@ -24,8 +25,6 @@ import numpy as np
 from actors.pages.page_hash import ROOT, page_hash
 from messages.generation import Submit
 from messages.steps import PAGE_TOKENS
-
-_TOKEN_BYTES = 4
 
 
 class State(Enum):
@@ -47,7 +46,7 @@ class Sequence:
         self.stop_tokens = frozenset(submit.stop_tokens)
         self.n_prompt, self.max_tokens = int(submit.n_prompt), int(submit.max_tokens)
         self.wants_drafts = submit.speculation
-        self._ids = bytearray(np.ascontiguousarray(submit.tokens, dtype="<i4").tobytes())
+        self._ids = array("i", np.ascontiguousarray(submit.tokens, dtype="<i4").tobytes())
         self.known = len(submit.tokens)
         self.state = State.WAITING
         self.life = 0  # grows with each preemption: results of an older life are void
@@ -69,7 +68,7 @@ class Sequence:
     @property
     def behind(self) -> int:
         """Positions still to plan."""
-        return self.on_device - self.planned
+        return self.known + self.in_flight - self.planned
 
     @property
     def n_generated(self) -> int:
@@ -79,17 +78,16 @@ class Sequence:
     @property
     def room(self) -> int:
         """Tokens that may still be sampled beyond those on their way."""
-        return self.max_tokens - self.n_generated - self.in_flight
+        return self.max_tokens + self.n_prompt - self.known - self.in_flight
 
     def tokens(self, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Ids of known positions [start, stop), int32 copy."""
         end = self.known if stop is None else stop
-        return np.frombuffer(bytes(self._ids[start * _TOKEN_BYTES : end * _TOKEN_BYTES]), dtype="<i4")
+        return np.frombuffer(self._ids[start:end], dtype="<i4")
 
     def append(self, ids: list[int]) -> None:
         """Generated ids became known."""
-        for token in ids:
-            self._ids += token.to_bytes(_TOKEN_BYTES, "little")
+        self._ids.extend(ids)
         self.known += len(ids)
 
     # -- pages -----------------------------------------------------------------------------------------------------
@@ -100,12 +98,14 @@ class Sequence:
 
     def page_content(self, index: int) -> tuple[int, int, bytes]:
         """(hash, parent's hash, token bytes) of a full page of known tokens."""
-        size = PAGE_TOKENS * _TOKEN_BYTES
         while len(self._hashes) <= index:
-            at = len(self._hashes) * size
-            self._hashes.append(page_hash(self._hashes[-1] if self._hashes else ROOT, bytes(self._ids[at : at + size])))
+            tokens = self._page_tokens(len(self._hashes))
+            self._hashes.append(page_hash(self._hashes[-1] if self._hashes else ROOT, tokens))
         parent = self._hashes[index - 1] if index else ROOT
-        return self._hashes[index], parent, bytes(self._ids[index * size : (index + 1) * size])
+        return self._hashes[index], parent, self._page_tokens(index)
+
+    def _page_tokens(self, index: int) -> bytes:
+        return self._ids[index * PAGE_TOKENS : (index + 1) * PAGE_TOKENS].tobytes()
 
     # -- moves -----------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from collections import deque
 import msgspec
 
 from actors.scheduler.batch_planner import PlannedStep, Row
-from actors.scheduler.sequence import State
 from messages.generation import Reason
 from messages.steps import Result
 
@@ -96,7 +95,7 @@ class StepTracker:
             raise ValueError(f"slots: expected {len(rows)} rows, got {len(result.slots)}")
         advances, offset, ids = [], 0, result.ids.tolist()
         for row, count in zip(rows, result.counts.tolist(), strict=True):
-            if row.sequence.life == row.life and row.sequence.state is State.RUNNING:
+            if row.sequence.life == row.life:  # it still runs, as it did when this was planned
                 advances.append(_advance(row, ids[offset : offset + count], offset))
             offset += count
         return advances
@@ -110,14 +109,14 @@ def _advance(row: Row, ids: list[int], offset: int) -> Advance:
         sequence.planned = row.start + len(ids)  # the accepted tokens' keys and values are in place; the last id's are not
     else:
         sequence.in_flight -= 1
-    first = sequence.n_generated
+    first = sequence.known - sequence.n_prompt
     ending: Reason | None = None
-    ids = ids[: sequence.max_tokens - first]
-    for index, token in enumerate(ids):
-        if token in sequence.stop_tokens:
-            ids, ending = ids[: index + 1], "stop"
-            break
+    if first + len(ids) > sequence.max_tokens:
+        ids = ids[: sequence.max_tokens - first]
+    if not sequence.stop_tokens.isdisjoint(ids):
+        at = next(index for index, token in enumerate(ids) if token in sequence.stop_tokens)
+        ids, ending = ids[: at + 1], "stop"
     sequence.append(ids)
-    if ending is None and sequence.n_generated >= sequence.max_tokens:
+    if ending is None and first + len(ids) >= sequence.max_tokens:
         ending = "length"
     return Advance(row, first, ids, offset, ending)
