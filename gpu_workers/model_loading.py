@@ -16,11 +16,10 @@ from gpu_workers.memory_budget import GIB, count_pages, cpu_kv_bytes, cuda_kv_by
 from gpu_workers.model_runner import ModelRunner
 from gpu_workers.model_store.model_config import ModelConfig, read_model_config
 from gpu_workers.models.llama_family import LlamaFamily
-from gpu_workers.models.registry import cpu_attention, load_model, torch_attention
+from gpu_workers.models.registry import load_model, torch_attention
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.step_tensors import StepTensors
 from gpu_workers.tensor_group import DistributedGroup, SingleRank, TensorGroup
-from gpu_workers.torch_ops import TorchOps
 from gpu_workers.warm_up import warm_up
 from gpu_workers.weights import Placement
 from messages.steps import PAGE_TOKENS
@@ -100,7 +99,7 @@ def build_model(
     on_progress: Callable[[float], None],
 ) -> LlamaFamily:
     """The rank's part of the model with the back ends of its device."""
-    make_ops, make_attention = TorchOps, cpu_attention
+    make_ops, make_attention = None, None  # the CPU's
     if settings.device == "cuda":
         from gpu_workers.cuda_ops import CudaOps
         from gpu_workers.triton_attention import triton_attention

@@ -24,6 +24,19 @@ _FACTORIALS = (1, 1, 2, 6, 24, 120, 720, 5040)
 Value = Any  # an llvmlite value; the library has no types
 
 
+class _BFloat16(ir.Type):
+    """A type of LLVM that the library does not name."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _BFloat16)
+
+    def __hash__(self) -> int:
+        return hash(_BFloat16)
+
+
 class VectorCode:
     """The body of one kernel while it is being written."""
 
@@ -176,6 +189,12 @@ class VectorCode:
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         """a * b + c, rounded once."""
         return self.b.call(self._intrinsic("llvm.fma", 3), [a, b, c])
+
+    def dot_pairs(self, a: Value, b: Value, total: Value) -> Value:
+        """total + the products of two bfloat16 in each 32-bit lane of a and b; only where `has_bf16_dot`, with 16 lanes."""
+        pairs = ir.VectorType(_BFloat16(), 2 * self.lanes)
+        dot = self.declare("llvm.x86.avx512bf16.dpbf16ps.512", self.vector, [self.vector, pairs, pairs])
+        return self.b.call(dot, [total, self.b.bitcast(a, pairs), self.b.bitcast(b, pairs)])
 
     def unary(self, name: str, a: Value) -> Value:
         """An LLVM intrinsic of one vector: "llvm.sqrt", "llvm.roundeven", "llvm.fabs"."""

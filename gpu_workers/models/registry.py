@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from gpu_workers.attention import Attention, TorchAttention
-from gpu_workers.cpu_kernels.machine import can_attend
+from gpu_workers.cpu_kernels.machine import can_attend, this_machine
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.llama_family import LlamaFamily
 from gpu_workers.sharded_layers import Shard, shard_model
@@ -28,12 +28,12 @@ def load_model(
     group: TensorGroup | None = None,
     load_format: str = "safetensors",
     seed: int = 0,
-    make_ops: Callable[[], Ops] = TorchOps,
+    make_ops: Callable[[], Ops] | None = None,
     make_attention: Callable[[ModelConfig, Shard, torch.dtype], Attention] | None = None,
     on_progress: Callable[[float], None] = lambda fraction: None,
 ) -> LlamaFamily:
     """The model of `folder` on `placement.device` in `placement.dtype`. load_format "random" needs no weight files and makes
-    weights from `seed`.
+    weights from `seed`. Without make_ops and make_attention a CPU gets its fastest ones, a GPU plain torch.
 
     Raises ValueError for an unknown load format or a group that the model cannot be split over, WeightsError for a
     checkpoint that does not fit."""
@@ -44,10 +44,11 @@ def load_model(
     group = SingleRank() if group is None else group
     shard = shard_model(config, group.rank, group.size)
     source = RandomSource(seed) if load_format == "random" else SafetensorsSource(folder)
-    ops = make_ops()
+    is_cpu = placement.device.type == "cpu"
+    ops = make_ops() if make_ops is not None else cpu_ops(placement.dtype) if is_cpu else TorchOps()
     weights = load_weights(config, shard, source, placement, ops.pack_linear, on_progress)
     if make_attention is None:
-        make_attention = cpu_attention if placement.device.type == "cpu" else torch_attention
+        make_attention = cpu_attention if is_cpu else torch_attention
     attention = make_attention(config, shard, placement.dtype)
     return FAMILIES[config.model_type](config, shard, weights, ops, attention, group)
 
@@ -64,3 +65,13 @@ def cpu_attention(config: ModelConfig, shard: Shard, dtype: torch.dtype) -> Atte
     from gpu_workers.cpu_attention import CpuAttention  # imports what only such machines have
 
     return CpuAttention(dtype, shard.shared_heads, len(shard.kv_heads), config.head_dim)
+
+
+def cpu_ops(dtype: torch.dtype) -> Ops:
+    """The fastest operations of this CPU: compiled ones where they can be had."""
+    machine = this_machine()
+    if machine is None or dtype not in (torch.float32, torch.bfloat16):
+        return TorchOps()
+    from gpu_workers.cpu_ops import CpuOps  # imports what only such machines have
+
+    return CpuOps(dtype, machine)
