@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import msgspec
-import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -16,12 +15,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from actors.gateway import api_schema
-from actors.gateway.http_errors import error_response
+from actors.gateway.http_errors import error_response, on_exception, on_http_exception
+from actors.gateway.http_routes import DirectRoutes
 from actors.gateway.intake import Intake, Wish
 from actors.gateway.openai_chunks import ChunkWriter, whole_body
 from actors.gateway.order import Order
 from actors.gateway.plain_bodies import batch_body, generate_body
-from actors.gateway.refusals import Code, Refusal, invalid
+from actors.gateway.refusals import Refusal, invalid
 from actors.gateway.request import Request
 from actors.gateway.request_desk import RequestDesk
 from actors.gateway.settings import GatewaySettings
@@ -30,7 +30,6 @@ from actors.gateway.tokenizer import TextModel
 from messages.ids import mint_request_id
 
 _MAX_ID_CHARACTERS = 256
-_CODE_BY_STATUS: dict[int, Code] = {404: "not_found", 405: "invalid", 413: "too_large"}
 
 
 class Status(Protocol):
@@ -63,11 +62,14 @@ class HttpApi:
 
     def app(self) -> ASGIApp:
         """The ASGI application."""
+        posts = {
+            "/v1/chat/completions": self._route(self.chat),
+            "/v1/completions": self._route(self.completions),
+            "/v1/generate": self._route(self.generate),
+            "/v1/batch": self._route(self.batch),
+        }
         routes = [
-            Route("/v1/chat/completions", self._route(self.chat), methods=["POST"]),
-            Route("/v1/completions", self._route(self.completions), methods=["POST"]),
-            Route("/v1/generate", self._route(self.generate), methods=["POST"]),
-            Route("/v1/batch", self._route(self.batch), methods=["POST"]),
+            *(Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()),  # knows what else is not allowed
             Route("/v1/models", self._route(self.models)),
             Route("/v1/models/{name:path}", self._route(self.model)),
             Route("/v1/health", self._route(self.health)),
@@ -75,8 +77,8 @@ class HttpApi:
             Route("/v1/metrics", self._route(self.summary)),
             Route("/metrics", self._route(self.exposition)),
         ]
-        handlers: Any = {HTTPException: _on_http_exception, Exception: _on_exception}
-        return Starlette(routes=routes, exception_handlers=handlers)
+        handlers: Any = {HTTPException: on_http_exception, Exception: on_exception}
+        return DirectRoutes(posts, Starlette(routes=routes, exception_handlers=handlers), on_exception)
 
     def _route(self, handler: Callable[[HttpRequest, str], Awaitable[ASGIApp]]) -> Callable[[HttpRequest], Awaitable[Any]]:
         """Every route's frame: a request id, refusals as OpenAI's errors."""
@@ -282,15 +284,3 @@ def _json(value: object, status: int = 200) -> Response:
 
 def _count(n: int | None) -> int:
     return 1 if n is None else n
-
-
-async def _on_http_exception(http: HttpRequest, error: HTTPException) -> Response:
-    detail = f"{http.method} {http.url.path}: {error.detail}"
-    code = _CODE_BY_STATUS.get(error.status_code, "invalid")
-    name = "method_not_allowed" if error.status_code == 405 else ""
-    return error_response(Refusal(code, detail, status=error.status_code, name=name), dict(error.headers or {}))
-
-
-async def _on_exception(http: HttpRequest, error: Exception) -> Response:
-    structlog.get_logger().error("http handler failed", path=http.url.path, exc_info=error)
-    return error_response(Refusal("internal", "an internal error; the server's log has the details"))

@@ -15,6 +15,7 @@ import msgspec
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from actors.gateway.hangup import EXTENSION, Hangup
 from actors.gateway.http_errors import error_body, error_response
 from actors.gateway.refusals import Refusal
 
@@ -41,6 +42,7 @@ class Connection(HttpToolsProtocol):
         self._limits = limits
         self._since_s = 0.0  # when the request that is being read began, 0: none is
         self._is_head_read = False
+        self._hangup = Hangup()
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
@@ -52,6 +54,10 @@ class Connection(HttpToolsProtocol):
         if n_before >= self._limits.most + _SPARE_CONNECTIONS:
             transport.abort()
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._hangup.tell()
+
     def data_received(self, data: bytes) -> None:
         if not self._since_s and (self.cycle is None or self.cycle.response_complete):
             self._since_s, self._is_head_read = self.loop.time(), False
@@ -59,11 +65,14 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._is_head_read = True
+        self.scope["extensions"] = {EXTENSION: self._hangup}  # pyright: ignore[reportGeneralTypeIssues]
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         self._since_s = 0.0
         super().on_message_complete()
+        if not self.pipeline:
+            self.flow.resume_reading()  # a large body has paused it, and a hangup would not be seen
 
     def cut_if_slow(self, now_s: float) -> None:
         """Called about once a second."""

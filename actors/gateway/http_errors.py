@@ -6,13 +6,17 @@ import math
 from typing import Any
 
 import msgspec
+import structlog
+from starlette.exceptions import HTTPException
+from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from actors.gateway.order import Ended
-from actors.gateway.refusals import JOURNAL_UNAVAILABLE, Refusal, journal_unavailable
+from actors.gateway.refusals import JOURNAL_UNAVAILABLE, Code, Refusal, journal_unavailable
 
 _TYPES: dict[int, str] = dict.fromkeys((400, 404, 405, 409, 413, 422), "invalid_request_error")
 _TYPES |= {429: "rate_limit_error", 503: "service_unavailable_error"}
+_CODE_BY_STATUS: dict[int, Code] = {404: "not_found", 405: "invalid", 413: "too_large"}
 
 
 def error_body(status: int, message: str, field: str = "", name: str = "") -> dict[str, Any]:
@@ -43,3 +47,17 @@ def refusal_of(ended: Ended) -> Refusal:
     if ended.code == "deadline":
         return Refusal("internal", ended.detail, status=504, name="deadline")
     return Refusal("internal", ended.detail or "the request failed", name="internal_error")
+
+
+async def on_http_exception(http: HttpRequest, error: HTTPException) -> Response:
+    """What the framework refuses: unknown paths, wrong methods."""
+    detail = f"{http.method} {http.url.path}: {error.detail}"
+    code = _CODE_BY_STATUS.get(error.status_code, "invalid")
+    name = "method_not_allowed" if error.status_code == 405 else ""
+    return error_response(Refusal(code, detail, status=error.status_code, name=name), dict(error.headers or {}))
+
+
+async def on_exception(http: HttpRequest, error: Exception) -> Response:
+    """A bug of ours: logged, and told without details."""
+    structlog.get_logger().error("http handler failed", path=http.url.path, exc_info=error)
+    return error_response(Refusal("internal", "an internal error; the server's log has the details"))

@@ -13,6 +13,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from actors.gateway.hangup import watch_hangup
 from actors.gateway.http_errors import error_body, error_response, refusal_of
 from actors.gateway.openai_chunks import DONE, ChunkWriter
 from actors.gateway.reader import Reader
@@ -45,8 +46,7 @@ class _Answer:
         self.request, self.reader = request, Reader(request)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        watch = asyncio.ensure_future(_wait_disconnect(receive))
-        watch.add_done_callback(lambda _: self.reader.leave())
+        watch = watch_hangup(scope, receive, self.reader.leave)
         try:
             async with asyncio.timeout(self._longest_s + _SLOW_CLIENT_S):
                 await self._answer(scope, receive, send)
@@ -59,11 +59,6 @@ class _Answer:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raise AssertionError("given by each kind")
-
-
-async def _wait_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 class EventStream(_Answer):

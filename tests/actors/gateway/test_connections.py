@@ -7,6 +7,9 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
+from actors.gateway.hangup import Hangup
 from actors.gateway.http_connection import Connection
 from tests.actors.gateway.gateway_rig import Rig, rig
 
@@ -151,3 +154,58 @@ async def test_a_crowd_far_beyond_the_bound_is_cut_at_once() -> None:
                 await asyncio.sleep(0.001)
         for one in cut:
             one.cancel()
+
+
+@pytest.mark.parametrize("size", [10, 300_000])
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_client_that_hangs_up_is_noticed_and_its_sequences_are_cancelled(size: int, is_streamed: bool) -> None:
+    """Also behind a body so large that reading was paused; and the next request of a connection is not disturbed."""
+    async with rig(with_scheduler=False, with_socket=True, max_length=8192) as r:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        body = json.dumps(
+            {"prompt": [7], "max_tokens": 50, "temperature": 0, "stream": is_streamed, "user": "x" * size}
+        ).encode()
+        head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+        async with connected(r, 2) as (leaver, stayer):
+            for raw in (leaver, stayer):
+                raw.writer.write(HEAD + BODY)
+            await r.house.wait_until(lambda: len(scheduler.running) == 2)
+            scheduler.step(2)
+            for raw in (leaver, stayer):
+                assert (await raw.answer())[0] == 200
+                raw.writer.write(head + body)
+            await r.house.wait_until(lambda: len(scheduler.running) == 2)
+            leaver.writer.transport.abort()
+            await r.house.wait_until(lambda: len(scheduler.running) == 1)
+            assert [cancel.why for cancel in scheduler.cancels] == ["client_left"]
+            scheduler.step(50)
+            async with asyncio.timeout(DEADLINE_S):
+                assert b"200 OK" in await stayer.reader.readuntil(b"\r\n\r\n")
+
+
+async def test_the_short_way_answers_for_broken_handlers_and_wrong_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with rig() as r, r.http() as http:
+        wrong = await http.get("/v1/completions")
+        assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
+        assert (await http.post("/v1/nothing")).status_code == 404
+        assert r.gateway.desk is not None
+
+        def broken(*_: object) -> None:
+            raise KeyError("a bug")
+
+        monkeypatch.setattr(r.gateway.desk, "admit", broken)
+        answer = await http.post("/v1/completions", json={"prompt": [1], "max_tokens": 1})
+        assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
+        assert "KeyError" not in answer.text
+
+
+def test_a_watch_that_has_ended_hears_nothing() -> None:
+    heard: list[str] = []
+    hangup = Hangup()
+    first = hangup.watch(lambda: heard.append("first"))
+    hangup.watch(lambda: heard.append("second"))
+    first.cancel()
+    first.cancel()
+    hangup.tell()
+    hangup.watch(lambda: heard.append("late"))
+    assert heard == ["second", "late"]
