@@ -144,6 +144,11 @@ class ChildStatus(Part, frozen=True):
     busy_s: float
     statistics: dict[str, float]
     metrics: Annotated[list[MetricFamily], msgspec.Meta(max_length=512)]
+    memory_bytes: Count = 0  # resident now
+    restarts_left: Count = 0  # before the supervisor gives up, if all came at once
+    has_spare: bool = False  # a warm process waits to be its next life
+    last_exit: ShortText = ""  # how its last life ended, and why when it was killed by its supervisor
+    last_exit_age_s: float = 0.0
 
 
 class StatusReport(Message, frozen=True):

@@ -28,7 +28,7 @@ EXIT_NO_SERVER = 6
 EXIT_DEADLINE = 7
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 def main() -> None:
     """LLM inference that survives anything."""
 
@@ -83,7 +83,16 @@ def _load(flags: dict[str, Any]) -> Any:
 @main.command()
 @_config_flags
 def start(**flags: Any) -> None:
-    """Start a server in the foreground."""
+    """Start a server in the foreground; it says where it listens once it serves.
+
+    \b
+    supervisor start                                          a small packaged model on CPU cores
+    supervisor start --model org/name --gpus 4 --tp 4         one replica over four GPUs
+    supervisor start --model org/name --gpus 4 --replicas 4   four replicas, one GPU each
+
+    SIGTERM or Ctrl-C: finish what runs, then end. Ctrl-C twice: kill everybody. Exit status: 0 in order, 2 a configuration
+    that cannot be used, 3 a child that cannot become ready, 4 a spent restart budget, 5 forced, 7 requests left unfinished.
+    """
     config = _load(flags)
     from messages.faults import ConfigError
     from supervisor.run_dir import LeftoverAlive

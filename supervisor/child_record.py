@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from messages.lifecycle import ChildStatus, MetricFamily, MetricSample, Peer, Progress
 from supervisor.child_spec import ChildSpec
@@ -30,6 +32,8 @@ class ChildRecord:
     heard_s: float = 0.0
     last: Progress | None = None
     fault: str = ""  # last words of the last life
+    last_exit: str = ""  # how the last life ended
+    died_s: float = 0.0  # when
 
     @property
     def name(self) -> str:
@@ -56,7 +60,13 @@ class ChildRecord:
         """Its line in the address book."""
         return Peer(name=self.name, incarnation=self.incarnation, endpoint=self.endpoint)
 
-    def status(self, now_s: float, with_metrics: bool) -> ChildStatus:
+    def buried(self, how: str, now_s: float) -> None:
+        """Its death is proven."""
+        why = self.phase if self.state == "ending" else self.fault.partition("\n")[0]
+        self.last_exit, self.died_s = (f"{how} ({why})" if why else how)[:256], now_s
+        self.state, self.phase = "dead", how
+
+    def status(self, now_s: float, with_metrics: bool, restarts_left: int = 0, has_spare: bool = False) -> ChildStatus:
         """As an operator sees it."""
         last, is_alive = self.last, self.is_alive
         return ChildStatus(
@@ -72,6 +82,11 @@ class ChildRecord:
             busy_s=last.busy_s if last else 0.0,
             statistics=last.statistics if last else {},
             metrics=[*self._families(), *(last.metrics if last else [])] if with_metrics else [],
+            memory_bytes=resident_bytes(self.process.pid) if self.process is not None and is_alive else 0,
+            restarts_left=restarts_left,
+            has_spare=has_spare,
+            last_exit=self.last_exit,
+            last_exit_age_s=now_s - self.died_s if self.last_exit else 0.0,
         )
 
     def _families(self) -> list[MetricFamily]:
@@ -81,6 +96,14 @@ class ChildRecord:
             _family("tardigrade_up", "gauge", "1 while the actor can serve.", "", up),
             _family("tardigrade_restarts", "counter", "New lives since the server started.", "_total", restarts),
         ]
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process that is in use now, what it shares with others included; 0 when it has gone."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
 
 
 def _family(name: str, kind: str, documentation: str, suffix: str, value: float) -> MetricFamily:

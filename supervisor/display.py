@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from messages.run_dir import DEFAULT_PORT, front_endpoint, run_dir_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -57,6 +61,7 @@ class Display:
 
 def serving_text(model_name: str, url: str, front: str, after_s: float) -> str:
     """Where it listens, with lines to copy that stream an answer."""
+    place = _place_flag(url, front)
     body = {"model": model_name, "stream": True, "messages": [{"role": "user", "content": "Hello, who are you?"}]}
     return "\n".join(
         [
@@ -71,10 +76,19 @@ def serving_text(model_name: str, url: str, front: str, after_s: float) -> str:
             "",
             f"    python -c \"from messages.client import Client; print(Client('{front}').generate('Hello').text)\"",
             "",
-            "  supervisor status | drain | stop   look at it, empty it, end it (or Ctrl-C)",
+            f"  supervisor status{place}    look at it",
+            f"  supervisor stop{place}      finish what runs, then end it (or Ctrl-C here)",
             "",
         ]
     )
+
+
+def _place_flag(url: str, front: str) -> str:
+    """What an operator's command needs to find this server."""
+    port = urlsplit(url).port or 0
+    if front != front_endpoint(run_dir_of(port), 0):
+        return f" --run-dir {Path(front.removeprefix('ipc://')).parent}"
+    return "" if port == DEFAULT_PORT else f" --port {port}"
 
 
 def _new_progress() -> Progress:

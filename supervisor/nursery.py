@@ -173,7 +173,7 @@ class Nursery:
     def _buried(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus) -> None:
         """Its death is proven: close the link, tell everybody, report it."""
         was_known = record.is_serving or record.state in ("ending", "stopping")
-        record.state, record.phase = "dead", str(exit_status)
+        record.buried(str(exit_status), time.monotonic())
         self._mailbox.disconnect(record.name)
         self._run_dir.forget(record.name, incarnation)
         if was_known:

@@ -104,6 +104,12 @@ class RestartPolicy:
         if all(sibling in self._alive and self._alive[sibling].ready_s is not None for sibling in group.names):
             group.was_ready, group.failed_starts = True, 0
 
+    def restarts_left(self, name: str, now_s: float) -> int:
+        """How many deaths more, if they came at once, the group of this child may have."""
+        group = self._group_of[name]
+        budget = group.group.budget
+        return max(budget.restarts - sum(now_s - at < budget.window_s for at in group.restarts_s), 0)
+
     def stopping(self) -> None:
         """From now on deaths are wanted."""
         self._is_stopping = True

@@ -8,8 +8,9 @@ import msgspec
 
 from messages.lifecycle import ChildStatus, StatusReport
 
-_PLAIN_WIDTH = 160  # where there is no terminal
-_HEADINGS = ("actor", "state", "life", "pid", "restarts", "up", "beat", "steps", "")
+_PLAIN_WIDTH = 240  # where there is no terminal
+_HEADINGS = ("actor", "state", "life", "pid", "up", "beat", "memory", "steps", "restarts", "left", "spare", "")
+_TEXTS = ("actor", "state", "spare", "")
 
 
 def print_status(report: StatusReport, as_json: bool) -> None:
@@ -21,26 +22,44 @@ def print_status(report: StatusReport, as_json: bool) -> None:
     from rich.table import Table
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
-    console.print(f"[bold]{report.state}[/bold]  {report.model}  {report.url}  up {report.uptime_s:.0f} s")
+    console.print(f"[bold]{report.state}[/bold]  {report.model}  {report.url}  up {span_text(report.uptime_s)}")
     table = Table(box=None, pad_edge=False)
     for heading in _HEADINGS:
-        is_text = heading in ("actor", "state", "")
-        table.add_column(heading, justify="left" if is_text else "right", no_wrap=True, ratio=None if heading else 1)
+        table.add_column(heading, justify="left" if heading in _TEXTS else "right", no_wrap=bool(heading))
     for child in report.children:
         table.add_row(*_cells(child))
     console.print(table)
 
 
 def _cells(child: ChildStatus) -> tuple[str, ...]:
-    numbers = ", ".join(f"{key} {value:g}" for key, value in sorted(child.statistics.items()) if value)
     return (
         child.name,
         child.state,
         str(child.incarnation),
         str(child.pid or "-"),
-        str(child.restarts),
-        f"{child.uptime_s:.0f} s",
-        f"{child.beat_age_s:.1f} s",
+        span_text(child.uptime_s) if child.pid else "-",
+        f"{child.beat_age_s:.1f} s" if child.pid else "-",
+        f"{child.memory_bytes / 1e6:,.0f} MB" if child.memory_bytes else "-",
         str(child.steps),
-        child.phase or numbers,
+        str(child.restarts),
+        str(child.restarts_left),
+        "warm" if child.has_spare else "-",
+        _note(child),
     )
+
+
+def _note(child: ChildStatus) -> str:
+    """What it is doing, or its figures; then how its last life ended."""
+    numbers = ", ".join(f"{key} {value:g}" for key, value in sorted(child.statistics.items()) if value)
+    ended = f"last life: {child.last_exit}, {span_text(child.last_exit_age_s)} ago" if child.last_exit else ""
+    is_dead = child.state == "dead"
+    return "; ".join(part for part in ("" if is_dead else child.phase or numbers, ended) if part)
+
+
+def span_text(span_s: float) -> str:
+    """A time in two units at most: "59 s", "3 min 20 s", "2 h 5 min", "4 d 1 h"."""
+    seconds = int(span_s)
+    for size, unit, small, small_unit in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= size:
+            return f"{seconds // size} {unit} {seconds % size // small} {small_unit}"
+    return f"{seconds} s"

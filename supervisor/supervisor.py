@@ -92,6 +92,7 @@ class Supervisor:
             self._server.run_dir.note_end(exit_status, self.orders.last_words)
             return exit_status
         finally:
+            self._policy.stopping()
             self.nursery.spares.close()
             for record in self.nursery.records:
                 self.nursery.kill(record, "the supervisor ends")
@@ -117,8 +118,12 @@ class Supervisor:
             uptime_s=now_s - self._born_s,
             model=self._server.model_name,
             url=self._server.url,
-            children=[record.status(now_s, with_metrics) for record in self.nursery.records],
+            children=[self._status(record, now_s, with_metrics) for record in self.nursery.records],
         )
+
+    def _status(self, record: ChildRecord, now_s: float, with_metrics: bool) -> lifecycle.ChildStatus:
+        has_spare = record.name in self.nursery.spares.names
+        return record.status(now_s, with_metrics, self._policy.restarts_left(record.name, now_s), has_spare)
 
     # -- births and deaths ----------------------------------------------------------------------------------------
 

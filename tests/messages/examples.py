@@ -27,6 +27,11 @@ _CHILD = lifecycle.ChildStatus(
     busy_s=0.0,
     statistics={"rows": 4.0},
     metrics=[_FAMILY],
+    memory_bytes=1_000_000,
+    restarts_left=298,
+    has_spare=True,
+    last_exit="killed by SIGKILL (frozen: no beat for 5 s)",
+    last_exit_age_s=1.5,
 )
 _SAMPLING = Sampling(temperature=0.5, top_p=0.9, top_k=40, seed=7, repetition_penalty=1.25, logprobs=2)
 

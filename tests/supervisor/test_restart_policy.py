@@ -44,6 +44,13 @@ def test_one_for_all_starts_after_the_last_proven_death_in_order() -> None:
     assert policy.died("worker/0.0", 1, 0.2) == [Start(GANG, 0.0)]
 
 
+def test_what_is_left_of_a_budget_comes_back_with_time() -> None:
+    policy = policy_of(group("gateway/0", budget=Budget(2, 60.0, 3, 3)))
+    assert policy.restarts_left("gateway/0", 0.0) == 2
+    policy.died("gateway/0", 1, 10.0)
+    assert [policy.restarts_left("gateway/0", now_s) for now_s in (10.0, 69.9, 70.0)] == [1, 1, 2]
+
+
 def test_one_for_all_counts_one_incident() -> None:
     policy = policy_of(group(*GANG, strategy=Strategy.ONE_FOR_ALL, budget=Budget(1, 60.0, 3, 3)))
     actions = [a for name in GANG for a in policy.died(name, 1, 0.0)]

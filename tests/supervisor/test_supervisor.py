@@ -254,6 +254,18 @@ async def test_drain_keeps_everybody_and_a_gateway_that_comes_back_drains_too(op
         assert await house.end() == 0
 
 
+async def test_a_bug_of_the_supervisor_ends_everybody(open_house, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    async with open_house(group("gateway/0")) as house:
+        monkeypatch.setattr(house.supervisor.orders._display, "serving", fail)
+        with pytest.raises(RuntimeError, match="a bug"):
+            await house.end()
+        await house.until(lambda: not house.record("gateway/0").is_alive)
+        assert house.record("gateway/0").lives == 1
+
+
 async def test_ctrl_c_twice_kills(open_house) -> None:
     async with open_house(playing("busy", "gateway/0"), drain_s=DEADLINE_S) as house:
         await house.until_serving()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import socket
 import sys
 from pathlib import Path
@@ -13,11 +14,12 @@ import pytest
 import structlog
 
 from messages.lifecycle import ChildStatus, MetricFamily, StatusReport
-from supervisor.child_record import ChildRecord
+from messages.run_dir import front_endpoint, run_dir_of
+from supervisor.child_record import ChildRecord, resident_bytes
 from supervisor.display import Display, serving_text
 from supervisor.logs import configure_logs
 from supervisor.notify import notify
-from supervisor.status_table import print_status
+from supervisor.status_table import print_status, span_text
 from tests.supervisor.trees import group
 
 
@@ -54,8 +56,15 @@ def test_the_line_to_copy_is_valid_json() -> None:
     assert "ipc:///run/front-0" in text
 
 
+def test_the_hints_name_the_server_that_they_are_for() -> None:
+    fronts = [front_endpoint(run_dir_of(port)) for port in (8000, 8123)]
+    assert "supervisor stop " in serving_text("m", "http://127.0.0.1:8000", fronts[0], 1.0)
+    assert "supervisor stop --port 8123 " in serving_text("m", "http://127.0.0.1:8123", fronts[1], 1.0)
+    assert "supervisor stop --run-dir /r " in serving_text("m", "http://[::1]:8123", "ipc:///r/front-0", 1.0)
+
+
 def test_progress_is_shown_on_terminals_only(capsys: pytest.CaptureFixture[str]) -> None:
-    display = Display("m", "u", "f", is_live=False)
+    display = Display("m", "http://127.0.0.1:8000", "f", is_live=False)
     display.loading("worker/0.0", "weights", 0.5)
     display.ready("worker/0.0", 1.0)
     assert capsys.readouterr().err == ""
@@ -64,7 +73,7 @@ def test_progress_is_shown_on_terminals_only(capsys: pytest.CaptureFixture[str])
 
 
 def test_bars_end_with_the_start(capsys: pytest.CaptureFixture[str]) -> None:
-    display = Display("m", "u", "f", is_live=True)
+    display = Display("m", "http://127.0.0.1:8000", "f", is_live=True)
     display.loading("worker/0.0", "weights", 0.5)
     display.ready("worker/0.0", 1.0)
     display.serving(1.0)
@@ -130,6 +139,34 @@ def test_status_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) 
     assert "dead" in said
     print_status(report(child), as_json=True)
     assert json.loads(capsys.readouterr().out)["children"][0]["state"] == "dead"
+
+
+def test_status_says_what_an_operator_asks_after_a_kill(capsys: pytest.CaptureFixture[str]) -> None:
+    record = ChildRecord(group("worker/0.0").children[0], state="ending", phase="frozen: no beat for 2 s", lives=1)
+    record.buried("killed by SIGKILL", 100.0)
+    child = record.status(180.0, with_metrics=False, restarts_left=298, has_spare=True)
+    print_status(report(child), as_json=False)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("worker/0.0")]
+    assert "last life: killed by SIGKILL (frozen: no beat for 2 s), 1 min 20 s ago" in line
+    assert {"298", "warm", "dead"} <= set(line.split())
+
+
+def test_the_last_words_of_a_fault_are_shown() -> None:
+    record = ChildRecord(group("worker/0.0").children[0], state="ready", fault="worker/0.0, while in load: OSError\nmore")
+    record.buried("exit status 1", 5.0)
+    assert record.last_exit == "exit status 1 (worker/0.0, while in load: OSError)"
+
+
+def test_memory_is_that_of_the_process() -> None:
+    assert resident_bytes(os.getpid()) > 10_000_000
+    assert resident_bytes(2**22 + 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("span_s", "text"), [(0.4, "0 s"), (59.9, "59 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (350_000, "4 d 1 h")]
+)
+def test_spans(span_s: float, text: str) -> None:
+    assert span_text(span_s) == text
 
 
 def test_the_supervisor_measures_who_is_up() -> None:
