@@ -106,6 +106,8 @@ class Intake:
             return [self._checked_ids(ids, wish.prompt_field) for ids in wish.ids]
         if wish.turns is not None:
             size = sum(len(str(turn.get("content") or "")) for turn in wish.turns)
+            if size <= _INLINE_CHARACTERS and self._model.takes_long(wish.turns):
+                size = _INLINE_CHARACTERS + 1
             encoded = [await self._encode(wish.prompt_field, size, self._model.encode_chat, wish.turns)]
         else:
             texts = wish.texts or ()

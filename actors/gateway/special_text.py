@@ -28,12 +28,17 @@ class SpecialText:
         added = tokenizer.get_added_tokens_decoder().values()
         # one character cannot be broken; no model uses one as a control token
         self._texts = sorted((t.content for t in added if t.special and len(t.content) > 1), key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, self._texts))) if self._texts else None
+        self._pattern = _any_of(self._texts) if self._texts else None
+        self._heads = sorted({text[:2] for text in self._texts})
         self._mark, self._crack = _random_mark(), _random_mark()  # nobody can write what nobody knows
 
     def occurs_in(self, turns: Sequence[Mapping[str, Any]]) -> bool:
         """Does any text contain the words of a special token?"""
-        return self._pattern is not None and any(self._pattern.search(turn["content"]) for turn in turns)
+        return any(self._occurs(turn["content"]) for turn in turns)
+
+    def _occurs(self, text: str) -> bool:
+        """Nearly every text is let off by its lack of beginnings, at a tenth of the cost."""
+        return self._pattern is not None and any(head in text for head in self._heads) and bool(self._pattern.search(text))
 
     def encode(self, turns: Sequence[Mapping[str, Any]], render: Callable[[Sequence[Mapping[str, Any]]], str]) -> list[int]:
         """Ids of the conversation as `render` (a chat template) writes it. Raises: what `render` raises."""
@@ -62,6 +67,17 @@ class SpecialText:
         marked = Tokenizer.from_str(json.dumps(description))
         pairs = ((marked.token_to_id(self._mark + text), self._tokenizer.token_to_id(text)) for text in self._texts)
         return marked, {mine: true for mine, true in pairs if mine is not None and true is not None}
+
+
+def _any_of(texts: Sequence[str]) -> re.Pattern[str]:
+    """Matches the first of these texts (longest first). Grouped by their beginnings: one by one, a few hundred of them cost
+    milliseconds on a page of HTML.
+    """
+    by_head: dict[str, list[str]] = {}
+    for text in texts:
+        by_head.setdefault(text[:2], []).append(text[2:])
+    groups = (f"{re.escape(head)}(?:{'|'.join(map(re.escape, tails))})" for head, tails in by_head.items())
+    return re.compile("|".join(groups))
 
 
 def _random_mark() -> str:

@@ -47,6 +47,10 @@ class TextModel(Protocol):
         """Ids of a conversation. Raises: NoTokenizer, TemplateError."""
         ...
 
+    def takes_long(self, turns: Sequence[Mapping[str, Any]]) -> bool:
+        """Is this conversation, however short, better encoded off the event loop?"""
+        ...
+
     def detokenizer(self, prompt: np.ndarray) -> Detokenizer:
         """For one output that follows `prompt` (int32 [n])."""
         ...
@@ -87,6 +91,9 @@ class FolderText:
         prompt = self._template.render(turns)  # it writes its own special tokens: none are added
         return self._ids(prompt, add_special_tokens=False)
 
+    def takes_long(self, turns: Sequence[Mapping[str, Any]]) -> bool:
+        return self._special_text.occurs_in(turns)  # the first one makes a second tokenizer
+
     def _ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
         if len(text) <= _LONG_CHARACTERS:
             return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
@@ -121,6 +128,9 @@ class IdsOnly:
     def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
         raise NoTokenizer("this model has no tokenizer: send token ids to /v1/completions or /v1/generate")
 
+    def takes_long(self, turns: Sequence[Mapping[str, Any]]) -> bool:
+        return False
+
     def detokenizer(self, prompt: np.ndarray) -> Detokenizer:
         return NoText()
 
@@ -142,6 +152,9 @@ class HashChainText:
 
     def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
         return self.encode("".join(f"{turn['role']}: {turn['content']}\n" for turn in turns) + "assistant: ")
+
+    def takes_long(self, turns: Sequence[Mapping[str, Any]]) -> bool:
+        return False
 
     def detokenizer(self, prompt: np.ndarray) -> Detokenizer:
         return NumberText()

@@ -136,7 +136,7 @@ async def two_replicas(r: Rig) -> FakeDirectory:
 
 
 async def test_the_replica_with_the_prefix_is_chosen_and_silence_is_not_waited_for() -> None:
-    async with rig(with_scheduler=False) as r, r.http() as http:
+    async with rig(with_scheduler=False, prefix_wait_s=0.3) as r, r.http() as http:
         directory = await two_replicas(r)
         long_prompt = list(range(40))
         assert (await ask(http, long_prompt, 2)).status_code == 200
