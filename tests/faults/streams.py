@@ -14,12 +14,14 @@ DEADLINE_S = 90.0
 class Streams:
     """32 streams with different prompts, greedy and seeded, and how far they are."""
 
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
+    def __init__(self, client: AsyncClient, salt: int = 0, extra_tokens: int = 0) -> None:
+        self._client, self._salt, self._extra_tokens = client, salt, extra_tokens
         self.tokens: list[list[int]] = [[] for _ in range(N_STREAMS)]
 
     def prompt(self, index: int) -> list[int]:
-        return [7, 7, *([3] * (index % 5) * 16), index, 1]
+        """Prompts share prefixes, unless there are extra tokens: those are of this stream and this salt alone."""
+        alone = [1000 * self._salt + index] * self._extra_tokens
+        return [*alone, 7, 7, *([3] * (index % 5) * 16), index, 1]
 
     def seed(self, index: int) -> int:
         return index * 1000 if index % 2 else 0
@@ -37,6 +39,17 @@ class Streams:
             while min(map(len, self.tokens)) < n_tokens:
                 await asyncio.sleep(0.001)
         assert max(map(len, self.tokens)) < N_TOKENS, "a stream is over already: nothing would be killed"
+
+    async def wait_prefilling(self) -> None:
+        """Until the first stream has a token; others must still be in their prompts."""
+        async with asyncio.timeout(DEADLINE_S):
+            while not any(self.tokens):
+                await asyncio.sleep(0.001)
+        assert not all(self.tokens), "every prompt is computed already: nothing would be killed in a prefill"
+
+    def assert_cut(self) -> None:
+        """What was just done to the server fell into running streams."""
+        assert min(map(len, self.tokens)) < N_TOKENS, "every stream was over already"
 
     def check(self) -> None:
         for index in range(N_STREAMS):

@@ -19,6 +19,8 @@ from tests.faults.streams import DEADLINE_S, N_STREAMS, N_TOKENS, VOCABULARY, St
 from tests.support.real_server import RealServer, real_server
 
 pytestmark = pytest.mark.timeout(180)
+OWNERS = ("worker/0.0", "scheduler/0", "gateway/0")  # of what a stream is made of
+LONG_PROMPT_TOKENS = 1500
 ROLES = ("worker/0.0", "scheduler/0", "gateway/0", "cache_directory/0", "speculation/0")
 
 
@@ -34,39 +36,63 @@ def server() -> Iterator[RealServer]:
         yield server
 
 
-async def run_with(server: RealServer, faults: list[tuple[int, str, signal.Signals]]) -> None:
-    """All streams, and at each (tokens, name, signal) a fault; the child must come back as a new life."""
+Fault = tuple[int, tuple[str, ...], signal.Signals]  # when all streams have so many tokens (0: amid the prompts), who, how
+
+
+async def run_with(server: RealServer, faults: list[Fault], salt: int = 0) -> None:
+    """All streams, and each fault at its time; every victim must come back as a new life."""
     await asyncio.to_thread(server.wait_serving)
     async with AsyncClient(server.front) as client:
-        streams = Streams(client)
+        streams = Streams(client, salt, LONG_PROMPT_TOKENS if salt else 0)
         work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
-        killed = []
-        for n_tokens, name, how in faults:
-            await streams.wait_running(n_tokens)
-            killed.append((name, await asyncio.to_thread(server.kill, name, how)))
+        hit: dict[str, int] = {}  # name -> the last life that was hit
+        for n_tokens, names, how in faults:
+            await (streams.wait_running(n_tokens) if n_tokens else streams.wait_prefilling())
+            for name in names:
+                hit[name] = await asyncio.to_thread(server.kill, name, how, hit.get(name, 0))
+            streams.assert_cut()
         await work
         streams.check()
-    for name, incarnation in killed:
+    for name, incarnation in hit.items():
         await asyncio.to_thread(server.wait_new_life, name, incarnation)
 
 
 @pytest.mark.parametrize("name", ROLES)
 async def test_kill_while_streams_run(server: RealServer, name: str) -> None:
-    await run_with(server, [(20, name, signal.SIGKILL)])
+    await run_with(server, [(20, (name,), signal.SIGKILL)])
 
 
-@pytest.mark.parametrize("name", ["worker/0.0", "scheduler/0", "gateway/0"])
+@pytest.mark.parametrize("name", OWNERS)
 async def test_kill_at_the_first_token(server: RealServer, name: str) -> None:
-    await run_with(server, [(1, name, signal.SIGKILL)])
+    await run_with(server, [(1, (name,), signal.SIGKILL)])
 
 
-@pytest.mark.parametrize("name", ["worker/0.0", "scheduler/0", "gateway/0"])
+@pytest.mark.parametrize("name", OWNERS)
+async def test_kill_amid_the_prompts(server: RealServer, name: str) -> None:
+    await run_with(server, [(0, (name,), signal.SIGKILL)], salt=1 + OWNERS.index(name))
+
+
+@pytest.mark.parametrize("name", OWNERS)
+async def test_kill_of_the_next_life_before_it_has_begun(server: RealServer, name: str) -> None:
+    await run_with(server, [(20, (name, name, name), signal.SIGKILL)])
+
+
+@pytest.mark.parametrize("names", [("worker/0.0", "gateway/0"), ("scheduler/0", "cache_directory/0"), ROLES])
+async def test_kill_of_several_at_once(server: RealServer, names: tuple[str, ...]) -> None:
+    await run_with(server, [(20, names, signal.SIGKILL)])
+
+
+@pytest.mark.parametrize("name", ROLES)
 async def test_freeze_while_streams_run(server: RealServer, name: str) -> None:
-    await run_with(server, [(20, name, signal.SIGSTOP)])
+    await run_with(server, [(20, (name,), signal.SIGSTOP)])
+
+
+async def test_freeze_amid_the_prompts(server: RealServer) -> None:
+    await run_with(server, [(0, ("worker/0.0", "scheduler/0"), signal.SIGSTOP)], salt=9)
 
 
 async def test_kill_of_everything_one_after_the_other(server: RealServer) -> None:
-    await run_with(server, [(10 + 40 * at, name, signal.SIGKILL) for at, name in enumerate(ROLES)])
+    await run_with(server, [(10 + 40 * at, (name,), signal.SIGKILL) for at, name in enumerate(ROLES)])
 
 
 async def test_plain_http_streams_survive_worker_and_scheduler(server: RealServer) -> None:

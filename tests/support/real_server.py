@@ -71,12 +71,19 @@ class RealServer:
         report = self._wait(is_back, deadline_s)
         return next(child for child in report.children if child.name == name)
 
-    def kill(self, name: str, how: int = signal.SIGKILL) -> int:
-        """Send a signal to a child, to its next life when it is dead just now; returns the incarnation that got it."""
-        report = self._wait(lambda report: any(c.name == name and c.pid for c in report.children), START_S)
-        child = next(child for child in report.children if child.name == name)
-        os.kill(int(child.pid), how)
-        return int(child.incarnation)
+    def kill(self, name: str, how: int = signal.SIGKILL, after: int = 0) -> int:
+        """Send a signal to a child, in a life after this one; to its next life when it is dead just now.
+
+        Returns the incarnation that got it.
+        """
+        while True:
+            report = self._wait(lambda r: any(c.name == name and c.pid and c.incarnation > after for c in r.children), START_S)
+            child = next(child for child in report.children if child.name == name)
+            try:
+                os.kill(int(child.pid), how)
+            except ProcessLookupError:  # its death was not proven yet when we asked
+                continue
+            return int(child.incarnation)
 
     def stop(self, deadline_s: float = 30.0) -> int:
         """SIGTERM; returns the exit status."""
