@@ -12,14 +12,16 @@ from typing import Any
 
 import torch
 
-from gpu_workers.cpu_kernels import matrix
+from gpu_workers.cpu_kernels import matrix, rows
 from gpu_workers.cpu_kernels.machine import Machine
 from gpu_workers.cpu_kernels.machine_code import Kernel, compile_kernel
+from gpu_workers.cpu_kernels.vector_code import float_bits
 from gpu_workers.cpu_linear import can_pack, packed_linear
 from gpu_workers.torch_ops import TorchOps
 
 _MOST_ROWS = 64  # oneDNN is as good for more
 _MOST_ROWS_WITHOUT_DOT = 6  # of bfloat16 that is widened first
+_FEW_NUMBERS = 1 << 14  # fewer are done before a second thread has begun
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,17 @@ class CpuOps(TorchOps):
     def __init__(self, dtype: torch.dtype, machine: Machine) -> None:
         """For weights and activations of `dtype`, float32 or bfloat16. Compiles the kernels."""
         super().__init__()
-        self._dtype = dtype
+        self._dtype, self._lanes = dtype, machine.lanes
         is_bf16 = dtype == torch.bfloat16
         self.most_rows = _MOST_ROWS if machine.has_bf16_dot or not is_bf16 else _MOST_ROWS_WITHOUT_DOT
         self._layouts: dict[tuple[int, ...], bool] = {}  # by shape: is it the one that is read?
         self._few_rows: Kernel | None = None
         if machine.lanes * 4 == matrix.BLOCK and can_pack(dtype):
             self._few_rows = compile_kernel(lambda code: matrix.write_few_rows(code, is_bf16), machine)
+        self._norm = compile_kernel(lambda code: rows.write_norm(code, is_bf16, has_residual=False), machine)
+        self._add_norm = compile_kernel(lambda code: rows.write_norm(code, is_bf16, has_residual=True), machine)
+        self._rope = compile_kernel(lambda code: rows.write_rope_and_store(code, is_bf16), machine)
+        self._gate = compile_kernel(lambda code: rows.write_silu_mul(code, is_bf16), machine)
 
     def pack_linear(self, weight: torch.Tensor) -> torch.Tensor | PackedWeight:
         """See Ops."""
@@ -75,6 +81,69 @@ class CpuOps(TorchOps):
         words = (0, blocks, *addresses, n_rows, weight.n_in, weight.n_out, group)
         self._few_rows(words, min(torch.get_num_threads(), blocks))
         return out if bias is None else out.add_(bias)
+
+    def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        """See Ops."""
+        width = x.shape[-1]
+        heads = x.shape[1] if x.dim() == 3 else 1
+        if x.dim() not in (2, 3) or width % self._lanes or x.stride()[1:] != (width, 1)[-x.dim() + 1 :]:
+            return super().rms_norm(x, weight, eps)
+        out = torch.empty(x.shape, dtype=x.dtype)
+        addresses = (x.data_ptr(), weight.data_ptr(), out.data_ptr())
+        bits = (float_bits(eps), float_bits(1 / width))
+        self._spread(self._norm, x.shape[0] * heads, width, (*addresses, width, heads, x.stride(0), *bits))
+        return out
+
+    def add_rms_norm(
+        self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See Ops."""
+        n_rows, width = x.shape[0], x.shape[-1]
+        if x.dim() != 2 or width % self._lanes or not x.is_contiguous() or not residual.is_contiguous():
+            return super().add_rms_norm(x, residual, weight, eps)
+        out = torch.empty(x.shape, dtype=x.dtype)
+        addresses = (x.data_ptr(), weight.data_ptr(), out.data_ptr())
+        words = (*addresses, width, 1, width, float_bits(eps), float_bits(1 / width), residual.data_ptr())
+        self._spread(self._add_norm, n_rows, width, words)
+        return out, residual
+
+    def rope_and_store(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        positions: torch.Tensor,
+        cos_sin: torch.Tensor,
+        k_pages: torch.Tensor,
+        v_pages: torch.Tensor,
+        kv_slots: torch.Tensor,
+    ) -> torch.Tensor:
+        """See Ops."""
+        n_tokens, n_heads, head_dim = q.shape
+        in_order = all(x.stride()[1:] == (head_dim, 1) for x in (q, k, v))
+        if head_dim % (2 * self._lanes) or not in_order or k_pages.dtype != q.dtype:
+            return super().rope_and_store(q, k, v, positions, cos_sin, k_pages, v_pages, kv_slots)
+        out = torch.empty(q.shape, dtype=q.dtype)
+        inputs = (q.data_ptr(), k.data_ptr(), v.data_ptr(), q.stride(0), k.stride(0), v.stride(0))
+        sizes = (n_heads, k.shape[1], head_dim)
+        tables = (positions.data_ptr(), cos_sin.data_ptr(), kv_slots.data_ptr())
+        words = (*inputs, *sizes, *tables, k_pages.data_ptr(), v_pages.data_ptr(), out.data_ptr())
+        self._spread(self._rope, n_tokens, (n_heads + 2 * k.shape[1]) * head_dim, words)
+        return out
+
+    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """See Ops."""
+        n = gate_up.shape[1] // 2
+        if n % self._lanes or not gate_up.is_contiguous():
+            return super().silu_mul(gate_up)
+        out = torch.empty((gate_up.shape[0], n), dtype=gate_up.dtype)
+        self._spread(self._gate, gate_up.shape[0], 2 * n, (gate_up.data_ptr(), out.data_ptr(), n))
+        return out
+
+    def _spread(self, kernel: Kernel, n_rows: int, width: int, words: tuple[int, ...]) -> None:
+        """Rows over threads, where there is enough to do."""
+        n_threads = 1 if n_rows * width < _FEW_NUMBERS else min(torch.get_num_threads(), n_rows)
+        kernel((0, n_rows, *words), n_threads)
 
 
 def has_known_layout(weight: torch.Tensor, packed: torch.Tensor) -> bool:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from gpu_workers.cpu_kernels.machine import this_machine
 from gpu_workers.cpu_linear import can_pack, pack_weight
 from gpu_workers.models.registry import cpu_ops
-from gpu_workers.torch_ops import TorchOps
+from gpu_workers.torch_ops import TorchOps, cos_sin_table
+from messages.steps import PAGE_TOKENS
 
 if this_machine() is None:
     pytest.skip("needs llvmlite and a processor that kernels are written for", allow_module_level=True)
@@ -82,3 +83,73 @@ def test_a_layout_is_recognised_by_its_bytes() -> None:
 def test_other_dtypes_are_torch() -> None:
     assert type(cpu_ops(torch.float16)) is TorchOps
     assert isinstance(cpu_ops(torch.float32), CpuOps)
+
+
+def random(dtype: torch.dtype, *size: int) -> torch.Tensor:
+    return torch.randn(size, generator=torch.Generator().manual_seed(sum(size))).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(0, 64), (1, 64), (5, 576), (90, 256), (7, 3, 32), (5, 20)])
+def test_norms(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x, residual, weight = random(dtype, *shape), random(dtype, *shape) * 2, random(dtype, shape[-1])
+    want = PLAIN.rms_norm(x, weight, 1e-2)
+    torch.testing.assert_close(ops_of(dtype).rms_norm(x, weight, 1e-2), want, atol=near(dtype), rtol=near(dtype))
+    normed, total = ops_of(dtype).add_rms_norm(x.clone(), residual.clone(), weight, 1e-2)
+    assert total.equal(x + residual)
+    want = PLAIN.rms_norm(x + residual, weight, 1e-2)
+    torch.testing.assert_close(normed, want, atol=near(dtype), rtol=near(dtype))
+
+
+def test_norm_of_heads_within_a_fused_projection() -> None:
+    qkv, weight = random(torch.float32, 6, 8, 32), random(torch.float32, 32)
+    q, k, _ = qkv.split((4, 2, 2), 1)
+    for heads in (q, k):
+        torch.testing.assert_close(ops_of(torch.float32).rms_norm(heads, weight, 1e-5), PLAIN.rms_norm(heads, weight, 1e-5))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 40), st.sampled_from([(9, 3, 64), (2, 2, 32), (4, 1, 128), (3, 1, 16)]), st.booleans(), DTYPES)
+def test_rope_and_store(n_tokens: int, sizes: tuple[int, int, int], is_fused: bool, dtype: torch.dtype) -> None:
+    n_heads, n_kv_heads, head_dim = sizes
+    qkv = random(dtype, n_tokens, n_heads + 2 * n_kv_heads, head_dim)
+    generator = torch.Generator().manual_seed(n_tokens)
+    positions = torch.randint(0, 500, (n_tokens,), generator=generator)
+    slots = torch.randperm(4 * PAGE_TOKENS, generator=generator)[:n_tokens]
+    table = cos_sin_table(10_000.0 ** -(torch.arange(head_dim // 2) / head_dim * 2), 500)
+    results = []
+    for ops in (PLAIN, ops_of(dtype)):
+        q, k, v = qkv.clone().split((n_heads, n_kv_heads, n_kv_heads), 1)
+        if not is_fused:
+            q, k = q.clone(), k.clone()
+        k_pages, v_pages = (torch.zeros(4, PAGE_TOKENS, n_kv_heads, head_dim, dtype=dtype) for _ in range(2))
+        rotated = ops.rope_and_store(q, k, v, positions, table, k_pages, v_pages, slots)
+        assert rotated.is_contiguous()
+        results.append((rotated, k_pages, v_pages))
+    for want, got in zip(*results, strict=True):
+        torch.testing.assert_close(got, want, atol=near(dtype), rtol=near(dtype))
+    assert results[0][2].equal(results[1][2])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(0, 64), (1, 64), (40, 3072), (3, 40)])
+def test_gate(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    gate_up = random(dtype, *shape) * 4
+    got = ops_of(dtype).silu_mul(gate_up.clone())
+    gate, up = gate_up.double().chunk(2, -1)
+    torch.testing.assert_close(got.double(), gate * torch.sigmoid(gate) * up, atol=near(dtype), rtol=near(dtype))
+
+
+def test_gate_far_from_zero() -> None:
+    gate = torch.tensor([-1e4, -200.0, -90.0, 0.0, 90.0, 1e30] + [0.0] * 10)
+    got = ops_of(torch.float32).silu_mul(torch.cat((gate, torch.ones(16)))[None])
+    torch.testing.assert_close(got[0], torch.where(gate > 0, gate, 0.0), atol=1e-30, rtol=1e-6)
+
+
+def test_nothing_hides_what_is_not_a_number() -> None:
+    x = random(torch.float32, 2, 64)
+    x[0, 3] = float("nan")
+    ops, weight = ops_of(torch.float32), torch.ones(64)
+    assert ops.rms_norm(x, weight, 1e-5).isnan().all(-1).tolist() == [True, False]
+    assert ops.add_rms_norm(x.clone(), x.clone(), weight, 1e-5)[0].isnan().all(-1).tolist() == [True, False]
+    assert ops.silu_mul(x).isnan().any(-1).tolist() == [True, False]

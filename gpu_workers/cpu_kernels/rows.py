@@ -1,0 +1,93 @@
+"""What happens to each token alone: norms, rotation with the writing of keys and values, the gate of the feed-forward.
+
+Every function is a kernel in vector code; the names before it number its argument words. All arithmetic is in float32, and what
+is stored is rounded once. Widths are multiples of the vector.
+"""
+
+from __future__ import annotations
+
+from gpu_workers.cpu_kernels.vector_code import F32, I16, I64, Value, VectorCode
+
+COUNTER, N_UNITS = range(2)  # of all of them
+X, WEIGHT, OUT, WIDTH, HEADS, STRIDE, EPS, SHARE, RESIDUAL = range(2, 11)
+Q, K, V, Q_STRIDE, K_STRIDE, V_STRIDE, N_HEADS, N_KV_HEADS, HEAD_DIM = range(2, 11)
+POSITIONS, COS_SIN, SLOTS, K_PAGES, V_PAGES, ROTATED = range(11, 17)
+GATE_UP, GATED, N_GATED = range(2, 5)
+_LOG2_E = 1.4426950408889634
+
+
+def write_norm(code: VectorCode, is_bf16: bool, has_residual: bool) -> None:
+    """Words: rows; addresses of x, weight [WIDTH] and out [rows, WIDTH], contiguous; WIDTH; row i of x is part i % HEADS of
+    the stretch at (i / HEADS) * STRIDE; bits of eps and of 1 / WIDTH. With a residual [rows, WIDTH] x is added to it first."""
+    b, kind = code.b, I16 if is_bf16 else F32
+    width = code.argument(WIDTH)
+    with code.each_unit(COUNTER, code.argument(N_UNITS)) as row:
+        outer, inner = b.sdiv(row, code.argument(HEADS)), b.srem(row, code.argument(HEADS))
+        start = code.add(code.mul(outer, code.argument(STRIDE)), code.mul(inner, width))
+        x = code.at(code.pointer(X), start, kind)
+        residual = code.at(code.pointer(RESIDUAL), code.mul(row, width), kind) if has_residual else x
+        squares = code.variable(code.constant(0.0))
+        with code.loop(0, width, code.lanes) as i:
+            value = code.load(x, i, is_bf16)
+            if has_residual:
+                code.store(b.fadd(value, code.load(residual, i, is_bf16)), residual, i, is_bf16)
+                value = code.load(residual, i, is_bf16)  # as rounded
+            code.put(squares, code.fma(value, value, code.get(squares)))
+        mean = b.fmul(code.fold(code.get(squares), b.fadd), code.float_argument(SHARE))
+        root = code.unary("llvm.sqrt", b.fadd(mean, code.float_argument(EPS)))
+        scale = b.fdiv(code.constant(1.0), root)
+        out = code.at(code.pointer(OUT), code.mul(row, width), kind)
+        with code.loop(0, width, code.lanes) as i:
+            normed = b.fmul(code.load(residual, i, is_bf16), scale)
+            code.store(b.fmul(normed, code.load(code.pointer(WEIGHT), i, is_bf16)), out, i, is_bf16)
+
+
+def write_rope_and_store(code: VectorCode, is_bf16: bool) -> None:
+    """Words: tokens; addresses of q, k, v and how far their tokens lie apart (heads follow each other); sizes; addresses of
+    positions [T] int64, cos_sin [max_position, HEAD_DIM] float32, slots [T] int64, the layer's pages of k and v, and rotated
+    [T, N_HEADS, HEAD_DIM]. See `torch_ops.Ops.rope_and_store`."""
+    kind = I16 if is_bf16 else F32
+    n_heads, n_kv_heads, head_dim = (code.argument(word) for word in (N_HEADS, N_KV_HEADS, HEAD_DIM))
+    kv_width = code.mul(n_kv_heads, head_dim)
+    with code.each_unit(COUNTER, code.argument(N_UNITS)) as token:
+        position = code.load_int(code.pointer(POSITIONS), token, 64)
+        kv_start = code.mul(code.load_int(code.pointer(SLOTS), token, 64), kv_width)
+        cos_sin = code.at(code.pointer(COS_SIN), code.mul(position, head_dim))
+
+        def token_of(address: int, stride: int, token: Value = token) -> Value:
+            return code.at(code.pointer(address), code.mul(token, code.argument(stride)), kind)
+
+        out = code.at(code.pointer(ROTATED), code.mul(token, code.mul(n_heads, head_dim)), kind)
+        _rotate(code, is_bf16, token_of(Q, Q_STRIDE), out, n_heads, cos_sin)
+        _rotate(code, is_bf16, token_of(K, K_STRIDE), code.at(code.pointer(K_PAGES), kv_start, kind), n_kv_heads, cos_sin)
+        v, v_page = token_of(V, V_STRIDE), code.at(code.pointer(V_PAGES), kv_start, kind)
+        with code.loop(0, kv_width, code.lanes) as i:
+            code.store(code.load(v, i, is_bf16), v_page, i, is_bf16)
+
+
+def _rotate(code: VectorCode, is_bf16: bool, x: Value, out: Value, n_heads: Value, cos_sin: Value) -> None:
+    """x and out: one token's heads, one after the other."""
+    b, head_dim = code.b, code.argument(HEAD_DIM)
+    half = b.sdiv(head_dim, I64(2))
+    with code.loop(0, n_heads) as head, code.loop(0, half, code.lanes) as i:
+        at_first = code.add(code.mul(head, head_dim), i)
+        at_second = code.add(at_first, half)
+        first, second = code.load(x, at_first, is_bf16), code.load(x, at_second, is_bf16)
+        cos, sin = code.load(cos_sin, i), code.load(cos_sin, code.add(half, i))
+        code.store(b.fsub(b.fmul(first, cos), b.fmul(second, sin)), out, at_first, is_bf16)
+        code.store(code.fma(first, sin, b.fmul(second, cos)), out, at_second, is_bf16)
+
+
+def write_silu_mul(code: VectorCode, is_bf16: bool) -> None:
+    """Words: rows; addresses of gate_up [rows, 2 n] and of out [rows, n]; n."""
+    b, kind = code.b, I16 if is_bf16 else F32
+    n = code.argument(N_GATED)
+    with code.each_unit(COUNTER, code.argument(N_UNITS)) as row:
+        gate = code.at(code.pointer(GATE_UP), code.mul(row, code.mul(n, 2)), kind)
+        up = code.at(gate, n, kind)
+        out = code.at(code.pointer(GATED), code.mul(row, n), kind)
+        with code.loop(0, n, code.lanes) as i:
+            x = code.load(gate, i, is_bf16)
+            power = code.exp2(b.fmul(x, code.constant(-_LOG2_E)))
+            gated = b.fdiv(x, b.fadd(power, code.constant(1.0)))
+            code.store(b.fmul(gated, code.load(up, i, is_bf16)), out, i, is_bf16)
