@@ -13,6 +13,7 @@ from messages.steps import PAGE_TOKENS
 
 COUNTER, THREADS, N_UNITS, Q, K, V, OUT, TABLE, TABLE_WIDTH, PLACES, ROWS, KEYS, SCRATCH, SCRATCH_STRIDE, SCALE = range(15)
 LOG2_E = 1.4426950408889634
+_CACHE_LINE = 64
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,13 @@ class _Unit:
         start = self.code.mul(token, self.shape.n_kv_heads * self.shape.head_dim)
         return [self.code.load(page, self.code.add(start, part), self.shape.is_bf16) for part in self.parts]
 
+    def _fetch(self, page: Value, token: Value) -> None:
+        """Ask for one token's numbers ahead of time: the tokens of one head lie too far apart for the processor to guess."""
+        kind, size = (I16, 2) if self.shape.is_bf16 else (F32, 4)
+        start = self.code.mul(token, self.shape.n_kv_heads * self.shape.head_dim)
+        for part in range(0, self.shape.head_dim, _CACHE_LINE // size):
+            self.code.fetch(self.code.at(page, self.code.add(start, part), kind))
+
     def _scores(self, first: Value, n_queries: int) -> list[Value]:
         """Writes the scores of all keys, returns variables with the greatest ones."""
         code, b = self.code, self.code.b
@@ -95,10 +103,12 @@ class _Unit:
         greatest = [code.variable(least) for _ in range(n_queries)]
         with code.loop(0, self.n_pages) as page:
             keys = self._page(K, page)
+            ahead = self._page(K, code.least(code.add(page, 1), b.sub(self.n_pages, I64(1))))
             for start in range(0, PAGE_TOKENS, code.lanes):
                 products: list[list[Value]] = [[] for _ in range(n_queries)]
                 for token in range(start, start + code.lanes):
                     key = self._vectors(keys, code.int(token))
+                    self._fetch(ahead, code.int(token))
                     for query in range(n_queries):
                         product = b.fmul(queries[query][0], key[0])
                         for q, k in zip(queries[query][1:], key[1:], strict=True):
@@ -127,9 +137,11 @@ class _Unit:
         sums = [[code.variable(code.constant(0.0)) for _ in self.parts] for _ in range(n_queries)]
         with code.loop(0, self.n_pages) as page:
             values = self._page(V, page)
+            ahead = self._page(V, code.least(code.add(page, 1), code.b.sub(self.n_pages, I64(1))))
             position = code.mul(page, PAGE_TOKENS)
             with code.loop(0, code.least(PAGE_TOKENS, code.b.sub(self.n_keys, position))) as token:
                 vectors = self._vectors(values, token)
+                self._fetch(ahead, token)
                 for query in range(n_queries):
                     index = code.add(code.mul(self.stride, query), code.add(position, token))
                     power = code.load_scalar(self.scratch, index)

@@ -163,6 +163,11 @@ class VectorCode:
         rounded = self.b.lshr(self.b.add(self.b.add(words, self._word_of(0x7FFF)), odd), self._word_of(16))
         self.b.store(self.b.trunc(rounded, ir.VectorType(I16, self.lanes)), self.at(base, index, I16), align=2)
 
+    def fetch(self, address: Value) -> None:
+        """Bring a cache line nearer."""
+        prefetch = self.declare("llvm.prefetch.p0", ir.VoidType(), [_POINTER, I32, I32, I32])
+        self.b.call(prefetch, [address, I32(0), I32(3), I32(1)])  # to read, into all levels, data
+
     def load_scalar(self, base: Value, index: Value) -> Value:
         """One float32 in all lanes."""
         return self.spread(self.b.load(self.at(base, index), typ=F32, align=4))
