@@ -127,7 +127,7 @@ class Gang:
         Raises: AssertionError naming the page that is wrong.
         """
         if self._is_dirty and self.ledger is not None and not self.tracker.plans_in_flight:
-            self.ledger.check_integrity([s.pages for s in [*self._roster.running, *self._roster.waiting]])
+            self.ledger.audit([s.pages for s in [*self._roster.running, *self._roster.waiting]])
             self._is_dirty = False
 
     def _give_back(self, pages: list[int]) -> None:

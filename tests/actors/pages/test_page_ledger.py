@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -10,6 +12,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from actors.pages.page_hash import ROOT, page_hash, page_hashes
 from actors.pages.page_ledger import PageLedger
+
+
+def check_every_page(ledger: PageLedger, held_by: list[list[int]]) -> None:
+    """The whole ledger from the inside: each page in one state, with its holders and its content in the index."""
+    holders = Counter(page for pages in held_by for page in pages)
+    assert ledger._holders == [holders[page] for page in range(ledger.n_pages)]
+    idle = [*ledger._free, *ledger._cached]
+    assert sorted([*idle, *holders]) == list(range(ledger.n_pages))
+    assert ledger._page_of == {content[0]: page for page, content in ledger._content.items()}
+    assert set(ledger._cached) <= set(ledger._content)
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -65,7 +77,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def agrees(self) -> None:
-        self.ledger.check_integrity(self.holders)
+        self.ledger.audit(self.holders)
+        check_every_page(self.ledger, self.holders)
         statistics = self.ledger.statistics()
         assert statistics.free + statistics.cached + statistics.held == statistics.pages
 
@@ -92,11 +105,21 @@ def test_same_hash_with_other_tokens_is_not_found() -> None:
     assert ledger.find(7, ROOT, b"others") is None
 
 
-def test_integrity_check_finds_a_leak() -> None:
+@pytest.mark.parametrize("held_by", [[], [[1]], [[0], [0]], [[0, 1]]])
+def test_an_audit_finds_leaks_and_foreign_holders(held_by: list[list[int]]) -> None:
     ledger = PageLedger(2)
-    ledger.allocate()
-    with pytest.raises(AssertionError, match="page 0"):
-        ledger.check_integrity([])
+    page = ledger.allocate()
+    assert page == 0
+    ledger.audit([[page]])
+    with pytest.raises(AssertionError, match="page"):
+        ledger.audit(held_by)
+
+
+def test_an_audit_finds_a_page_that_got_lost() -> None:
+    ledger = PageLedger(2)
+    ledger._free.pop()
+    with pytest.raises(AssertionError, match="expected 2"):
+        ledger.audit([])
 
 
 def test_page_hashes_are_chained_and_pinned() -> None:
