@@ -10,7 +10,7 @@ from torch.nn.functional import linear
 
 from gpu_workers.kernels import activation, norm, rope
 from gpu_workers.kernels.gemv import GemvShape, gemv, gemv_shape
-from gpu_workers.kernels.norm_gemv import norm_gemv
+from gpu_workers.kernels.norm_gemv import norm_gemv, norm_gemv_shape
 from gpu_workers.torch_ops import Ops
 
 _GEMV_ROWS = 1  # with two rows registers spill on wide outputs and cuBLAS is faster
@@ -18,10 +18,13 @@ _GEMV_ROWS = 1  # with two rows registers spill on wide outputs and cuBLAS is fa
 
 @dataclass(frozen=True)
 class PackedLinear:
-    """A weight [out, in] and how to multiply it with few rows; `few` is None where cuBLAS is best."""
+    """A weight [out, in] and how to multiply it with one row: `one` alone (None where cuBLAS is best), `normed` with the norm
+    in front, `gated` with the gate behind as well (None where it is faster apart)."""
 
     weight: torch.Tensor
-    few: GemvShape | None
+    one: GemvShape | None
+    normed: GemvShape | None
+    gated: GemvShape | None
 
 
 class CudaOps(Ops):
@@ -29,13 +32,16 @@ class CudaOps(Ops):
 
     def pack_linear(self, weight: torch.Tensor) -> PackedLinear:
         """See Ops."""
-        few = gemv_shape(*weight.shape) if weight.dtype in (torch.bfloat16, torch.float16) else None
-        return PackedLinear(weight, few if weight.stride(-1) == 1 else None)
+        if weight.dtype not in (torch.bfloat16, torch.float16) or weight.stride(-1) != 1:
+            return PackedLinear(weight, None, None, None)
+        n_out, width = weight.shape
+        normed, gated = (norm_gemv_shape(n_out, width, is_gated) for is_gated in (False, True))
+        return PackedLinear(weight, gemv_shape(n_out, width), normed, gated)
 
     def linear(self, x: torch.Tensor, weight: PackedLinear, bias: torch.Tensor | None) -> torch.Tensor:
         """See Ops."""
-        if weight.few is not None and x.shape[0] == _GEMV_ROWS and x.stride(-1) == 1:
-            return gemv(x, weight.weight, bias, weight.few)
+        if weight.one is not None and x.shape[0] == _GEMV_ROWS and x.stride(-1) == 1:
+            return gemv(x, weight.weight, bias, weight.one)
         return linear(x, weight.weight, bias)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -76,14 +82,14 @@ class CudaOps(Ops):
         bias: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """See Ops."""
-        if weight.few is None or residual.shape[0] != _GEMV_ROWS:
+        if weight.normed is None or residual.shape[0] != _GEMV_ROWS:
             return super().norm_linear(x, residual, norm_weight, eps, weight, bias)
-        return norm_gemv(x, residual, norm_weight, eps, weight.weight, bias, weight.few, is_gated=False)
+        return norm_gemv(x, residual, norm_weight, eps, weight.weight, bias, weight.normed, is_gated=False)
 
     def norm_gated(
         self, x: torch.Tensor, residual: torch.Tensor, norm_weight: torch.Tensor, eps: float, gate_up: PackedLinear
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """See Ops."""
-        if gate_up.few is None or residual.shape[0] != _GEMV_ROWS:
+        if gate_up.gated is None or residual.shape[0] != _GEMV_ROWS:
             return super().norm_gated(x, residual, norm_weight, eps, gate_up)
-        return norm_gemv(x, residual, norm_weight, eps, gate_up.weight, None, gate_up.few, is_gated=True)
+        return norm_gemv(x, residual, norm_weight, eps, gate_up.weight, None, gate_up.gated, is_gated=True)

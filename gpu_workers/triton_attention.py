@@ -23,7 +23,7 @@ from gpu_workers.uploads import upload
 _MAX_SPLITS = 32
 _PROGRAMS = 512  # of decode attention: about four for each multiprocessor of an H200
 _MANY_PAIRS = 128  # of rows and kv heads: there are programs for everyone, and long rows should not be waited for
-_MANY_SPLITS, _MANY_PROGRAMS, _LEAST_KEYS = 8, 3072, 512
+_MANY_SPLITS, _MANY_PROGRAMS = 8, 3072
 _HEAD_DIMS = (16, 32, 64, 128, 256)
 
 
@@ -93,10 +93,13 @@ def decode_shape(n_rows: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype
     splits, limit, programs = 1, *((_MANY_SPLITS, _MANY_PROGRAMS) if is_many else (_MAX_SPLITS, _PROGRAMS))
     while splits < limit and 2 * splits * pairs <= programs:
         splits *= 2
-    shape = DecodeShape(splits, least=_LEAST_KEYS if is_many else 0)
-    if dtype == torch.float32:
-        return replace(shape, keys=32, stages=2)
-    return replace(shape, keys=128) if is_many and head_dim <= 128 else shape
+    if not is_many:
+        shape = DecodeShape(splits)
+    elif splits > 1:
+        shape = DecodeShape(splits, warps=2, least=256 if pairs <= 2 * _MANY_PAIRS else 512)
+    else:
+        shape = DecodeShape(splits, keys=128 if head_dim <= 128 else 64)
+    return replace(shape, keys=32, stages=2) if dtype == torch.float32 else shape
 
 
 def prefill_shape(head_dim: int, dtype: torch.dtype) -> PrefillShape:

@@ -105,3 +105,19 @@ def norm_gemv(
         GATED=is_gated, PDL=pdl, num_warps=shape.warps, launch_pdl=pdl,
     )  # fmt: skip
     return out, kept
+
+
+_MEASURED = {  # (out, in, is gated): the fastest cut on an H200, `kernels_check.py norm_gemv`
+    (960, 576, False): GemvShape(4, 1024, 2),
+    (3072, 576, True): GemvShape(8, 512, 2),
+    (4096, 1024, False): GemvShape(8, 512, 2),
+    (6144, 1024, True): GemvShape(4, 512, 1),
+}
+_WIDEST = 2048  # beyond it every program's walk along the row costs more than the launches that it saves
+
+
+def norm_gemv_shape(n_out: int, width: int, is_gated: bool) -> GemvShape | None:
+    """The cut for a weight [n_out, width], or None where norm and product are faster apart."""
+    if width > _WIDEST or n_out % 16 or n_out < 2 * width // 16:
+        return None
+    return _MEASURED.get((n_out, width, is_gated), GemvShape(8, 512, 2))

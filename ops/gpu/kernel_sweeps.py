@@ -12,7 +12,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gpu_workers.attention_tiles import list_tiles
 from gpu_workers.cuda_ops import CudaOps
-from gpu_workers.kernels.gemv import GemvShape, gemv
+from gpu_workers.kernels.gemv import GemvShape, gemv, gemv_shape
+from gpu_workers.kernels.norm_gemv import norm_gemv
 from gpu_workers.kernels.paged_decode import DecodeShape, paged_decode
 from gpu_workers.kernels.paged_prefill import PrefillShape, paged_prefill, tile_tokens
 from gpu_workers.kernels.sampling import sample_rows
@@ -51,6 +52,9 @@ GEMV_CASES = tuple(
         (960, 576), (576, 576), (3072, 576), (576, 1536), (49_152, 576),
         (4096, 1024), (1024, 3072), (151_936, 1024),
     )
+)  # fmt: skip
+NORM_GEMV_CASES = (
+    (6144, 4096, False), (28_672, 4096, True), (960, 576, False), (3072, 576, True), (4096, 1024, False), (6144, 1024, True),
 )  # fmt: skip
 _DECODE_CUTS = (
     (32, 1, 3),
@@ -174,6 +178,38 @@ def sweep_gemv(rows: int, n_out: int, width: int) -> None:
 
     limit_us = 2 * n_out * width / READ_BYTES_PER_US
     _print_best(f"gemv {rows} x {n_out}x{width}: limit {limit_us:.2f} us, cuBLAS {cublas_us:.2f}", run, cuts, copies)
+
+
+def sweep_norm_gemv(n_out: int, width: int, is_gated: bool) -> None:
+    """Addition, norm, one row's product and gate in one kernel, against one kernel each."""
+    copies = max(1, min(_LAUNCHES, int(2 * _CACHE_BYTES / (2 * n_out * width))))
+    ops, norm, x, residual = CudaOps(), _randn(width), _randn(1, width), _randn(1, width)
+    weights = [_randn(n_out, width) for _ in range(copies)]
+    single = gemv_shape(n_out, width)
+    assert single is not None
+
+    def apart() -> None:
+        for weight in weights:
+            normed, _ = ops.add_rms_norm(x, residual, norm, 1e-5)
+            y = gemv(normed, weight, None, single)
+            if is_gated:
+                ops.silu_mul(y)
+
+    def run(shape: GemvShape) -> None:
+        for weight in weights:
+            norm_gemv(x, residual, norm, 1e-5, weight, None, shape, is_gated=is_gated)
+
+    cuts = [
+        GemvShape(rows, block, warps)
+        for rows in (2, 4, 8, 16)
+        for block in (512, 1024, 2048, 4096)
+        for warps in (1, 2, 4, 8)
+        if 8 <= rows * block // (32 * warps) <= 128 and block < 2 * width and 8 * block // (32 * warps) >= 8
+    ]
+    apart_us = graph_time_ms(apart, 5) / copies * 1e3
+    limit_us = 2 * n_out * width / READ_BYTES_PER_US
+    title = f"norm_gemv {n_out}x{width} gated {is_gated}: limit {limit_us:.2f} us, apart {apart_us:.2f}"
+    _print_best(title, run, cuts, copies)
 
 
 def _print_best(title: str, run: Callable[[Any], None], cuts: Iterable[Any], launches: int) -> None:

@@ -94,6 +94,12 @@ def sweep_gemv() -> None:
         attempt(f"gemv {case}", sweeps.sweep_gemv, *case)
 
 
+def sweep_norm_gemv() -> None:
+    """Skinny products with the norm in front."""
+    for case in sweeps.NORM_GEMV_CASES:
+        attempt(f"norm_gemv {case}", sweeps.sweep_norm_gemv, *case)
+
+
 SECTIONS: dict[str, Callable[[], None]] = {
     "kernels": check_kernels,
     "models": check_models,
@@ -102,6 +108,7 @@ SECTIONS: dict[str, Callable[[], None]] = {
     "decode": sweep_decode,
     "prefill": sweep_prefill,
     "gemv": sweep_gemv,
+    "norm_gemv": sweep_norm_gemv,
 }
 
 
