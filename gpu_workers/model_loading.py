@@ -19,6 +19,7 @@ from gpu_workers.models.llama_family import LlamaFamily
 from gpu_workers.models.registry import load_model, torch_attention
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.step_tensors import StepTensors
+from gpu_workers.symmetric_group import SymmetricGroup
 from gpu_workers.tensor_group import DistributedGroup, SingleRank, TensorGroup
 from gpu_workers.warm_up import warm_up
 from gpu_workers.weights import Placement
@@ -88,7 +89,12 @@ def join_gang(settings: WorkerSettings, gang_dir: Path, device: torch.device, re
     if settings.tp == 1:
         return SingleRank()
     report("gang", 0.0)
-    return DistributedGroup.join(settings.rank, settings.tp, gang_dir / _RENDEZVOUS, device, _GANG_TIMEOUT_S)
+    rendezvous = gang_dir / _RENDEZVOUS
+    if device.type == "cpu":
+        return DistributedGroup.join(settings.rank, settings.tp, rendezvous, device, _GANG_TIMEOUT_S)
+    group = SymmetricGroup.join(settings.rank, settings.tp, rendezvous, device, _GANG_TIMEOUT_S)
+    group.share_memory(getattr(torch, settings.dtype_name))
+    return group
 
 
 def build_model(

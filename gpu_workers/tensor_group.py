@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 import torch.distributed as dist
@@ -76,7 +76,7 @@ class DistributedGroup:
         self._device = device
 
     @classmethod
-    def join(cls, rank: int, size: int, rendezvous: Path, device: torch.device, timeout_s: float) -> DistributedGroup:
+    def join(cls, rank: int, size: int, rendezvous: Path, device: torch.device, timeout_s: float) -> Self:
         """Meets the other ranks of this host through a file that this incarnation alone uses; no port is opened for it.
 
         Raises torch.distributed's errors when they do not come within timeout_s; collectives keep the same limit."""

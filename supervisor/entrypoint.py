@@ -36,6 +36,7 @@ RUN_BY_ROLE = {
     "scheduler": "actors.scheduler.scheduler_actor:run",
     "gateway": "actors.gateway.gateway_actor:run",
 }
+_SWITCH_S = 2e-4  # how long a thread keeps the interpreter while another waits: a step thread must not hold up mail
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 
@@ -53,6 +54,7 @@ def main(argv: list[str]) -> int:
     configure_logs(birth.log_format, birth.log_level, birth.name, birth.incarnation)
     log = structlog.get_logger()
     try:
+        sys.setswitchinterval(_SWITCH_S)
         with asyncio.Runner(loop_factory=_new_loop) as runner:
             return runner.run(_live(find_run(birth.name), birth))
     except ConfigError as error:
