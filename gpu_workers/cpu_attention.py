@@ -1,7 +1,7 @@
 """Attention over pages on CPUs: a compiled kernel reads short rows where they lie; long rows go through torch.
 
-Measured on one Zen 4 core, 64 rows of about 190 keys, 9 heads on 3, bfloat16: 0.46 ms a layer, where gathering and multiplying
-with torch took 4.1 ms.
+Measured on one Zen 4 core, 64 rows of 128 to 256 keys, 9 heads on 3, bfloat16: 1.3 ms a layer in a whole step, where gathering
+and multiplying with torch took 4.1 ms.
 """
 
 from __future__ import annotations
