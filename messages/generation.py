@@ -75,14 +75,16 @@ class Tokens(Message, frozen=True):
     """All tokens of one step for one gateway: one message a step, whatever the number of streams.
 
     Row i carries `counts[i]` ids for attempt `attempts[i]`, the first of them being generated token `firsts[i]`;
-    `ids` holds the rows one after the other. `logprobs` is empty or as long as `ids` (NaN where not asked for);
-    `top_ids` and `top_logprobs` are empty or of shape [len(ids), top_width], row-major, id -1 where not asked for.
+    `ids` holds the rows one after the other; `cached[i]` tokens of that attempt's prompt needed no prefill.
+    `logprobs` is empty or as long as `ids` (NaN where not asked for); `top_ids` and `top_logprobs` are empty or of shape
+    [len(ids), top_width], row-major, id -1 where not asked for.
     """
 
     number: Count  # counts the Tokens messages of this scheduler to this gateway, from 1
     attempts: Int64s
     firsts: Int32s
     counts: Int32s
+    cached: Int32s
     ids: Int32s
     endings: Annotated[list[Ending], msgspec.Meta(max_length=65_536)]
     logprobs: Float32s = EMPTY_F32
@@ -93,8 +95,9 @@ class Tokens(Message, frozen=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         rows = len(self.attempts)
-        if len(self.firsts) != rows or len(self.counts) != rows:
-            raise ValueError(f"counts: expected {rows} rows as in attempts, got {len(self.counts)} and {len(self.firsts)}")
+        for name in ("firsts", "counts", "cached"):
+            if len(getattr(self, name)) != rows:
+                raise ValueError(f"{name}: expected {rows} rows as in attempts, got {len(getattr(self, name))}")
         if int(self.counts.sum()) != len(self.ids):
             raise ValueError(f"ids: expected {int(self.counts.sum())} ids as counts say, got {len(self.ids)}")
         if len(self.logprobs) not in (0, len(self.ids)):

@@ -197,9 +197,9 @@ class Dispatcher:
     def _is_finished(self, sequence: GrowingSequence) -> bool:
         """Nothing is left to generate: the scheduler died between the last token and its ending."""
         if sequence.ended is None and len(sequence.ids) >= sequence.request.order.max_tokens:
-            self._give_up(sequence, Ended(reason="length"))
+            self._give_up(sequence, Ended(reason="length", n_cached=sequence.n_cached))
         elif sequence.ended is None and sequence.ids and sequence.ids[-1] in sequence.request.stop_set:
-            self._give_up(sequence, Ended(reason="stop"))
+            self._give_up(sequence, Ended(reason="stop", n_cached=sequence.n_cached))
         return sequence.ended is not None
 
     def _place_lost(self, sequence: GrowingSequence) -> None:

@@ -21,6 +21,7 @@ class StepRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     top_width: int = 0
     top_ids: bytes = b""
     top: bytes = b""
+    n_cached: int = 0  # prompt tokens that needed no prefill; told with token 0
 
 
 class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -90,17 +91,16 @@ def decode_states(blob: bytes) -> list[SequenceState]:
 
 def row_of(sequence: GrowingSequence, first: int, stop: int) -> StepRow:
     """Tokens first .. stop - 1 of a sequence."""
-    known = sequence.ids
+    known, n_cached = sequence.ids, 0 if first else sequence.n_cached
     if stop == first + 1:  # nearly every row of every step
         ids = known[first].to_bytes(4, "little", signed=True)
     else:
         ids = np.array(known[first:stop], dtype="<i4").tobytes()
     if sequence.request.order.sampling.logprobs < 0:
-        return StepRow(sequence.key, first, ids)
+        return StepRow(sequence.key, first, ids, n_cached=n_cached)
     some = sequence.logprobs_of(first, stop)
-    return StepRow(
-        sequence.key, first, ids, some.chosen.tobytes(), some.top.shape[1], some.top_ids.tobytes(), some.top.tobytes()
-    )
+    width = some.top.shape[1]
+    return StepRow(sequence.key, first, ids, some.chosen.tobytes(), width, some.top_ids.tobytes(), some.top.tobytes(), n_cached)
 
 
 def state_of(sequence: GrowingSequence) -> SequenceState:
@@ -120,4 +120,4 @@ def replay_row(sequence: GrowingSequence, row: StepRow) -> None:
         )
     elif sequence.request.order.sampling.logprobs >= 0:
         logprobs = no_logprobs()
-    sequence.accept(row.first, np.frombuffer(row.ids, "<i4").tolist(), logprobs)
+    sequence.accept(row.first, np.frombuffer(row.ids, "<i4").tolist(), logprobs, row.n_cached)

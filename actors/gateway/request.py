@@ -59,6 +59,7 @@ class GrowingSequence:
         "is_end_visible",
         "is_taken",
         "last_visible_s",
+        "n_cached",
         "n_losses",
         "n_submissions",
         "n_visible",
@@ -73,6 +74,7 @@ class GrowingSequence:
         self.ids: list[int] = []
         self.texts: list[str] = []  # texts[i]: what became safe to show with token i
         self.tail = ""  # what became safe to show with the ending
+        self.n_cached = 0  # prompt tokens that needed no prefill when token 0 was computed
         self.n_visible = 0
         self.ended: Ended | None = None
         self.is_end_visible = False
@@ -92,10 +94,11 @@ class GrowingSequence:
         """Its number in the journal."""
         return self.request.number << KEY_BITS | self.index
 
-    def accept(self, first: int, new_ids: Sequence[int], logprobs: Logprobs | None = None) -> int:
+    def accept(self, first: int, new_ids: Sequence[int], logprobs: Logprobs | None = None, n_cached: int = 0) -> int:
         """Take tokens `first`, first + 1, ...; returns how many of `new_ids` (at their end) were new.
 
-        Known ones are skipped, and those after the ending are not taken. Raises: Gap.
+        Known ones are skipped, and those after the ending are not taken. `n_cached` counts for the attempt that gave token 0:
+        what later ones find in a cache is what this very request has put there. Raises: Gap.
         """
         start = len(self.ids)
         skip = start - first
@@ -103,12 +106,14 @@ class GrowingSequence:
             return 0
         if skip < 0:
             raise Gap(f"first: expected at most {start}, got {first}")
+        if not start:
+            self.n_cached = n_cached
         ids, texts, push, watch = self.ids, self.texts, self._detokenizer.push, self._watch.push
         for token in new_ids[skip:] if skip else new_ids:
             ids.append(token)
             texts.append("" if token in self._stop_set else watch(push(token)))
             if self._watch.is_met:
-                self.ended = Ended(reason="stop")
+                self.ended = Ended(reason="stop", n_cached=self.n_cached)
                 break
         taken = len(ids) - start
         if taken:

@@ -118,7 +118,7 @@ class RequestDesk:
     def on_tokens(self, sender: str, incarnation: int, message: generation.Tokens) -> None:
         """One step's tokens of one scheduler."""
         rows = StepRows()
-        for attempt, first, ids, logprobs in StepRows.read(message):
+        for attempt, first, ids, n_cached, logprobs in StepRows.read(message):
             sequence = self.dispatcher.book.find(attempt)
             if sequence is None:
                 self.metrics.stale_rows.inc()
@@ -126,7 +126,7 @@ class RequestDesk:
             before = len(sequence.ids)
             try:
                 wants_logprobs = sequence.request.order.sampling.logprobs >= 0
-                taken = sequence.accept(first, ids, logprobs if wants_logprobs else None)
+                taken = sequence.accept(first, ids, logprobs if wants_logprobs else None, n_cached)
             except Gap as gap:
                 self._log.error("tokens with a gap", request=sequence.request.order.request, sender=sender, gap=str(gap))
                 self.dispatcher.again(sequence)
@@ -158,7 +158,8 @@ class RequestDesk:
         self.dispatcher.forget(sequence, None)
         code = {"failed": "internal", "quarantined": "quarantined"}.get(ending.reason, "")
         reason = "failed" if ending.reason == "quarantined" else ending.reason
-        if sequence.end(Ended(reason=reason, n_cached=ending.n_cached, code=code, detail=ending.detail)):
+        n_cached = sequence.n_cached if sequence.ids else ending.n_cached
+        if sequence.end(Ended(reason=reason, n_cached=n_cached, code=code, detail=ending.detail)):
             rows.ended(sequence)
 
     # -- records --------------------------------------------------------------------------------------------------

@@ -42,17 +42,16 @@ class StepRows:
         return encode_step(fresh, [(s.key, s.ended) for s in self.endings if s.ended is not None])
 
     @staticmethod
-    def read(message: generation.Tokens) -> Iterator[tuple[int, int, list[int], Logprobs | None]]:
-        """Rows of a message: attempt, number of the first token, ids, log-probabilities when the message has any."""
+    def read(message: generation.Tokens) -> Iterator[tuple[int, int, list[int], int, Logprobs | None]]:
+        """Rows of a message: attempt, number of the first token, ids, cached prompt tokens, log-probabilities if any."""
         ids = message.ids.tolist()
         has_logprobs = len(message.logprobs) > 0
         top_ids = message.top_ids.reshape(len(ids), message.top_width)
         top = message.top_logprobs.reshape(len(ids), message.top_width)
         start = 0
-        for attempt, first, count in zip(
-            message.attempts.tolist(), message.firsts.tolist(), message.counts.tolist(), strict=True
-        ):
+        columns = (message.attempts, message.firsts, message.counts, message.cached)
+        for attempt, first, count, n_cached in zip(*(column.tolist() for column in columns), strict=True):
             stop = start + count
             part = Logprobs(message.logprobs[start:stop], top_ids[start:stop], top[start:stop]) if has_logprobs else None
-            yield attempt, first, ids[start:stop], part
+            yield attempt, first, ids[start:stop], n_cached, part
             start = stop

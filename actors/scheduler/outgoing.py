@@ -41,12 +41,14 @@ class Outgoing:
             return None
         self.number += 1
         advances = self._advances
+        sequences = [advance.row.sequence for advance in advances]
         logprobs, width, top_ids, top_logprobs = self._gather_logprobs()
         message = Tokens(
             number=self.number,
-            attempts=int64s([advance.row.sequence.attempt for advance in advances]),
+            attempts=int64s([sequence.attempt for sequence in sequences]),
             firsts=int32s([advance.first for advance in advances]),
             counts=int32s([len(advance.ids) for advance in advances]),
+            cached=int32s([min(sequence.n_cached, sequence.n_prompt) for sequence in sequences]),
             ids=int32s([token for advance in advances for token in advance.ids]),
             endings=self._endings,
             logprobs=logprobs,

@@ -73,6 +73,7 @@ INTERNAL: tuple[Message, ...] = (
         attempts=int64s([5, 6]),
         firsts=int32s([0, 7]),
         counts=int32s([1, 2]),
+        cached=int32s([0, 16]),
         ids=int32s([11, 12, 13]),
         endings=[generation.Ending(attempt=6, reason="stop", n_cached=16)],
         logprobs=float32s([-0.5, -0.25, -1.0]),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messages.arrays import MAX_ARRAY_ITEMS, int32s
+from messages.arrays import MAX_ARRAY_ITEMS, int32s, int64s
 from messages.codec import Codec, decode_envelope, encode_envelope
 from messages.envelope import Envelope, Staleness, staleness
 from messages.faults import WireError
@@ -67,8 +67,11 @@ def test_inconsistent_arrays_are_refused() -> None:
             row_samples=int32s([1]),
             **{name: int32s() for name in ("new_tokens", "page_slots", "page_indices", "page_ids")},
         )
+    columns = {name: int32s([1]) for name in ("firsts", "counts", "cached")}
     with pytest.raises(ValueError, match="attempts: expected a flat array of <i8"):
-        Tokens(number=1, attempts=int32s([1]), firsts=int32s([1]), counts=int32s([1]), ids=int32s([1]), endings=[])
+        Tokens(number=1, attempts=int32s([1]), **columns, ids=int32s([1]), endings=[])
+    with pytest.raises(ValueError, match="cached: expected 1 rows as in attempts, got 0"):
+        Tokens(number=1, attempts=int64s([1]), **{**columns, "cached": int32s()}, ids=int32s([1]), endings=[])
 
 
 def test_only_the_vocabulary_is_encoded() -> None:

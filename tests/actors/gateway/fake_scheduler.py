@@ -51,6 +51,7 @@ class FakeScheduler(Post):
         self.sent = 0
         self.is_automatic, self._is_stepping = is_automatic, False
         self.tokens_per_step = 1
+        self.n_cached = 0  # as every row and ending says
         self.refuse_next: generation.Refused | None = None
         self.output_of = self.chain
         self.takes = True
@@ -69,7 +70,9 @@ class FakeScheduler(Post):
                 self.cancels.append(message)
                 run = self.running.pop(message.attempt, None)
                 if run is not None:
-                    self._send(run.sender, [], [generation.Ending(attempt=message.attempt, reason="cancelled", n_cached=0)])
+                    self._send(
+                        run.sender, [], [generation.Ending(attempt=message.attempt, reason="cancelled", n_cached=self.n_cached)]
+                    )
             case generation.Ack():
                 assert self.acked <= message.up_to <= self.sent, "an ack for what was never sent"
                 self.acked = message.up_to
@@ -113,7 +116,9 @@ class FakeScheduler(Post):
             run.first += len(ids)
             if stops or not run.rest:
                 reason = "stop" if stops else "length"
-                endings.setdefault(run.sender, []).append(generation.Ending(attempt=attempt, reason=reason, n_cached=0))
+                endings.setdefault(run.sender, []).append(
+                    generation.Ending(attempt=attempt, reason=reason, n_cached=self.n_cached)
+                )
                 del self.running[attempt]
         for gateway, rows in rows_by_gateway.items():
             self._send(gateway, rows, endings.get(gateway, []))
@@ -121,7 +126,7 @@ class FakeScheduler(Post):
     def fail(self, attempt: int, detail: str = "broken", reason: generation.Reason = "failed") -> None:
         """End an attempt as failed (or quarantined)."""
         run = self.running.pop(attempt)
-        self._send(run.sender, [], [generation.Ending(attempt=attempt, reason=reason, n_cached=0, detail=detail)])
+        self._send(run.sender, [], [generation.Ending(attempt=attempt, reason=reason, n_cached=self.n_cached, detail=detail)])
 
     def _send(self, gateway: str, rows: list[tuple[int, int, list[int]]], endings: list[generation.Ending]) -> None:
         if not self.mailbox.is_connected(gateway):
@@ -140,6 +145,7 @@ class FakeScheduler(Post):
             attempts=int64s([attempt for attempt, _, _ in rows]),
             firsts=int32s([first for _, first, _ in rows]),
             counts=int32s([len(some) for _, _, some in rows]),
+            cached=int32s([self.n_cached] * len(rows)),
             ids=int32s(ids),
             endings=endings,
             logprobs=logprobs,

@@ -134,7 +134,7 @@ def test_a_replay_gives_the_same_request(sequences: list[list[int]], cut: int, e
         for start, stop_at in pairwise(sorted({0, min(cut, len(ids)), len(ids)})):
             part = ids[start:stop_at]
             before = len(sequence.ids)
-            sequence.accept(start, part, logprobs_for(part, width) if width >= 0 else None)
+            sequence.accept(start, part, logprobs_for(part, width) if width >= 0 else None, n_cached=9 if start else 5)
             rows.append(row_of(sequence, before, len(sequence.ids)))
         states.append(state_of(sequence))
         if ends and sequence.end(Ended(reason="length", n_cached=2)):
@@ -147,6 +147,7 @@ def test_a_replay_gives_the_same_request(sequences: list[list[int]], cut: int, e
         again = restore(recovered, MODEL, 0.0)
         for old, new in zip(request.sequences, again.sequences, strict=True):
             assert (new.ids, new.texts, new.tail, new.ended) == (old.ids, old.texts, old.tail, old.ended)
+            assert new.n_cached == old.n_cached == (5 if old.ids else 0)
             assert new.n_visible == len(old.ids)
             a, b = old.logprobs_of(0, len(old.ids)), new.logprobs_of(0, len(old.ids))
             assert a.chosen.tolist() == b.chosen.tolist()

@@ -37,6 +37,27 @@ async def test_a_scheduler_dies_and_its_successor_gets_prompt_and_known_tokens()
         assert (await answer).json()["tokens"] == oracle([1, 2], 20)
 
 
+async def test_cached_tokens_are_those_of_the_attempt_that_gave_the_first_token() -> None:
+    """Whoever dies, and also when a stop string ends it: what a later attempt finds is what this request has put there."""
+    async with rig(with_scheduler=False) as r, r.http() as http:
+        for stop, reason in (([], "length"), ([str(oracle([1, 2], 8)[6])], "stop")):
+            life = r.house.incarnation_of.get("scheduler/0", 0)
+            scheduler = await r.add_scheduler(incarnation=life + 1, is_automatic=False)
+            scheduler.n_cached = 1
+            answer = ask(http, [1, 2], 8, stop=stop)
+            await r.house.wait_until(lambda s=scheduler: s.running)
+            scheduler.step(3)
+            await r.house.wait_until(lambda s=scheduler: s.acked == s.sent)
+            await r.house.kill("scheduler/0")
+            scheduler = await r.add_scheduler(incarnation=life + 2, is_automatic=False)
+            scheduler.n_cached = 2
+            await r.house.wait_until(lambda s=scheduler: s.running)
+            scheduler.step(8)
+            body = (await answer).json()
+            assert (body["finish_reason"], body["n_cached"]) == (reason, 1)
+            await r.house.kill("scheduler/0")
+
+
 async def test_another_replica_takes_over_and_late_mail_means_nothing() -> None:
     async with rig(with_scheduler=False) as r, r.http() as http:
         first = await r.add_scheduler("scheduler/0", is_automatic=False)
@@ -54,6 +75,7 @@ async def test_another_replica_takes_over_and_late_mail_means_nothing() -> None:
             attempts=int64s([old_attempt]),
             firsts=int32s([4]),
             counts=int32s([1]),
+            cached=int32s([0]),
             ids=int32s([123]),
             endings=[generation.Ending(attempt=old_attempt, reason="stop", n_cached=0)],
         )

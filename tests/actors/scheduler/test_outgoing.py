@@ -27,6 +27,12 @@ def advance(attempt: int, ids: list[int], offset: int) -> Advance:
     return Advance(Row(Sequence("gateway/0", submit, attempt), 0, 0, 0, 1, True, []), 0, ids, offset, None)
 
 
+def cached(advance: Advance, n_tokens: int) -> Advance:
+    """An advance of a sequence that found so many tokens."""
+    advance.row.sequence.n_cached = n_tokens
+    return advance
+
+
 def result(ids: list[int], logprobs: list[float], width: int) -> Result:
     n = len(logprobs) * width
     return Result(
@@ -45,12 +51,13 @@ def result(ids: list[int], logprobs: list[float], width: int) -> Result:
 
 def test_rows_of_different_widths_are_filled_up() -> None:
     outgoing = Outgoing()
-    outgoing.add(advance(1, [5], 0), result([5], [], 0))
+    outgoing.add(cached(advance(1, [5], 0), 7), result([5], [], 0))
     outgoing.add(advance(2, [6, 7], 1), result([9, 6, 7], [-9.0, -1.0, -2.0], 2))
     outgoing.add(advance(3, [8], 0), result([8], [-3.0], 1))
     message = outgoing.take()
     assert message is not None
     assert message.ids.tolist() == [5, 6, 7, 8]
+    assert message.cached.tolist() == [1, 0, 0], "at most the prompt"
     assert message.top_width == 2
     assert np.array_equal(message.logprobs, [np.nan, -1.0, -2.0, -3.0], equal_nan=True)
     assert message.top_ids.reshape(4, 2).tolist() == [[-1, -1], [2, 3], [4, 5], [0, -1]]
