@@ -10,7 +10,7 @@ from gpu_workers.decode_graphs import DecodeGraphs, graph_sizes
 from gpu_workers.device_state import DeviceState
 from gpu_workers.graph_pool import ComputeLogits, GraphPool
 from gpu_workers.mixed_graphs import MixedGraphs
-from gpu_workers.mixed_sizes import mixed_sizes
+from gpu_workers.mixed_sizes import MixedSize
 
 _HIDDEN_FLOP = 8e12  # what a device computes in about the time that a host needs to launch a step kernel by kernel
 
@@ -22,12 +22,12 @@ class StepGraphs:
         self,
         state: DeviceState,
         compute_logits: ComputeLogits,
-        max_tokens: int,
-        tile_tokens: int,
+        mixed: Sequence[MixedSize] = (),
+        tile_tokens: int = 1,
         decode_sizes: Sequence[int] | None = None,
     ) -> None:
-        """max_tokens of prompts in one captured step, from `launch_bound_tokens`; tile_tokens of prefill attention."""
-        mixed = mixed_sizes(state.n_slots, max_tokens, tile_tokens)
+        """mixed: sizes of steps with prompts, from `mixed_sizes`, and tile_tokens as there; none: such steps are not captured.
+        decode_sizes: `graph_sizes` by default."""
         decode_sizes = decode_sizes or graph_sizes(state.n_slots)
         most = max([*decode_sizes, *(size.samples for size in mixed)])
         self.pool = GraphPool(state, compute_logits, most)

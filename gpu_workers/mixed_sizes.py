@@ -19,6 +19,7 @@ from gpu_workers.step_arrays import StepArrays
 
 _ROWS = (0, 16, 64)  # and as many as there are slots
 _TOKENS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12_288, 16_384)
+_GANG_ROWS, _GANG_TOKENS = (0,), (32, 128, 256, 512, 1024)  # collectives make a capture ten times as slow
 _LEAST_LONG_ROWS = 8
 _MEAN_TOKENS = 16  # of a long row, in sizes that hold more than the least number of them
 _LEAST_SAMPLES = 128  # of long rows, where they have so many tokens: every token of a verified draft is sampled
@@ -73,11 +74,12 @@ class MixedSize:
         table[: len(tiles), 1] += shift
 
 
-def mixed_sizes(n_slots: int, max_tokens: int, tile_tokens: int) -> tuple[MixedSize, ...]:
+def mixed_sizes(n_slots: int, max_tokens: int, tile_tokens: int, n_ranks: int = 1) -> tuple[MixedSize, ...]:
     """Sizes worth a graph, the smallest first: some numbers of decode rows times some numbers of prompt tokens, at most
-    max_tokens of these. tile_tokens: tokens of a tile of prefill attention."""
-    all_rows = sorted({min(rows, n_slots) for rows in (*_ROWS, n_slots)})
-    sizes = [_size(rows, tokens, n_slots, tile_tokens) for tokens in _TOKENS if tokens <= max_tokens for rows in all_rows]
+    max_tokens of these; fewer for a gang, which has to be back soon after a death. tile_tokens of prefill attention."""
+    rows_of, tokens_of = (_ROWS, _TOKENS) if n_ranks == 1 else (_GANG_ROWS, _GANG_TOKENS)
+    all_rows = sorted({min(rows, n_slots) for rows in (*rows_of, n_slots)})
+    sizes = [_size(rows, tokens, n_slots, tile_tokens) for tokens in tokens_of if tokens <= max_tokens for rows in all_rows]
     return tuple(sorted(sizes, key=lambda size: (size.n_tokens, size.rows)))
 
 

@@ -62,13 +62,15 @@ def capture_graphs(
 ) -> None:
     """Let the runner use captured steps. Attention in torch's operators asks the host, so it can run none with prompts."""
     from gpu_workers.cuda_graphs import StepGraphs, launch_bound_tokens  # these import what only CUDA machines have
+    from gpu_workers.mixed_sizes import mixed_sizes
     from gpu_workers.triton_attention import TritonAttention
 
-    max_tokens, tile_tokens = 0, 1
+    sizes, tile_tokens, n_ranks = (), 1, model.shard.size
     if isinstance(model.attention, TritonAttention):
-        max_tokens = launch_bound_tokens(model.config.layer_parameters // model.shard.size, max_step_tokens)
         tile_tokens = model.attention.tile_tokens
-    graphs = StepGraphs(state, lambda step: model.logits(model.forward(step, kv)), max_tokens, tile_tokens)
+        max_tokens = launch_bound_tokens(model.config.layer_parameters // n_ranks, max_step_tokens)
+        sizes = mixed_sizes(state.n_slots, max_tokens, tile_tokens, n_ranks)
+    graphs = StepGraphs(state, lambda step: model.logits(model.forward(step, kv)), sizes, tile_tokens)
     graphs.capture(on_progress)
     runner.use_graphs(graphs)
 

@@ -75,7 +75,7 @@ def time_decode(name: str, sizes: tuple[int, ...], profile_sizes: tuple[int, ...
     state, n_pages = make_state(max(sizes), CONTEXT_TOKENS + 64)
     kv = KvPages.allocate(model.kv_shape, n_pages, DEVICE)
     kv.storage.normal_()
-    graphs = StepGraphs(state, lambda step: model.logits(model.forward(step, kv)), 0, 1, sizes)
+    graphs = StepGraphs(state, lambda step: model.logits(model.forward(step, kv)), decode_sizes=sizes)
     loaded = time.monotonic()
     graphs.capture()
     decode = graphs.decode
@@ -157,7 +157,7 @@ def compare_with_torch(name: str) -> None:
     ends = np.array([count for _, count in prompts])
     first = logits[1].argmax(-1).int()
     state.tokens[torch.arange(n_slots), torch.from_numpy(ends)] = first
-    graphs = StepGraphs(state, lambda s: fast.logits(fast.forward(s, caches[0])), 0, 1, (2, 8))
+    graphs = StepGraphs(state, lambda s: fast.logits(fast.forward(s, caches[0])), decode_sizes=(2, 8))
     graphs.capture()
     kept: list[torch.Tensor] = []
     graphs.decode.run(np.arange(n_slots), ends, n_steps, lambda index: kept.append(graphs.pool.ids[:n_slots].clone()))

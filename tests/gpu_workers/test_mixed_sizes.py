@@ -88,10 +88,10 @@ def test_the_chosen_size_is_the_first_with_room(step: StepArrays) -> None:
     assert all(size.n_tokens <= other.n_tokens for other in fitting if size)
 
 
-@pytest.mark.parametrize(("n_slots", "max_tokens"), [(1, 16), (8, 100), (256, 8192), (1000, 512)])
-def test_sizes_hold_what_they_promise(n_slots: int, max_tokens: int) -> None:
-    sizes = mixed_sizes(n_slots, max_tokens, 42)
-    assert len(set(sizes)) == len(sizes) <= 72
+@pytest.mark.parametrize(("n_slots", "max_tokens", "n_ranks"), [(1, 16, 1), (8, 100, 2), (256, 8192, 1), (1000, 512, 4)])
+def test_sizes_hold_what_they_promise(n_slots: int, max_tokens: int, n_ranks: int) -> None:
+    sizes = mixed_sizes(n_slots, max_tokens, 42, n_ranks)
+    assert len(set(sizes)) == len(sizes) <= (72 if n_ranks == 1 else 10)
     assert max(size.tokens for size in sizes) <= max_tokens
     assert max(size.rows for size in sizes) == n_slots
     for size in sizes:
