@@ -26,7 +26,7 @@ class ChildLife(Protocol):
         ...
 
     def peer_down(self, name: str, incarnation: int) -> None:
-        """A peer is proven dead; its link is closed."""
+        """A peer is proven dead; its link is closed. `Child.deaths` knows how that life ended."""
         ...
 
     def drain(self, deadline_s: float) -> None:
@@ -45,7 +45,7 @@ class Child:
         self.birth, self.mailbox = birth, mailbox
         self._life = life
         self.peers: dict[str, lifecycle.Peer] = {}
-        self._last_dead: dict[str, int] = {}  # name -> newest life that is proven dead
+        self.deaths: dict[str, lifecycle.PeerDown] = {}  # name -> the newest life that is proven dead, and how it ended
         self._beat_timer: asyncio.TimerHandle | None = None
         self._is_ready = False
         self.is_stopping = False
@@ -93,7 +93,8 @@ class Child:
         peer = self.peers.get(delivery.sender)
         if peer is not None and peer.incarnation == delivery.sender_incarnation:
             return True
-        newest = max(peer.incarnation if peer is not None else 0, self._last_dead.get(delivery.sender, 0))
+        death = self.deaths.get(delivery.sender)
+        newest = max(peer.incarnation if peer is not None else 0, death.incarnation if death is not None else 0)
         return False if delivery.sender_incarnation <= newest else None
 
     def filter_lifecycle(self, batch: list[Delivery]) -> list[Delivery]:
@@ -119,21 +120,23 @@ class Child:
         if peer.name == self.birth.name or (known is not None and known.incarnation >= peer.incarnation):
             return
         if known is not None:
-            self._down(known.name, known.incarnation)
+            self._down(lifecycle.PeerDown(name=known.name, incarnation=known.incarnation))
         self.peers[peer.name] = peer
         self.mailbox.connect(peer.name, peer.incarnation, peer.endpoint)
         self._life.peer_up(peer)
 
     def _on_peer_down(self, message: lifecycle.PeerDown) -> None:
-        self._down(message.name, message.incarnation)
+        self._down(message)
 
-    def _down(self, name: str, incarnation: int) -> None:
-        self._last_dead[name] = max(self._last_dead.get(name, 0), incarnation)
+    def _down(self, death: lifecycle.PeerDown) -> None:
+        name, before = death.name, self.deaths.get(death.name)
+        if before is None or before.incarnation <= death.incarnation:
+            self.deaths[name] = death
         known = self.peers.get(name)
-        if known is not None and known.incarnation <= incarnation:
+        if known is not None and known.incarnation <= death.incarnation:
             del self.peers[name]
             self.mailbox.disconnect(name)
-            self._life.peer_down(name, incarnation)
+            self._life.peer_down(name, death.incarnation)
 
     def _on_drain(self, message: lifecycle.Drain) -> None:
         self._life.drain(message.deadline_s)

@@ -10,7 +10,7 @@ a child that answers heartbeats is not one that makes progress.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -74,11 +74,23 @@ class PeerUp(Message, frozen=True):
     peer: Peer
 
 
+Cause = Literal[
+    "killed",  # SIGKILL from elsewhere: a person, a drill
+    "out_of_memory",  # SIGKILL from the kernel, which had no memory left
+    "crashed",  # another signal: SIGSEGV, SIGABRT, ...
+    "faulted",  # an error that it did not own: exit status 1, as a rule after a Fault
+    "hung",  # killed by its supervisor: it was late, frozen or stuck
+    "gang",  # killed by its supervisor: another one of its group had died
+    "ended",  # stopped, or any other exit
+]
+
+
 class PeerDown(Message, frozen=True):
-    """An actor's process is proven dead. Nothing from this incarnation will come any more."""
+    """An actor's process is proven dead, and how that life ended. Nothing from this incarnation will come any more."""
 
     name: ShortText
     incarnation: Count
+    cause: Cause = "ended"
 
 
 class Progress(Message, frozen=True):

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from messages.lifecycle import ChildStatus, MetricFamily, MetricSample, Peer, Progress
+from messages.lifecycle import Cause, ChildStatus, MetricFamily, MetricSample, Peer, Progress
 from supervisor.child_spec import ChildSpec
 from supervisor.process import ChildProcess
 
@@ -27,7 +27,7 @@ class ChildRecord:
     gang_dir: str = ""
     phase: str = ""  # how far its start has come, or why it ends
     lives: int = 0  # in this server
-    was_killed: bool = False  # this life, by us
+    killed_for: Cause | None = None  # why this life was killed by us
     born_s: float = 0.0
     heard_s: float = 0.0
     last: Progress | None = None

@@ -18,9 +18,10 @@ import structlog
 from messages.birth import Birth
 from messages.faults import MailboxFull, UnknownPeer
 from messages.ids import replica_of
-from messages.lifecycle import Hello, PeerDown, PeerUp, Welcome
+from messages.lifecycle import Cause, Hello, PeerDown, PeerUp, Welcome
 from messages.mailbox import Mailbox
 from messages.message import Message
+from supervisor.cause_of_death import OutOfMemory, cause_of
 from supervisor.child_record import ChildRecord
 from supervisor.child_spec import ChildSpec, Group
 from supervisor.leftovers import BirthRegister
@@ -31,7 +32,7 @@ from supervisor.spares import Spares
 
 ENTRYPOINT = "supervisor.entrypoint"
 
-OnDeath = Callable[[ChildRecord, int, ExitStatus], None]
+OnDeath = Callable[[ChildRecord, int, ExitStatus, Cause], None]
 
 
 class Nursery:
@@ -54,6 +55,7 @@ class Nursery:
         self._birth_template, self._incarnations = birth_template, incarnations
         self._on_death = on_death
         self._register = BirthRegister(run_dir.register_path)
+        self._out_of_memory = OutOfMemory()
         self.spares = Spares(self._spawn_spare, has_spares)
         self._changed = asyncio.Event()
         self._log = structlog.get_logger()
@@ -86,13 +88,13 @@ class Nursery:
         self.note_change()
         return born
 
-    def kill(self, record: ChildRecord, reason: str) -> None:
-        """SIGKILL; its death is reported when it is proven."""
+    def kill(self, record: ChildRecord, reason: str, cause: Cause) -> None:
+        """SIGKILL; its death is reported, with this cause, when it is proven."""
         if record.is_alive and record.process is not None:
             if record.state != "ending":
                 self._log.warning("kill", child=record.name, life=record.incarnation, reason=reason)
                 record.state, record.phase = "ending", reason
-            record.was_killed = True
+            record.killed_for = record.killed_for or cause
             record.process.kill()
 
     def welcome(self, record: ChildRecord, hello: Hello) -> None:
@@ -115,7 +117,7 @@ class Nursery:
         except UnknownPeer:
             return
         except MailboxFull:
-            self.kill(record, "does not read its mail")
+            self.kill(record, "does not read its mail", "hung")
 
     def note_change(self) -> None:
         """Something that `wait_until` may wait for has changed."""
@@ -152,7 +154,7 @@ class Nursery:
         now_s = time.monotonic()
         record.state, record.phase, record.endpoint, record.gang_dir = "starting", "", "", gang_dir
         record.incarnation, record.lives, record.last, record.fault = incarnation, record.lives + 1, None, ""
-        record.was_killed = False
+        record.killed_for = None
         record.born_s = record.heard_s = now_s
         spare = self.spares.take(spec.name)
         on_exit = partial(self._buried, record, incarnation)
@@ -173,12 +175,14 @@ class Nursery:
     def _buried(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus) -> None:
         """Its death is proven: close the link, tell everybody, report it."""
         was_known = record.is_serving or record.state in ("ending", "stopping")
-        record.buried(str(exit_status), time.monotonic())
+        cause = cause_of(exit_status, record.killed_for, self._out_of_memory)
+        how = f"{exit_status}, out of memory" if cause == "out_of_memory" else str(exit_status)
+        record.buried(how, time.monotonic())
         self._mailbox.disconnect(record.name)
         self._run_dir.forget(record.name, incarnation)
         if was_known:
-            self._tell_others(record, PeerDown(name=record.name, incarnation=incarnation))
-        self._on_death(record, incarnation, exit_status)
+            self._tell_others(record, PeerDown(name=record.name, incarnation=incarnation, cause=cause))
+        self._on_death(record, incarnation, exit_status, cause)
         self.note_change()
 
     def _tell_others(self, record: ChildRecord, message: Message) -> None:

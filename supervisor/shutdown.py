@@ -63,10 +63,10 @@ async def stop_in_order(nursery: Nursery) -> bool:
                 record.state = "stopping"
                 nursery.tell(record, Stop())
             else:
-                nursery.kill(record, "stopped before it was ready")
+                nursery.kill(record, "stopped before it was ready", "ended")
         await _wait_dead(nursery, members, max(record.spec.deadlines.stop_s for record in members))
         for record in members:
-            nursery.kill(record, "did not leave in time")
+            nursery.kill(record, "did not leave in time", "ended")
         await _wait_dead(nursery, members, _PROOF_S)
     return _report_survivors(nursery)
 
@@ -74,7 +74,7 @@ async def stop_in_order(nursery: Nursery) -> bool:
 async def force(nursery: Nursery) -> bool:
     """Kill everybody; False when some process could not be proven dead."""
     for record in nursery.records:
-        nursery.kill(record, "forced stop")
+        nursery.kill(record, "forced stop", "ended")
     await _wait_dead(nursery, nursery.records, _PROOF_S)
     return _report_survivors(nursery)
 

@@ -95,7 +95,7 @@ class Supervisor:
             self._policy.stopping()
             self.nursery.spares.close()
             for record in self.nursery.records:
-                self.nursery.kill(record, "the supervisor ends")
+                self.nursery.kill(record, "the supervisor ends", "ended")
             await self.nursery.spares.wait_gone(_PROOF_S)
             self.orders.close()
             self._display.close()
@@ -136,20 +136,20 @@ class Supervisor:
             self._liveness.born(record.name, record.spec.deadlines, now_s)
             self._display.loading(record.name, "starting", 0.0)
 
-    def _on_death(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus) -> None:
+    def _on_death(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus, cause: lifecycle.Cause) -> None:
         self._liveness.gone(record.name)
         say = self._log.info if self.orders.is_stopping else self._log.warning
-        say("death", child=record.name, life=incarnation, how=str(exit_status))
+        say("death", child=record.name, life=incarnation, how=str(exit_status), cause=cause)
         cannot = f"{exit_status}; its log says what it cannot use" if exit_status.code == EXIT_UNUSABLE else ""
         self._notice_state()
-        is_foreign = exit_status.signal_name == "SIGKILL" and not record.was_killed
+        is_foreign = cause in ("killed", "out_of_memory")
         self._carry_out(self._policy.died(record.name, incarnation, time.monotonic(), cannot, is_foreign))
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
                 case Kill(name, reason):
-                    self._kill(self.nursery.record_by_name[name], reason)
+                    self._kill(self.nursery.record_by_name[name], reason, "gang")
                 case Start(names, 0.0):
                     self._start(names)
                 case Start(names, delay_s):
@@ -157,9 +157,9 @@ class Supervisor:
                 case GiveUp(exit_status, reason, name):
                     self._give_up(exit_status, reason, self.nursery.record_by_name[name])
 
-    def _kill(self, record: ChildRecord, reason: str) -> None:
+    def _kill(self, record: ChildRecord, reason: str, cause: lifecycle.Cause) -> None:
         self._liveness.gone(record.name)
-        self.nursery.kill(record, reason)
+        self.nursery.kill(record, reason, cause)
 
     def _give_up(self, exit_status: int, reason: str, record: ChildRecord) -> None:
         self._log.error("giving up", reason=reason, exit_status=exit_status)
@@ -177,7 +177,7 @@ class Supervisor:
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
             for verdict in self._liveness.look(time.monotonic()):
-                self._kill(self.nursery.record_by_name[verdict.name], verdict.reason)
+                self._kill(self.nursery.record_by_name[verdict.name], verdict.reason, "hung")
             notify("WATCHDOG=1")
 
     def _notice_state(self) -> None:

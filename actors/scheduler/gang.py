@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 from actors.pages.page_ledger import PageLedger
 from actors.scheduler.admission import Limits
-from actors.scheduler.batch_planner import BatchPlanner, PlannedStep
+from actors.scheduler.batch_planner import BatchPlanner, PlannedStep, Row
 from actors.scheduler.draft_box import DraftBox
-from actors.scheduler.probation import Probation, Verdict
+from actors.scheduler.probation import Probation, Verdict, is_evidence
 from actors.scheduler.roster import Roster
 from actors.scheduler.sequence import Sequence, State
 from actors.scheduler.settings import SchedulerSettings
 from actors.scheduler.step_tracker import Advance, StepTracker
+from messages.lifecycle import Cause
 from messages.steps import Capacity, Reset, Result, StepFailed
 
 MayRun = Callable[[Sequence], bool]
@@ -29,6 +30,8 @@ class Gang:
         self.ledger: PageLedger | None = None
         self._planner: BatchPlanner | None = None
         self._is_dirty = False
+        self._last_words: list[tuple[Row, int]] = []  # what was on its way when the first rank died
+        self._causes: list[Cause] = []  # how its ranks died, the first one first
 
     @property
     def is_alive(self) -> bool:
@@ -50,11 +53,17 @@ class Gang:
         self._roster.set_slots(self.limits.n_slots)
         return self.limits
 
-    def lose(self) -> list[Verdict]:
-        """The gang is dead. Returns who has to end for it."""
-        verdicts = self.probation.gang_died(self.tracker.in_flight())
-        self._forget()
-        return verdicts
+    def rank_died(self, cause: Cause, is_last: bool) -> list[Verdict]:
+        """A rank is proven dead, and the gang with it. Returns who has to end for it, once the last rank is dead: a rank that
+        is torn away brings others down with errors of their own, and news of those may come first."""
+        if self.is_alive:
+            self._last_words, self._causes = self.tracker.in_flight(), []
+            self._forget()
+        self._causes.append(cause)
+        if not is_last:
+            return []
+        computed, self._last_words = self._last_words, []
+        return self.probation.gang_died(computed) if is_evidence(self._causes) else []
 
     def refuse(self, failed: StepFailed) -> list[Verdict]:
         """A plan was refused whole; a new epoch has to begin. Returns who has to end for it.

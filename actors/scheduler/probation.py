@@ -4,23 +4,27 @@
       ^                               |                             |
       '--- its steps have passed the place where it became suspect -'
 
-A first death costs nothing: whoever kills a worker by hand must not slow anybody down. From the second death in a row at the
-same place on, a sequence is computed with nothing beside it, one step at a time, the most suspicious one first, while all
-others wait; it needs to come no further than where the gang died, so the wait is bounded by what was in flight there. Only
-deaths on probation lead to a verdict, because only these are certain; any position more that was computed between two of
-them starts the count again. So a poison costs four deaths, and kills by hand condemn nobody who gets on at all.
+Only deaths that a computation can have caused are asked about: a crash, a fault, a hang, no memory left. A gang of which a
+rank was killed from elsewhere tells nothing of anybody, however often that happens; `is_evidence` draws the line.
+
+A first death costs nothing. From the second death in a row at the same place on, a sequence is computed with nothing beside
+it, one step at a time, the most suspicious one first, while all others wait; it needs to come no further than where the gang
+died, so the wait is bounded by what was in flight there. Only deaths on probation lead to a verdict, because only these are
+certain; any position more that was computed between two of them starts the count again. So a poison costs four deaths, and
+a machine that fails now and then condemns nobody who gets on at all.
 
 A plan that is refused is like a death, with two differences: nothing died, and if one sequence alone is named, it is certain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from actors.scheduler.batch_planner import Row
 from actors.scheduler.sequence import Sequence, State
+from messages.lifecycle import Cause
 
 _DEATHS_TO_PROBATION = 2
 _CERTAIN_DEATHS = 2
@@ -52,6 +56,12 @@ class Verdict:
     detail: str
 
 
+def is_evidence(causes: Iterable[Cause]) -> bool:
+    """Can what the gang computed have killed it? `causes`: how its ranks died. One that somebody killed is enough for a no:
+    the deaths of the others follow from it (an error in a collective, a kill by the supervisor)."""
+    return "killed" not in causes
+
+
 class Probation:
     """See the file's header."""
 
@@ -81,7 +91,7 @@ class Probation:
     # -- what happened ---------------------------------------------------------------------------------------------
 
     def gang_died(self, in_flight: list[tuple[Row, int]]) -> list[Verdict]:
-        """The gang is dead. `in_flight`: every row on its way, and the positions it would have completed."""
+        """The gang is dead, perhaps of these. `in_flight`: every row on its way, and the positions it would have completed."""
         reaches = _reaches(in_flight)
         is_certain = len(reaches) == 1 and self.holds(reaches[0][0])
         condemned = self._blame(reaches, is_certain)

@@ -100,7 +100,6 @@ class SchedulerActor(Actor):
 
     def peer_up(self, peer: Peer) -> None:
         if peer.name in self._ranks and all(rank in self.child.peers for rank in self._ranks):
-            self._lose_gang()
             self._begin_epoch()
         elif peer.name == DIRECTORY:
             self.on_inventory_wanted(None, None)
@@ -109,8 +108,7 @@ class SchedulerActor(Actor):
 
     def peer_down(self, name: str, incarnation: int) -> None:
         if name in self._ranks:
-            self.log.warning("gang lost", rank=name, rank_incarnation=incarnation, running=len(self._roster.running))
-            self._lose_gang()
+            self._lose_rank(name, incarnation)
         elif name == SPECULATION:
             self._drafts.clear()
         elif role_of(name) == "gateway":
@@ -151,11 +149,12 @@ class SchedulerActor(Actor):
     def _begin_epoch(self) -> None:
         self.mailbox.send_all(self._ranks, self._gang.begin_epoch())
 
-    def _lose_gang(self) -> None:
-        if not self._gang.is_alive:  # heard of it from another rank already
-            return
-        self.metrics.recomputed.inc(len(self._roster.running))
-        self._end_condemned(self._gang.lose())
+    def _lose_rank(self, name: str, incarnation: int) -> None:
+        cause, n_running = self.child.deaths[name].cause, len(self._roster.running)
+        self.log.warning("rank lost", rank=name, rank_incarnation=incarnation, cause=cause, running=n_running)
+        self.metrics.recomputed.inc(n_running)  # 0 from the second rank on
+        is_last = not any(rank in self.child.peers for rank in self._ranks)
+        self._end_condemned(self._gang.rank_died(cause, is_last))
 
     def _end_condemned(self, verdicts: list[Verdict]) -> None:
         for verdict in verdicts:

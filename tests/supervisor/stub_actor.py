@@ -9,11 +9,14 @@ silent        never comes to its Hello
 stuck         beats beside a step that does not end
 deaf          ignores Stop
 busy          has a request that finishes at SIGUSR1
+faulty        meets an error at SIGUSR1
+leaves        exits with status 7 at SIGUSR1
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,6 +48,11 @@ class StubActor(Actor):
         if self.behaviour == "fails":
             raise RuntimeError("no weights here")
         self.child.loading("stub", 0.5)
+        loop = asyncio.get_running_loop()
+        if self.behaviour == "faulty":
+            loop.add_signal_handler(signal.SIGUSR1, self.fail, "SIGUSR1", RuntimeError("as asked"))
+        elif self.behaviour == "leaves":
+            loop.add_signal_handler(signal.SIGUSR1, os._exit, 7)
         return {"behaviour": self.behaviour}
 
     async def stop(self) -> None:
@@ -64,6 +72,7 @@ class StubActor(Actor):
 
     def peer_down(self, name: str, incarnation: int) -> None:
         self._write(f"down {name} {incarnation}")
+        self._write(f"cause {name} {incarnation} {self.child.deaths[name].cause}")
 
     def progress(self) -> tuple[int, float]:
         return (3, 1e6) if self.behaviour == "stuck" else (3, 0.0)

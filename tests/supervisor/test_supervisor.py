@@ -5,90 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from supervisor import nursery
-from supervisor.child_record import ChildRecord
-from supervisor.child_spec import Budget, Group, Strategy
-from supervisor.config import SupervisorSettings
-from supervisor.display import Display
+from supervisor.child_spec import Budget, Strategy
 from supervisor.orders import EXIT_FORCED, EXIT_REQUESTS_LEFT
 from supervisor.restart_policy import EXIT_BUDGET_SPENT, EXIT_START_FAILED
-from supervisor.run_dir import RunDir, read_end
-from supervisor.supervisor import Server, Supervisor
+from supervisor.run_dir import read_end
+from tests.supervisor.house import DEADLINE_S, playing
 from tests.supervisor.trees import DEADLINES, group
 
-DEADLINE_S = 30.0
 GANG = group("worker/0.0", "worker/0.1", strategy=Strategy.ONE_FOR_ALL, has_rendezvous=True)
-
-
-def playing(behaviour: str, *names: str, **more: object) -> Group:
-    """A group whose children behave so."""
-    return group(*names, settings=b'{"behaviour":"%s"}' % behaviour.encode(), **more)  # type: ignore[arg-type]
-
-
-class House:
-    """A running supervisor and the task of its life."""
-
-    def __init__(self, supervisor: Supervisor, run_dir: Path) -> None:
-        self.supervisor, self.run_dir = supervisor, run_dir
-        self.life = asyncio.ensure_future(supervisor.run())
-
-    def record(self, name: str) -> ChildRecord:
-        """What the supervisor knows of a child."""
-        return self.supervisor.nursery.record_by_name[name]
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for a condition over the records; fails at the deadline."""
-        assert await self.supervisor.nursery.wait_until(condition, DEADLINE_S), self.supervisor.report(False)
-
-    async def until_serving(self) -> None:
-        """Wait until everybody is ready."""
-        await self.until(lambda: self.supervisor.state == "serving")
-
-    async def end(self) -> int:
-        """The exit status of the server."""
-        return await asyncio.wait_for(asyncio.shield(self.life), DEADLINE_S)
-
-    def diary(self, name: str) -> list[str]:
-        """What a child has written in all of its lives."""
-        path = self.run_dir / f"diary-{name.replace('/', '-')}"
-        return path.read_text().splitlines() if path.exists() else []
-
-    async def until_written(self, name: str, line: str) -> None:
-        """Wait for a line in a diary; fails at the deadline."""
-        async with asyncio.timeout(DEADLINE_S):
-            while line not in self.diary(name):
-                await asyncio.sleep(0.01)
-
-
-@pytest.fixture
-def open_house(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch):
-    """`async with open_house(groups...) as house`; at the end nobody is left alive."""
-    monkeypatch.setattr(nursery, "ENTRYPOINT", "tests.supervisor.stub_entrypoint")
-    path = tmp_path_factory.mktemp("run") / "d"
-
-    @asynccontextmanager
-    async def opened(*groups: Group, drain_s: float = 5.0, spares: bool = False) -> AsyncIterator[House]:
-        run_dir = RunDir.take(path)
-        settings = SupervisorSettings(drain_s=drain_s, beat_s=0.1, spares=spares)
-        server = Server(groups, run_dir, settings, "stub", "http://nowhere", "console", "error")
-        house = House(Supervisor(server, Display("stub", "", "", is_live=False)), path)
-        try:
-            yield house
-        finally:
-            house.supervisor.orders.force()
-            await asyncio.wait_for(asyncio.gather(house.life, return_exceptions=True), DEADLINE_S)
-            pids = [r.process.pid for r in house.supervisor.nursery.records if r.process and not r.process.exit]
-            run_dir.release()
-            assert pids == []
-
-    return opened
 
 
 def environment_of(pid: int) -> list[bytes]:

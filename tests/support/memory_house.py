@@ -172,6 +172,8 @@ class _Supervisor(Post):
                 self.mailbox.send(sender, lifecycle.Welcome(peers=list(self.house.up.values())))
             case lifecycle.Ready():
                 self.house.announce(sender)
+            case lifecycle.Drained():
+                self.house.drained.add(sender)
             case lifecycle.Fault():
                 self.house.faults.append(message)
 
@@ -186,6 +188,7 @@ class House:
         self.posts: dict[str, Post] = {}
         self.actors: dict[str, tuple[Actor, asyncio.Task[int]]] = {}
         self.faults: list[lifecycle.Fault] = []
+        self.drained: set[str] = set()  # who has said so
         self._supervisor = _Supervisor(self, "supervisor/0", endpoint="memory://supervisor")
 
     def start(self, kind: type[ActorT], name: str, settings: object, incarnation: int = 1) -> ActorT:
@@ -213,8 +216,8 @@ class House:
             for other in self.up.values():
                 post.mailbox.connect(other.name, other.incarnation, other.endpoint)
 
-    async def kill(self, name: str) -> None:
-        """End a member without a word; the others hear PeerDown."""
+    async def kill(self, name: str, cause: lifecycle.Cause = "killed") -> None:
+        """End a member without a word; the others hear PeerDown, with this cause."""
         incarnation = self.up.pop(name).incarnation
         self._supervisor.mailbox.disconnect(name)
         if name in self.actors:
@@ -227,7 +230,7 @@ class House:
             post.task.cancel()
             await post.mailbox.close()
         for other in filter(self._supervisor.mailbox.is_connected, self.actors):
-            self._supervisor.mailbox.send(other, lifecycle.PeerDown(name=name, incarnation=incarnation))
+            self._supervisor.mailbox.send(other, lifecycle.PeerDown(name=name, incarnation=incarnation, cause=cause))
         for post in self.posts.values():
             post.mailbox.disconnect(name)
 

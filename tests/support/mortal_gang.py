@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from gpu_workers.settings import WorkerSettings
 from messages import steps
+from messages.lifecycle import Cause
 from tests.support.memory_house import Gang, House
 
 
@@ -18,6 +19,7 @@ class Fate:
 
     poison: set[int]  # token ids that nobody survives
     rng: random.Random
+    cause: Cause = "crashed"  # how poison kills
     deaths: list[int] = field(default_factory=list)  # rows of each plan that killed
     is_alive: bool = False
     is_mute: bool = False  # results never leave
@@ -47,15 +49,15 @@ class MortalGang(Gang):
             self._take_held()
             if self._is_deadly(message):
                 self._fate.deaths.append(len(message.row_slots))
-                self.die()
+                self.die(self._fate.cause)
 
-    def die(self) -> None:
+    def die(self, cause: Cause) -> None:
         """Fall silent; the house hears of it and brings the next life."""
         self._is_dead, self._fate.is_alive = True, False
-        self._fate.tasks.append(asyncio.ensure_future(self._bury()))
+        self._fate.tasks.append(asyncio.ensure_future(self._bury(cause)))
 
-    async def _bury(self) -> None:
-        await self.house.kill(self.name)
+    async def _bury(self, cause: Cause) -> None:
+        await self.house.kill(self.name, cause)
         for _ in range(self._fate.rng.randint(0, 30)):
             await asyncio.sleep(0)
         self.house.introduce(MortalGang(self.house, self._settings, self._fate, self.incarnation + 1))

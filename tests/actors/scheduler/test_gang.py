@@ -1,8 +1,14 @@
-"""Refused plans: whom they name, what becomes of the named and of the others; and what a suspect needs to come free."""
+"""Refused plans: whom they name, what becomes of the named and of the others; which deaths make suspects, and what a suspect
+needs to come free."""
 
 from __future__ import annotations
 
 from collections import deque
+from typing import Literal, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from actors.scheduler.batch_planner import PlannedStep
 from actors.scheduler.gang import Gang
@@ -12,6 +18,7 @@ from actors.scheduler.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
 from messages.arrays import int32s
 from messages.generation import Sampling, Submit
+from messages.lifecycle import Cause
 from messages.steps import Capacity, Result, StepFailed
 
 
@@ -65,6 +72,11 @@ class Bench:
         self._planned.append(planned)
         return [row.sequence for row in planned.rows]
 
+    @property
+    def has_plans(self) -> bool:
+        """Is a plan on its way?"""
+        return bool(self._planned)
+
     def answer(self) -> None:
         """The result of the oldest plan, of one step."""
         planned = self._planned.popleft()
@@ -86,9 +98,13 @@ class Bench:
         verdicts = self.gang.refuse(failed)
         return self._renew(verdicts)
 
-    def die(self) -> list[tuple[Sequence, str]]:
-        """The gang dies; the next epoch begins. Returns who ends."""
-        return self._renew(self.gang.lose())
+    def die(self, *causes: Cause) -> list[tuple[Sequence, str]]:
+        """The gang dies, its ranks in this order (one that crashed when none is named); the next epoch begins. Returns who
+        ends."""
+        *before, last = causes or ("crashed",)
+        assert [self.gang.rank_died(cause, is_last=False) for cause in before] == [[]] * len(before)
+        assert not before or not self.gang.is_alive
+        return self._renew(self.gang.rank_died(last, is_last=True))
 
     def _renew(self, verdicts: list[Verdict]) -> list[tuple[Sequence, str]]:
         for verdict in verdicts:
@@ -212,3 +228,91 @@ def test_the_innocent_end_of_a_suspect_leaves_nothing_behind() -> None:
     bench.gang.release(sequence)
     assert not bench.gang.probation.is_active
     assert not bench.gang.probation.has_suspects
+
+
+EVIDENCE = [(cause,) for cause in get_args(Cause) if cause not in ("killed", "gang")]
+
+
+@pytest.mark.parametrize("causes", [*EVIDENCE, ("crashed", "gang"), ("gang", "hung"), ("faulted", "faulted", "gang")])
+def test_four_deaths_that_a_computation_can_cause_are_a_verdict(causes: tuple[Cause, ...]) -> None:
+    bench = Bench()
+    good, bad = bench.submit(), bench.submit()
+    ended: list[tuple[Sequence, str]] = []
+    n_deaths = 0
+    while not ended and n_deaths < 9:
+        if bad in bench.plan():
+            ended = bench.die(*causes)
+            n_deaths += 1
+        else:
+            bench.answer()
+    assert (ended, n_deaths) == ([(bad, "quarantined")], 4)
+    assert bench.plan() == [good]
+
+
+@pytest.mark.parametrize("causes", [("killed",), ("killed", "gang"), ("faulted", "killed"), ("gang", "killed", "gang")])
+def test_a_rank_that_was_killed_makes_nobody_suspect_however_the_others_died(causes: tuple[Cause, ...]) -> None:
+    bench = Bench()
+    both = [bench.submit(), bench.submit()]
+    for _ in range(20):
+        assert bench.plan() == bench.plan() == both
+        assert bench.die(*causes) == []
+        assert not bench.gang.probation.has_suspects
+
+
+def test_what_was_computed_when_the_first_rank_died_counts_when_the_last_is_dead() -> None:
+    bench = Bench()
+    sequence = bench.submit()
+    for _ in range(3):
+        bench.plan()
+        bench.die("crashed", "gang")
+    bench.plan()
+    assert bench.gang.rank_died("crashed", is_last=False) == []
+    bench.gang.release(sequence)  # cancelled before the second rank is dead
+    assert bench.gang.rank_died("gang", is_last=True) == []
+    assert not bench.gang.probation.has_suspects
+
+
+def test_ranks_that_die_before_the_gang_can_compute_accuse_nobody() -> None:
+    bench = Bench()
+    bench.submit()
+    bench.plan()
+    bench.die("crashed")
+    assert bench.die("crashed", "gang") == []  # no plan was sent since
+    assert not bench.gang.probation.is_active
+
+
+Event = Literal["plan", "answer", "killed", "crashed"]
+
+
+@given(st.lists(st.sampled_from(["plan", "plan", "answer", "killed"]), max_size=60), st.integers(1, 6))
+def test_kills_in_any_number_and_rhythm_accuse_nobody(events: list[Event], n_sequences: int) -> None:
+    bench = Bench()
+    for _ in range(n_sequences):
+        bench.submit()
+    for event in events:
+        if event == "plan":
+            bench.plan()
+        elif event == "answer" and bench.has_plans:
+            bench.answer()
+        elif event == "killed":
+            assert bench.die("killed") == []
+        assert not bench.gang.probation.has_suspects
+
+
+@given(st.lists(st.booleans(), min_size=40, max_size=40), st.integers(0, 4))
+def test_kills_between_its_crashes_neither_save_a_poison_nor_speed_its_verdict(is_killed: list[bool], n_others: int) -> None:
+    bench = Bench(n_slots=8)
+    others, bad = [bench.submit() for _ in range(n_others)], bench.submit()
+    ended: list[tuple[Sequence, str]] = []
+    n_crashes, kills = 0, iter(is_killed)
+    while not ended and n_crashes <= 4:
+        rows = bench.plan()
+        if next(kills, False):
+            assert bench.die("killed") == []
+        elif bad in rows:
+            ended = bench.die()
+            n_crashes += 1
+        else:
+            bench.answer()
+    assert (ended, n_crashes) == ([(bad, "quarantined")], 4)
+    assert set(bench.plan()) <= set(others)

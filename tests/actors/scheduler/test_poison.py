@@ -102,7 +102,7 @@ def test_poison_is_quarantined_and_innocents_end_right(seed: int, n_poison: int)
     async def scenario(house: House) -> None:
         jobs = random_jobs(rng, rng.randint(n_poison, 24))
         poison = poison_of(rng, jobs, rng.sample(sorted(jobs), n_poison))
-        fate = Fate(set(poison.values()), rng)
+        fate = Fate(set(poison.values()), rng, rng.choice(["crashed", "faulted", "hung", "out_of_memory", "ended"]))
         bench = MortalBench(house, worker_settings(rng), fate, prefix_reuse=rng.random() < 0.7)
         await bench.begin()
         for attempt, (prompt, n) in jobs.items():
@@ -123,8 +123,8 @@ def test_poison_is_quarantined_and_innocents_end_right(seed: int, n_poison: int)
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=15, deadline=None)
-def test_kills_by_hand_condemn_nobody(seed: int) -> None:
-    """Killed again and again, as early as after the first token of each life."""
+def test_crashes_that_nobody_caused_condemn_nobody_who_gets_on(seed: int) -> None:
+    """A bad machine: crashes again and again, as early as after the first token of each life."""
     rng = random.Random(seed)
 
     async def scenario(house: House) -> None:
@@ -138,8 +138,34 @@ def test_kills_by_hand_condemn_nobody(seed: int) -> None:
             enough = bench.n_tokens() + rng.choice([1, 1, 3])
             await house.wait_until(lambda enough=enough: bench.n_tokens() >= enough or len(bench.gateway.endings) == len(jobs))
             await house.settle(rng.randint(0, 4))
-            bench.present().die()
+            bench.present().die("crashed")
             await house.wait_until(lambda: bench.fate.is_alive)
+        await bench.ended(len(jobs))
+        bench.check(jobs, {})
+
+    live(scenario)
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=15, deadline=None)
+def test_kills_from_elsewhere_put_nobody_apart_however_fast_they_come(seed: int) -> None:
+    """As often as the gang comes back, whether or not anybody has got on meanwhile."""
+    rng = random.Random(seed)
+
+    async def scenario(house: House) -> None:
+        jobs = random_jobs(rng, rng.randint(1, 12))
+        bench = MortalBench(house, worker_settings(rng), Fate(set(), rng))
+        await bench.begin()
+        for attempt, (prompt, n) in jobs.items():
+            bench.gateway.submit(attempt, prompt, n)
+        for _ in range(25):
+            await house.wait_until(lambda: bench.fate.is_alive)
+            for _ in range(rng.choice([0, 5, 40])):
+                await asyncio.sleep(0)
+            bench.present().die("killed")
+            await house.settle(rng.randint(0, 4))
+            assert bench.scheduler.statistics()["on_probation"] == 0
+        await house.wait_until(lambda: bench.fate.is_alive)
         await bench.ended(len(jobs))
         bench.check(jobs, {})
 
@@ -154,7 +180,7 @@ async def test_the_first_death_puts_nobody_apart() -> None:
     for attempt in range(8):
         bench.gateway.submit(attempt, [attempt + 1] * 20, 100)
     await house.wait_until(lambda: bench.gateway.n_messages > 10)
-    bench.present().die()
+    bench.present().die("crashed")
     await house.wait_until(lambda: bench.fate.is_alive and len(bench.present().plans) > 3)
     assert bench.scheduler.statistics()["on_probation"] == 0
     assert {len(plan.row_slots) for plan in bench.present().plans} == {8}
@@ -196,7 +222,7 @@ async def test_one_on_probation_takes_slots_and_pages_of_those_that_wait_for_it(
         bench.gateway.submit(attempt, [attempt] * 15, 20)
     for _ in range(2):
         await house.wait_until(lambda: bench.scheduler._gang.tracker.plans_in_flight == 3)
-        bench.present().die()
+        bench.present().die("crashed")
         await house.wait_until(lambda: not bench.scheduler._gang.is_alive)
     bench.fate.is_mute = False
     assert bench.scheduler.statistics()["on_probation"] == 2

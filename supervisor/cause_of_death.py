@@ -1,0 +1,48 @@
+"""How a life ended, as its supervisor knows it; schedulers draw conclusions from that.
+
+It comes from the exit status, from the supervisor's own kills, and from the kernel's count of processes that it killed for
+want of memory. Computations crash, fault, hang and use up memory; they do not send SIGKILL.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from messages.lifecycle import Cause
+from supervisor.entrypoint import EXIT_FAULT
+from supervisor.process import ExitStatus
+
+_COUNTERS = Path("/proc/vmstat")
+
+
+class OutOfMemory:
+    """Has the kernel killed for want of memory since it was asked last?
+
+    Its count is of the whole machine. If the victim was another process, one kill from elsewhere is taken for the kernel's:
+    one death more to explain, where a verdict needs several.
+    """
+
+    def __init__(self, counters: Path = _COUNTERS) -> None:
+        self._counters = counters
+        self._seen = self._count()
+
+    def has_struck(self) -> bool:
+        """See the class. False where the kernel keeps no such count."""
+        before, self._seen = self._seen, self._count()
+        return self._seen > before
+
+    def _count(self) -> int:
+        try:
+            lines = self._counters.read_text().splitlines()
+        except OSError:
+            return 0
+        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
+def cause_of(exit_status: ExitStatus, killed_for: Cause | None, memory: OutOfMemory) -> Cause:
+    """Why a process that ended so is dead; `killed_for`: why its supervisor has sent it SIGKILL, None when it has not."""
+    if exit_status.signal_name == "SIGKILL":
+        return killed_for or ("out_of_memory" if memory.has_struck() else "killed")
+    if exit_status.signal_name:
+        return "crashed"
+    return "faulted" if exit_status.code == EXIT_FAULT else "ended"

@@ -1,0 +1,41 @@
+"""Opens houses for the tests of this folder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from supervisor import nursery
+from supervisor.child_spec import Group
+from supervisor.config import SupervisorSettings
+from supervisor.display import Display
+from supervisor.run_dir import RunDir
+from supervisor.supervisor import Server, Supervisor
+from tests.supervisor.house import DEADLINE_S, House
+
+
+@pytest.fixture
+def open_house(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch):
+    """`async with open_house(groups...) as house`; at the end nobody is left alive."""
+    monkeypatch.setattr(nursery, "ENTRYPOINT", "tests.supervisor.stub_entrypoint")
+    path = tmp_path_factory.mktemp("run") / "d"
+
+    @asynccontextmanager
+    async def opened(*groups: Group, drain_s: float = 5.0, spares: bool = False) -> AsyncIterator[House]:
+        run_dir = RunDir.take(path)
+        settings = SupervisorSettings(drain_s=drain_s, beat_s=0.1, spares=spares)
+        server = Server(groups, run_dir, settings, "stub", "http://nowhere", "console", "error")
+        house = House(Supervisor(server, Display("stub", "", "", is_live=False)), path)
+        try:
+            yield house
+        finally:
+            house.supervisor.orders.force()
+            await asyncio.wait_for(asyncio.gather(house.life, return_exceptions=True), DEADLINE_S)
+            pids = [r.process.pid for r in house.supervisor.nursery.records if r.process and not r.process.exit]
+            run_dir.release()
+            assert pids == []
+
+    return opened
