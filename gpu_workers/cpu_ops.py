@@ -17,7 +17,7 @@ from gpu_workers.cpu_kernels.machine import Machine
 from gpu_workers.cpu_kernels.machine_code import Kernel, compile_kernel
 from gpu_workers.cpu_kernels.vector_code import float_bits
 from gpu_workers.cpu_linear import can_pack, packed_linear
-from gpu_workers.torch_ops import TorchOps
+from gpu_workers.torch_ops import KvTarget, TorchOps
 
 _MOST_ROWS = 64  # oneDNN is as good for more
 _MOST_ROWS_WITHOUT_DOT = 6  # of bfloat16 that is widened first
@@ -107,27 +107,17 @@ class CpuOps(TorchOps):
         self._spread(self._add_norm, n_rows, width, words)
         return out, residual
 
-    def rope_and_store(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        positions: torch.Tensor,
-        cos_sin: torch.Tensor,
-        k_pages: torch.Tensor,
-        v_pages: torch.Tensor,
-        kv_slots: torch.Tensor,
-    ) -> torch.Tensor:
+    def rope_and_store(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, target: KvTarget) -> torch.Tensor:
         """See Ops."""
         n_tokens, n_heads, head_dim = q.shape
         in_order = all(x.stride()[1:] == (head_dim, 1) for x in (q, k, v))
-        if head_dim % (2 * self._lanes) or not in_order or k_pages.dtype != q.dtype:
-            return super().rope_and_store(q, k, v, positions, cos_sin, k_pages, v_pages, kv_slots)
+        if head_dim % (2 * self._lanes) or not in_order or target.k_pages.dtype != q.dtype:
+            return super().rope_and_store(q, k, v, target)
         out = torch.empty(q.shape, dtype=q.dtype)
         inputs = (q.data_ptr(), k.data_ptr(), v.data_ptr(), q.stride(0), k.stride(0), v.stride(0))
         sizes = (n_heads, k.shape[1], head_dim)
-        tables = (positions.data_ptr(), cos_sin.data_ptr(), kv_slots.data_ptr())
-        words = (*inputs, *sizes, *tables, k_pages.data_ptr(), v_pages.data_ptr(), out.data_ptr())
+        tables = (target.positions.data_ptr(), target.cos_sin.data_ptr(), target.kv_slots.data_ptr())
+        words = (*inputs, *sizes, *tables, target.k_pages.data_ptr(), target.v_pages.data_ptr(), out.data_ptr())
         self._spread(self._rope, n_tokens, (n_heads + 2 * k.shape[1]) * head_dim, words)
         return out
 

@@ -11,7 +11,7 @@ from torch.nn.functional import linear
 from gpu_workers.kernels import activation, norm, rope
 from gpu_workers.kernels.gemv import GemvShape, gemv, gemv_shape
 from gpu_workers.kernels.norm_gemv import norm_gemv, norm_gemv_shape
-from gpu_workers.torch_ops import Ops
+from gpu_workers.torch_ops import KvTarget, Ops
 
 _GEMV_ROWS = 1  # with two rows registers spill on wide outputs and cuBLAS is faster
 
@@ -54,19 +54,9 @@ class CudaOps(Ops):
         """See Ops. Overwrites both."""
         return norm.add_rms_norm(x, residual, weight, eps)
 
-    def rope_and_store(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        positions: torch.Tensor,
-        cos_sin: torch.Tensor,
-        k_pages: torch.Tensor,
-        v_pages: torch.Tensor,
-        kv_slots: torch.Tensor,
-    ) -> torch.Tensor:
+    def rope_and_store(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, target: KvTarget) -> torch.Tensor:
         """See Ops."""
-        return rope.rope_and_store(q, k, v, positions, cos_sin, k_pages, v_pages, kv_slots)
+        return rope.rope_and_store(q, k, v, target)
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         """See Ops."""

@@ -5,6 +5,7 @@ A back end is one object given to the model when it is built. Each method says w
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -13,6 +14,17 @@ from torch.nn.functional import linear, silu
 from gpu_workers.cpu_linear import can_pack, pack_weight, packed_linear
 
 _FEW_ROWS = 4
+
+
+@dataclass(frozen=True)
+class KvTarget:
+    """Where the T tokens of a step stand, and where one layer keeps their keys and values."""
+
+    positions: torch.Tensor  # [T] int64
+    cos_sin: torch.Tensor  # [max_position, head_dim] float32: cosines of the head_dim / 2 angles, then their sines
+    k_pages: torch.Tensor  # [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], contiguous
+    v_pages: torch.Tensor  # the same
+    kv_slots: torch.Tensor  # [T] int64
 
 
 class Ops(Protocol):
@@ -38,24 +50,12 @@ class Ops(Protocol):
         """x, residual [T, n] -> (rms_norm(x + residual), x + residual). May overwrite x and residual."""
         ...
 
-    def rope_and_store(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        positions: torch.Tensor,
-        cos_sin: torch.Tensor,
-        k_pages: torch.Tensor,
-        v_pages: torch.Tensor,
-        kv_slots: torch.Tensor,
-    ) -> torch.Tensor:
+    def rope_and_store(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, target: KvTarget) -> torch.Tensor:
         """Rotates q and k, writes k and v to their KV slots, returns the rotated q [T, n_heads, head_dim], contiguous.
 
         q [T, n_heads, head_dim], k and v [T, n_kv_heads, head_dim]: views of one fused [T, (n_heads + 2 n_kv_heads) *
-        head_dim] where the model has no q/k norm, so strided over T; may be overwritten. positions, kv_slots [T] int64.
-        cos_sin [max_position, head_dim] float32: the cosines of the head_dim / 2 angles, then their sines. Halves are
-        rotated: (a, b) -> (a cos - b sin, b cos + a sin), computed in float32. k_pages and v_pages [n_pages, PAGE_TOKENS,
-        n_kv_heads, head_dim], contiguous.
+        head_dim] where the model has no q/k norm, so strided over T; may be overwritten. Halves are rotated: (a, b) ->
+        (a cos - b sin, b cos + a sin), computed in float32.
         """
         ...
 
@@ -115,28 +115,18 @@ class TorchOps(Ops):
         residual = residual.add_(x)
         return self.rms_norm(residual, weight, eps), residual
 
-    def rope_and_store(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        positions: torch.Tensor,
-        cos_sin: torch.Tensor,
-        k_pages: torch.Tensor,
-        v_pages: torch.Tensor,
-        kv_slots: torch.Tensor,
-    ) -> torch.Tensor:
+    def rope_and_store(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, target: KvTarget) -> torch.Tensor:
         """See Ops."""
-        if self._rotations_of is not cos_sin:  # the model has one table; kept, so that `is` cannot mean another
-            self._rotations_of, self._rotations = cos_sin, _widen(cos_sin)
-        cos, sin = self._rotations.index_select(0, positions).unbind(1)  # [T, 1, head_dim] each
+        if self._rotations_of is not target.cos_sin:  # the model has one table; kept, so that `is` cannot mean another
+            self._rotations_of, self._rotations = target.cos_sin, _widen(target.cos_sin)
+        cos, sin = self._rotations.index_select(0, target.positions).unbind(1)  # [T, 1, head_dim] each
         joined = _joined(q, k)
         if joined is None:
             q, k = rotate_halves(q, cos, sin), rotate_halves(k, cos, sin)
         else:
             q, k = rotate_halves(joined, cos, sin).split((q.shape[1], k.shape[1]), 1)
-        k_pages.view(-1, *k.shape[1:]).index_copy_(0, kv_slots, k.to(k_pages.dtype))
-        v_pages.view(-1, *k.shape[1:]).index_copy_(0, kv_slots, v.to(v_pages.dtype))
+        for pages, rows in ((target.k_pages, k), (target.v_pages, v)):
+            pages.view(-1, *k.shape[1:]).index_copy_(0, target.kv_slots, rows.to(pages.dtype))
         return q.contiguous()
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from gpu_workers.kernels.launch import dependent_launch, power_of_two
+from gpu_workers.torch_ops import KvTarget
 
 
 @triton.jit
@@ -50,17 +51,8 @@ def _rope_store_kernel(
     tl.store(V_PAGES + place + HALF, b.to(V_PAGES.dtype.element_ty), mask=in_half)
 
 
-def rope_and_store(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    positions: torch.Tensor,
-    cos_sin: torch.Tensor,
-    k_pages: torch.Tensor,
-    v_pages: torch.Tensor,
-    kv_slots: torch.Tensor,
-) -> torch.Tensor:
-    """As `Ops.rope_and_store`: heads contiguous inside a token, tokens at any stride; pages contiguous."""
+def rope_and_store(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, target: KvTarget) -> torch.Tensor:
+    """As `Ops.rope_and_store`: heads contiguous inside a token, tokens at any stride."""
     n_tokens, n_heads, head_dim = q.shape
     n_kv_heads = k.shape[1]
     out = torch.empty((n_tokens, n_heads, head_dim), dtype=q.dtype, device=q.device)
@@ -69,7 +61,7 @@ def rope_and_store(
     group = n_heads // n_kv_heads
     pdl = dependent_launch(q.device)
     _rope_store_kernel[(n_kv_heads, n_tokens)](
-        q, k, v, positions, cos_sin, k_pages, v_pages, kv_slots, out,
+        q, k, v, target.positions, target.cos_sin, target.k_pages, target.v_pages, target.kv_slots, out,
         q.stride(0), k.stride(0), v.stride(0), n_heads, n_kv_heads * head_dim,
         GROUP=group, GROUP_BLOCK=power_of_two(group), HALF=head_dim // 2, HALF_BLOCK=power_of_two(head_dim // 2),
         PDL=pdl, num_warps=1 if group * head_dim <= 256 else 2, launch_pdl=pdl,

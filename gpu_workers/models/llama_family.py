@@ -17,7 +17,7 @@ from gpu_workers.model_store.model_config import ModelConfig, RopeScaling
 from gpu_workers.sharded_layers import Shard, embed_tokens, gather_logits
 from gpu_workers.step_tensors import StepTensors
 from gpu_workers.tensor_group import TensorGroup
-from gpu_workers.torch_ops import Ops, cos_sin_table
+from gpu_workers.torch_ops import KvTarget, Ops, cos_sin_table
 from gpu_workers.weights import LayerWeights, ModelWeights
 
 
@@ -85,7 +85,7 @@ class LlamaFamily:
         if layer.q_norm is not None and layer.k_norm is not None:
             q = self.ops.rms_norm(q, layer.q_norm, self.config.rms_eps)
             k = self.ops.rms_norm(k, layer.k_norm, self.config.rms_eps)
-        q = self.ops.rope_and_store(q, k, v, step.positions, self._cos_sin, k_pages, v_pages, step.kv_slots)
+        q = self.ops.rope_and_store(q, k, v, KvTarget(step.positions, self._cos_sin, k_pages, v_pages, step.kv_slots))
         return self.attention.attend(q, k_pages, v_pages, plan, self._scale).flatten(1)
 
 

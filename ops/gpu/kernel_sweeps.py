@@ -17,7 +17,7 @@ from gpu_workers.kernels.norm_gemv import norm_gemv
 from gpu_workers.kernels.paged_decode import DecodeShape, paged_decode
 from gpu_workers.kernels.paged_prefill import PrefillShape, paged_prefill, tile_tokens
 from gpu_workers.kernels.sampling import sample_rows
-from gpu_workers.torch_ops import cos_sin_table
+from gpu_workers.torch_ops import KvTarget, cos_sin_table
 from ops.gpu.timing import graph_time_ms
 from tests.gpu.attention_checks import make_step
 from tests.gpu.kernel_checks import HEAD_SHAPES, random_state
@@ -91,7 +91,7 @@ def time_small(hidden: int, ffn: int, heads: tuple[int, int, int], rows: int) ->
     runs: dict[str, Callable[[], object]] = {
         "rms_norm": lambda: ops.rms_norm(x, weight, 1e-5),
         "add_rms_norm": lambda: ops.add_rms_norm(x, residual, weight, 1e-5),
-        "rope_store": lambda: ops.rope_and_store(q, k, v, index, table, k_pages, v_pages, index),
+        "rope_store": lambda: ops.rope_and_store(q, k, v, KvTarget(index, table, k_pages, v_pages, index)),
         "silu_mul": lambda: ops.silu_mul(gate_up),
     }
     times = {name: _repeated_us(run) for name, run in runs.items()}

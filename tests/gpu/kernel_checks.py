@@ -12,7 +12,7 @@ from gpu_workers.device_state import DeviceState, allocate_device_state
 from gpu_workers.kernels.gemv import GemvShape, gemv
 from gpu_workers.kernels.sampling import sample_rows
 from gpu_workers.kernels.step_inputs import StepInputs, step_inputs
-from gpu_workers.torch_ops import TorchOps, cos_sin_table
+from gpu_workers.torch_ops import KvTarget, TorchOps, cos_sin_table
 
 Check = Callable[[torch.device, torch.dtype], None]
 HEAD_SHAPES = {"llama-8b": (32, 8, 128), "smollm2": (9, 3, 64), "qwen3-0.6b": (16, 8, 128), "one-group": (16, 1, 64)}
@@ -81,8 +81,8 @@ def check_rope_and_store(device: torch.device, dtype: torch.dtype) -> None:
             pages = _randn(device, dtype, 2, 7, 16, n_kv_heads, head_dim)
             wanted = pages.clone()
             with poisoned_memory():
-                got = CudaOps().rope_and_store(q, k, v, positions, cos_sin, pages[0], pages[1], slots)
-            want = TorchOps().rope_and_store(q, k, v, positions, cos_sin, wanted[0], wanted[1], slots)
+                got = CudaOps().rope_and_store(q, k, v, KvTarget(positions, cos_sin, pages[0], pages[1], slots))
+            want = TorchOps().rope_and_store(q, k, v, KvTarget(positions, cos_sin, wanted[0], wanted[1], slots))
             assert_near(got, want, dtype)
             assert_near(pages, wanted, dtype)
 

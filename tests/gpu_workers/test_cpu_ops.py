@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gpu_workers.cpu_kernels.machine import this_machine
 from gpu_workers.cpu_linear import can_pack, pack_weight
 from gpu_workers.models.registry import cpu_ops
-from gpu_workers.torch_ops import TorchOps, cos_sin_table
+from gpu_workers.torch_ops import KvTarget, TorchOps, cos_sin_table
 from messages.steps import PAGE_TOKENS
 
 if this_machine() is None:
@@ -123,7 +123,7 @@ def test_rope_and_store(n_tokens: int, sizes: tuple[int, int, int], is_fused: bo
         if not is_fused:
             q, k = q.clone(), k.clone()
         k_pages, v_pages = (torch.zeros(4, PAGE_TOKENS, n_kv_heads, head_dim, dtype=dtype) for _ in range(2))
-        rotated = ops.rope_and_store(q, k, v, positions, table, k_pages, v_pages, slots)
+        rotated = ops.rope_and_store(q, k, v, KvTarget(positions, table, k_pages, v_pages, slots))
         assert rotated.is_contiguous()
         results.append((rotated, k_pages, v_pages))
     for want, got in zip(*results, strict=True):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_workers.cpu_linear import can_pack
-from gpu_workers.torch_ops import TorchOps, cos_sin_table
+from gpu_workers.torch_ops import KvTarget, TorchOps, cos_sin_table
 from messages.steps import PAGE_TOKENS
 
 OPS = TorchOps()
@@ -57,7 +57,7 @@ def test_rope_rotates_halves_and_stores(is_fused: bool) -> None:
     table = cos_sin_table(10_000.0 ** -(torch.arange(4) / 4.0), 128)
     k_pages, v_pages = (torch.zeros(3, PAGE_TOKENS, 2, 8) for _ in range(2))
     expected_q, expected_k = (_rotated(x.clone(), positions) for x in (q, k))
-    rotated = OPS.rope_and_store(q, k, v.clone(), positions, table, k_pages, v_pages, slots)
+    rotated = OPS.rope_and_store(q, k, v.clone(), KvTarget(positions, table, k_pages, v_pages, slots))
     assert rotated.is_contiguous()
     torch.testing.assert_close(rotated, expected_q)
     torch.testing.assert_close(k_pages.flatten(0, 1)[slots], expected_k)
