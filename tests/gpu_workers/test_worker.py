@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,107 +15,13 @@ import pytest
 from gpu_workers.engine import Engine, ReportLoading
 from gpu_workers.hash_chain import HashChainEngine, hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
-from gpu_workers.worker import build_engine, run_worker
+from gpu_workers.worker import BuildEngine
 from messages import lifecycle
 from messages.arrays import int32s
-from messages.birth import Birth
-from messages.mailbox import Mailbox, MemoryMailbox, MemoryNetwork
 from messages.message import Message
 from messages.steps import Capacity, Plan, Reset, Result, StepFailed
-from messages.zmq_mailbox import ZmqMailbox
 from tests.gpu_workers.small_scheduler import GREEDY, Row, SmallScheduler
-
-DEADLINE_S = 10.0
-SETTINGS = WorkerSettings(n_slots=4, max_length=256, max_step_tokens=128, hash_chain_pages=64, max_lease_steps=4)
-
-
-@dataclass
-class Stage:
-    """A supervisor and a scheduler made of bare mailboxes around one worker."""
-
-    make: Any
-    run_dir: Path
-    supervisor: Mailbox
-    scheduler: Mailbox
-    worker: asyncio.Task[int] | None = None
-    heard: dict[str, list[Message]] = field(default_factory=lambda: {"supervisor": [], "scheduler": []})
-    read: dict[str, int] = field(default_factory=lambda: {"supervisor": 0, "scheduler": 0})
-    readers: list[asyncio.Task[None]] = field(default_factory=list)
-    came: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def endpoint(self, name: str) -> str:
-        return self.make.endpoint(self.run_dir, name)
-
-    def start(self, settings: WorkerSettings = SETTINGS, build: Any = build_engine, name: str = "worker/0.0") -> None:
-        birth = Birth(
-            name=name,
-            incarnation=7,
-            endpoint=self.endpoint("worker"),
-            supervisor_endpoint=self.supervisor.endpoint,
-            supervisor_incarnation=1,
-            run_dir=str(self.run_dir),
-            log_format="json",
-            log_level="error",
-            settings=msgspec.Raw(msgspec.json.encode(settings)),
-            beat_s=0.02,
-        )
-        self.worker = asyncio.create_task(run_worker(birth, self.make.mailbox, build))
-        self.readers = [asyncio.create_task(self._read(self.supervisor)), asyncio.create_task(self._read(self.scheduler))]
-
-    async def _read(self, mailbox: Mailbox) -> None:
-        while True:
-            self.heard[mailbox.name.split("/")[0]] += [delivery.message for delivery in await mailbox.wait_mail()]
-            self.came.set()
-
-    async def expect(self, role: str, kind: type[Message], within_s: float = DEADLINE_S) -> Any:
-        """The next message of this kind; others before it are skipped."""
-        async with asyncio.timeout(within_s):
-            while True:
-                for index in range(self.read[role], len(self.heard[role])):
-                    if isinstance(self.heard[role][index], kind):
-                        self.read[role] = index + 1
-                        return self.heard[role][index]
-                self.came.clear()
-                await self.came.wait()
-
-    async def welcome(self, with_scheduler: bool = True) -> None:
-        hello = await self.expect("supervisor", lifecycle.Hello)
-        self.supervisor.connect("worker/0.0", 7, hello.endpoint)
-        peer = lifecycle.Peer(name="scheduler/0", incarnation=3, endpoint=self.scheduler.endpoint)
-        self.supervisor.send("worker/0.0", lifecycle.Welcome(peers=[peer] if with_scheduler else []))
-        self.scheduler.connect("worker/0.0", 7, hello.endpoint)
-
-    async def ready(self) -> None:
-        await self.welcome()
-        await self.expect("supervisor", lifecycle.Ready)
-
-    async def stop(self) -> int:
-        self.supervisor.send("worker/0.0", lifecycle.Stop())
-        await self.expect("supervisor", lifecycle.Stopped)
-        return await self.status()
-
-    async def status(self) -> int:
-        assert self.worker is not None
-        return await asyncio.wait_for(self.worker, DEADLINE_S)
-
-
-class MemoryPost:
-    def __init__(self) -> None:
-        self._network = MemoryNetwork()
-
-    def endpoint(self, run_dir: Path, name: str) -> str:
-        return f"memory://{name}"
-
-    def mailbox(self, name: str, incarnation: int, endpoint: str) -> Mailbox:
-        return MemoryMailbox(self._network, name, incarnation, endpoint)
-
-
-class ZmqPost:
-    def endpoint(self, run_dir: Path, name: str) -> str:
-        return f"ipc://{run_dir}/{name}"
-
-    def mailbox(self, name: str, incarnation: int, endpoint: str) -> Mailbox:
-        return ZmqMailbox(name, incarnation, endpoint)
+from tests.gpu_workers.worker_stage import DEADLINE_S, SETTINGS, MemoryPost, Stage, ZmqPost, writer
 
 
 @pytest.fixture(params=[MemoryPost, ZmqPost], ids=["memory", "zmq"])
@@ -136,22 +41,25 @@ async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     await stage.scheduler.close()
 
 
-def writer() -> SmallScheduler:
-    """Writes plans for an engine of the same size as the worker's."""
-    return SmallScheduler(HashChainEngine(SETTINGS))
+def held_by(gate: threading.Event) -> BuildEngine:
+    """An engine whose steps end when the gate opens."""
+
+    class Held(HashChainEngine):
+        def collect(self, launched: Any) -> Iterator[Result]:
+            gate.wait(DEADLINE_S)
+            return super().collect(launched)
+
+    return lambda settings, gang_dir, report: Held(settings)
 
 
 async def test_a_sequence_runs_to_the_oracle(stage: Stage) -> None:
-    stage.start()
-    await stage.ready()
-    stage.scheduler.send("worker/0.0", Reset(epoch=1))
+    plans = await stage.begin()
     capacity = await stage.expect("scheduler", Capacity)
     assert (capacity.epoch, capacity.n_pages, capacity.n_slots, capacity.max_lease_steps) == (1, 64, 4, 4)
-    plans = writer()
     s = plans.add([1, 2, 3])
-    stage.scheduler.send("worker/0.0", plans.write_plan([Row(s, 3)]))
-    stage.scheduler.send("worker/0.0", plans.write_plan([Row(s)]))  # before the first result is back
-    stage.scheduler.send("worker/0.0", plans.write_plan([Row(s)], n_steps=4))
+    stage.tell(plans.write_plan([Row(s, 3)]))
+    stage.tell(plans.write_plan([Row(s)]))  # before the first result is back
+    stage.tell(plans.write_plan([Row(s)], n_steps=4))
     results = [await stage.expect("scheduler", Result) for _ in range(6)]
     assert [r.step for r in results] == [0, 1, 2, 3, 4, 5]
     assert [int(r.ids[0]) for r in results] == hash_chain_tokens([1, 2, 3], 6, 0, 32_768)
@@ -159,12 +67,9 @@ async def test_a_sequence_runs_to_the_oracle(stage: Stage) -> None:
 
 
 async def test_beats_carry_steps_and_metrics(stage: Stage) -> None:
-    stage.start()
-    await stage.ready()
-    stage.scheduler.send("worker/0.0", Reset(epoch=1))
-    plans = writer()
+    plans = await stage.begin()
     s = plans.add([1, 2, 3])
-    stage.scheduler.send("worker/0.0", plans.write_plan([Row(s, 3)]))
+    stage.tell(plans.write_plan([Row(s, 3)]))
     await stage.expect("scheduler", Result)
     beat = await stage.expect("supervisor", lifecycle.Progress)
     while beat.steps == 0:
@@ -219,10 +124,7 @@ async def test_failed_start_is_a_fault(stage: Stage) -> None:
 
 
 async def test_refused_plan_is_answered_and_the_gang_goes_on(stage: Stage) -> None:
-    stage.start()
-    await stage.ready()
-    stage.scheduler.send("worker/0.0", Reset(epoch=1))
-    plans = writer()
+    plans = await stage.begin()
     s = plans.add([1, 2, 3])
     good = plans.write_plan([Row(s, 3)])
     bad = Plan(
@@ -241,13 +143,13 @@ async def test_refused_plan_is_answered_and_the_gang_goes_on(stage: Stage) -> No
     )
     plans.step += 1
     for plan in (good, bad, plans.write_plan([Row(s)])):
-        stage.scheduler.send("worker/0.0", plan)
+        stage.tell(plan)
     failure = await stage.expect("scheduler", StepFailed)
     assert failure.step == bad.step
     assert failure.suspects.tolist() == [s.slot ^ 1]
     result = await stage.expect("scheduler", Result)
     assert result.ids.tolist() == hash_chain_tokens([1, 2, 3], 2, 0, 32_768)[1:]
-    stage.scheduler.send("worker/0.0", Reset(epoch=2))
+    stage.tell(Reset(epoch=2))
     assert (await stage.expect("scheduler", Capacity)).epoch == 2
 
 
@@ -257,24 +159,21 @@ async def test_plans_of_another_epoch_are_dropped(stage: Stage) -> None:
     plans = writer()
     s = plans.add([1, 2, 3])
     old = plans.write_plan([Row(s, 3)])
-    stage.scheduler.send("worker/0.0", Reset(epoch=2))
-    stage.scheduler.send("worker/0.0", old)
+    stage.tell(Reset(epoch=2))
+    stage.tell(old)
     fresh = SmallScheduler(HashChainEngine(SETTINGS), epoch=2)
-    stage.scheduler.send("worker/0.0", fresh.write_plan([Row(fresh.add([9], GREEDY))]))
+    stage.tell(fresh.write_plan([Row(fresh.add([9], GREEDY))]))
     result = await stage.expect("scheduler", Result)
     assert result.epoch == 2
     assert result.ids.tolist() == hash_chain_tokens([9], 1, 0, 32_768)
 
 
 async def test_a_lost_plan_is_a_fault(stage: Stage) -> None:
-    stage.start()
-    await stage.ready()
-    stage.scheduler.send("worker/0.0", Reset(epoch=1))
-    plans = writer()
+    plans = await stage.begin()
     s = plans.add([1, 2, 3])
-    stage.scheduler.send("worker/0.0", plans.write_plan([Row(s, 3)]))
+    stage.tell(plans.write_plan([Row(s, 3)]))
     plans.write_plan([Row(s)])
-    stage.scheduler.send("worker/0.0", plans.write_plan([Row(s)]))
+    stage.tell(plans.write_plan([Row(s)]))
     fault = await stage.expect("supervisor", lifecycle.Fault)
     assert "expected 1, got 2" in fault.reason
     assert await stage.status() == 1
@@ -285,11 +184,8 @@ async def test_device_error_is_a_fault_with_the_step(stage: Stage) -> None:
         def collect(self, launched: Any) -> Iterator[Result]:
             raise RuntimeError("device lost")
 
-    stage.start(build=lambda settings, gang_dir, report: Breaking(settings))
-    await stage.ready()
-    stage.scheduler.send("worker/0.0", Reset(epoch=1))
-    plans = writer()
-    stage.scheduler.send("worker/0.0", plans.write_plan([Row(plans.add([1]))]))
+    plans = await stage.begin(build=lambda settings, gang_dir, report: Breaking(settings))
+    stage.tell(plans.write_plan([Row(plans.add([1]))]))
     fault = await stage.expect("supervisor", lifecycle.Fault)
     assert fault.doing == "step 0 of epoch 1"
     assert "device lost" in fault.reason
@@ -298,17 +194,8 @@ async def test_device_error_is_a_fault_with_the_step(stage: Stage) -> None:
 
 async def test_a_step_in_work_does_not_stop_the_beats(stage: Stage) -> None:
     gate = threading.Event()
-
-    class Slow(HashChainEngine):
-        def collect(self, launched: Any) -> Iterator[Result]:
-            gate.wait(DEADLINE_S)
-            return super().collect(launched)
-
-    stage.start(build=lambda settings, gang_dir, report: Slow(settings))
-    await stage.ready()
-    stage.scheduler.send("worker/0.0", Reset(epoch=1))
-    plans = writer()
-    stage.scheduler.send("worker/0.0", plans.write_plan([Row(plans.add([1]))]))
+    plans = await stage.begin(build=held_by(gate))
+    stage.tell(plans.write_plan([Row(plans.add([1]))]))
     beat = await stage.expect("supervisor", lifecycle.Progress)
     while beat.busy_s < 0.05:
         beat = await stage.expect("supervisor", lifecycle.Progress)
@@ -318,16 +205,13 @@ async def test_a_step_in_work_does_not_stop_the_beats(stage: Stage) -> None:
 
 
 async def test_a_pipelined_engine_keeps_the_order(stage: Stage) -> None:
-    stage.start(msgspec.structs.replace(SETTINGS, hash_chain_step_s=0.002))
-    await stage.ready()
-    stage.scheduler.send("worker/0.0", Reset(epoch=1))
-    plans = writer()
+    plans = await stage.begin(msgspec.structs.replace(SETTINGS, hash_chain_step_s=0.002))
     s = plans.add([4])
     for _ in range(20):
-        stage.scheduler.send("worker/0.0", plans.write_plan([Row(s)]))
+        stage.tell(plans.write_plan([Row(s)]))
     results = [await stage.expect("scheduler", Result) for _ in range(20)]
     assert [int(r.ids[0]) for r in results] == hash_chain_tokens([4], 20, 0, 32_768)
-    stage.scheduler.send("worker/0.0", Reset(epoch=2))
+    stage.tell(Reset(epoch=2))
     assert (await stage.expect("scheduler", Capacity)).epoch == 2
     assert await stage.stop() == 0
 
@@ -336,9 +220,9 @@ async def test_a_reset_may_come_before_its_sender_is_announced(stage: Stage) -> 
     stage.start()
     await stage.welcome(with_scheduler=False)
     await stage.expect("supervisor", lifecycle.Ready)
-    stage.scheduler.send("worker/0.0", Reset(epoch=1))
+    stage.tell(Reset(epoch=1))
     plans = writer()
-    stage.scheduler.send("worker/0.0", plans.write_plan([Row(plans.add([4]))]))
+    stage.tell(plans.write_plan([Row(plans.add([4]))]))
     beat = await stage.expect("supervisor", lifecycle.Progress)
     while beat.steps == 0:
         beat = await stage.expect("supervisor", lifecycle.Progress)
@@ -351,19 +235,10 @@ async def test_a_reset_may_come_before_its_sender_is_announced(stage: Stage) -> 
 
 async def test_a_new_scheduler_never_hears_the_old_ones_results(stage: Stage) -> None:
     gate = threading.Event()
-
-    class Slow(HashChainEngine):
-        def collect(self, launched: Any) -> Iterator[Result]:
-            gate.wait(DEADLINE_S)
-            return super().collect(launched)
-
-    stage.start(build=lambda settings, gang_dir, report: Slow(settings))
-    await stage.ready()
-    stage.scheduler.send("worker/0.0", Reset(epoch=1))
-    plans = writer()
+    plans = await stage.begin(build=held_by(gate))
     s = plans.add([4])
     for _ in range(3):
-        stage.scheduler.send("worker/0.0", plans.write_plan([Row(s)]))
+        stage.tell(plans.write_plan([Row(s)]))
     beat = await stage.expect("supervisor", lifecycle.Progress)
     while beat.busy_s == 0:
         beat = await stage.expect("supervisor", lifecycle.Progress)
