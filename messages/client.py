@@ -206,10 +206,10 @@ class _Stream:
                 self.say_again()
             case Next.PIECE | Next.END:
                 self.news.set()
-        n_tokens = len(self.state.tokens)
-        if n_tokens - self._confirmed >= _CONFIRM_TOKENS:
-            self._confirmed = n_tokens
-            self.confirm(n_tokens)
+        n_held = self.state.n_held
+        if n_held - self._confirmed >= _CONFIRM_TOKENS or self.state.finished is not None:
+            self._confirmed = n_held
+            self.confirm(n_held)
 
 
 class _Question:

@@ -21,6 +21,7 @@ from messages.message import Message
 from messages.zmq_reader import ZmqReader
 
 SILENCE_S = 2.0
+_LINGER_MS = 100  # the last confirmation leaves, if somebody is there
 _KINDS = (*get_args(public.ClientMessage), *get_args(public.FrontMessage))
 
 
@@ -84,7 +85,7 @@ class ClientLink:
         self._watch.cancel()
         self._socket.disable_monitor()
         self._monitor.close()
-        self._reader.close()
+        self._reader.close(_LINGER_MS)
         await self._loop.run_in_executor(None, self._context.term)
 
     def _say_unsaid(self) -> None:

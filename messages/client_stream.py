@@ -72,6 +72,11 @@ class StreamState:
         """Has the one ending (or an error) come?"""
         return self.finished is not None or self.error is not None
 
+    @property
+    def n_held(self) -> int:
+        """What `Received` confirms: the tokens, and the ending as one more."""
+        return len(self.tokens) + (self.finished is not None)
+
     def generate(self) -> public.Generate:
         """What to say now."""
         return msgspec.structs.replace(self._generate, have=0 if self._is_replay else len(self.tokens))

@@ -86,7 +86,7 @@ class Failed(Message, frozen=True):
 
 
 class Received(Message, frozen=True):
-    """Credit: the client holds every token of the stream below `up_to`."""
+    """Credit: the client holds every token of the stream below `up_to`; one beyond the last token means its Finished too."""
 
     request: ShortText
     up_to: Count

@@ -41,12 +41,12 @@ class ZmqReader:
         self._check_soon()
         return True
 
-    def close(self) -> None:
-        """Close the socket; nothing is called afterwards."""
+    def close(self, linger_ms: int = 0) -> None:
+        """Close the socket; nothing is called afterwards. What was sent may go on leaving for `linger_ms`."""
         if not self._is_closed:
             self._is_closed = True
             self._loop.remove_reader(self._fd)
-            self._socket.close(linger=0)
+            self._socket.close(linger=linger_ms)
 
     def check(self) -> None:
         """Look for missed events (the safety sweep calls this about once a second)."""

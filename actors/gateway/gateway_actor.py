@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from actors.actor import Actor, Handler
+from actors.gateway.draining import Draining
 from actors.gateway.front import Front
 from actors.gateway.http_api import HttpApi
 from actors.gateway.http_server import HttpServer
@@ -43,6 +44,7 @@ class GatewayActor(Actor):
         self.tree = TreeStatus(self.mailbox.endpoint, self.child.tell)
         self._http: HttpServer | None = None
         self._front: Front | None = None
+        self._draining: Draining | None = None
         self.desk: RequestDesk | None = None
         self._resubmissions_counted = 0
 
@@ -81,6 +83,8 @@ class GatewayActor(Actor):
 
     async def stop(self) -> None:
         """Close the doors, then the journal."""
+        if self._draining is not None:
+            self._draining.stop()
         if self._http is not None:
             await self._http.stop()
         if self._front is not None:
@@ -90,15 +94,14 @@ class GatewayActor(Actor):
             await self._journal.close()
 
     def drain(self, deadline_s: float) -> None:
-        """Take nothing new; drained when the last sequence has its ending."""
-        desk = self.desk
-        if desk is None:
+        """Take nothing new; drained when the last sequence has its ending, and its client too."""
+        if self.desk is None:
             self.child.drained()
             return
-        desk.doors.is_draining = True
-        desk.on_idle = self.child.drained
-        if not desk.n_active:
-            self.child.drained()
+        if self._draining is not None:
+            self._draining.stop()
+        self._draining = Draining(self.desk, self._http, self, self.settings.handover_s, deadline_s, self.child.drained)
+        self._draining.look()
 
     def peer_up(self, peer: lifecycle.Peer) -> None:
         if role_of(peer.name) == "scheduler" and self.desk is not None:

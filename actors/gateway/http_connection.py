@@ -7,6 +7,9 @@ A client that sends its request slower than it may is told 408 and cut; one that
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import termios
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -74,6 +77,13 @@ class Connection(HttpToolsProtocol):
         if not self.pipeline:
             self.flow.resume_reading()  # a large body has paused it, and a hangup would not be seen
 
+    @property
+    def n_unread(self) -> int:
+        """Bytes that the client's machine has not confirmed; one more while an answer is being made."""
+        cycle = self.cycle
+        is_answering = cycle is not None and not (cycle.more_body or cycle.response_complete or cycle.disconnected)
+        return self.transport.get_write_buffer_size() + _in_kernel(self.transport) + is_answering
+
     def cut_if_slow(self, now_s: float) -> None:
         """Called about once a second."""
         limit_s = self._limits.body_s if self._is_head_read else self._limits.head_s
@@ -84,6 +94,16 @@ class Connection(HttpToolsProtocol):
             what = "body" if self._is_head_read else "headers"
             self.transport.write(_too_slow(f"{what}: expected all of it within {limit_s:g} s, got less"))
         self.transport.close()
+
+
+def _in_kernel(transport: asyncio.Transport) -> int:
+    """Bytes sent but not confirmed; 0 where the system does not tell."""
+    count = array("i", [0])
+    try:
+        fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, count)
+    except (OSError, ValueError, AttributeError):
+        return 0
+    return count[0]
 
 
 def _turned_away(most: int) -> ASGIApp:

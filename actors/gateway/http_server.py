@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import resource
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import Any
 
@@ -61,6 +61,10 @@ class HttpServer:
     def n_connections(self) -> int:
         """Open now."""
         return len(self._server.server_state.connections)
+
+    def unread_by_connection(self) -> dict[Hashable, int]:
+        """What the client of each connection has not taken yet, as `Connection.n_unread` counts it."""
+        return {c: c.n_unread for c in self._server.server_state.connections if isinstance(c, Connection)}
 
     async def start(self) -> str:
         """Serve from now on; returns the address as text.

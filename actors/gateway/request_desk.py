@@ -6,12 +6,11 @@ publish (clients may see it), Ack to the scheduler ---> every sequence ended ---
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import structlog
 
 from actors.gateway.dispatcher import Dispatcher, Post, Timer
 from actors.gateway.doors import Doors
+from actors.gateway.handover import Handover
 from actors.gateway.journal import Journal
 from actors.gateway.journal_records import encode_order
 from actors.gateway.metrics import GatewayMetrics
@@ -50,7 +49,7 @@ class RequestDesk:
         self._retained = RetainedRequests(journal, settings.retention_s)
         self._next_number = 1
         self.doors = Doors(journal, settings.max_active_requests)
-        self.on_idle: Callable[[], None] = lambda: None
+        self.unread = Handover(min(settings.handover_s, settings.retention_s))  # resumable answers, in tokens and an ending
         self._sweep_timer: Timer | None = None
 
     @property
@@ -200,8 +199,6 @@ class RequestDesk:
             request.wake()
             if request.is_over:
                 self._finish(request, now_s)
-        if not self.doors.n_active and rows.endings:
-            self.on_idle()
 
     def _close(self, sequence: GrowingSequence) -> None:
         """Its ending is visible from now on."""
@@ -232,8 +229,6 @@ class RequestDesk:
         self._disown(request)
         self._journal.forget(request.number)  # the disk may have taken it before it refused
         request.wake()
-        if not self.doors.n_active:
-            self.on_idle()
 
     # -- life of a request ----------------------------------------------------------------------------------------
 
@@ -262,7 +257,9 @@ class RequestDesk:
     def settle(self, request: Request, ended_s: float | None) -> None:
         """A finished request of an earlier life; `ended_s` None: its end was shown but not yet filed."""
         self._next_number = max(self._next_number, request.number + 1)
-        self._retained.file(request, self._post.wall_s() if ended_s is None else ended_s)
+        wall_s = self._post.wall_s()
+        self._retained.file(request, wall_s if ended_s is None else ended_s)
+        self.owe(request, self._post.now_s() - (0.0 if ended_s is None else wall_s - ended_s))
 
     def drop(self, number: int) -> None:
         """A record that cannot be read."""
@@ -277,6 +274,14 @@ class RequestDesk:
         self.metrics.requests.labels(request.order.api, ending).inc()
         self.metrics.whole_s.observe(now_s - request.began_s)
         self._retained.file(request, self._post.wall_s())
+        self.owe(request, now_s)
+
+    def owe(self, request: Request, since_s: float) -> None:
+        """A client that can come back is to read an ended request to its end, unless it has given it up."""
+        if request.order.is_resumable and not any(
+            s.ended is not None and s.ended.reason == "cancelled" for s in request.sequences
+        ):
+            self.unread.owe(request.order.request, request.n_generated + 1, since_s)
 
     def _sweep(self) -> None:
         """Once a second: orphans; where the disk takes writes, long requests and retention."""
@@ -286,6 +291,7 @@ class RequestDesk:
                 self.cancel(request)
             elif self._journal.is_healthy:
                 self._retained.checkpoint(request)
+        self.unread.forget_given_up(now_s)
         if self._journal.is_healthy:
             self._retained.expire(self._post.wall_s())
         self._sweep_timer = self._post.later(_SWEEP_S, self._sweep)

@@ -37,6 +37,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     speculation: bool = True  # let schedulers use drafts
     prefix_wait_s: _Seconds = 0.005  # longest wait for the directory's answer
     stream_window_tokens: _Window = 4096  # tokens on the way to one ZeroMQ client without its Received
+    handover_s: _Seconds = 5.0  # while draining, an ended answer waits so long for a client that takes nothing of it
     shutdown_s: _Seconds = 5.0  # longest wait for open HTTP connections at the end
     commit_window_s: _Seconds = 0.0  # how long the journal gathers before a commit; 0: as soon as the last one is done
     journal_buffer_bytes: _Positive = 64 << 20  # shown but not recorded while the disk refuses; then streams pause

@@ -4,7 +4,9 @@ honest. Each test has a server of its own."""
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -15,7 +17,7 @@ from messages.faults import ClientError
 from supervisor.orders import EXIT_REQUESTS_LEFT
 from supervisor.restart_policy import EXIT_BUDGET_SPENT
 from supervisor.run_dir import read_end
-from tests.faults.streams import DEADLINE_S, N_STREAMS, Streams
+from tests.faults.streams import DEADLINE_S, N_STREAMS, N_TOKENS, Streams
 from tests.support.real_server import RealServer
 
 pytestmark = pytest.mark.timeout(180)
@@ -51,6 +53,41 @@ async def test_every_stream_ends_although_somebody_dies_during_the_drain(victims
             await work
             streams.check()
         assert await wait_exit(server) == 0, server.log()
+
+
+async def test_clients_that_are_just_coming_back_get_their_tails_before_the_server_ends() -> None:
+    """The gateway dies when little is left to compute: its next life is done before its clients are there again."""
+    async with server_with() as server, AsyncClient(server.front) as client:
+        streams = Streams(client)
+        work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
+        await streams.wait_running(20)
+        server.process.send_signal(signal.SIGTERM)
+        await streams.wait_running(N_TOKENS - 40)
+        await asyncio.to_thread(server.kill, "gateway/0")
+        await work
+        streams.check()
+        assert await wait_exit(server) == 0, server.log()
+
+
+async def test_a_slow_reader_gets_its_last_byte_before_the_server_ends() -> None:
+    async with server_with("gateway.shutdown_s=0.2") as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=4096)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        body = b'{"prompts": [%s], "max_tokens": 50, "temperature": 0}' % b", ".join([b'"x"'] * 300)
+        writer.write(b"POST /v1/batch HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        async with asyncio.timeout(DEADLINE_S):
+            head = await reader.readuntil(b"\r\n\r\n")
+            server.process.send_signal(signal.SIGTERM)
+            n_bytes = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+            answer = b""
+            for _ in range(15):  # for longer than a server takes to end
+                answer += await reader.readexactly(n_bytes // 20)
+                await asyncio.sleep(0.2)
+            assert server.process.poll() is None
+            answer += await reader.readexactly(n_bytes - len(answer))
+        assert len(json.loads(answer)["results"]) == 300
+        assert await wait_exit(server) == 0, server.log()
+        writer.close()
 
 
 async def test_a_budget_spent_during_a_drain_is_the_exit_status() -> None:

@@ -49,6 +49,8 @@ class Rig:
     async def kill_gateway(self) -> None:
         """As kill -9: no drain, no last word; the journal keeps what was committed."""
         gateway = self.gateway
+        if gateway._draining is not None:
+            gateway._draining.stop()
         if gateway._front is not None:
             await gateway._front.close()
         if gateway.desk is not None:
