@@ -60,13 +60,16 @@ for _empty in (EMPTY_I32, EMPTY_I64, EMPTY_U64, EMPTY_F32):
 _EMPTY = {"<i4": EMPTY_I32, "<i8": EMPTY_I64, "<u8": EMPTY_U64, "<f4": EMPTY_F32}
 
 
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+
 @cache
-def array_fields(kind: type) -> tuple[tuple[str, np.dtype[Any]], ...]:
-    """(field name, dtype) of every array field of a message class."""
+def array_fields(kind: type) -> tuple[tuple[str, np.dtype[Any], np.ndarray], ...]:
+    """(field name, dtype, the empty array as decoded) of every array field of a message class."""
     found = []
     for name, hint in get_type_hints(kind, include_extras=True).items():
         if get_origin(hint) is Annotated:
-            found += [(name, _DTYPES[m.dtype]) for m in get_args(hint)[1:] if isinstance(m, ArrayOf)]
+            found += [(name, _DTYPES[m.dtype], _EMPTY[m.dtype]) for m in get_args(hint)[1:] if isinstance(m, ArrayOf)]
     return tuple(found)
 
 
@@ -75,8 +78,10 @@ def check_arrays(message: Any) -> None:
 
     Raises: ValueError naming the field, what was expected and what came.
     """
-    for name, dtype in array_fields(type(message)):
+    for name, dtype, empty in array_fields(type(message)):
         array = getattr(message, name)
+        if array is empty:
+            continue
         if array.dtype != dtype or array.ndim != 1:
             raise ValueError(f"{name}: expected a flat array of {dtype.str}, got {array.dtype.str} of rank {array.ndim}")
         if len(array) > MAX_ARRAY_ITEMS:
@@ -92,15 +97,16 @@ class ArrayFrame:
 
     def add(self, array: np.ndarray) -> list[Any]:
         """Append an array; returns the descriptor that stands in the message."""
+        name = _NAMES[array.dtype]
         if not len(array):
-            return [array.dtype.str, 0, 0]
+            return [name, 0, 0]
         padding = -self._size_bytes % _ALIGN_BYTES
         if padding:
             self._parts.append(b"\0" * padding)
         offset = self._size_bytes + padding
         self._parts.append(array.tobytes())
         self._size_bytes = offset + array.nbytes
-        return [array.dtype.str, offset, len(array)]
+        return [name, offset, len(array)]
 
     def take(self) -> bytes:
         """The finished frame; the collector is empty afterwards."""
@@ -123,5 +129,5 @@ def read_array(descriptor: Any, frame: bytes | memoryview) -> np.ndarray:
                 raise ValueError(
                     f"array: expected {count} items at byte {offset} inside a frame of {len(frame)} bytes, got less"
                 )
-            return np.frombuffer(frame, dtype=dtype, count=count, offset=offset)
+            return np.frombuffer(frame, dtype, count, offset)
     raise ValueError(f"array: expected [dtype, offset_bytes, count], got {str(descriptor)[:80]}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(slots=True)
@@ -38,7 +39,7 @@ class Handover:
         """The client has it all."""
         self._debts.pop(key, None)
 
-    def look(self, left_by_key: Mapping[Hashable, int], now_s: float) -> None:
+    def look(self, left_by_key: Mapping[Any, int], now_s: float) -> None:
         """All that is owed, as it stands now."""
         for gone in self._debts.keys() - left_by_key.keys():
             del self._debts[gone]

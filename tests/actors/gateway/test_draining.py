@@ -171,7 +171,7 @@ async def test_the_client_library_confirms_the_end_and_a_cancelled_request_owes_
         await until(lambda: scheduler.running)
         scheduler.step(2)
         await first
-        await pieces.aclose()
+        await pieces.aclose()  # pyright: ignore[reportAttributeAccessIssue]
         await until(lambda: not desk.n_active)
         r.gateway.drain(LONG_S)
         await r.house.settle()

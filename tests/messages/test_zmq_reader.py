@@ -1,0 +1,95 @@
+"""A socket on a loop: nothing is lost between its descriptor's edges, and a peer that does not read costs no turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from messages import zmq_options
+from messages.zmq_reader import ZmqReader
+
+DEADLINE_S = 10.0
+
+
+async def until(condition) -> None:
+    """Real sockets need real time; bounded."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context]:
+    context = zmq.Context()
+    yield context
+    context.destroy(linger=0)
+
+
+async def test_a_router_whose_peer_does_not_read_waits_without_turning_and_goes_on_when_it_reads(
+    context: zmq.Context, tmp_path: Path
+) -> None:
+    endpoint, body = f"ipc://{tmp_path}/r", b"x" * 10_000
+    heard: list[list[bytes]] = []
+    n_told = 0
+
+    def writable() -> None:
+        nonlocal n_told, n_sent
+        n_told += 1
+        while n_sent < n_wanted and router.send([b"peer", body]):
+            n_sent += 1
+
+    n_sent = n_wanted = 0
+    router = ZmqReader(zmq_options.inbox(context, endpoint), heard.append, writable)
+    peer = zmq_options.outgoing(context, endpoint, b"peer")
+    other = zmq_options.outgoing(context, endpoint, b"other")  # because of it the socket is always writable
+    for one in (peer, other):
+        await until(lambda one=one: _sent(one, b"hello"))
+    await until(lambda: len(heard) == 2)
+    n_wanted = 10_000  # more than pipes and kernel hold
+    writable()
+    assert n_sent < n_wanted
+    await asyncio.sleep(0)
+    n_told = 0
+    for _ in range(1000):
+        await asyncio.sleep(0)
+    assert n_told < 100, "it turns in circles"
+    n_read = 0
+    async with asyncio.timeout(DEADLINE_S):
+        while n_read < n_wanted:
+            try:
+                assert peer.recv(zmq.DONTWAIT) == body
+                n_read += 1
+            except zmq.Again:
+                await asyncio.sleep(0)
+    router.close()
+
+
+async def test_what_arrives_during_a_burst_of_sends_is_heard(context: zmq.Context, tmp_path: Path) -> None:
+    """Each send may swallow the descriptor's edge."""
+    endpoint = f"ipc://{tmp_path}/r"
+    heard: list[list[bytes]] = []
+    router = ZmqReader(zmq_options.inbox(context, endpoint), heard.append, lambda: None)
+    peer = zmq_options.outgoing(context, endpoint, b"peer")
+    await until(lambda: _sent(peer, b"0"))
+    await until(lambda: heard)
+    for number in range(1, 300):
+        peer.send(b"%d" % number)
+        assert router.send([b"peer", b"a", b"b"])
+        if number % 7 == 0:
+            await until(lambda number=number: len(heard) == number + 1)
+        assert peer.recv_multipart() == [b"a", b"b"]
+    await until(lambda: len(heard) == 300)
+    assert [frames[1] for frames in heard] == [b"%d" % number for number in range(300)]
+    router.close()
+
+
+def _sent(socket: zmq.Socket, frame: bytes) -> bool:
+    try:
+        socket.send(frame, zmq.DONTWAIT)
+    except zmq.Again:
+        return False
+    return True
