@@ -80,6 +80,7 @@ class PageLedger:
             self._evictions += 1
         else:
             return None
+        assert self._holders[page] == 0, f"page {page} was free, and held by {self._holders[page]}"
         self._holders[page] = 1
         self._n_references += 1
         return page

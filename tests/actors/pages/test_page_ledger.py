@@ -115,6 +115,15 @@ def test_an_audit_finds_leaks_and_foreign_holders(held_by: list[list[int]]) -> N
         ledger.audit(held_by)
 
 
+def test_a_held_page_is_never_handed_out() -> None:
+    ledger = PageLedger(2)
+    page = ledger.allocate()
+    assert page is not None
+    ledger._free.appendleft(page)
+    with pytest.raises(AssertionError, match="was free, and held by 1"):
+        ledger.allocate()
+
+
 def test_an_audit_finds_a_page_that_got_lost() -> None:
     ledger = PageLedger(2)
     ledger._free.pop()
