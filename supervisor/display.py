@@ -5,6 +5,7 @@ On a terminal a live table of bars; otherwise plain lines. All of it goes to sta
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -49,7 +50,8 @@ class Display:
 
     def say(self, text: str) -> None:
         """One thing to read."""
-        print(text, file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # a full disk, or a reader that has gone: the server goes on
+            print(text, file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Take the bars away."""

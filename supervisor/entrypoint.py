@@ -11,6 +11,7 @@ Exit status: 0 after Stop; 1 after a fault; 2 when the birth or its settings can
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import importlib
 import os
@@ -114,8 +115,9 @@ def _settle(name: str) -> None:
 def leave(status: int) -> NoReturn:
     """End without the interpreter's farewell: all that matters has been closed, and unloading torch takes longer than a stop
     should."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # what cannot be written must not change how this life ended
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(status)
 
 

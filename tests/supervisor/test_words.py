@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,38 @@ def test_every_line_of_a_log_names_actor_and_life(monkeypatch: pytest.MonkeyPatc
         ("fault", "gateway/0", 7),
     ]
     assert "ValueError" in json.dumps(lines[2])
+
+
+@pytest.mark.usefixtures("restored_logging")
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_no_log_shows_what_a_variable_held(log_format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    configure_logs(log_format, "info", "gateway/0", 7)
+
+    def answer(prompt: str) -> None:
+        raise ValueError("bad")
+
+    for log in (structlog.get_logger(), logging.getLogger("uvicorn")):
+        try:
+            answer("a " + "secret")
+        except ValueError:
+            log.exception("fault")
+    assert written.getvalue().count("answer") >= 2  # the frame is there
+    assert "a secret" not in written.getvalue()
+
+
+@pytest.mark.usefixtures("restored_logging")
+def test_a_log_on_a_full_disk_ends_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        configure_logs("json", "info", "gateway/0", 7)
+        structlog.get_logger().info("own line")
+        logging.getLogger("uvicorn").warning("line of a library")
+        Display("m", "http://u", "").say("serving")
+        monkeypatch.undo()
+        with suppress(OSError):
+            full.close()
 
 
 @pytest.mark.usefixtures("restored_logging")
