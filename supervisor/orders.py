@@ -45,6 +45,7 @@ class Orders:
         self._nursery, self._display, self._drain_s = nursery, display, drain_s
         self._watch: DrainWatch | None = None  # of the newest drain
         self._failure = EXIT_STOPPED  # why the tree gives up, when it does
+        self._is_forced = False
         self.last_words = ""  # when the end is not as ordered: why, for the operator's commands
         self._on_stopping = on_stopping
         self._tasks: set[asyncio.Task[object]] = set()
@@ -96,7 +97,8 @@ class Orders:
             self.run_task(self._drain(deadline_s))
 
     def force(self) -> None:
-        """Kill everybody now."""
+        """Kill everybody now. The end is a forced one from here on, whoever sees the last death first."""
+        self._is_forced = True
         self.last_words = "the server was forced to end: everybody was killed"
         self._begin_stopping()
         self.run_task(self._force())
@@ -152,11 +154,12 @@ class Orders:
             return
         self._begin_stopping()
         is_clean = await shutdown.stop_in_order(self._nursery)
+        if self._is_forced:
+            return
         if not is_clean:
             exit_status, self.last_words = EXIT_FORCED, "some process could not be proven dead; the log names it"
         else:
             exit_status = self._failure or exit_status
-        self._log.info("stopped", exit_status=exit_status)
         self._end(exit_status)
 
     async def _force(self) -> None:
@@ -170,6 +173,7 @@ class Orders:
 
     def _end(self, exit_status: int) -> None:
         if not self.ending.done():
+            self._log.info("stopped", exit_status=exit_status)
             self.ending.set_result(exit_status)
 
     def _task_done(self, task: asyncio.Task[object]) -> None:

@@ -204,6 +204,16 @@ async def test_ctrl_c_twice_kills(open_house) -> None:
         assert await house.end() == EXIT_FORCED
 
 
+async def test_a_force_while_the_children_are_being_stopped_is_a_forced_end(open_house) -> None:
+    async with open_house(group("cache_directory/0"), playing("deaf", "gateway/0")) as house:
+        await house.until_serving()
+        os.kill(os.getpid(), signal.SIGINT)
+        await house.until_written("gateway/0", "stop")
+        os.kill(os.getpid(), signal.SIGINT)
+        assert await house.end() == EXIT_FORCED
+        assert read_end(house.run_dir) == (EXIT_FORCED, "the server was forced to end: everybody was killed")
+
+
 async def test_stop_during_the_start_does_not_wait_for_it(open_house) -> None:
     async with open_house(playing("silent", "worker/0.0"), group("gateway/0")) as house:
         await house.until(lambda: house.record("gateway/0").state == "ready")
