@@ -4,8 +4,9 @@
     taken --------------------------> n_known  >=  n_visible <------------------------- readers
             end  (stop, length, ...)  ended         is_end_visible
 
-Laws: tokens are numbered from 0 and accepted without a gap or a repeat; `ended` is set once; nothing is visible that is not
-recorded; a replay of the recorded tokens gives the same text at the same token numbers.
+Laws: tokens are numbered from 0 and accepted without a gap or a repeat; `ended` is set once, and once more if the request
+is withdrawn, of which nobody has seen anything; nothing is visible that is not recorded; a replay of the recorded tokens gives
+the same text at the same token numbers.
 """
 
 from __future__ import annotations
@@ -132,6 +133,10 @@ class GrowingSequence:
         self.tail += self._watch.flush()
         self.ended = ended
         return True
+
+    def withdraw(self, ended: Ended) -> None:
+        """It was never accepted: nobody will see its tokens, and whatever ended it meanwhile, this is its ending."""
+        self.ended, self.tail = ended, ""
 
     def publish(self, n_tokens: int, with_end: bool) -> None:
         """Tokens below `n_tokens` (and the ending) are recorded now."""

@@ -222,9 +222,10 @@ class RequestDesk:
         """The disk has refused it: it was never accepted, and nobody has seen anything of it."""
         self.metrics.refused.labels("unavailable").inc()
         refusal = journal_unavailable()
+        ended = Ended(reason="failed", code=refusal.name, detail=refusal.detail)
         for sequence in request.sequences:
             self.dispatcher.forget(sequence, "client_left")
-            sequence.end(Ended(reason="failed", code=refusal.name, detail=refusal.detail))
+            sequence.withdraw(ended)
             self._close(sequence)
         self._disown(request)
         self._journal.forget(request.number)  # the disk may have taken it before it refused

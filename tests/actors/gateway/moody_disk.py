@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from typing import Any
 
 from actors.gateway.journal import Journal
+
+_LONGEST_WAIT_S = 20.0
 
 
 class MoodyDisk:
@@ -16,10 +19,13 @@ class MoodyDisk:
         self.trouble: BaseException | None = None
         self.is_late = False  # refuse at COMMIT instead of BEGIN
         self.attempts = 0
+        self.gate = threading.Event()  # shut: the writer waits at its next commit
+        self.gate.set()
 
     def execute(self, statement: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
         """As sqlite3's, unless there is trouble."""
         self.attempts += statement.startswith("BEGIN")
+        assert self.gate.wait(_LONGEST_WAIT_S), "the gate stayed shut"
         if self.trouble is not None and statement.startswith("COMMIT" if self.is_late else "BEGIN"):
             raise self.trouble
         return self._connection.execute(statement, values)

@@ -104,6 +104,26 @@ async def test_requests_that_meet_the_refusal_itself_were_never_accepted(is_late
         assert (gateway.desk.n_active, len(scheduler.submits)) == (0, 6), "nothing of them comes back"
 
 
+@pytest.mark.parametrize(
+    "wish", [{"max_tokens": 1}, {"max_tokens": 2}, {"max_tokens": 2, "n": 2}, {"stop": [str(oracle([1, 2], 2)[1])]}]
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_was_complete_before_the_refusal_is_withdrawn_all_the_same(wish: dict, stream: bool) -> None:
+    """The journal's thread is held inside a commit meanwhile, so the ending comes first."""
+    async with house() as (r, scheduler, disk), r.http() as http:
+        disk.gate.clear()
+        disk.refuse()
+        answer = asyncio.ensure_future(http.post("/v1/completions", json=COMPLETION | wish | {"stream": stream}))
+        await until(lambda: len(scheduler.submits) == wish.get("n", 1))
+        requests = list(r.gateway._desk._request_by_id.values())
+        scheduler.step(2)
+        await until(lambda: all(s.ended is not None for request in requests for s in request.sequences))
+        disk.gate.set()
+        assert refused(await asyncio.wait_for(answer, DEADLINE_S))
+        await until(lambda: not scheduler.running)
+        assert r.gateway._desk.n_active == 0
+
+
 async def test_a_zeromq_request_that_meets_the_refusal_itself_was_never_accepted() -> None:
     async with house() as (r, scheduler, disk), AsyncClient(r.settings.front_endpoint) as client:
         disk.refuse()
