@@ -77,7 +77,7 @@ class CpuAttention:
             scratch = (plan.scratch.data_ptr(), plan.scratch.shape[1])
             units = len(plan.places) * self._shape.n_kv_heads
             words = (0, 0, units, *pages, *table, *tokens, *scratch, float_bits(scale * LOG2_E))
-            self._kernel(words, min(plan.scratch.shape[0], units))
+            self._kernel(words, is_spread=units > 1)
         for group in plan.long_rows:
             out[group.tokens] = attend_group(q[group.tokens], k_pages, v_pages, group, scale)
         return out

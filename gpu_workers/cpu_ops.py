@@ -79,7 +79,7 @@ class CpuOps(TorchOps):
         blocks = weight.n_out // matrix.BLOCK
         addresses = (x.data_ptr(), weight.address, out.data_ptr())
         words = (0, blocks, *addresses, n_rows, weight.n_in, weight.n_out, group)
-        self._few_rows(words, min(torch.get_num_threads(), blocks))
+        self._few_rows(words, is_spread=blocks > 1)
         return out if bias is None else out.add_(bias)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -132,8 +132,7 @@ class CpuOps(TorchOps):
 
     def _spread(self, kernel: Kernel, n_rows: int, width: int, words: tuple[int, ...]) -> None:
         """Rows over threads, where there is enough to do."""
-        n_threads = 1 if n_rows * width < _FEW_NUMBERS else min(torch.get_num_threads(), n_rows)
-        kernel((0, n_rows, *words), n_threads)
+        kernel((0, n_rows, *words), is_spread=n_rows > 1 and n_rows * width >= _FEW_NUMBERS)
 
 
 def has_known_layout(weight: torch.Tensor, packed: torch.Tensor) -> bool:

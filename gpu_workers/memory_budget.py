@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from pathlib import Path
 
 from messages.faults import ConfigError
 from messages.steps import PAGE_TOKENS
@@ -14,11 +16,24 @@ MIN_PAGES = 4
 
 
 def cpu_kv_bytes(wanted_bytes: int) -> int:
-    """Memory for keys and values on a CPU: what is wanted, or a modest share of the machine's."""
+    """Memory for keys and values on a CPU: what is wanted, or a modest share of the machine's.
+
+    Raises: ConfigError when more is wanted than there is: pages are taken one by one, so it would be missed under load.
+    """
+    if wanted_bytes > memory_bytes():
+        raise ConfigError(f"worker.kv_memory_bytes: expected at most {memory_bytes()} (memory here), got {wanted_bytes}")
     if wanted_bytes:
         return wanted_bytes
-    total_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(_CPU_KV_BYTES, total_bytes // _CPU_SHARE)
+    return min(_CPU_KV_BYTES, memory_bytes() // _CPU_SHARE)
+
+
+def memory_bytes(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Memory that this process may use: the machine's, or its container's where that is less."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of the second version and the first
+        with suppress(OSError, ValueError):  # not there, or "max"
+            limits.append(int((cgroup / name).read_text()))
+    return min(limits)
 
 
 def cuda_kv_bytes(total_bytes: int, free_bytes: int, activation_bytes: int, memory_share: float, reserve_bytes: int) -> int:

@@ -19,7 +19,7 @@ from gpu_workers.step_arrays import StepArrays
 
 _ROWS = (0, 16, 64)  # and as many as there are slots
 _TOKENS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12_288, 16_384)
-_GANG_ROWS, _GANG_TOKENS = (0,), (32, 128, 256, 512, 1024)  # collectives make a capture ten times as slow
+_GANG_ROWS, _GANG_TOKENS = (16,), (32, 128, 256, 512, 1024)  # collectives make a capture ten times as slow
 _LEAST_LONG_ROWS = 8
 _MEAN_TOKENS = 16  # of a long row, in sizes that hold more than the least number of them
 _LEAST_SAMPLES = 128  # of long rows, where they have so many tokens: every token of a verified draft is sampled

@@ -60,16 +60,16 @@ def capture_graphs(
     max_step_tokens: int,
     on_progress: Callable[[float], None],
 ) -> None:
-    """Let the runner use captured steps. Attention in torch's operators asks the host, so it can run none with prompts."""
+    """Let the runner use captured steps. Attention in torch's operators asks the host, which no captured step may do."""
     from gpu_workers.cuda_graphs import StepGraphs, launch_bound_tokens  # these import what only CUDA machines have
     from gpu_workers.mixed_sizes import mixed_sizes
     from gpu_workers.triton_attention import TritonAttention
 
-    sizes, tile_tokens, n_ranks = (), 1, model.shard.size
-    if isinstance(model.attention, TritonAttention):
-        tile_tokens = model.attention.tile_tokens
-        max_tokens = launch_bound_tokens(model.config.layer_parameters // n_ranks, max_step_tokens)
-        sizes = mixed_sizes(state.n_slots, max_tokens, tile_tokens, n_ranks)
+    if not isinstance(model.attention, TritonAttention):
+        return
+    n_ranks, tile_tokens = model.shard.size, model.attention.tile_tokens
+    max_tokens = launch_bound_tokens(model.config.layer_parameters // n_ranks, max_step_tokens)
+    sizes = mixed_sizes(state.n_slots, max_tokens, tile_tokens, n_ranks)
     graphs = StepGraphs(state, lambda step: model.logits(model.forward(step, kv)), sizes, tile_tokens)
     graphs.capture(on_progress)
     runner.use_graphs(graphs)
@@ -128,10 +128,10 @@ def build_model(
 def measure_capacity(settings: WorkerSettings, config: ModelConfig, model: LlamaFamily) -> EngineCapacity:
     """What the gang can hold: the least of its ranks' pages."""
     max_length = settings.length_limit(config.max_position)
-    if settings.kv_memory_bytes or settings.device == "cpu":
+    if settings.device == "cpu":
         kv_bytes = cpu_kv_bytes(settings.kv_memory_bytes)
     else:
-        kv_bytes = _measure_cuda(settings, model, min(settings.step_tokens, max_length))
+        kv_bytes = settings.kv_memory_bytes or _measure_cuda(settings, model, fullest_rows(settings.step_tokens, max_length))
     n_pages = count_pages(kv_bytes, model.kv_shape.bytes_per_page, settings.slots, max_length)
     name = torch.cuda.get_device_name(model.device) if settings.device == "cuda" else "cpu"
     return EngineCapacity(
@@ -145,14 +145,20 @@ def measure_capacity(settings: WorkerSettings, config: ModelConfig, model: Llama
     )
 
 
-def _measure_cuda(settings: WorkerSettings, model: LlamaFamily, n_tokens: int) -> int:
+def fullest_rows(step_tokens: int, max_length: int) -> list[int]:
+    """Tokens of each row of the greatest step: as few prompts as hold step_tokens (or one less: none is a single token)."""
+    n_whole, rest = divmod(step_tokens, max_length)
+    return [max_length] * n_whole + [rest] * (rest > 1 or not n_whole)
+
+
+def _measure_cuda(settings: WorkerSettings, model: LlamaFamily, rows: list[int]) -> int:
     """Run the greatest step once on pages of its own and see what it needs; what is left is for pages."""
     device = model.device
-    kv = KvPages.allocate(model.kv_shape, -(-n_tokens // PAGE_TOKENS), device)
+    kv = KvPages.allocate(model.kv_shape, len(rows) * -(-rows[0] // PAGE_TOKENS), device)
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before_bytes = torch.cuda.memory_allocated(device)
-    _run_empty_step(model, kv, n_tokens)
+    run_empty_step(model, kv, rows)
     torch.cuda.synchronize(device)
     activation_bytes = torch.cuda.max_memory_allocated(device) - before_bytes
     logits_bytes = settings.slots * model.config.vocabulary * 4 * 6  # sampling's float32 and float64 copies
@@ -163,20 +169,24 @@ def _measure_cuda(settings: WorkerSettings, model: LlamaFamily, n_tokens: int) -
     return cuda_kv_bytes(total_bytes, free_bytes, needed_bytes, settings.memory_share, _RESERVE_BYTES)
 
 
-def _run_empty_step(model: LlamaFamily, kv: KvPages, n_tokens: int) -> None:
-    """One prompt of zeros over the pages of `kv`."""
-    device, n_pages = model.device, kv.n_pages
-    positions = torch.arange(n_tokens, device=device)
+def run_empty_step(model: LlamaFamily, kv: KvPages, rows: list[int]) -> torch.Tensor:
+    """Prompts of zeros, the longest first, over the pages of `kv`, which they share evenly. Returns the last token's logits."""
+    device, pages_each = model.device, kv.n_pages // len(rows)
+    counts = np.array(rows, np.int32)
+    offsets = (np.cumsum(counts) - counts).astype(np.int32)
+    lengths = torch.from_numpy(counts).to(device)
+    positions = torch.cat([torch.arange(count, device=device) for count in rows])
+    row_of_token = torch.repeat_interleave(torch.arange(len(rows), device=device), lengths.long())
     step = StepTensors(
-        token_ids=torch.zeros(n_tokens, dtype=torch.int64, device=device),
+        token_ids=torch.zeros(len(positions), dtype=torch.int64, device=device),
         positions=positions,
-        kv_slots=positions,
-        page_table=torch.arange(n_pages, dtype=torch.int32, device=device)[None, :],
-        lengths=torch.full((1,), n_tokens, dtype=torch.int32, device=device),
-        n_decode=int(n_tokens == 1),
-        row_starts=np.zeros(1, np.int32),
-        row_counts=np.full(1, n_tokens, np.int32),
-        row_offsets=np.zeros(1, np.int32),
-        sample_index=torch.full((1,), n_tokens - 1, dtype=torch.int64, device=device),
+        kv_slots=row_of_token * (pages_each * PAGE_TOKENS) + positions,
+        page_table=torch.arange(len(rows) * pages_each, dtype=torch.int32, device=device).view(len(rows), pages_each),
+        lengths=lengths,
+        n_decode=int(rows[0] == 1) * len(rows),
+        row_starts=np.zeros(len(rows), np.int32),
+        row_counts=counts,
+        row_offsets=offsets,
+        sample_index=torch.full((1,), len(positions) - 1, dtype=torch.int64, device=device),
     )
-    model.logits(model.forward(step, kv))
+    return model.logits(model.forward(step, kv))

@@ -16,6 +16,7 @@ from gpu_workers.tensor_group import DistributedGroup
 _ONE_SHOT_BYTES = {2: 1 << 20}  # by number of ranks: up to here one shot is faster, as measured on H100 and H200
 _ONE_SHOT_BYTES_OF_MORE = 1 << 19
 _ALIGNMENT_BYTES = 16
+_DTYPES = (torch.bfloat16, torch.float32)
 
 
 class SymmetricGroup(DistributedGroup):
@@ -28,7 +29,10 @@ class SymmetricGroup(DistributedGroup):
         self._limit_bytes = 0
 
     def share_memory(self, dtype: torch.dtype) -> None:
-        """Map a buffer for sums of `dtype` on all ranks; all call it, once, before the first sum."""
+        """Map a buffer for sums of `dtype` on all ranks; all call it, once, before the first sum. Other dtypes than torch's
+        kernel knows stay with NCCL."""
+        if dtype not in _DTYPES:
+            return
         try:
             from torch.distributed import _symmetric_memory as symmetric_memory
 

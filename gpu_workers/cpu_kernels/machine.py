@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import platform
 from dataclasses import dataclass
 from functools import cache
@@ -39,9 +40,19 @@ def openmp() -> Any:
     return library
 
 
+def may_execute() -> bool:
+    """May this process make memory executable that it has written? A hardened service may not, and would die of a call."""
+    page = mmap.mmap(-1, mmap.PAGESIZE)
+    protect = ctypes.CDLL(None).mprotect
+    protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return protect(ctypes.addressof(ctypes.c_char.from_buffer(page)), mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC) == 0
+
+
 @cache
 def this_machine() -> Machine | None:
-    """What kernels are written for here; None where they cannot be compiled or spread over threads."""
+    """What kernels are written for here; None where they cannot be compiled, run or spread over threads."""
+    if not may_execute():
+        return None
     try:
         from llvmlite import binding
 

@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from llvmlite import binding, ir
 
 from gpu_workers.cpu_kernels.machine import Machine, openmp
@@ -25,9 +26,12 @@ class Kernel:
         self._engine, self._address = engine, address
         self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
 
-    def __call__(self, words: Sequence[int], n_threads: int = 1) -> None:
-        """Run with these argument words (counters among them start at 0) on so many of torch's threads."""
+    def __call__(self, words: Sequence[int], *, is_spread: bool = False) -> None:
+        """Run with these argument words (counters among them start at 0), on all of torch's threads or on this one.
+
+        Never on some of them: a team smaller than the last one makes the runtime end threads, and start them again later."""
         array = (ctypes.c_int64 * len(words))(*words)
+        n_threads = torch.get_num_threads() if is_spread else 1
         if n_threads == 1:
             self._call(ctypes.addressof(array))
         else:

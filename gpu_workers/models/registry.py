@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import structlog
 import torch
 
 from gpu_workers.attention import Attention, TorchAttention
@@ -60,18 +61,30 @@ def torch_attention(config: ModelConfig, shard: Shard, dtype: torch.dtype) -> At
 
 def cpu_attention(config: ModelConfig, shard: Shard, dtype: torch.dtype) -> Attention:
     """The fastest back end of this CPU: the compiled one where it can be had."""
-    if not can_attend(dtype, config.head_dim):
-        return torch_attention(config, shard, dtype)
-    from gpu_workers.cpu_attention import CpuAttention  # imports what only such machines have
+    if can_attend(dtype, config.head_dim):
+        from gpu_workers.cpu_attention import CpuAttention  # imports what only such machines have
 
-    return CpuAttention(dtype, shard.shared_heads, len(shard.kv_heads), config.head_dim)
+        try:
+            return CpuAttention(dtype, shard.shared_heads, len(shard.kv_heads), config.head_dim)
+        except RuntimeError as error:
+            _say_plain("attention", str(error))
+    return torch_attention(config, shard, dtype)
 
 
 def cpu_ops(dtype: torch.dtype) -> Ops:
     """The fastest operations of this CPU: compiled ones where they can be had."""
     machine = this_machine()
-    if machine is None or dtype not in (torch.float32, torch.bfloat16):
-        return TorchOps()
-    from gpu_workers.cpu_ops import CpuOps  # imports what only such machines have
+    if machine is not None and dtype in (torch.float32, torch.bfloat16):
+        from gpu_workers.cpu_ops import CpuOps  # imports what only such machines have
 
-    return CpuOps(dtype, machine)
+        try:
+            return CpuOps(dtype, machine)
+        except RuntimeError as error:
+            _say_plain("layers", str(error))
+    else:
+        _say_plain("layers", f"nothing can be compiled here for {dtype}")
+    return TorchOps()
+
+
+def _say_plain(what: str, reason: str) -> None:
+    structlog.get_logger().warning("plain torch computes, which is slower", what=what, reason=reason[:300])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_workers.memory_budget import GIB, count_pages, cpu_kv_bytes, cuda_kv_bytes
+from gpu_workers.memory_budget import GIB, count_pages, cpu_kv_bytes, cuda_kv_bytes, memory_bytes
 from gpu_workers.settings import WorkerSettings, read_settings
 from gpu_workers.worker_metrics import WorkerMetrics
 from messages.arrays import int32s
@@ -48,6 +48,18 @@ def test_cuda_budget_is_what_weights_and_activations_leave() -> None:
 def test_cpu_budget_is_modest_unless_told() -> None:
     assert cpu_kv_bytes(123) == 123
     assert 0 < cpu_kv_bytes(0) <= 2 * GIB
+    with pytest.raises(ConfigError, match=f"kv_memory_bytes: expected at most .*, got {1 << 60}"):
+        cpu_kv_bytes(1 << 60)
+
+
+@pytest.mark.parametrize("file", ["memory.max", "memory/memory.limit_in_bytes"])
+def test_a_container_has_less_memory_than_its_machine(tmp_path: Path, file: str) -> None:
+    whole = memory_bytes(tmp_path)
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("max\n")
+    assert memory_bytes(tmp_path) == whole > GIB
+    (tmp_path / file).write_text(f"{GIB}\n")
+    assert memory_bytes(tmp_path) == GIB
 
 
 def test_metrics_show_that_a_batch_runs_together() -> None:

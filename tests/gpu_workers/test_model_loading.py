@@ -1,0 +1,44 @@
+"""What is measured before pages are promised: the greatest step that a gang may be asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpu_workers.kv_pages import KvPages
+from gpu_workers.model_loading import fullest_rows, run_empty_step
+from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.models.registry import load_model
+from gpu_workers.symmetric_group import SymmetricGroup
+from gpu_workers.weights import Placement
+from messages.steps import PAGE_TOKENS
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("step_tokens", "max_length", "rows"),
+    [(64, 100, [64]), (64, 64, [64]), (100, 40, [40, 40, 20]), (81, 40, [40, 40]), (1, 8, [1]), (3, 1, [1, 1, 1])],
+)
+def test_the_greatest_step_is_full(step_tokens: int, max_length: int, rows: list[int]) -> None:
+    assert fullest_rows(step_tokens, max_length) == rows
+
+
+def test_rows_of_the_greatest_step_stand_apart() -> None:
+    model = load_model(
+        ModelConfig("llama", 2, 48, 6, 2, 8, 80, 101, 64), Path(), Placement(CPU, torch.float32), load_format="random"
+    )
+    logits = []
+    for rows in ([20], [40, 40, 20], [1, 1, 1], [1]):
+        kv = KvPages.allocate(model.kv_shape, len(rows) * -(-rows[0] // PAGE_TOKENS), CPU)
+        logits.append(run_empty_step(model, kv, rows))
+    torch.testing.assert_close(logits[0], logits[1])
+    torch.testing.assert_close(logits[2], logits[3])
+
+
+def test_sums_that_the_kernel_does_not_know_stay_with_nccl() -> None:
+    group = SymmetricGroup(0, 2, CPU)
+    group.share_memory(torch.float16)  # asks nobody: the other ranks know as well
+    assert group._limit_bytes == 0
