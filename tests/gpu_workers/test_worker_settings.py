@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gpu_workers.memory_budget import GIB, count_pages, cpu_kv_bytes, cuda_kv_bytes, memory_bytes
