@@ -2,7 +2,7 @@
 
     waiting --(a scheduler lives; the directory was asked)--> submitted --Taken--> running --> ended
        ^                                                          |                   |
-       +------------- scheduler dead, refusal for now, gap <------+-------------------+      (a budget of submissions)
+       +------------- scheduler dead, refusal for now, gap <------+-------------------+      (a budget of losses)
 
 A sequence without a living scheduler waits here, up to its request's deadline.
 """
@@ -17,12 +17,13 @@ from actors.gateway.request import GrowingSequence, Request
 from actors.gateway.routing import AttemptBook, choose_replica
 from actors.gateway.settings import GatewaySettings
 from actors.pages.page_hash import page_hashes
-from messages import cache, generation
+from messages import cache, generation, lifecycle
 from messages.arrays import int32s
 from messages.faults import MailboxFull, UnknownPeer
 from messages.message import Message
 
 _RETRY_FIRST_S, _RETRY_LONGEST_S = 0.02, 1.0
+_SUSPICIOUS: frozenset[lifecycle.Cause] = frozenset(("crashed", "faulted", "hung"))  # what a request can do to a scheduler
 
 
 class Timer(Protocol):
@@ -132,10 +133,17 @@ class Dispatcher:
         """Somebody new can work."""
         self._retry()
 
-    def scheduler_down(self, name: str) -> None:
-        """Everything that it had is brought again, with what is known of its output."""
+    def scheduler_down(self, name: str, cause: lifecycle.Cause) -> None:
+        """Everything that it had is brought again, with what is known of its output.
+
+        The budget of losses is for requests that bring schedulers down: a death from outside is nobody's fault, and a scheduler
+        says Taken before it does anything else with a request.
+        """
         for sequence in self.book.close_all_of(name):
-            self._place_lost(sequence)
+            if cause in _SUSPICIOUS and sequence.is_taken:
+                self._place_lost(sequence)
+            else:
+                self._place_again(sequence)
 
     # -- placing --------------------------------------------------------------------------------------------------
 
@@ -209,6 +217,9 @@ class Dispatcher:
             detail = f"given up after {sequence.n_losses} lost attempts without progress"
             self._give_up(sequence, Ended(reason="failed", code="internal", detail=detail))
             return
+        self._place_again(sequence)
+
+    def _place_again(self, sequence: GrowingSequence) -> None:
         self.resubmissions += 1
         self._place([sequence])
 

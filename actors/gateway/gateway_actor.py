@@ -109,7 +109,7 @@ class GatewayActor(Actor):
 
     def peer_down(self, name: str, incarnation: int) -> None:
         if role_of(name) == "scheduler" and self.desk is not None:
-            self.desk.dispatcher.scheduler_down(name)
+            self.desk.dispatcher.scheduler_down(name, self.child.deaths[name].cause)
 
     # -- mail -----------------------------------------------------------------------------------------------------
 

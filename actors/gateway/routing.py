@@ -53,7 +53,7 @@ class AttemptBook:
         if sequence.attempt:
             self._sequence_by_attempt.pop(sequence.attempt, None)
             self._attempts_by_scheduler.get(sequence.scheduler, set()).discard(sequence.attempt)
-            sequence.attempt, sequence.scheduler = 0, ""
+            sequence.attempt, sequence.scheduler = 0, ""  # whether it was taken is still told
 
     def close_all_of(self, scheduler: str) -> list[GrowingSequence]:
         """A scheduler is gone: closes its attempts, returns their sequences in the order of submission."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import httpx
+import pytest
 
 from messages import cache, generation
 from messages.arrays import int32s, int64s
+from messages.lifecycle import Cause
 from tests.actors.gateway.fake_scheduler import oracle
 from tests.actors.gateway.gateway_rig import Rig, rig
 from tests.support.memory_house import Post
@@ -112,13 +114,34 @@ async def test_the_deadline_ends_a_request_that_nobody_runs() -> None:
         assert answer.json()["error"]["code"] == "deadline"
 
 
-async def test_a_poisonous_request_has_a_budget() -> None:
+@pytest.mark.parametrize(("cause", "takes"), [("killed", True), ("out_of_memory", True), ("ended", True), ("crashed", False)])
+async def test_deaths_that_are_not_its_fault_never_end_a_request(cause: Cause, takes: bool) -> None:
+    async with rig(with_scheduler=False, resubmit_budget=3) as r, r.http() as http:
+        answer = None
+        for life in range(1, 9):
+            scheduler = await r.add_scheduler(incarnation=life, is_automatic=False)
+            scheduler.takes = takes
+            answer = answer or ask(http, [5], 4)
+            await r.house.wait_until(lambda s=scheduler: s.submits)
+            await r.house.settle(20)
+            await r.house.kill("scheduler/0", cause)
+            await r.house.wait_until(lambda: not r.gateway.living("scheduler"))
+        await r.add_scheduler(incarnation=9)
+        assert answer is not None
+        assert (await answer).json()["tokens"] == oracle([5], 4)
+
+
+@pytest.mark.parametrize("cause", ["crashed", "faulted", "hung"])
+async def test_a_poisonous_request_has_a_budget(cause: Cause) -> None:
     async with rig(with_scheduler=False, resubmit_budget=3) as r, r.http() as http:
         scheduler = await r.add_scheduler(is_automatic=False)
         answer = ask(http, [5], 4)
         for life in range(2, 6):
             await r.house.wait_until(lambda s=scheduler: s.running)
-            await r.house.kill("scheduler/0")
+            await r.house.wait_until(
+                lambda: all(q.is_taken for q in r.gateway._desk.dispatcher.book._sequence_by_attempt.values())
+            )
+            await r.house.kill("scheduler/0", cause)
             await r.house.wait_until(lambda: not r.gateway.living("scheduler"))
             scheduler = await r.add_scheduler(incarnation=life, is_automatic=False)
         assert (await answer).status_code == 500
