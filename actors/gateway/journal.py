@@ -25,11 +25,14 @@ from actors.gateway.journal_writer import JournalState, JournalWriter
 
 _APPLICATION_ID = 0x54617264  # "Tard": a file of somebody else is not ours to write into
 _SCHEMA_VERSION = 1
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS requests(
-    number INTEGER PRIMARY KEY, admitted BLOB NOT NULL, state BLOB, from_step INTEGER NOT NULL, ended_s REAL);
-CREATE TABLE IF NOT EXISTS steps(step INTEGER PRIMARY KEY, record BLOB NOT NULL);
-"""
+_TABLES = {"requests", "steps"}
+_SCHEMA = (
+    f"PRAGMA application_id = {_APPLICATION_ID}",
+    f"PRAGMA user_version = {_SCHEMA_VERSION}",
+    """CREATE TABLE IF NOT EXISTS requests(
+    number INTEGER PRIMARY KEY, admitted BLOB NOT NULL, state BLOB, from_step INTEGER NOT NULL, ended_s REAL)""",
+    "CREATE TABLE IF NOT EXISTS steps(step INTEGER PRIMARY KEY, record BLOB NOT NULL)",
+)
 _BUFFER_BYTES = 64 << 20
 _ADMIT = "INSERT INTO requests(number, admitted, from_step) VALUES (?, ?, (SELECT coalesce(max(step), 0) + 1 FROM steps))"
 _STEP = "INSERT INTO steps(record) VALUES (?)"
@@ -158,17 +161,15 @@ class Journal:
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         mark = connection.execute("PRAGMA application_id").fetchone()[0]
-        has_tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] > 0
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if has_tables and (mark, version) != (_APPLICATION_ID, _SCHEMA_VERSION):
+        if tables and (mark, version) != (_APPLICATION_ID, _SCHEMA_VERSION):
             raise ValueError(f"application_id: expected a journal of version {_SCHEMA_VERSION}, got {mark}.{version}")
         connection.execute(f"PRAGMA synchronous = {'FULL' if self._is_synchronous else 'NORMAL'}")
-        if has_tables:  # nothing is written: a journal can be taken over while its disk is full
+        if tables >= _TABLES:  # nothing is written: a journal can be taken over while its disk is full
             return
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
-        connection.executescript(_SCHEMA)
+        _make(connection)
 
     def _move_aside(self) -> str:
         aside = f"{self._path}.unreadable-{int(time.time())}"
@@ -176,3 +177,16 @@ class Journal:
             if os.path.exists(self._path + suffix):
                 os.replace(self._path + suffix, aside + suffix)
         return aside
+
+
+def _make(connection: sqlite3.Connection) -> None:
+    """All of a journal or nothing of it, whenever the process is killed or the disk refuses."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for statement in _SCHEMA:
+            connection.execute(statement)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sqlite3
@@ -10,10 +11,11 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from actors.gateway.journal import Journal
+from actors.gateway.journal import _SCHEMA, Journal, _make
 from actors.gateway.journal_records import SequenceState, StepRow, encode_order, encode_states, encode_step
 from actors.gateway.order import Ended
 from actors.gateway.recovery import restore
@@ -207,3 +209,41 @@ async def test_a_killed_writer_loses_nothing_that_was_called_back(tmp_path: Path
         assert ids == [token_of(number, at) for at in range(len(ids))], "a prefix without a hole"
     assert n_steps == 0 or len(recovered) == N_REQUESTS
     await journal.close()
+
+
+@pytest.mark.parametrize("at", range(len(_SCHEMA)))
+def test_a_journal_is_made_whole_or_not_at_all(tmp_path: Path, at: int) -> None:
+    path, done = tmp_path / "journal", []
+
+    class Refusing(sqlite3.Connection):
+        def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:  # pyright: ignore[reportIncompatibleMethodOverride]
+            if statement == _SCHEMA[at]:
+                raise sqlite3.OperationalError("database or disk is full")
+            done.append(statement)
+            return super().execute(statement, *values)
+
+    connection = sqlite3.connect(path, isolation_level=None, factory=Refusing)
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        _make(connection)
+    connection.close()
+    assert done[-1] == "ROLLBACK"
+    with contextlib.closing(sqlite3.connect(path)) as seen:
+        assert seen.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+        assert seen.execute("PRAGMA user_version").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("missing", ["requests", "steps"])
+async def test_a_journal_left_half_made_is_completed(tmp_path: Path, missing: str) -> None:
+    path = tmp_path / "journal"
+    await opened(path).close()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute(f"DROP TABLE {missing}")
+    journal = opened(path)
+    journal.admit(1, encode_order(order_of(1)), lambda: None, unwanted)
+    journal.step(encode_step([row_at(1, 0)], []), lambda: None)
+    await written(journal)
+    await journal.close()
+    again = Journal(str(path))
+    assert [one.number for one in again.open()] == [1]
+    await again.close()
+    assert not any("unreadable" in name for name in os.listdir(tmp_path))
