@@ -62,6 +62,7 @@ class Journal:
         self._log = structlog.get_logger().bind(journal=path or "memory")
         self._connection: sqlite3.Connection
         self._writer: JournalWriter | None = None
+        self._unreadable: list[int] = []
         self.commits = 0
         self.on_commit: Callable[[float], None] = lambda took_s: None  # for metrics, on the loop
         self.on_failure: Callable[[BaseException], None] = lambda error: None  # nothing will be recorded any more
@@ -93,7 +94,7 @@ class Journal:
     def _read(self) -> list[Recovered]:
         connection = self._connect()
         try:
-            recovered = read_journal(connection)
+            recovered, self._unreadable = read_journal(connection)
         except Exception:
             connection.close()
             raise
@@ -106,6 +107,9 @@ class Journal:
         self._writer.on_commit, self._writer.on_failure = self._committed, lambda error: self.on_failure(error)
         self._put = self._writer.put
         self._writer.start()
+        for number in self._unreadable:  # or its number would meet it again, and it would keep steps from being pruned
+            self.forget(number)
+        self._unreadable = []
 
     def admit(self, number: int, order: bytes, done: Callback, withdrawn: Callback) -> None:
         """Record a request; `done` runs when it is certain, `withdrawn` when the disk refuses: then it is not recorded."""

@@ -10,14 +10,14 @@ from actors.gateway.journal_records import Recovered, decode_order, decode_state
 from actors.gateway.request import KEY_BITS
 
 
-def read_journal(connection: sqlite3.Connection) -> list[Recovered]:
-    """Every request in the journal, oldest first.
+def read_journal(connection: sqlite3.Connection) -> tuple[list[Recovered], list[int]]:
+    """Every request in the journal, oldest first, and the numbers of those that cannot be read.
 
     Raises: sqlite3.DatabaseError when the file itself is damaged.
     """
     found: dict[int, Recovered] = {}
     from_step: dict[int, int] = {}
-    skipped = 0
+    unreadable: list[int] = []
     rows = connection.execute("SELECT number, admitted, state, from_step, ended_s FROM requests ORDER BY number")
     for number, admitted, state, start, ended_s in rows:
         try:
@@ -25,13 +25,14 @@ def read_journal(connection: sqlite3.Connection) -> list[Recovered]:
             found[number] = Recovered(number, decode_order(admitted), states, ended_s=ended_s)
             from_step[number] = start
         except (ValueError, TypeError):
-            skipped += 1
+            unreadable.append(number)
+    skipped = 0
     unfinished = [start for number, start in from_step.items() if found[number].ended_s is None]
     if unfinished:
-        skipped += _read_steps(connection, min(unfinished), found, from_step)
-    if skipped:
-        structlog.get_logger().error("journal: unreadable rows left out", rows=skipped)
-    return list(found.values())
+        skipped = _read_steps(connection, min(unfinished), found, from_step)
+    if skipped or unreadable:
+        structlog.get_logger().error("journal: unreadable rows left out", rows=skipped + len(unreadable))
+    return list(found.values()), unreadable
 
 
 def _read_steps(connection: sqlite3.Connection, first_step: int, found: dict[int, Recovered], from_step: dict[int, int]) -> int:

@@ -247,3 +247,18 @@ async def test_a_journal_left_half_made_is_completed(tmp_path: Path, missing: st
     assert [one.number for one in again.open()] == [1]
     await again.close()
     assert not any("unreadable" in name for name in os.listdir(tmp_path))
+
+
+async def test_a_request_that_cannot_be_read_gives_its_number_free(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal = opened(path)
+    journal.admit(1, b"torn", lambda: None, unwanted)
+    await written(journal)
+    await journal.close()
+    journal = opened(path)
+    journal.admit(1, encode_order(order_of(1)), lambda: None, unwanted)
+    await written(journal)
+    await journal.close()
+    again = Journal(str(path))
+    assert [one.number for one in again.open()] == [1]
+    await again.close()
