@@ -33,12 +33,12 @@ class HttpServer:
     """Serves one ASGI application on a listening socket given by its descriptor."""
 
     def __init__(self, app: ASGIApp, listen_fd: int, settings: GatewaySettings, on_cut: Callable[[str], None]) -> None:
-        """`on_cut` hears of every client that is turned away: "slow" or "many"."""
+        """`on_cut` hears of every client that is turned away: "slow", "unread" or "many"."""
         self._socket = socket.socket(fileno=listen_fd)
         self._socket.setblocking(False)
         self._shutdown_s = settings.shutdown_s
         most = min(settings.max_connections, max(_open_files() - _OTHER_FILES, 1))
-        limits = ConnectionLimits(most, settings.head_s, settings.body_s, on_cut)
+        limits = ConnectionLimits(most, settings.head_s, settings.body_s, settings.unread_s, on_cut)
         connection: Any = partial(Connection, limits)
         config = uvicorn.Config(
             app,

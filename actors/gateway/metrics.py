@@ -73,7 +73,12 @@ class GatewayMetrics:
         self.resubmitted = Counter("tardigrade_resubmissions", "Sequences brought to a scheduler again.", registry=registry)
         self.stale_rows = Counter("tardigrade_stale_rows", "Rows of attempts that were closed.", registry=registry)
         self.front_garbage = Counter("tardigrade_front_garbage", "Public ZeroMQ messages refused.", registry=registry)
-        self.cut = Counter("tardigrade_http_cut", "HTTP clients turned away: slow, or too many.", ["why"], registry=registry)
+        self.cut = Counter(
+            "tardigrade_http_cut",
+            "HTTP clients turned away: slow, unread (they took nothing), or many.",
+            ["why"],
+            registry=registry,
+        )
         self.connections = Gauge("tardigrade_http_connections", "Open HTTP connections.", registry=registry)
         self.active = Gauge("tardigrade_active_sequences", "Accepted sequences without an ending.", registry=registry)
         self.waiting = Gauge("tardigrade_waiting_sequences", "Sequences that no scheduler holds.", registry=registry)

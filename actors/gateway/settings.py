@@ -45,6 +45,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     max_connections: _Positive = 8192  # open HTTP connections; above it: 503
     head_s: _Seconds = 15.0  # a client has so long to send its headers,
     body_s: _Seconds = 120.0  # and so long for the whole request
+    unread_s: _Seconds = 120.0  # a client that takes nothing of what waits for it is cut after so long
     keep_alive_s: _Positive = 75  # idle HTTP connections
     sse_ping_s: _Seconds = 15.0  # comment line into silent streams, so that proxies keep them
 

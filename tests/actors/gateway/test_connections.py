@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from actors.gateway.hangup import Hangup
 from actors.gateway.http_connection import Connection
+from actors.gateway.http_server import HttpServer
+from actors.gateway.settings import GatewaySettings
 from tests.actors.gateway.gateway_rig import Rig, rig
 
 DEADLINE_S = 20.0
@@ -109,6 +113,79 @@ async def test_dripping_line_ends_after_an_answer_are_slow_too() -> None:
                 await asyncio.sleep(0.001)
         look_later(r, 16.0)
         assert (await raw.answer())[0] == 408
+
+
+@pytest.mark.parametrize("part", [HEAD[:40], HEAD, HEAD + BODY[:5]])
+async def test_a_slow_request_behind_another_one_has_its_own_time(part: bytes) -> None:
+    """It may come in the same packet; while the first one is answered nobody reads it, and so nobody hurries it."""
+    async with rig(with_scheduler=False, with_socket=True, head_s=15.0, body_s=60.0) as r:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        async with connected(r) as (raw,):
+            raw.writer.write(HEAD + BODY + part)
+            await r.house.wait_until(lambda: scheduler.running)
+            look_later(r, 10_000.0)
+            scheduler.step(2)
+            assert (await raw.answer())[0] == 200
+            look_later(r, 14.0)
+            await arrived(r, 1)
+            look_later(r, 61.0)
+            status, _, answer = await raw.answer()
+            assert (status, answer["error"]["code"]) == (408, "request_timeout")
+            assert await raw.is_cut()
+
+
+async def test_pipelined_requests_are_all_answered_and_then_idle() -> None:
+    async with rig(with_socket=True) as r, connected(r) as (raw,):
+        raw.writer.write((HEAD + BODY) * 4)
+        for _ in range(4):
+            assert (await raw.answer())[0] == 200
+        look_later(r, 10_000.0)
+        raw.writer.write(HEAD + BODY)
+        assert (await raw.answer())[0] == 200
+
+
+async def send_much(scope: Scope, receive: Receive, send: Send) -> None:
+    """An answer far larger than any kernel's buffers; closes behind it where the client asks for that."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % (1 << 25))]})
+    await send({"type": "http.response.body", "body": bytes(1 << 25)})
+
+
+@pytest.mark.parametrize("connection", [b"close", b"keep-alive"])
+async def test_a_client_that_takes_nothing_is_cut_even_while_its_connection_closes(connection: bytes) -> None:
+    cuts: list[str] = []
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = listener.getsockname()
+    server = HttpServer(send_much, listener.detach(), GatewaySettings(unread_s=60.0), cuts.append)
+    await server.start()
+    assert server._look_timer is not None
+    server._look_timer.cancel()  # the test itself looks
+    reader, writer = await asyncio.open_connection(*address, limit=1024)
+    writer.write(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: %s\r\n\r\n" % connection)
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while not (some := tuple(server._server.server_state.connections)) or not some[0].transport.get_write_buffer_size():
+                await asyncio.sleep(0.001)
+            (one,) = some
+            assert isinstance(one, Connection)
+            while one.cycle is None or not one.cycle.response_complete:
+                await asyncio.sleep(0.001)
+            assert one.transport.is_closing() == (connection == b"close")
+            now_s = asyncio.get_running_loop().time()
+            one.cut_if_slow(now_s)
+            one.cut_if_slow(now_s + 59.0)
+            left = one.transport.get_write_buffer_size()
+            while one.transport.get_write_buffer_size() == left:
+                await reader.read(1 << 20)
+            one.cut_if_slow(now_s + 61.0)
+            one.cut_if_slow(now_s + 120.0)
+            assert (server.n_connections, cuts) == (1, []), "it has taken some meanwhile"
+            one.cut_if_slow(now_s + 122.0)
+            while server.n_connections:
+                await asyncio.sleep(0.001)
+        assert cuts == ["unread"]
+    finally:
+        writer.transport.abort()
+        await server.stop()
 
 
 async def test_the_look_itself_comes_by() -> None:
