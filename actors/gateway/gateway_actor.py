@@ -74,7 +74,8 @@ class GatewayActor(Actor):
         if settings.front_endpoint:
             self._front = Front(settings, self.birth.incarnation, intake, self.desk, self.summary, self.wall_s)
             self._front.open()
-        self.http_app = HttpApi(settings, self.model, intake, self.desk, self).app()
+        self.http_api = HttpApi(settings, self.model, intake, self.desk, self)
+        self.http_app = self.http_api.app()
         address = ""
         if self.birth.listen_fd >= 0:
             self._http = HttpServer(self.http_app, self.birth.listen_fd, settings, self._on_cut)

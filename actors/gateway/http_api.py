@@ -23,6 +23,7 @@ from actors.gateway.order import Order
 from actors.gateway.plain_bodies import batch_body, generate_body
 from actors.gateway.refusals import Refusal, invalid
 from actors.gateway.request import Request
+from actors.gateway.request_bodies import RequestBodies
 from actors.gateway.request_desk import RequestDesk
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.sse import EventStream, WholeAnswer
@@ -58,15 +59,16 @@ class HttpApi:
     def __init__(self, settings: GatewaySettings, model: TextModel, intake: Intake, desk: RequestDesk, status: Status) -> None:
         self._settings, self._model = settings, model
         self._intake, self._desk, self._status = intake, desk, status
+        self.bodies = RequestBodies(settings.max_body_bytes, settings.max_bodies_bytes)
         self._started_s = int(status.wall_s())
 
     def app(self) -> ASGIApp:
         """The ASGI application."""
         posts = {
-            "/v1/chat/completions": self._route(self.chat),
-            "/v1/completions": self._route(self.completions),
-            "/v1/generate": self._route(self.generate),
-            "/v1/batch": self._route(self.batch),
+            "/v1/chat/completions": self._post(self.chat),
+            "/v1/completions": self._post(self.completions),
+            "/v1/generate": self._post(self.generate, may_be_known=True),
+            "/v1/batch": self._post(self.batch),
         }
         routes = [
             *(Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()),  # knows what else is not allowed
@@ -96,11 +98,24 @@ class HttpApi:
 
         return endpoint
 
+    def _post(
+        self, handler: Callable[[bytearray, str], Awaitable[ASGIApp]], *, may_be_known: bool = False
+    ) -> Callable[[HttpRequest], Awaitable[Any]]:
+        """A request with a body. It is not even read behind closed doors, unless it may ask for an answer that is there."""
+
+        async def with_body(http: HttpRequest, request_id: str) -> ASGIApp:
+            if not may_be_known:
+                self._desk.doors.check(1)
+            async with self.bodies.read(http) as raw:
+                return await handler(raw, request_id)
+
+        return self._route(with_body)
+
     # -- generation -----------------------------------------------------------------------------------------------
 
-    async def chat(self, http: HttpRequest, request_id: str) -> ASGIApp:
+    async def chat(self, raw: bytearray, request_id: str) -> ASGIApp:
         """POST /v1/chat/completions."""
-        body = api_schema.read_body(await self._body(http), api_schema.ChatBody)
+        body = api_schema.read_body(raw, api_schema.ChatBody)
         longest = body.max_completion_tokens
         wish = Wish(
             **self._shared(body, request_id or "chatcmpl-" + mint_request_id()[4:]),
@@ -113,9 +128,9 @@ class HttpApi:
         )
         return await self._openai(body, wish, [])
 
-    async def completions(self, http: HttpRequest, request_id: str) -> ASGIApp:
+    async def completions(self, raw: bytearray, request_id: str) -> ASGIApp:
         """POST /v1/completions."""
-        body = api_schema.read_body(await self._body(http), api_schema.CompletionBody)
+        body = api_schema.read_body(raw, api_schema.CompletionBody)
         texts, ids = api_schema.prompts_of(body.prompt)
         if body.best_of is not None and body.best_of != (body.n or 1):
             raise invalid("best_of", "the same as n", body.best_of)
@@ -131,9 +146,8 @@ class HttpApi:
         )
         return await self._openai(body, wish, list(texts or ()) if body.echo else [])
 
-    async def generate(self, http: HttpRequest, request_id: str) -> ASGIApp:
+    async def generate(self, raw: bytearray, request_id: str) -> ASGIApp:
         """POST /v1/generate: idempotent by the request's id when the client gives one."""
-        raw = await self._body(http)
         body = api_schema.read_body(raw, api_schema.GenerateBody)
         self._refuse_stream(body)
         if (body.prompt is None) == (body.tokens is None):
@@ -158,9 +172,9 @@ class HttpApi:
             request = self._known(given, digest) or self._desk.admit(order)  # said twice while it was tokenised
         return self._whole(request, lambda: generate_body(request))
 
-    async def batch(self, http: HttpRequest, request_id: str) -> ASGIApp:
+    async def batch(self, raw: bytearray, request_id: str) -> ASGIApp:
         """POST /v1/batch."""
-        body = api_schema.read_body(await self._body(http), api_schema.BatchBody)
+        body = api_schema.read_body(raw, api_schema.BatchBody)
         self._refuse_stream(body)
         if (body.prompts is None) == (body.tokens is None):
             raise Refusal("invalid", "prompts: expected exactly one of prompts and tokens", field="prompts")
@@ -231,19 +245,6 @@ class HttpApi:
     def _refuse_stream(self, body: api_schema.SamplingFields) -> None:
         if body.stream:
             raise invalid("stream", "false on this route", True)
-
-    async def _body(self, http: HttpRequest) -> bytes | bytearray:
-        """The whole body, bounded while it comes. Raises: Refusal."""
-        limit = self._settings.max_body_bytes
-        declared = http.headers.get("content-length", "0")
-        if declared.isdecimal() and int(declared) > limit:
-            raise Refusal("too_large", f"body: expected at most {limit} bytes, got {declared}")
-        body = bytearray()
-        async for part in http.stream():
-            body += part
-            if len(body) > limit:
-                raise Refusal("too_large", f"body: expected at most {limit} bytes, got more")
-        return body
 
     # -- facts ----------------------------------------------------------------------------------------------------
 
