@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 import jinja2
+import jinja2.nodes
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -32,8 +33,10 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens)
         try:
             self._template = environment.from_string(source)
+            constants = environment.parse(source).find_all(jinja2.nodes.Const)
         except jinja2.TemplateError as error:
             raise TemplateError(f"chat template: {error}") from None
+        self.literals = frozenset(node.value for node in constants if isinstance(node.value, str))  # strings in its expressions
 
     def render(self, turns: Sequence[Mapping[str, Any]]) -> str:
         """The prompt for these turns ({"role", "content"}), ending where the assistant begins to speak.

@@ -66,7 +66,6 @@ class FolderText:
     def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
         settings = _read_json(folder / "tokenizer_config.json")
         self._tokenizer = tokenizer
-        self._special_text = SpecialText(tokenizer)
         self._table = byte_table(tokenizer)
         self._longest_bytes = _longest_token_bytes(tokenizer, self._table)
         config = _read_json(folder / "config.json")
@@ -76,6 +75,7 @@ class FolderText:
         self.eos_tokens = _eos_tokens(folder, config, tokenizer, self._special.get("eos_token", ""))
         source = _template_source(folder, settings)
         self._template = ChatTemplate(source, self._special) if source else None
+        self._special_text = SpecialText(tokenizer, self._template.literals if self._template is not None else ())
 
     def encode(self, text: str) -> list[int]:
         return self._ids(text, add_special_tokens=True)
@@ -86,13 +86,12 @@ class FolderText:
     def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
         if self._template is None:
             raise TemplateError("this model has no chat template: send a plain prompt")
-        if self._special_text.occurs_in(turns):
-            return self._special_text.encode(turns, self._template.render)
         prompt = self._template.render(turns)  # it writes its own special tokens: none are added
-        return self._ids(prompt, add_special_tokens=False)
+        ids = self._special_text.encode(turns, prompt, self._template.render)
+        return self._ids(prompt, add_special_tokens=False) if ids is None else ids
 
     def takes_long(self, turns: Sequence[Mapping[str, Any]]) -> bool:
-        return self._special_text.occurs_in(turns)  # the first one makes a second tokenizer
+        return self._special_text.may_occur(turns)  # the first one may make a second tokenizer
 
     def _ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
         if len(text) <= _LONG_CHARACTERS:
