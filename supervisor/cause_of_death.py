@@ -24,18 +24,19 @@ class OutOfMemory:
 
     def __init__(self, counters: Path = _COUNTERS) -> None:
         self._counters = counters
-        self._seen = self._count()
+        self._seen = self._count(0)
 
     def has_struck(self) -> bool:
         """See the class. False where the kernel keeps no such count."""
-        before, self._seen = self._seen, self._count()
+        before, self._seen = self._seen, self._count(self._seen)
         return self._seen > before
 
-    def _count(self) -> int:
+    def _count(self, unread: int) -> int:
+        """As the kernel says; `unread` when it cannot be asked now."""
         try:
             lines = self._counters.read_text().splitlines()
         except OSError:
-            return 0
+            return unread
         return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 

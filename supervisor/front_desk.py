@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import structlog
+import zmq
 
 from messages.lifecycle import DrainWanted, OrderTaken, StatusReport, StatusWanted, StopWanted
 from messages.mailbox import Delivery, Mailbox
@@ -53,7 +54,11 @@ class FrontDesk:
         if not reply_to.startswith(self._reply_prefix) or len(self._links) >= _MOST_LINKS:
             structlog.get_logger().warning("no answer to an operator", reply_to=reply_to, links=len(self._links))
             return
-        self._mailbox.connect(delivery.sender, delivery.sender_incarnation, reply_to)
+        try:
+            self._mailbox.connect(delivery.sender, delivery.sender_incarnation, reply_to)
+        except zmq.ZMQError as error:  # no descriptor is left
+            structlog.get_logger().warning("no answer to an operator", reply_to=reply_to, reason=str(error))
+            return
         self._mailbox.send(delivery.sender, message)
         if (known := self._links.pop(delivery.sender, None)) is not None:
             known.cancel()

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import msgspec
 
+from supervisor.whole_file import WholeFile
+
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _START_TIME = 19  # in /proc/PID/stat, counted from the field after the name; `man proc` calls it (22)
 
@@ -34,21 +36,22 @@ class _Page(msgspec.Struct, frozen=True):
 
 
 class BirthRegister:
-    """The living children of one supervisor, in a small file that is replaced as a whole."""
+    """The living children of one supervisor, on disk as soon as the disk can be written."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._boot = path, _boot_id()
+        self.file, self._boot = WholeFile(path), _boot_id()
         self._children: list[Known] = []
 
     def born(self, name: str, pid: int) -> None:
-        """A process exists; those that have gone meanwhile are left out."""
+        """A process exists; those that have gone meanwhile are left out.
+
+        Raises: OSError when the kernel cannot be asked about it now (no descriptor is left); then it is not written down.
+        """
         start_ticks = start_ticks_of(pid)
         self._children = [child for child in self._children if start_ticks_of(child.pid) == child.start_ticks]
         if start_ticks is not None:
             self._children.append(Known(name, pid, start_ticks))
-        fresh = self._path.with_suffix(".new")
-        fresh.write_bytes(msgspec.json.encode(_Page(self._boot, self._children)))
-        os.replace(fresh, self._path)
+        self.file.put(msgspec.json.encode(_Page(self._boot, self._children)))
 
 
 def end_leftovers(path: Path, deadline_s: float) -> tuple[list[Known], list[Known]]:
@@ -70,10 +73,13 @@ def end_leftovers(path: Path, deadline_s: float) -> tuple[list[Known], list[Know
 
 
 def start_ticks_of(pid: int) -> int | None:
-    """When a process started; None when there is none, or only its remains."""
+    """When a process started; None when there is none, or only its remains.
+
+    Raises: OSError when the kernel does not say.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
     return None if fields[0] in "ZX" else int(fields[_START_TIME])
 

@@ -10,10 +10,12 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 import structlog
+import zmq
 
 from messages.birth import Birth
 from messages.faults import MailboxFull, UnknownPeer
@@ -33,6 +35,14 @@ from supervisor.spares import Spares
 ENTRYPOINT = "supervisor.entrypoint"
 
 OnDeath = Callable[[ChildRecord, int, ExitStatus, Cause], None]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A birth that the machine refused."""
+
+    names: tuple[str, ...]  # to be born together
+    reason: str
 
 
 class Nursery:
@@ -69,24 +79,31 @@ class Nursery:
         """The records of a group, in start order."""
         return [self.record_by_name[spec.name] for spec in group.children]
 
-    def start(self, names: Iterable[str]) -> list[ChildRecord]:
-        """Begin new lives of dead children, in this order. Children of a gang share their life's number and directory."""
+    def start(self, names: Iterable[str]) -> tuple[list[ChildRecord], list[Refusal]]:
+        """Begin new lives of dead children, in this order: (who was born, whose birth the machine refused). Children of a gang
+        share their life's number and directory, and are born together or not at all."""
         born: list[ChildRecord] = []
+        refusals: list[Refusal] = []
         todo = list(names)
         while todo:
             group = self._group_by_name[todo[0]]
             together = [name for name in todo if self._group_by_name[name] is group] if group.has_rendezvous else todo[:1]
             todo = [name for name in todo if name not in together]
-            incarnation = self._incarnations.next(*together)
-            gang_dir = ""
-            if group.has_rendezvous:
-                gang_dir = open_gang_dir(self._run_dir.path, replica_of(together[0]), incarnation)
-            for name in together:
-                record = self.record_by_name[name]
-                self._bear(record, incarnation, gang_dir)
-                born.append(record)
+            records = [self.record_by_name[name] for name in together]
+            try:
+                self._bear_together(records, group.has_rendezvous)
+                born += records
+            except OSError as error:
+                refusals.append(Refusal(tuple(together), str(error)))
+                for record in records:
+                    record.phase = f"cannot start now: {error}"
         self.note_change()
-        return born
+        return born, refusals
+
+    def catch_up(self) -> None:
+        """Write down what a full disk has refused."""
+        self._register.file.catch_up()
+        self._incarnations.file.catch_up()
 
     def kill(self, record: ChildRecord, reason: str, cause: Cause) -> None:
         """SIGKILL; its death is reported, with this cause, when it is proven."""
@@ -99,8 +116,12 @@ class Nursery:
 
     def welcome(self, record: ChildRecord, hello: Hello) -> None:
         """Answer a Hello: connect to its inbox, tell it who is ready."""
+        try:
+            self._mailbox.connect(record.name, record.incarnation, hello.endpoint)
+        except zmq.ZMQError as error:  # no descriptor is left
+            self.kill(record, f"cannot be linked to: {error}", "ended")
+            return
         record.state, record.endpoint = "welcomed", hello.endpoint
-        self._mailbox.connect(record.name, record.incarnation, hello.endpoint)
         self.tell(record, Welcome(peers=[r.peer for r in self.records if r.is_serving and r is not record]))
         self.note_change()
 
@@ -139,8 +160,29 @@ class Nursery:
 
     # -- one birth, one death -------------------------------------------------------------------------------------
 
-    def _bear(self, record: ChildRecord, incarnation: int, gang_dir: str) -> None:
-        assert not record.is_alive, f"{record.name}: expected a proven death before a new life"
+    def _bear_together(self, records: list[ChildRecord], has_rendezvous: bool) -> None:
+        """Raises: OSError; then none of them was born."""
+        for record in records:
+            assert not record.is_alive, f"{record.name}: expected a proven death before a new life"
+        names = [record.name for record in records]
+        gang_dir = ""
+        waiting: list[tuple[ChildProcess, bool]] = []
+        try:
+            for record in records:
+                spare = self.spares.take(record.name)
+                waiting.append((spare or self._spawn(record.spec, _unborn), spare is not None))
+            incarnation = self._incarnations.next(*names)
+            if has_rendezvous:
+                gang_dir = open_gang_dir(self._run_dir.path, replica_of(names[0]), incarnation)
+        except OSError:
+            for name, (process, _) in zip(names, waiting, strict=False):
+                self.spares.keep(name, process)
+            raise
+        for record, (process, is_warm) in zip(records, waiting, strict=True):
+            self._bear(record, process, incarnation, gang_dir)
+            self._log.info("start", child=record.name, life=incarnation, pid=process.pid, is_warm=is_warm)
+
+    def _bear(self, record: ChildRecord, process: ChildProcess, incarnation: int, gang_dir: str) -> None:
         spec = record.spec
         birth = msgspec.structs.replace(
             self._birth_template,
@@ -156,17 +198,19 @@ class Nursery:
         record.incarnation, record.lives, record.last, record.fault = incarnation, record.lives + 1, None, ""
         record.killed_for = None
         record.born_s = record.heard_s = now_s
-        spare = self.spares.take(spec.name)
-        on_exit = partial(self._buried, record, incarnation)
-        record.process = self._spawn(spec, on_exit) if spare is None else spare
-        record.process.on_exit = on_exit
-        record.process.give_birth(msgspec.json.encode(birth))
-        self._log.info("start", child=spec.name, life=incarnation, pid=record.process.pid, is_warm=spare is not None)
+        record.process = process
+        process.on_exit = partial(self._buried, record, incarnation)
+        process.give_birth(msgspec.json.encode(birth))
 
     def _spawn(self, spec: ChildSpec, on_exit: Callable[[ExitStatus], None], warm: tuple[str, ...] = ()) -> ChildProcess:
         argv = [sys.executable, "-m", ENTRYPOINT, spec.name, str(os.getpid()), *warm]
         process = ChildProcess.spawn(argv, on_exit, spec.env, () if spec.listen_fd < 0 else (spec.listen_fd,))
-        self._register.born(spec.name, process.pid)
+        try:
+            self._register.born(spec.name, process.pid)
+        except OSError:  # a process that no register names must not live on
+            process.on_exit = _unborn
+            process.kill()
+            raise
         return process
 
     def _spawn_spare(self, spec: ChildSpec, on_exit: Callable[[ExitStatus], None]) -> ChildProcess:
@@ -189,3 +233,7 @@ class Nursery:
         for other in self.records:
             if other is not record and other.is_reachable:
                 self.tell(other, message)
+
+
+def _unborn(_: ExitStatus) -> None:
+    """Nobody asks how a process ended that never had a life."""

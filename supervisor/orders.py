@@ -114,17 +114,21 @@ class Orders:
         self._tasks.add(task)
         task.add_done_callback(self._task_done)
 
-    def open_signals(self) -> None:
-        """Answer signals from now on."""
+    def open(self) -> None:
+        """From now on signals are answered, and what fails in a callback of the loop ends the supervisor too."""
+        loop = asyncio.get_running_loop()
         for number in _SIGNALS:
-            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
+            loop.add_signal_handler(number, self._on_signal, number)
+        loop.set_exception_handler(self._on_bug)
 
     def close(self) -> None:
         """Cancel what still runs."""
+        loop = asyncio.get_running_loop()
         for task in self._tasks:
             task.cancel()
         for number in _SIGNALS:
-            asyncio.get_running_loop().remove_signal_handler(number)
+            loop.remove_signal_handler(number)
+        loop.set_exception_handler(None)
 
     def _on_signal(self, number: signal.Signals) -> None:
         self._log.info("signal", signal=signal.Signals(number).name)
@@ -178,7 +182,16 @@ class Orders:
 
     def _task_done(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None and not self.ending.done():
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _on_bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        loop.default_exception_handler(context)
+        if isinstance(error := context.get("exception"), Exception):
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.ending.done():
             self.ending.set_exception(error)
 
 

@@ -1,7 +1,7 @@
 """One operating-system child: spawn it, prove its death, say how it ended, kill it. No policy.
 
-Death is proven by a pidfd, which becomes readable when the process has exited and can never mean another process (kernels
-without pidfds, as in some sandboxes, get a thread that waits for the child instead). Children
+Death is proven by a pidfd, which becomes readable when the process has exited and can never mean another process (where
+there is none, as in some sandboxes or when no descriptor is left, a thread waits for the child instead). Children
 hold nothing that a kill would lose, so there are only two ways to end one: it is asked over the post, or it is killed;
 SIGTERM is ignored by children because service managers send it to every process of a group at once, and the order in which
 the tree ends is the supervisor's business.
@@ -52,14 +52,15 @@ class ChildProcess:
         self.on_exit = on_exit
         self._popen = popen
         self._loop = asyncio.get_running_loop()
+        self._pidfd = -1
         try:
             self._pidfd = os.pidfd_open(popen.pid)
             self._loop.add_reader(self._pidfd, self._reap)
-        except OSError as error:
-            if error.errno != errno.ENOSYS:
-                raise
-            self._pidfd = -1
-            threading.Thread(target=self._wait_in_thread, name=f"wait-{popen.pid}", daemon=True).start()
+        except OSError:
+            if self._pidfd >= 0:
+                os.close(self._pidfd)
+                self._pidfd = -1
+            self._start_waiting()
 
     @classmethod
     def spawn(
@@ -109,6 +110,15 @@ class ChildProcess:
             with contextlib.suppress(BrokenPipeError):
                 self._popen.stdin.close()
         self.on_exit(self.exit)
+
+    def _start_waiting(self) -> None:
+        """Watch by a thread. Without one either, nobody would see this process end: it is ended, and its birth refused."""
+        try:
+            threading.Thread(target=self._wait_in_thread, name=f"wait-{self.pid}", daemon=True).start()
+        except RuntimeError as error:
+            self._popen.kill()
+            self._popen.wait()
+            raise OSError(errno.EAGAIN, str(error)) from None
 
     def _wait_in_thread(self) -> None:
         self._popen.wait()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
+
+from supervisor.whole_file import WholeFile
 
 
 class Incarnations:
     """Counts the lives of every actor, across restarts of the server too: a journal or a client that remembers an old life
-    must never meet the same number again. One small file, replaced as a whole."""
+    must never meet the same number again. A disk that cannot be written does not stop the count."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.file = WholeFile(path)
         try:
             known = json.loads(path.read_text())
         except (OSError, ValueError):
@@ -24,14 +25,15 @@ class Incarnations:
         """One new life number for all of these: larger than any of them ever had."""
         number = max(self._newest.get(name, 0) for name in names) + 1
         self._newest.update(dict.fromkeys(names, number))
-        fresh = self._path.with_suffix(".new")
-        fresh.write_text(json.dumps(self._newest))
-        os.replace(fresh, self._path)
+        self.file.put(json.dumps(self._newest).encode())
         return number
 
 
 def open_gang_dir(run_dir: Path, replica: int, incarnation: int) -> str:
-    """A fresh private directory for one life of a gang; those of its earlier lives, proven dead, are removed."""
+    """A fresh private directory for one life of a gang; those of its earlier lives, proven dead, are removed.
+
+    Raises: OSError when the disk has no room for it.
+    """
     for old in run_dir.glob(f"gang-{replica}.*"):
         shutil.rmtree(old, ignore_errors=True)
     path = run_dir / f"gang-{replica}.{incarnation}"

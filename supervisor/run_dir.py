@@ -109,8 +109,8 @@ class RunDir:
         return supervisor_endpoint(self.path)
 
     def forget(self, name: str, incarnation: int) -> None:
-        """Remove the socket of a life that is proven dead."""
-        with contextlib.suppress(FileNotFoundError):
+        """Remove the socket of a life that is proven dead. One that stays disturbs nobody: no other life has its name."""
+        with contextlib.suppress(OSError):
             (self.path / _file_name(name, incarnation)).unlink()
 
     def release(self, is_nobodys: bool = False) -> None:
@@ -121,8 +121,11 @@ class RunDir:
             shutil.rmtree(self.path, ignore_errors=True)
 
     def note_end(self, exit_status: int, words: str) -> None:
-        """How this server ended; read by `read_end`."""
-        (self.path / _END).write_text(json.dumps({"exit_status": exit_status, "words": words}))
+        """How this server ended; read by `read_end`. A full disk does not change how it ended."""
+        try:
+            (self.path / _END).write_text(json.dumps({"exit_status": exit_status, "words": words}))
+        except OSError as error:
+            structlog.get_logger().error("the end is not written down", exit_status=exit_status, reason=str(error))
 
     def _succeed(self) -> None:
         """When the last server was killed: say so, and prove that none of its children lives any more.

@@ -18,6 +18,7 @@ from supervisor.process import ChildProcess, ExitStatus
 
 _FIRST_AFTER_S = 0.5  # let a tree that has just become ready serve first
 _NEXT_AFTER_S = 0.5  # one at a time: imports take a core
+_REFUSED_S = 5.0  # the machine has no process or no room on its disk left
 _MOST_DEATHS = 3  # of unused spares of one child; then it goes without
 
 Spawn = Callable[[ChildSpec, Callable[[ExitStatus], None]], ChildProcess]
@@ -41,6 +42,11 @@ class Spares:
     def take(self, name: str) -> ChildProcess | None:
         """The spare of this child, which the caller owns from now on; None when there is none."""
         return self._process_by_name.pop(name, None)
+
+    def keep(self, name: str, process: ChildProcess) -> None:
+        """Take over a process that waits for its birth and whose life cannot begin yet."""
+        process.on_exit = partial(self._died, name)
+        self._process_by_name[name] = process
 
     def fill(self, specs: Iterable[ChildSpec]) -> None:
         """Make the missing spares of these children, one after the other."""
@@ -79,7 +85,12 @@ class Spares:
     def _make(self, todo: list[ChildSpec]) -> None:
         spec, *later = todo
         if spec.name not in self._process_by_name:
-            self._process_by_name[spec.name] = self._spawn(spec, partial(self._died, spec.name))
+            try:
+                self._process_by_name[spec.name] = self._spawn(spec, partial(self._died, spec.name))
+            except OSError as error:
+                structlog.get_logger().warning("no spare now", child=spec.name, reason=str(error))
+                self._timer = asyncio.get_running_loop().call_later(_REFUSED_S, self._make, todo)
+                return
         self._timer = asyncio.get_running_loop().call_later(_NEXT_AFTER_S, self._make, later) if later else None
 
     def _died(self, name: str, exit_status: ExitStatus) -> None:

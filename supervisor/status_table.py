@@ -52,8 +52,9 @@ def _note(child: ChildStatus) -> str:
     """What it is doing, or its figures; then how its last life ended."""
     numbers = ", ".join(f"{key} {value:g}" for key, value in sorted(child.statistics.items()) if value)
     ended = f"last life: {child.last_exit}, {span_text(child.last_exit_age_s)} ago" if child.last_exit else ""
-    is_dead = child.state == "dead"
-    return "; ".join(part for part in ("" if is_dead else child.phase or numbers, ended) if part)
+    is_told = child.state == "dead" and child.last_exit.startswith(child.phase)  # else a phase says why it is not back yet
+    now = "" if is_told else child.phase or numbers
+    return "; ".join(part for part in (now, ended) if part)
 
 
 def span_text(span_s: float) -> str:

@@ -35,6 +35,7 @@ from supervisor.config import SupervisorSettings
 from supervisor.display import Display
 from supervisor.entrypoint import EXIT_UNUSABLE
 from supervisor.front_desk import FrontDesk
+from supervisor.late_births import LateBirths
 from supervisor.liveness import Liveness
 from supervisor.notify import notify
 from supervisor.nursery import Nursery
@@ -70,6 +71,7 @@ class Supervisor:
         self._born_s = time.monotonic()
         self._policy = RestartPolicy(server.groups)
         self._liveness = Liveness(_LOOK_EVERY_S)
+        self._late_births = LateBirths()
         self._state = "starting"
         incarnations = Incarnations(server.run_dir.path / "incarnations.json")
         incarnation = incarnations.next(SUPERVISOR)
@@ -84,7 +86,7 @@ class Supervisor:
     async def run(self) -> int:
         """Live until everybody is stopped; returns the exit status of the server."""
         try:
-            self.orders.open_signals()
+            self.orders.open()
             self._start(tuple(record.name for record in self.nursery.records))
             self.orders.run_task(self._read_mail())
             self.orders.run_task(self._watch())
@@ -131,10 +133,15 @@ class Supervisor:
         if self.orders.is_stopping:
             return
         now_s = time.monotonic()
-        for record in self.nursery.start(names):
+        born, refusals = self.nursery.start(names)
+        for record in born:
+            self._late_births.born(record.name)
             self._policy.started(record.name, record.incarnation)
             self._liveness.born(record.name, record.spec.deadlines, now_s)
             self._display.loading(record.name, "starting", 0.0)
+        for refusal in refusals:
+            pause_s = self._late_births.refused(refusal.names, now_s)
+            self._log.error("birth refused", children=refusal.names, reason=refusal.reason, again_after_s=pause_s)
 
     def _on_death(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus, cause: lifecycle.Cause) -> None:
         self._liveness.gone(record.name)
@@ -176,8 +183,12 @@ class Supervisor:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
-            for verdict in self._liveness.look(time.monotonic()):
+            now_s = time.monotonic()
+            for verdict in self._liveness.look(now_s):
                 self._kill(self.nursery.record_by_name[verdict.name], verdict.reason, "hung")
+            for names in self._late_births.due(now_s):
+                self._start(names)
+            self.nursery.catch_up()
             notify("WATCHDOG=1")
 
     def _notice_state(self) -> None:

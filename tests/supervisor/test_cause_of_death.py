@@ -101,8 +101,18 @@ def test_without_a_count_nobody_died_of_it(tmp_path: Path, content: str | None) 
     assert not OutOfMemory(counters).has_struck()
 
 
+def test_a_count_that_cannot_be_read_for_a_while_explains_nothing(tmp_path: Path) -> None:
+    counters = tmp_path / "vmstat"
+    counters.write_text("oom_kill 4\n")
+    memory = OutOfMemory(counters)
+    counters.unlink()
+    assert not memory.has_struck()
+    counters.write_text("oom_kill 4\n")
+    assert not memory.has_struck()
+
+
 def test_the_count_of_this_machine_can_be_read() -> None:
-    assert OutOfMemory()._count() >= 0
+    assert OutOfMemory()._count(-1) >= 0
 
 
 def test_a_kill_of_ours_counts_only_when_it_was_the_end() -> None:

@@ -7,6 +7,7 @@ import errno
 import os
 import signal
 import sys
+import threading
 
 import pytest
 
@@ -67,15 +68,34 @@ async def test_it_is_in_a_session_of_its_own() -> None:
     await asyncio.wait_for(ended, DEADLINE_S)
 
 
-async def test_without_pidfds_a_thread_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EMFILE, errno.EPERM])
+async def test_without_pidfds_a_thread_waits(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(pid: int) -> int:
-        raise OSError(errno.ENOSYS, "no pidfds here")
+        raise OSError(number, "no pidfd now")
 
     monkeypatch.setattr(os, "pidfd_open", refuse)
     child, ended = await spawn("/bin/sleep", "60")
     child.kill()
     assert (await asyncio.wait_for(ended, DEADLINE_S)).signal_name == "SIGKILL"
     child.kill()
+
+
+async def test_a_child_that_nobody_can_watch_is_not_left_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched: list[int] = []
+
+    def refuse(pid: int) -> int:
+        watched.append(pid)
+        raise OSError(errno.EMFILE, "no descriptor left")
+
+    def no_thread(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    with pytest.raises(OSError, match="can't start new thread"):
+        ChildProcess.spawn(["/bin/sleep", "60"], print)
+    with pytest.raises(ProcessLookupError):
+        os.kill(watched[0], 0)
 
 
 async def test_no_descriptor_leaks() -> None:

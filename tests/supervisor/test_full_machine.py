@@ -1,0 +1,121 @@
+"""A real server on a disk without room, and one without descriptors: what dies comes back, and its books are kept.
+
+The disk is a small tmpfs where this user may mount one; elsewhere a limit on the size of files refuses the same writes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from supervisor.operator_calls import ask_status
+from tests.supervisor.test_command_line import DEADLINE_S, RunningServer
+
+_DISK = "2m"
+_BLOCK = b"x" * 4096
+
+
+@pytest.fixture
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory, on a disk of its own where that is possible."""
+    path = tmp_path_factory.mktemp("disk")
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK},mode=0700", "tmpfs", str(path)]
+    with suppress(FileNotFoundError):
+        subprocess.run(mount, check=False, capture_output=True, timeout=DEADLINE_S)
+    try:
+        yield path
+    finally:
+        if os.path.ismount(path):
+            subprocess.run(["umount", "--lazy", str(path)], check=True, timeout=DEADLINE_S)
+
+
+@contextmanager
+def full(disk: Path, pid: int) -> Iterator[None]:
+    """As long as this lasts, this process can write nothing to this disk."""
+    if os.path.ismount(disk):
+        filling = disk / "filling"
+        with suppress(OSError), filling.open("wb", buffering=0) as file:
+            while True:
+                file.write(_BLOCK)
+        yield
+        filling.unlink()
+        return
+    with limited(pid, resource.RLIMIT_FSIZE, 0):
+        yield
+
+
+@contextmanager
+def limited(pid: int, which: int, limit: int) -> Iterator[None]:
+    """A process under a lower limit."""
+    before = resource.prlimit(pid, which)
+    resource.prlimit(pid, which, (limit, before[1]))
+    yield
+    resource.prlimit(pid, which, before)
+
+
+@contextmanager
+def serving(run_dir: Path, *flags: str) -> Iterator[RunningServer]:
+    """A server that serves; killed at the end."""
+    running = RunningServer(run_dir, *flags, "--log-level", "info")
+    try:
+        running.wait_said("Tardigrade serves hash-chain")
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait(DEADLINE_S)
+        assert running.process.stderr is not None
+        running.process.stderr.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Look until it is so; fails at the deadline."""
+    end_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+
+
+def is_back(server: RunningServer, name: str) -> bool:
+    """Is it in its second life, and ready?"""
+    child = next(child for child in ask_status(server.run_dir).children if child.name == name)
+    return (child.state, child.incarnation) == ("ready", 2)
+
+
+def test_who_dies_on_a_full_disk_comes_back_and_is_written_down_later(disk: Path) -> None:
+    run_dir = disk / "d"
+    with serving(run_dir) as server:
+        with full(disk, server.process.pid):
+            for name in ("worker/0.0", "scheduler/0"):
+                assert server.kill(name)
+                until(lambda name=name: is_back(server, name))
+            assert json.loads((run_dir / "incarnations.json").read_text())["worker/0.0"] == 1
+        until(lambda: json.loads((run_dir / "incarnations.json").read_text())["worker/0.0"] == 2)
+        until(lambda: ask_status(run_dir).state == "serving")
+        alive = {child.pid for child in ask_status(run_dir).children}
+        until(lambda: alive <= {child["pid"] for child in json.loads((run_dir / "children.json").read_text())["children"]})
+        assert server.complete("after the disk was full")
+        assert server.end(signal.SIGTERM) == 0
+        assert server.process.stderr is not None
+        assert "not written, kept in memory" in server.said + server.process.stderr.read()
+
+
+def test_who_dies_while_no_descriptor_is_left_comes_back(tmp_path_factory: pytest.TempPathFactory) -> None:
+    run_dir = tmp_path_factory.mktemp("run") / "d"
+    with serving(run_dir, "--set", "supervisor.spares=false") as server:
+        pid = next(child.pid for child in ask_status(run_dir).children if child.name == "worker/0.0")
+        with limited(server.process.pid, resource.RLIMIT_NOFILE, 4):  # what is open stays open
+            os.kill(pid, signal.SIGKILL)
+            server.wait_said("birth refused")
+            server.wait_said("Too many open files")
+        until(lambda: is_back(server, "worker/0.0"))
+        assert server.complete("after descriptors were out")
+        assert server.end(signal.SIGTERM) == 0
