@@ -107,7 +107,11 @@ class Tokens(Message, frozen=True):
 
 
 class Ack(Message, frozen=True):
-    """Every `Tokens` up to this number is recorded in the gateway's journal. This is the scheduler's credit to go on."""
+    """Every `Tokens` up to this number is recorded in the gateway's journal, or in its memory while the disk refuses.
+
+    This is the scheduler's credit to go on. What a gateway holds in memory only is bounded (`journal_buffer_bytes`, 64 MiB by
+    default); if it dies before its disk has taken that, its next life has these tokens computed again.
+    """
 
     up_to: Count
 

@@ -2,6 +2,10 @@
 
     healthy --(the disk refuses a commit)--> refusing: tried again after 0.05 s, 0.1 s, ... 1 s --(a commit passes)--> healthy
 
+While the disk refuses, `done` means "in this process's memory", for tokens and endings up to the backlog's bound: clients see
+them and schedulers are acknowledged all the same. A kill of the process loses these records; the requests themselves were
+recorded before, and the next life has their tokens computed again. New requests are never accepted from memory.
+
 Only errors that may pass by themselves are waited for: full, read-only, locked, input/output. Anything else means that this
 process can keep its promise no longer: the thread ends and says so.
 """

@@ -179,7 +179,7 @@ class RequestDesk:
         self._journal.step(rows.record(), lambda: self._recorded(rows, ack))
 
     def _recorded(self, rows: StepRows, ack: tuple[str, int, int] | None) -> None:
-        """The law's turning point: from here on clients may see it."""
+        """The law's turning point: clients may see it (the disk has it, or refuses for now)."""
         now_s = self._post.now_s()
         touched: dict[int, Request] = {}
         for sequence, _, stop in rows.rows:
