@@ -7,18 +7,22 @@ its start time and the boot of the machine, so that never another process is mea
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
 import select
 import signal
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from supervisor.whole_file import WholeFile
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_POLL_S = 0.02
 _START_TIME = 19  # in /proc/PID/stat, counted from the field after the name; `man proc` calls it (22)
 
 
@@ -63,13 +67,14 @@ def end_leftovers(path: Path, deadline_s: float) -> tuple[list[Known], list[Know
     if page.boot != _boot_id():
         return [], []
     end_s = time.monotonic() + deadline_s
-    pidfds = [(child, pidfd) for child in page.children if (pidfd := _kill(child)) is not None]
+    found = [dying for child in page.children if (dying := _kill(child)) is not None]
     try:
-        alive = [child for child, pidfd in pidfds if not _wait_dead(pidfd, end_s - time.monotonic())]
+        alive = [dying.child for dying in found if not dying.wait_dead(end_s - time.monotonic())]
     finally:
-        for _, pidfd in pidfds:
-            os.close(pidfd)
-    return [child for child, _ in pidfds], alive
+        for dying in found:
+            if dying.pidfd >= 0:
+                os.close(dying.pidfd)
+    return [dying.child for dying in found], alive
 
 
 def start_ticks_of(pid: int) -> int | None:
@@ -84,22 +89,65 @@ def start_ticks_of(pid: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[_START_TIME])
 
 
-def _kill(child: Known) -> int | None:
-    """SIGKILL; returns the process as a pidfd, or None when it is not there any more."""
+@dataclass(frozen=True)
+class _Dying:
+    """A child of the last server whose death is not proven."""
+
+    child: Known
+    pidfd: int  # -1 where there is none: then its start time is looked at again and again
+
+    def wait_dead(self, timeout_s: float) -> bool:
+        """Is it dead within this time?"""
+        if self.pidfd >= 0:
+            return bool(select.select([self.pidfd], [], [], max(timeout_s, 0.0))[0])
+        end_s = time.monotonic() + timeout_s
+        while not _is_gone(self.child):
+            if time.monotonic() > end_s:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+
+def _kill(child: Known) -> _Dying | None:
+    """SIGKILL; None when it is not there any more. What the kernel refuses to say counts as alive."""
     try:
         pidfd = os.pidfd_open(child.pid)
-    except OSError:
+    except ProcessLookupError:
         return None
-    if start_ticks_of(child.pid) != child.start_ticks:  # looked at after the pidfd, which holds what it has found
+    except OSError as error:
+        if _is_gone(child):
+            return None
+        if error.errno == errno.ENOSYS:
+            _send(child, os.kill, child.pid)
+        else:
+            _say_not_killed(child, error)
+        return _Dying(child, -1)
+    if _is_gone(child):  # looked at after the pidfd, which holds what it has found
         os.close(pidfd)
         return None
-    with contextlib.suppress(ProcessLookupError):
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    return pidfd
+    _send(child, signal.pidfd_send_signal, pidfd)
+    return _Dying(child, pidfd)
 
 
-def _wait_dead(pidfd: int, timeout_s: float) -> bool:
-    return bool(select.select([pidfd], [], [], max(timeout_s, 0.0))[0])
+def _send(child: Known, send: Callable[[int, int], None], target: int) -> None:
+    try:
+        send(target, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    except OSError as error:
+        _say_not_killed(child, error)
+
+
+def _say_not_killed(child: Known, error: OSError) -> None:
+    log = structlog.get_logger()
+    log.error("not killed; called alive until it is proven dead", child=child.name, pid=child.pid, reason=str(error))
+
+
+def _is_gone(child: Known) -> bool:
+    try:
+        return start_ticks_of(child.pid) != child.start_ticks
+    except OSError:
+        return False
 
 
 def _boot_id() -> str:

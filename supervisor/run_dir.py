@@ -2,6 +2,7 @@
 
 $XDG_RUNTIME_DIR/tardigrade-<port>/    or /tmp/tardigrade-<uid>/<port>/ without one; mode 0700, checked
     lock                  held by the running supervisor
+    journals.lock         the same for the journals, when they are here; see state_dir.py
     supervisor.pid        its process id, for the operator's commands
     children.json         process ids of the children; left behind by a supervisor that was killed
     incarnations.json     the newest life of every actor; outlives the server
@@ -38,8 +39,8 @@ class LeftoverAlive(TardigradeError):
     """Children of a killed server do not die; nothing of theirs may be used. Names them."""
 
 
-def make_private(path: Path) -> Path:
-    """Make a directory that only we can enter.
+def make_private(path: Path, key: str = "run_dir") -> Path:
+    """Make a directory that only we can enter; `key` of the configuration names it.
 
     Raises: ConfigError when it belongs to somebody else, is a link, or is open to others.
     """
@@ -47,13 +48,13 @@ def make_private(path: Path) -> Path:
         path.mkdir(mode=0o700, parents=False, exist_ok=True)
         found = path.lstat()
     except OSError as error:
-        raise ConfigError(f"run_dir: expected a directory that can be made at {path}, got {error.strerror}") from None
+        raise ConfigError(f"{key}: expected a directory that can be made at {path}, got {error.strerror}") from None
     if not stat.S_ISDIR(found.st_mode):
-        raise ConfigError(f"run_dir: expected a directory at {path}, got something else")
+        raise ConfigError(f"{key}: expected a directory at {path}, got something else")
     if found.st_uid != os.getuid():
-        raise ConfigError(f"run_dir: expected {path} to belong to user {os.getuid()}, got user {found.st_uid}")
+        raise ConfigError(f"{key}: expected {path} to belong to user {os.getuid()}, got user {found.st_uid}")
     if found.st_mode & 0o077:
-        raise ConfigError(f"run_dir: expected mode 0700 on {path}, got {stat.S_IMODE(found.st_mode):04o}")
+        raise ConfigError(f"{key}: expected mode 0700 on {path}, got {stat.S_IMODE(found.st_mode):04o}")
     return path
 
 

@@ -1,6 +1,6 @@
 """`supervisor start`: everything between the command line and the first child, in order.
 
-    configuration -> run directory (lock) -> listening socket -> model -> tree -> supervisor
+    configuration -> run directory (lock) -> listening socket -> state directory (lock) -> model -> tree -> supervisor
 
 Each step fails with one sentence that names the key, before anything has been started.
 """
@@ -23,7 +23,8 @@ from messages.run_dir import front_endpoint, run_dir_of
 from supervisor.config import ServerConfig, described
 from supervisor.display import Display
 from supervisor.logs import configure_logs
-from supervisor.run_dir import RunDir, make_private
+from supervisor.run_dir import RunDir
+from supervisor.state_dir import hold_state_dir
 from supervisor.supervisor import Server, Supervisor
 from supervisor.tree import Place, build_tree
 
@@ -45,7 +46,8 @@ def start(config: ServerConfig) -> int:
     port = listener.getsockname()[1]
     run_dir = held or RunDir.take(run_dir_path(msgspec.structs.replace(config, port=port)))
     try:
-        return _run(config, run_dir, listener, gpu_ids)
+        with hold_state_dir(Path(config.state_dir) if config.state_dir else run_dir.path) as state_dir:
+            return _run(config, run_dir, state_dir, listener, gpu_ids)
     finally:
         listener.close()
         run_dir.release(is_nobodys=config.port == 0 and not config.run_dir)
@@ -115,7 +117,7 @@ def _all_gpus() -> list[str]:
         return []
 
 
-def _run(config: ServerConfig, run_dir: RunDir, listener: socket.socket, gpu_ids: tuple[str, ...]) -> int:
+def _run(config: ServerConfig, run_dir: RunDir, state_dir: Path, listener: socket.socket, gpu_ids: tuple[str, ...]) -> int:
     from gpu_workers.model_store.resolve import resolve_model
 
     log = structlog.get_logger()
@@ -131,7 +133,6 @@ def _run(config: ServerConfig, run_dir: RunDir, listener: socket.socket, gpu_ids
     finally:
         waiting.close()
     log.info("model", name=model.name, folder=model.setting, took_s=round(time.monotonic() - began_s, 3))
-    state_dir = make_private(Path(config.state_dir)) if config.state_dir else run_dir.path
     place = Place(
         state_dir=state_dir,
         run_dir=run_dir.path,

@@ -156,6 +156,16 @@ def test_a_second_server_is_refused_with_a_reason(server: RunningServer) -> None
     assert "run_dir: expected no other server" in second.stderr
 
 
+def test_two_servers_do_not_share_their_journals(server: RunningServer, tmp_path: Path) -> None:
+    """The state directory of the first is its run directory."""
+    flags = ("start", "--model", "hash-chain", "--port", "0", "--run-dir", str(tmp_path / "r"))
+    second = call(*flags, "--state-dir", str(server.run_dir))
+    assert second.returncode == 2
+    assert f"state_dir: expected no other server on the journals in {server.run_dir}" in second.stderr
+    assert f"(pid {server.process.pid})" in second.stderr
+    assert server.complete("the first goes on")
+
+
 def test_a_taken_port_is_named(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

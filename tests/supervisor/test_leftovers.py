@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -46,6 +47,56 @@ def test_another_process_with_the_same_id_is_left_alone(tmp_path: Path, sleeper:
     path.write_bytes(msgspec.json.encode(page))
     assert end_leftovers(path, DEADLINE_S) == ([], [])
     assert sleeper.poll() is None
+
+
+def refuse_pidfds(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """The kernel answers so from now on."""
+
+    def refuse(pid: int) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+
+
+def test_without_pidfds_it_is_killed_and_looked_at_until_it_is_gone(
+    tmp_path: Path, sleeper: subprocess.Popen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    BirthRegister(tmp_path / "c.json").born("worker/0.0", sleeper.pid)
+    refuse_pidfds(monkeypatch, errno.ENOSYS)
+    found, alive = end_leftovers(tmp_path / "c.json", DEADLINE_S)
+    assert [child.pid for child in found] == [sleeper.pid]
+    assert alive == []
+    assert sleeper.wait(DEADLINE_S) == -signal.SIGKILL
+    assert end_leftovers(tmp_path / "c.json", DEADLINE_S) == ([], [])
+
+
+def test_without_pidfds_another_process_with_the_same_id_is_left_alone(
+    tmp_path: Path, sleeper: subprocess.Popen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "c.json"
+    BirthRegister(path).born("worker/0.0", sleeper.pid)
+    page = msgspec.json.decode(path.read_bytes())
+    page["children"][0]["start_ticks"] -= 1
+    path.write_bytes(msgspec.json.encode(page))
+    refuse_pidfds(monkeypatch, errno.ENOSYS)
+    assert end_leftovers(path, DEADLINE_S) == ([], [])
+    assert sleeper.poll() is None
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EPERM])
+def test_what_the_kernel_does_not_tell_counts_as_alive_and_is_said(
+    number: int,
+    tmp_path: Path,
+    sleeper: subprocess.Popen,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    BirthRegister(tmp_path / "c.json").born("worker/0.0", sleeper.pid)
+    refuse_pidfds(monkeypatch, number)
+    found, alive = end_leftovers(tmp_path / "c.json", 0.05)
+    assert [child.pid for child in found] == [child.pid for child in alive] == [sleeper.pid]
+    said = capsys.readouterr()
+    assert os.strerror(number) in said.out + said.err
 
 
 def test_the_register_forgets_the_dead(tmp_path: Path, sleeper: subprocess.Popen) -> None:

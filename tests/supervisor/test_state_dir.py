@@ -1,0 +1,73 @@
+"""The journals belong to one server at a time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from messages.faults import ConfigError
+from supervisor.run_dir import RunDir
+from supervisor.state_dir import hold_state_dir
+
+DEADLINE_S = 20.0
+
+
+def test_a_second_holder_is_told_who_holds_it(tmp_path: Path) -> None:
+    with hold_state_dir(tmp_path / "s") as held:
+        assert held == tmp_path / "s"
+        with (
+            pytest.raises(ConfigError, match=rf"^state_dir: expected no other server .* \(pid {os.getpid()}\)"),
+            hold_state_dir(tmp_path / "s"),
+        ):
+            pass
+    with hold_state_dir(tmp_path / "s"):
+        pass
+
+
+def test_it_goes_with_a_killed_holder_and_not_to_its_children(tmp_path: Path) -> None:
+    script = (
+        "import subprocess, sys, pathlib, supervisor.state_dir as s\n"
+        "with s.hold_state_dir(pathlib.Path(sys.argv[1])):\n"
+        "    child = subprocess.Popen(['/bin/sleep', '600'], stdout=subprocess.DEVNULL)\n"
+        "    print(child.pid, flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    argv = [sys.executable, "-c", script, str(tmp_path / "s")]
+    holder = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    child_pid = int(holder.stdout.readline())
+    try:
+        with (
+            pytest.raises(ConfigError, match=rf"\(pid {holder.pid}\)"),
+            hold_state_dir(tmp_path / "s"),
+        ):
+            pass
+        holder.kill()
+        holder.wait(DEADLINE_S)
+        with hold_state_dir(tmp_path / "s"):
+            os.kill(child_pid, 0)  # it still lives
+    finally:
+        holder.kill()
+        holder.wait(DEADLINE_S)
+        holder.stdin.close()
+        holder.stdout.close()
+        os.kill(child_pid, 9)
+
+
+def test_a_run_directory_may_be_the_state_directory_too(tmp_path_factory: pytest.TempPathFactory) -> None:
+    run_dir = RunDir.take(tmp_path_factory.mktemp("run") / "d")
+    with hold_state_dir(run_dir.path) as held:
+        assert held == run_dir.path
+    run_dir.release()
+
+
+def test_one_that_others_can_enter_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s").chmod(0o755)
+    with pytest.raises(ConfigError, match=r"^state_dir: expected mode 0700"), hold_state_dir(tmp_path / "s"):
+        pass
