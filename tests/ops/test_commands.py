@@ -66,9 +66,10 @@ def test_nobody_there_is_said_in_one_sentence() -> None:
     assert "refused" in result.stderr.lower()
 
 
-def test_the_cost_of_the_actors_is_measured_against_the_bare_engine() -> None:
+@pytest.mark.parametrize("how", [(), ("--streamed",)])
+def test_the_cost_of_the_actors_is_measured_against_the_bare_engine(how: tuple[str, ...]) -> None:
     sizes = ("--streams", "2", "--repeats", "1", "--new-tokens", "16")
-    row = bench("overhead", "--model", "hash-chain", *sizes)["streams"][0]
+    row = bench("overhead", "--model", "hash-chain", *sizes, *how)["streams"][0]
     assert row["direct_tokens_per_s"] > row["server_tokens_per_s"] > 0
 
 

@@ -1,8 +1,18 @@
-"""`overhead`: the whole actor system over HTTP against the worker's engine driven directly, same settings, same plan shapes."""
+"""`overhead`: the whole actor system over HTTP against the worker's engine driven directly, same settings, same work.
+
+Both sides are handed all prompts at once and hand back all tokens (`/v1/batch`), so the difference is the actors, the journal
+and the messages. `--streamed` asks for one stream each instead: then the clients that read token by token, on the same
+machine, are in it too.
+"""
 
 from __future__ import annotations
 
+import json
+import random
 import statistics
+import time
+import urllib.request
+from collections.abc import Callable
 
 import click
 from rich.table import Table
@@ -11,9 +21,12 @@ from messages.faults import ConfigError
 from ops.bench.line_child import LineChild
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
+from ops.bench.prompts import random_ids
 from ops.bench.serve_load import CONSOLE, LoadPlan, measure, write_json
 from ops.bench.worker_child import WorkerChild, worker_child
 from supervisor.config import load_config
+
+_DEADLINE_S = 900.0
 
 
 @click.command(context_settings={"show_default": True})
@@ -24,11 +37,12 @@ from supervisor.config import load_config
 @click.option("--prompt-tokens", default=128)
 @click.option("--new-tokens", default=128)
 @click.option("--repeats", default=3, help="Interleaved; medians count.")
+@click.option("--streamed", is_flag=True, help="One HTTP stream for each sequence; the load tool's share is in the cost then.")
 @click.option("--server-arg", "server_args", multiple=True, help="One more argument for `supervisor start`; repeatable.")
 @click.option("--out", help="Append the JSON here instead of printing it.")
 def command(
     model: str, dtype: str, gpus: int, streams: str, prompt_tokens: int, new_tokens: int, repeats: int,
-    server_args: tuple[str, ...], out: str | None,
+    streamed: bool, server_args: tuple[str, ...], out: str | None,
 ) -> None:  # fmt: skip
     """What gateway, scheduler, journal, messages and HTTP cost over calling the engine."""
     flags = {"model": model, "gpus": gpus, "worker": {} if model == "hash-chain" else {"dtype": dtype}}
@@ -42,35 +56,62 @@ def command(
             LineChild("ops.bench.direct_child", child.settings.decode(), environment=child.environment) as direct,
             own_server(arguments) as server,
         ):
-            rows = [_compare(server, direct, child, int(size), lengths, repeats) for size in streams.split(",")]
+            ask = _ask_streamed if streamed else _ask_whole
+            rows = [_compare(server, direct, child, ask, int(size), lengths, repeats) for size in streams.split(",")]
     except (ConfigError, ServerDidNotStart, ValueError) as error:
         raise click.ClickException(str(error)) from None
     result = {
         "bench": "overhead", "machine": describe_machine(), "model": model or "smollm2", "dtype": dtype, "gpus": gpus,
-        "prompt_tokens": prompt_tokens, "new_tokens": new_tokens, "server_args": server_args, "streams": rows,
+        "prompt_tokens": prompt_tokens, "new_tokens": new_tokens, "streamed": streamed, "server_args": server_args,
+        "streams": rows,
     }  # fmt: skip
     _show(result)
     write_json(result, out)
 
 
+def _ask_streamed(url: str, streams: int, lengths: tuple[int, int], vocabulary: int, seed: int) -> float:
+    plan = {"concurrency": streams, "input_lengths": str(lengths[0]), "vocabulary": vocabulary}
+    result = measure(LoadPlan(url, requests=streams, output_lengths=str(lengths[1]), seed=seed, **plan))
+    if result["requests"]["errors"]:
+        raise ValueError(f"requests: expected no errors, got {result['requests']['errors']}")
+    return result["wall_s"]
+
+
+def _ask_whole(url: str, streams: int, lengths: tuple[int, int], vocabulary: int, seed: int) -> float:
+    rng = random.Random(seed)
+    prompts = [random_ids(lengths[0], rng, vocabulary) for _ in range(streams)]
+    body = {"tokens": prompts, "max_tokens": lengths[1], "temperature": 0.0, "ignore_eos": True}
+    request = urllib.request.Request(f"{url}/v1/batch", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    began_s = time.perf_counter()
+    with urllib.request.urlopen(request, timeout=_DEADLINE_S) as response:
+        answer = json.load(response)
+    wall_s = time.perf_counter() - began_s
+    got = [len(output["tokens"]) for output in answer["results"]]
+    if got != [lengths[1]] * streams:
+        raise ValueError(f"results: expected {streams} of {lengths[1]} tokens, got {got}")
+    return wall_s
+
+
 def _compare(
-    server: OwnServer, direct: LineChild, child: WorkerChild, streams: int, lengths: tuple[int, int], repeats: int
+    server: OwnServer,
+    direct: LineChild,
+    child: WorkerChild,
+    ask: Callable[[str, int, tuple[int, int], int, int], float],
+    streams: int,
+    lengths: tuple[int, int],
+    repeats: int,
 ) -> dict:
     """All streams begin at once on both sides; both sides take turns."""
     vocabulary = min(child.vocabulary, 10_000)
     question = {"lengths": [lengths] * streams, "temperature": 0.0, "vocabulary": vocabulary}
-    plan = {"concurrency": streams, "input_lengths": str(lengths[0]), "vocabulary": vocabulary}
     direct.ask(question | {"seed": 0, "lengths": [(lengths[0], 4)] * streams})
-    measure(LoadPlan(server.url, requests=streams, output_lengths="4", seed=0, **plan))
+    ask(server.url, streams, (lengths[0], 4), vocabulary, 0)
     direct_s, server_s, steps = [], [], 0
     for seed in range(1, repeats + 1):
         times = direct.ask(question | {"seed": seed})
         steps = times["n_steps"]
         direct_s.append(times["wall_s"])
-        result = measure(LoadPlan(server.url, requests=streams, output_lengths=str(lengths[1]), seed=seed, **plan))
-        if result["requests"]["errors"]:
-            raise ValueError(f"requests: expected no errors, got {result['requests']['errors']}")
-        server_s.append(result["wall_s"])
+        server_s.append(ask(server.url, streams, lengths, vocabulary, seed))
     ours, bare = statistics.median(server_s), statistics.median(direct_s)
     tokens = streams * lengths[1]
     return {
