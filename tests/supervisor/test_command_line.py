@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -90,10 +90,10 @@ class RunningServer:
         return self.process.wait(DEADLINE_S)
 
 
-@pytest.fixture
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A serving server."""
-    running = RunningServer(tmp_path_factory.mktemp("run") / "d")
+@contextmanager
+def serving(run_dir: Path, *flags: str) -> Iterator[RunningServer]:
+    """A server that serves; killed at the end."""
+    running = RunningServer(run_dir, *flags)
     try:
         running.wait_said("Tardigrade serves hash-chain")
         yield running
@@ -102,6 +102,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         running.process.wait(DEADLINE_S)
         if running.process.stderr is not None:
             running.process.stderr.close()
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A serving server."""
+    with serving(tmp_path_factory.mktemp("run") / "d") as running:
+        yield running
 
 
 def test_it_serves_is_looked_at_and_stops(server: RunningServer) -> None:

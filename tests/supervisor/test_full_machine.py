@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.operator_calls import ask_status
-from tests.supervisor.test_command_line import DEADLINE_S, RunningServer
+from tests.supervisor.test_command_line import DEADLINE_S, RunningServer, serving
 
 _DISK = "2m"
 _BLOCK = b"x" * 4096
@@ -62,20 +62,6 @@ def limited(pid: int, which: int, limit: int) -> Iterator[None]:
     resource.prlimit(pid, which, before)
 
 
-@contextmanager
-def serving(run_dir: Path, *flags: str) -> Iterator[RunningServer]:
-    """A server that serves; killed at the end."""
-    running = RunningServer(run_dir, *flags, "--log-level", "info")
-    try:
-        running.wait_said("Tardigrade serves hash-chain")
-        yield running
-    finally:
-        running.process.kill()
-        running.process.wait(DEADLINE_S)
-        assert running.process.stderr is not None
-        running.process.stderr.close()
-
-
 def until(condition: Callable[[], bool]) -> None:
     """Look until it is so; fails at the deadline."""
     end_s = time.monotonic() + DEADLINE_S
@@ -92,7 +78,7 @@ def is_back(server: RunningServer, name: str) -> bool:
 
 def test_who_dies_on_a_full_disk_comes_back_and_is_written_down_later(disk: Path) -> None:
     run_dir = disk / "d"
-    with serving(run_dir) as server:
+    with serving(run_dir, "--log-level", "info") as server:
         with full(disk, server.process.pid):
             for name in ("worker/0.0", "scheduler/0"):
                 assert server.kill(name)
@@ -110,7 +96,7 @@ def test_who_dies_on_a_full_disk_comes_back_and_is_written_down_later(disk: Path
 
 def test_who_dies_while_no_descriptor_is_left_comes_back(tmp_path_factory: pytest.TempPathFactory) -> None:
     run_dir = tmp_path_factory.mktemp("run") / "d"
-    with serving(run_dir, "--set", "supervisor.spares=false") as server:
+    with serving(run_dir, "--set", "supervisor.spares=false", "--log-level", "info") as server:
         pid = next(child.pid for child in ask_status(run_dir).children if child.name == "worker/0.0")
         with limited(server.process.pid, resource.RLIMIT_NOFILE, 4):  # what is open stays open
             os.kill(pid, signal.SIGKILL)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from messages.client import Client
-from tests.supervisor.test_command_line import DEADLINE_S, RunningServer
+from tests.supervisor.test_command_line import DEADLINE_S, RunningServer, serving
 
 STREAMS = 8
 TOKENS = 300
@@ -25,15 +25,8 @@ VICTIMS = ("worker/0.0", "worker/0.1", "scheduler/0", "cache_directory/0", "spec
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A gang of two ranks whose steps take a few milliseconds."""
     path = tmp_path_factory.mktemp("run") / "d"
-    running = RunningServer(path, "--tp", "2", "--set", "worker.hash_chain_step_s=0.01", "--log-level", "warning")
-    try:
-        running.wait_said("Tardigrade serves hash-chain")
+    with serving(path, "--tp", "2", "--set", "worker.hash_chain_step_s=0.01", "--log-level", "warning") as running:
         yield running
-    finally:
-        running.process.kill()
-        running.process.wait(DEADLINE_S)
-        assert running.process.stderr is not None
-        running.process.stderr.close()
 
 
 class Stream(threading.Thread):

@@ -121,6 +121,16 @@ def test_poison_is_quarantined_and_innocents_end_right(seed: int, n_poison: int)
     live(scenario)
 
 
+async def innocents(house: House, rng: random.Random) -> tuple[MortalBench, Jobs]:
+    """Up to a dozen sequences in work, none of them a poison."""
+    jobs = random_jobs(rng, rng.randint(1, 12))
+    bench = MortalBench(house, worker_settings(rng), Fate(set(), rng))
+    await bench.begin()
+    for attempt, (prompt, n) in jobs.items():
+        bench.gateway.submit(attempt, prompt, n)
+    return bench, jobs
+
+
 @given(st.integers(0, 2**32))
 @settings(max_examples=15, deadline=None)
 def test_crashes_that_nobody_caused_condemn_nobody_who_gets_on(seed: int) -> None:
@@ -128,11 +138,7 @@ def test_crashes_that_nobody_caused_condemn_nobody_who_gets_on(seed: int) -> Non
     rng = random.Random(seed)
 
     async def scenario(house: House) -> None:
-        jobs = random_jobs(rng, rng.randint(1, 12))
-        bench = MortalBench(house, worker_settings(rng), Fate(set(), rng))
-        await bench.begin()
-        for attempt, (prompt, n) in jobs.items():
-            bench.gateway.submit(attempt, prompt, n)
+        bench, jobs = await innocents(house, rng)
         for _ in range(25):
             await house.settle(10)
             enough = bench.n_tokens() + rng.choice([1, 1, 3])
@@ -153,11 +159,7 @@ def test_kills_from_elsewhere_put_nobody_apart_however_fast_they_come(seed: int)
     rng = random.Random(seed)
 
     async def scenario(house: House) -> None:
-        jobs = random_jobs(rng, rng.randint(1, 12))
-        bench = MortalBench(house, worker_settings(rng), Fate(set(), rng))
-        await bench.begin()
-        for attempt, (prompt, n) in jobs.items():
-            bench.gateway.submit(attempt, prompt, n)
+        bench, jobs = await innocents(house, rng)
         for _ in range(25):
             await house.wait_until(lambda: bench.fate.is_alive)
             for _ in range(rng.choice([0, 5, 40])):
