@@ -12,7 +12,7 @@ from messages import public
 from messages.client import AsyncClient
 from tests.actors.gateway.fake_scheduler import FakeScheduler, ids_text, oracle
 from tests.actors.gateway.gateway_rig import Rig, rig
-from tests.actors.gateway.test_front_laws import GREEDY, generate, wired
+from tests.actors.gateway.test_front_laws import GREEDY, four_tokens_in, generate, wired
 
 DEADLINE_S = 20.0
 N_TOKENS = 4000  # some 23 kB as text
@@ -120,12 +120,7 @@ async def test_a_client_that_hangs_up_is_not_waited_for() -> None:
 
 async def test_a_zmq_client_that_comes_back_during_a_drain_gets_its_tail_first() -> None:
     async with wired(2, handover_s=LONG_S) as (r, (one, two)):
-        scheduler = await r.add_scheduler(is_automatic=False)
-        await one.say(generate())
-        assert isinstance(await one.hear(), public.Accepted)
-        await r.house.wait_until(lambda: scheduler.running)
-        scheduler.step(4)
-        assert await one.hear_tokens(4) == oracle([1, 2], 4)
+        scheduler = await four_tokens_in(r, one)
         one.close()
         r.gateway.drain(LONG_S)
         await everything_computed(r, scheduler)

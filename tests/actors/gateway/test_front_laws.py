@@ -20,7 +20,7 @@ from messages.client import AsyncClient
 from messages.codec import Codec
 from messages.generation import Sampling
 from messages.message import Message
-from tests.actors.gateway.fake_scheduler import oracle, text_ids
+from tests.actors.gateway.fake_scheduler import FakeScheduler, oracle, text_ids
 from tests.actors.gateway.gateway_rig import Rig, rig
 
 GREEDY = Sampling(temperature=0.0)
@@ -98,14 +98,20 @@ def generate(request: str = "r", n: int = 8, **fields: Any) -> public.Generate:
     return public.Generate(**{"request": request, "sampling": GREEDY, "tokens": int32s([1, 2]), "max_tokens": n, **fields})
 
 
+async def four_tokens_in(r: Rig, wire: Wire) -> FakeScheduler:
+    """A stream of eight tokens, half of them heard on this connection."""
+    scheduler = await r.add_scheduler(is_automatic=False)
+    await wire.say(generate())
+    assert isinstance(await wire.hear(), public.Accepted)
+    await r.house.wait_until(lambda: scheduler.running)
+    scheduler.step(4)
+    assert await wire.hear_tokens(4) == oracle([1, 2], 4)
+    return scheduler
+
+
 async def test_a_request_said_again_is_attached_where_the_client_stands() -> None:
     async with wired(2) as (r, (one, two)):
-        scheduler = await r.add_scheduler(is_automatic=False)
-        await one.say(generate())
-        assert isinstance(await one.hear(), public.Accepted)
-        await r.house.wait_until(lambda: scheduler.running)
-        scheduler.step(4)
-        assert await one.hear_tokens(4) == oracle([1, 2], 4)
+        scheduler = await four_tokens_in(r, one)
         for wire, have in ((one, 1), (two, 3), (two, 0)):
             await wire.say(generate(have=have))
             assert isinstance(await wire.hear(), public.Accepted)
