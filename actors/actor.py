@@ -102,12 +102,12 @@ class Actor:
             self._failure = (doing, error)
             self._life.cancel()
 
-    def beat(self) -> lifecycle.Progress:
+    def beat(self, with_metrics: bool) -> lifecycle.Progress:
         """The next Progress."""
         steps, busy_s = self.progress()
-        return lifecycle.Progress(
-            steps=steps, busy_s=busy_s, statistics=self.statistics(), metrics=take_snapshot(self.registry)
-        )
+        statistics = self.statistics()
+        metrics = take_snapshot(self.registry) if with_metrics else []
+        return lifecycle.Progress(steps=steps, busy_s=busy_s, statistics=statistics, metrics=metrics)
 
     async def run(self) -> int:
         """Live until Stop (exit status 0) or until a handler fails (exit status 1)."""

@@ -226,7 +226,7 @@ class Worker:
         """A worker finishes nothing of its own: its scheduler decides when the plans end."""
         self.child.drained()
 
-    def beat(self) -> lifecycle.Progress:
+    def beat(self, with_metrics: bool) -> lifecycle.Progress:
         """See ChildLife."""
         mail = self.mailbox.statistics()
         statistics = {**self.metrics.statistics(), "mail_refused": mail.refused, "mail_lost": mail.lost}
@@ -234,7 +234,7 @@ class Worker:
             steps=self._steps.steps,
             busy_s=self._steps.busy_s(),
             statistics=statistics,
-            metrics=take_snapshot(self.registry),
+            metrics=take_snapshot(self.registry) if with_metrics else [],
         )
 
 

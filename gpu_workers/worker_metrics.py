@@ -9,6 +9,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from messages.arrays import total
 from messages.steps import Plan, Result
 
 _STEP_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -57,7 +58,7 @@ class WorkerMetrics(Collector):
         self.rows_last = len(plan.row_slots)
         for _ in range(plan.n_steps):
             self._rows.observe(self.rows_last)
-        self.tokens_computed += int(plan.row_counts.sum()) * plan.n_steps
+        self.tokens_computed += total(plan.row_counts) * plan.n_steps
         self.drafts_verified += len(plan.draft_ids)
 
     def count_result(self, result: Result) -> None:

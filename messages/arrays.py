@@ -16,6 +16,7 @@ import numpy as np
 
 MAX_ARRAY_ITEMS = 4_194_304  # 16 MiB of int32: above any plan of a 128k-token prompt batch
 _ALIGN_BYTES = 8
+_FEW_ITEMS = 256
 
 
 class ArrayOf(msgspec.Struct, frozen=True):
@@ -28,36 +29,44 @@ Int32s = Annotated[np.ndarray, ArrayOf("<i4")]
 Int64s = Annotated[np.ndarray, ArrayOf("<i8")]
 UInt64s = Annotated[np.ndarray, ArrayOf("<u8")]
 Float32s = Annotated[np.ndarray, ArrayOf("<f4")]
-_DTYPES = {"<i4": np.dtype("<i4"), "<i8": np.dtype("<i8"), "<u8": np.dtype("<u8"), "<f4": np.dtype("<f4")}
+_INT32, _INT64, _UINT64, _FLOAT32 = (np.dtype(name) for name in ("<i4", "<i8", "<u8", "<f4"))
+_DTYPES = {dtype.str: dtype for dtype in (_INT32, _INT64, _UINT64, _FLOAT32)}
+_EMPTY = {dtype: np.empty(0, dtype) for dtype in _DTYPES.values()}
+for _empty in _EMPTY.values():
+    _empty.setflags(write=False)
+EMPTY_I32, EMPTY_I64, EMPTY_U64, EMPTY_F32 = _EMPTY.values()
+
+
+def _flat(values: Iterable[float] | np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    if isinstance(values, np.ndarray):
+        return np.ascontiguousarray(values, dtype)
+    items = values if isinstance(values, list) else list(values)
+    return np.array(items, dtype) if items else _EMPTY[dtype]
 
 
 def int32s(values: Iterable[int] | np.ndarray = ()) -> np.ndarray:
-    """One-dimensional int32 array, shape [n]."""
-    return np.ascontiguousarray(values if isinstance(values, np.ndarray) else list(values), dtype="<i4")
+    """One-dimensional int32 array, shape [n]; read-only where n is 0."""
+    return _flat(values, _INT32)
 
 
 def int64s(values: Iterable[int] | np.ndarray = ()) -> np.ndarray:
-    """One-dimensional int64 array, shape [n]."""
-    return np.ascontiguousarray(values if isinstance(values, np.ndarray) else list(values), dtype="<i8")
+    """One-dimensional int64 array, shape [n]; read-only where n is 0."""
+    return _flat(values, _INT64)
 
 
 def uint64s(values: Iterable[int] | np.ndarray = ()) -> np.ndarray:
     """One-dimensional uint64 array, shape [n]: page hashes."""
-    return np.ascontiguousarray(values if isinstance(values, np.ndarray) else list(values), dtype="<u8")
+    return _flat(values, _UINT64)
 
 
 def float32s(values: Iterable[float] | np.ndarray = ()) -> np.ndarray:
-    """One-dimensional float32 array, shape [n]."""
-    return np.ascontiguousarray(values if isinstance(values, np.ndarray) else list(values), dtype="<f4")
+    """One-dimensional float32 array, shape [n]; read-only where n is 0."""
+    return _flat(values, _FLOAT32)
 
 
-EMPTY_I32 = int32s()
-EMPTY_I64 = int64s()
-EMPTY_U64 = uint64s()
-EMPTY_F32 = float32s()
-for _empty in (EMPTY_I32, EMPTY_I64, EMPTY_U64, EMPTY_F32):
-    _empty.setflags(write=False)
-_EMPTY = {"<i4": EMPTY_I32, "<i8": EMPTY_I64, "<u8": EMPTY_U64, "<f4": EMPTY_F32}
+def total(array: np.ndarray) -> int:
+    """The sum of integers. numpy's own takes 80 us when its code is not in the processor's cache, which is each step's case."""
+    return sum(array.tolist()) if len(array) <= _FEW_ITEMS else int(array.sum())
 
 
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
@@ -69,7 +78,7 @@ def array_fields(kind: type) -> tuple[tuple[str, np.dtype[Any], np.ndarray], ...
     found = []
     for name, hint in get_type_hints(kind, include_extras=True).items():
         if get_origin(hint) is Annotated:
-            found += [(name, _DTYPES[m.dtype], _EMPTY[m.dtype]) for m in get_args(hint)[1:] if isinstance(m, ArrayOf)]
+            found += [(name, _DTYPES[m.dtype], _EMPTY[_DTYPES[m.dtype]]) for m in get_args(hint)[1:] if isinstance(m, ArrayOf)]
     return tuple(found)
 
 
@@ -124,7 +133,7 @@ def read_array(descriptor: Any, frame: bytes | memoryview) -> np.ndarray:
         dtype = _DTYPES.get(name) if type(name) is str else None
         if dtype is not None and type(offset) is int and type(count) is int:
             if count == 0:
-                return _EMPTY[name]
+                return _EMPTY[dtype]
             if not 0 <= count <= MAX_ARRAY_ITEMS or offset < 0 or offset + count * dtype.itemsize > len(frame):
                 raise ValueError(
                     f"array: expected {count} items at byte {offset} inside a frame of {len(frame)} bytes, got less"

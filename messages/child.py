@@ -17,6 +17,8 @@ from messages.ids import SUPERVISOR, role_of
 from messages.mailbox import Delivery, Mailbox
 from messages.message import Message
 
+_METRICS_EVERY_BEATS = 4
+
 
 class ChildLife(Protocol):
     """What the owner of a child does at the turns of its life."""
@@ -33,8 +35,8 @@ class ChildLife(Protocol):
         """Take nothing new; call `Child.drained()` when all is finished."""
         ...
 
-    def beat(self) -> lifecycle.Progress:
-        """The present statistics, for the next beat."""
+    def beat(self, with_metrics: bool) -> lifecycle.Progress:
+        """The present statistics, for the next beat; collecting metric families takes a while, so not each beat has them."""
         ...
 
 
@@ -47,6 +49,7 @@ class Child:
         self.peers: dict[str, lifecycle.Peer] = {}
         self.deaths: dict[str, lifecycle.PeerDown] = {}  # name -> the newest life that is proven dead, and how it ended
         self._beat_timer: asyncio.TimerHandle | None = None
+        self._n_beats = 0
         self._is_ready = False
         self.is_stopping = False
 
@@ -146,7 +149,8 @@ class Child:
 
     def _beat(self) -> None:
         if self._is_ready and not self.is_stopping:
-            self.tell(self._life.beat())
+            self.tell(self._life.beat(with_metrics=self._n_beats % _METRICS_EVERY_BEATS == 0))
+            self._n_beats += 1
             self._beat_timer = asyncio.get_running_loop().call_later(self.birth.beat_s, self._beat)
 
 

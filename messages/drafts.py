@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from messages.arrays import Int32s, Int64s
+from messages.arrays import Int32s, Int64s, total
 from messages.message import Message
 
 
@@ -45,5 +45,5 @@ class Drafts(Message, frozen=True):
         for name in ("starts", "counts"):
             if len(getattr(self, name)) != rows:
                 raise ValueError(f"{name}: expected {rows} rows as in sequences, got {len(getattr(self, name))}")
-        if int(self.counts.sum()) != len(self.ids):
-            raise ValueError(f"ids: expected {int(self.counts.sum())} ids, got {len(self.ids)}")
+        if total(self.counts) != len(self.ids):
+            raise ValueError(f"ids: expected {total(self.counts)} ids, got {len(self.ids)}")

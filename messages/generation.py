@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from messages.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s, Int64s
+from messages.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s, Int64s, total
 from messages.message import Count, LongText, Message, Part, Seed, ShortText
 
 MAX_TOP_LOGPROBS = 20
@@ -98,8 +98,8 @@ class Tokens(Message, frozen=True):
         for name in ("firsts", "counts", "cached"):
             if len(getattr(self, name)) != rows:
                 raise ValueError(f"{name}: expected {rows} rows as in attempts, got {len(getattr(self, name))}")
-        if int(self.counts.sum()) != len(self.ids):
-            raise ValueError(f"ids: expected {int(self.counts.sum())} ids as counts say, got {len(self.ids)}")
+        if total(self.counts) != len(self.ids):
+            raise ValueError(f"ids: expected {total(self.counts)} ids as counts say, got {len(self.ids)}")
         if len(self.logprobs) not in (0, len(self.ids)):
             raise ValueError(f"logprobs: expected none or {len(self.ids)}, got {len(self.logprobs)}")
         if not len(self.top_ids) == len(self.top_logprobs) == self.top_width * len(self.ids):

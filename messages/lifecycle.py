@@ -97,7 +97,8 @@ class Progress(Message, frozen=True):
     """Regular beat of a child's event loop.
 
     `steps` counts work done, `busy_s` says for how long the present step has been running (0 when idle): a beating loop
-    beside a stuck step is not health. The statistics and metric families ride along for `supervisor status` and /metrics.
+    beside a stuck step is not health. The statistics ride along for `supervisor status`, and with every fourth beat the metric
+    families for /metrics; a beat without families says nothing of them.
     """
 
     steps: Count

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from messages.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s
+from messages.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s, total
 from messages.generation import MAX_TOP_LOGPROBS, Sampling
 from messages.message import Count, LongText, Message, Part, ShortText
 
@@ -85,8 +85,8 @@ class Plan(Message, frozen=True):
                 raise ValueError(f"{name}: expected {rows} rows as in row_slots, got {len(getattr(self, name))}")
         if len(self.draft_counts) not in (0, rows):
             raise ValueError(f"draft_counts: expected none or {rows}, got {len(self.draft_counts)}")
-        if int(self.draft_counts.sum()) != len(self.draft_ids):
-            raise ValueError(f"draft_ids: expected {int(self.draft_counts.sum())} ids, got {len(self.draft_ids)}")
+        if total(self.draft_counts) != len(self.draft_ids):
+            raise ValueError(f"draft_ids: expected {total(self.draft_counts)} ids, got {len(self.draft_ids)}")
         if not len(self.page_slots) == len(self.page_indices) == len(self.page_ids):
             raise ValueError(f"page_ids: expected {len(self.page_slots)} as in page_slots, got {len(self.page_ids)}")
         if sum(new.n_tokens for new in self.new) != len(self.new_tokens):

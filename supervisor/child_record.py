@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from messages.lifecycle import Cause, ChildStatus, MetricFamily, MetricSample, Peer, Progress
@@ -31,6 +31,7 @@ class ChildRecord:
     born_s: float = 0.0
     heard_s: float = 0.0
     last: Progress | None = None
+    metrics: list[MetricFamily] = field(default_factory=list)  # as last said
     fault: str = ""  # last words of the last life
     last_exit: str = ""  # how the last life ended
     died_s: float = 0.0  # when
@@ -81,7 +82,7 @@ class ChildRecord:
             steps=last.steps if last else 0,
             busy_s=last.busy_s if last else 0.0,
             statistics=last.statistics if last else {},
-            metrics=[*self._families(), *(last.metrics if last else [])] if with_metrics else [],
+            metrics=[*self._families(), *self.metrics] if with_metrics else [],
             memory_bytes=resident_bytes(self.process.pid) if self.process is not None and is_alive else 0,
             restarts_left=restarts_left,
             has_spare=has_spare,

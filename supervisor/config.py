@@ -152,5 +152,10 @@ def _check_whole(config: ServerConfig) -> None:
             f"supervisor.frozen_s: expected at least four beats ({4 * config.supervisor.beat_s:g} s),"
             f" got {config.supervisor.frozen_s:g}"
         )
+    if config.scheduler.unacked_messages < 2 * config.gateway.ack_messages:
+        raise ConfigError(
+            f"scheduler.unacked_messages: expected at least twice gateway.ack_messages ({2 * config.gateway.ack_messages}),"
+            f" got {config.scheduler.unacked_messages}"
+        )
     if config.gateways > 1 and config.front_tcp_port + config.gateways - 1 > 65_535:
         raise ConfigError(f"front_tcp_port: expected room for {config.gateways} ports, got {config.front_tcp_port}")

@@ -195,7 +195,8 @@ class Nursery:
         )
         now_s = time.monotonic()
         record.state, record.phase, record.endpoint, record.gang_dir = "starting", "", "", gang_dir
-        record.incarnation, record.lives, record.last, record.fault = incarnation, record.lives + 1, None, ""
+        record.incarnation, record.lives = incarnation, record.lives + 1
+        record.last, record.metrics, record.fault = None, [], ""
         record.killed_for = None
         record.born_s = record.heard_s = now_s
         record.process = process

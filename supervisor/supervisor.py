@@ -246,6 +246,7 @@ class Supervisor:
 
     def _on_progress(self, record: ChildRecord, message: lifecycle.Progress) -> None:
         record.last, record.heard_s = message, time.monotonic()
+        record.metrics = message.metrics or record.metrics
         self._liveness.beat(record.name, message.steps, message.busy_s, record.heard_s)
 
     def _on_drained(self, record: ChildRecord, message: lifecycle.Drained) -> None:

@@ -116,12 +116,8 @@ class Journal:
         self._put(Entry(_ADMIT, (number, order), done, withdrawn))
 
     def step(self, record: bytes, done: Callback) -> None:
-        """Record the tokens and endings of one message; `done` runs when they are certain."""
-        self._put(Entry(_STEP, (record,), done))
-
-    def after_all(self, done: Callback) -> None:
-        """`done` runs when everything put so far is certain."""
-        self._put(Entry("", (), done))
+        """Record the tokens and endings of one message (b"": nothing); `done` runs when they and all before are certain."""
+        self._put(Entry(_STEP, (record,), done) if record else Entry("", (), done))
 
     def checkpoint(self, number: int, states: bytes) -> None:
         """Move a long-running request's tokens into its own row, so that old steps may go."""

@@ -48,6 +48,7 @@ class RequestDesk:
         self._deadline_by_number: dict[int, Timer] = {}
         self._retained = RetainedRequests(journal, settings.retention_s)
         self._next_number = 1
+        self._n_in_journal = 0  # messages whose tokens are not certain yet
         self.doors = Doors(journal, settings.max_active_requests)
         self.unread = Handover(min(settings.handover_s, settings.retention_s))  # resumable answers, in tokens and an ending
         self._sweep_timer: Timer | None = None
@@ -172,11 +173,17 @@ class RequestDesk:
             self._record(rows, None)
 
     def _record(self, rows: StepRows, ack: tuple[str, int, int] | None) -> None:
-        if rows.is_empty:
-            if ack is not None:
-                self._journal.after_all(lambda: self._acknowledge(*ack))
+        """What nobody can come back for is not recorded; but it never overtakes what is."""
+        record = rows.record()
+        if not record and not self._n_in_journal and rows.are_admitted:
+            self._recorded(rows, ack)
             return
-        self._journal.step(rows.record(), lambda: self._recorded(rows, ack))
+        self._n_in_journal += 1
+        self._journal.step(record, lambda: self._back_from_journal(rows, ack))
+
+    def _back_from_journal(self, rows: StepRows, ack: tuple[str, int, int] | None) -> None:
+        self._n_in_journal -= 1
+        self._recorded(rows, ack)
 
     def _recorded(self, rows: StepRows, ack: tuple[str, int, int] | None) -> None:
         """The law's turning point: clients may see it (the disk has it, or refuses for now)."""
@@ -207,7 +214,7 @@ class RequestDesk:
         self.doors.n_active -= 1
 
     def _acknowledge(self, sender: str, incarnation: int, number: int) -> None:
-        if self._post.incarnation_of(sender) != incarnation:
+        if number % self._settings.ack_messages or self._post.incarnation_of(sender) != incarnation:
             return
         try:
             self._post.send(sender, generation.Ack(up_to=number))

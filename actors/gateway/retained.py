@@ -61,7 +61,8 @@ class RetainedRequests:
         """Move a living request's tokens into its own row when it has become long."""
         if request.n_generated - request.n_checkpointed > _CHECKPOINT_TOKENS * len(request.sequences):
             request.n_checkpointed = request.n_generated
-            self._journal.checkpoint(request.number, encode_states([state_of(sequence) for sequence in request.sequences]))
+            kept = request.sequences if request.order.is_resumable else []
+            self._journal.checkpoint(request.number, encode_states([state_of(sequence) for sequence in kept]))
 
     def find(self, request_id: str) -> Retained | None:
         """One that is kept."""

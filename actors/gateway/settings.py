@@ -41,6 +41,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     handover_s: _Seconds = 5.0  # while draining, an ended answer waits so long for a client that takes nothing of it
     shutdown_s: _Seconds = 5.0  # longest wait for open HTTP connections at the end
     commit_window_s: _Seconds = 0.0  # how long the journal gathers before a commit; 0: as soon as the last one is done
+    ack_messages: _Positive = 16  # a scheduler hears of every 16th message that is recorded: each Ack wakes two processes
     journal_buffer_bytes: _Positive = 64 << 20  # shown but not recorded while the disk refuses; then streams pause
     journal_sync: bool = False  # fsync each commit (survives power loss, not only process death)
     max_connections: _Positive = 8192  # open HTTP connections; above it: 503

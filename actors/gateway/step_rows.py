@@ -19,11 +19,6 @@ class StepRows:
         self.endings: list[GrowingSequence] = []
 
     @property
-    def is_empty(self) -> bool:
-        """Nothing to record."""
-        return not self.rows and not self.endings
-
-    @property
     def n_tokens(self) -> int:
         """Tokens in all rows."""
         return sum(stop - first for _, first, stop in self.rows)
@@ -37,9 +32,15 @@ class StepRows:
         self.endings.append(sequence)
 
     def record(self) -> bytes:
-        """What the journal keeps of it."""
-        fresh = [row_of(sequence, first, stop) for sequence, first, stop in self.rows]
-        return encode_step(fresh, [(s.key, s.ended) for s in self.endings if s.ended is not None])
+        """What the journal keeps of it: the news of clients that can come back for them; b"" where there are none."""
+        rows = [row_of(*row) for row in self.rows if row[0].request.order.is_resumable]
+        endings = [(s.key, s.ended) for s in self.endings if s.ended is not None and s.request.order.is_resumable]
+        return encode_step(rows, endings) if rows or endings else b""
+
+    @property
+    def are_admitted(self) -> bool:
+        """Is every request of it recorded?"""
+        return all(row[0].request.is_recorded for row in self.rows) and all(s.request.is_recorded for s in self.endings)
 
     @staticmethod
     def read(message: generation.Tokens) -> Iterator[tuple[int, int, list[int], int, Logprobs | None]]:

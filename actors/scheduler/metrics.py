@@ -47,9 +47,11 @@ class SchedulerMetrics:
         self.plans.inc()
         self.batch_rows.observe(len(planned.rows))
         self.computed_tokens.inc(planned.n_tokens)
-        self.cached_tokens.inc(planned.n_cached)
-        self.preemptions.inc(planned.n_preempted)
-        self.prompt_tokens.inc(sum(new.n_prompt for new in planned.plan.new))
+        if planned.plan.new:
+            self.cached_tokens.inc(planned.n_cached)
+            self.prompt_tokens.inc(sum(new.n_prompt for new in planned.plan.new))
+        if planned.n_preempted:
+            self.preemptions.inc(planned.n_preempted)
 
     def show_pages(self, pages: LedgerStatistics) -> None:
         """Pages by state, now."""

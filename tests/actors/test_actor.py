@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from messages.child import Child
 from messages.generation import Ack
-from messages.lifecycle import Peer, PeerDown, PeerUp
+from messages.lifecycle import Peer, PeerDown, PeerUp, Progress
 from messages.mailbox import Delivery, MemoryMailbox, MemoryNetwork
 from tests.support.memory_house import birth_of
 
@@ -13,6 +13,8 @@ class _Life:
     def peer_up(self, peer: Peer) -> None: ...
     def peer_down(self, name: str, incarnation: int) -> None: ...
     def drain(self, deadline_s: float) -> None: ...
+    def beat(self, with_metrics: bool) -> Progress:
+        return Progress(steps=1, busy_s=0.0, statistics={"with_metrics": float(with_metrics)}, metrics=[])
 
 
 def from_gateway(incarnation: int) -> Delivery:
@@ -21,7 +23,7 @@ def from_gateway(incarnation: int) -> Delivery:
 
 def test_lives_are_told_apart() -> None:
     mailbox = MemoryMailbox(MemoryNetwork(), "scheduler/0", 1)
-    child = Child(birth_of("scheduler/0", None), mailbox, _Life())  # pyright: ignore[reportArgumentType]
+    child = Child(birth_of("scheduler/0", None), mailbox, _Life())
     assert child.is_known(Delivery("supervisor/0", 1, Ack(up_to=1))) is True
     assert child.is_known(from_gateway(1)) is None
     peer = Peer(name="gateway/0", incarnation=1, endpoint="memory://g")
@@ -31,3 +33,17 @@ def test_lives_are_told_apart() -> None:
     child.filter_lifecycle([Delivery("supervisor/0", 1, PeerDown(name="gateway/0", incarnation=1))])
     assert child.is_known(from_gateway(1)) is False
     assert child.is_known(from_gateway(2)) is None
+
+
+async def test_every_fourth_beat_carries_metrics() -> None:
+    network = MemoryNetwork()
+    birth = birth_of("scheduler/0", None)
+    supervisor = MemoryMailbox(network, "supervisor/0", birth.supervisor_incarnation, birth.supervisor_endpoint)
+    child = Child(birth, MemoryMailbox(network, "scheduler/0", 1), _Life())
+    child.hello()
+    child.ready({})
+    for _ in range(5):
+        child._beat()
+    beats = [d.message for d in await supervisor.wait_mail() if isinstance(d.message, Progress)]
+    assert [beat.statistics["with_metrics"] for beat in beats] == [True, False, False, False, True, False]
+    child.stopped()

@@ -75,7 +75,7 @@ async def rig(*, with_scheduler: bool = True, with_socket: bool = False, **setti
     """A running gateway; everything is ended behind it."""
     house = House()
     listener = socket.create_server(("127.0.0.1", 0)) if with_socket else None
-    one = Rig(house, GatewaySettings(**settings), listener.detach() if listener else -1)
+    one = Rig(house, GatewaySettings(**{"ack_messages": 1, **settings}), listener.detach() if listener else -1)
     await one.start_gateway()
     try:
         if with_scheduler:

@@ -106,7 +106,7 @@ async def test_a_promise_is_not_kept_for_later(tmp_path: Path) -> None:
         journal.admit(number, encode_order(order_of(number)), lambda: said.append("yes"), lambda n=number: said.append(n))
     await until(lambda: said == [1, 2])
     disk.recover()
-    journal.after_all(lambda: said.append("rest"))
+    journal.step(b"", lambda: said.append("rest"))
     journal.admit(3, encode_order(order_of(3)), lambda: said.append("yes"), lambda: said.append(3))
     await until(lambda: len(said) == 4)
     await until(lambda: journal.is_healthy)
@@ -143,7 +143,7 @@ async def test_any_other_trouble_is_told_at_once(tmp_path: Path, error: BaseExce
     put_under(journal).trouble = error
     journal.on_failure = told.append
     journal.start()
-    journal.after_all(lambda: told.append("done"))
+    journal.step(b"", lambda: told.append("done"))
     await until(lambda: bool(told))
     assert told == [error]
     await journal.close()
@@ -154,7 +154,7 @@ async def test_a_statement_that_can_never_work_is_not_tried_for_ever(tmp_path: P
     journal.on_failure = told.append
     journal._connection.execute("DROP TABLE steps")
     journal.start()
-    journal.step(b"", lambda: None)
+    journal.step(b"tokens", lambda: None)
     await until(lambda: bool(told))
     assert isinstance(told[0], sqlite3.OperationalError)
     await journal.close()
