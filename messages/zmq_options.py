@@ -7,12 +7,15 @@ import zmq
 INTERNAL_FRAME_BYTES = 64 << 20  # above the largest plan: 4 M tokens of int32 in a frame of arrays
 PUBLIC_FRAME_BYTES = 16 << 20  # above the largest prompt that is taken
 _PIPE_MESSAGES = 1024 + 64  # credit window and slack: a healthy link never reaches it
+_FRONT_TAKES_MESSAGES, _FRONT_SENDS_MESSAGES = 16, 512  # for each client: only here can anybody connect, and frames be large
 
 
-def _common(socket: zmq.Socket, max_frame_bytes: int) -> zmq.Socket:
+def _common(
+    socket: zmq.Socket, max_frame_bytes: int, takes_messages: int = _PIPE_MESSAGES, sends_messages: int = _PIPE_MESSAGES
+) -> zmq.Socket:
     socket.setsockopt(zmq.LINGER, 0)  # what must survive is in the journal, not in a socket; close() never hangs
-    socket.setsockopt(zmq.SNDHWM, _PIPE_MESSAGES)  # credits stop a sender long before
-    socket.setsockopt(zmq.RCVHWM, _PIPE_MESSAGES)
+    socket.setsockopt(zmq.SNDHWM, sends_messages)  # credits stop a sender long before
+    socket.setsockopt(zmq.RCVHWM, takes_messages)  # of each peer; behind it the peer itself waits
     socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)  # a larger frame ends the connection instead of the memory
     socket.setsockopt(zmq.HANDSHAKE_IVL, 2_000)  # half-open handshakes give their descriptors back
     socket.setsockopt(zmq.RECONNECT_IVL, 10)  # a restarted peer is back within milliseconds
@@ -21,9 +24,18 @@ def _common(socket: zmq.Socket, max_frame_bytes: int) -> zmq.Socket:
     return socket
 
 
-def inbox(context: zmq.Context, endpoint: str, max_frame_bytes: int = INTERNAL_FRAME_BYTES) -> zmq.Socket:
-    """A bound ROUTER: an actor's inbox, or a gateway's public front."""
-    socket = _common(context.socket(zmq.ROUTER), max_frame_bytes)
+def inbox(context: zmq.Context, endpoint: str) -> zmq.Socket:
+    """A bound ROUTER: an actor's inbox."""
+    return _bound(_common(context.socket(zmq.ROUTER), INTERNAL_FRAME_BYTES), endpoint)
+
+
+def front(context: zmq.Context, endpoint: str) -> zmq.Socket:
+    """A bound ROUTER: a gateway's public front."""
+    socket = context.socket(zmq.ROUTER)
+    return _bound(_common(socket, PUBLIC_FRAME_BYTES, _FRONT_TAKES_MESSAGES, _FRONT_SENDS_MESSAGES), endpoint)
+
+
+def _bound(socket: zmq.Socket, endpoint: str) -> zmq.Socket:
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # unroutable credit is an error we see, not a silent drop
     socket.setsockopt(zmq.ROUTER_HANDOVER, 0)  # nobody takes over a live peer's identity
     socket.bind(endpoint)

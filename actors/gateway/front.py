@@ -15,12 +15,14 @@ import msgspec
 import structlog
 import zmq
 
+from actors.gateway.front_clients import Asker, Client
 from actors.gateway.front_garbage import field_in, request_in
 from actors.gateway.front_stream import FrontStream
 from actors.gateway.front_wishes import wish_of
 from actors.gateway.intake import Intake, Wish
 from actors.gateway.refusals import Refusal
 from actors.gateway.request import Request
+from actors.gateway.request_bodies import RequestBodies
 from actors.gateway.request_desk import RequestDesk
 from actors.gateway.settings import GatewaySettings
 from messages import public, zmq_options
@@ -32,26 +34,8 @@ from messages.zmq_reader import ZmqReader
 _BEAT_S = 0.5
 _CLIENT_SILENCE_S = 30.0  # a client with open streams answers beats; after this it is gone
 _KINDS = (*public.ClientMessage.__args__, *public.FrontMessage.__args__)
+_DETAIL_CHARACTERS = 2_000  # of a refusal: 512 of them may wait for one client
 _CODES = {"too_large": "invalid"}
-
-
-class _Client:
-    """One identity: its streams by request id, and when it was last heard."""
-
-    __slots__ = ("heard_s", "streams")
-
-    def __init__(self, now_s: float) -> None:
-        self.heard_s = now_s
-        self.streams: dict[str, FrontStream] = {}
-
-
-class _Asker:
-    """Who wants a request that is still being tokenised: the newest connection that said its Generate."""
-
-    __slots__ = ("digest", "identity", "is_cancelled")
-
-    def __init__(self, identity: bytes, digest: str) -> None:
-        self.identity, self.digest, self.is_cancelled = identity, digest, False
 
 
 class Front:
@@ -62,16 +46,17 @@ class Front:
         settings: GatewaySettings,
         incarnation: int,
         intake: Intake,
+        bodies: RequestBodies,
         desk: RequestDesk,
         summary: Callable[[], Awaitable[dict[str, Any]]],
         wall_s: Callable[[], float],
     ) -> None:
         self._settings, self._incarnation = settings, incarnation
-        self._intake, self._desk, self._summary, self._wall_s = intake, desk, summary, wall_s
+        self._intake, self._bodies, self._desk, self._summary, self._wall_s = intake, bodies, desk, summary, wall_s
         self._codec: Codec[Message] = Codec(_KINDS)
-        self._clients: dict[bytes, _Client] = {}
+        self._clients: dict[bytes, Client] = {}
         self._owner: dict[str, bytes] = {}  # request id -> identity of its present client
-        self._askers: dict[str, _Asker] = {}  # by request id
+        self._askers: dict[str, Asker] = {}  # by request id
         self._tasks: set[asyncio.Task[None]] = set()
         self._log = structlog.get_logger()
         self._loop = asyncio.get_running_loop()
@@ -84,7 +69,7 @@ class Front:
         path = endpoint.removeprefix("ipc://")
         if path != endpoint and os.path.exists(path):
             os.unlink(path)  # of a life that is proven dead
-        socket = zmq_options.inbox(self._context, endpoint, zmq_options.PUBLIC_FRAME_BYTES)
+        socket = zmq_options.front(self._context, endpoint)
         if path != endpoint:
             os.chmod(path, 0o600)
         if tcp_endpoint:
@@ -119,7 +104,7 @@ class Front:
             client.heard_s = self._loop.time()
         match message:
             case public.Generate():
-                self._generate(identity, message)
+                self._generate(identity, message, len(frames[1]) + len(frames[2]))
             case public.Received():
                 self._received(client, message)
             case public.CancelRequest():
@@ -148,7 +133,7 @@ class Front:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _generate(self, identity: bytes, message: public.Generate) -> None:
+    def _generate(self, identity: bytes, message: public.Generate, n_bytes: int) -> None:
         try:
             digest, wish = wish_of(message)
             known = self._desk.find(message.request) or self._askers.get(message.request)
@@ -159,18 +144,20 @@ class Front:
                 detail = f"request: expected one that is known, got {message.request!r} with have = {message.have}"
                 raise Refusal("not_found", detail, field="request")
             self._intake.check(wish)
-            self._desk.doors.arrive(1)
+            self._desk.doors.check(1)
+            counted = self._bodies.take(n_bytes)
         except Refusal as refusal:
             self._refuse(identity, message.request, refusal)
             return
-        self._askers[message.request] = _Asker(identity, digest)
+        self._desk.doors.arrive(1)
+        self._askers[message.request] = Asker(identity, digest, counted)
         self._spawn(identity, message.request, self._new(message.request, wish))
 
-    def _again(self, identity: bytes, message: public.Generate, known: Request | _Asker, digest: str) -> None:
+    def _again(self, identity: bytes, message: public.Generate, known: Request | Asker, digest: str) -> None:
         """A request that was said before, on this connection or another: the newest one is its client."""
-        if (known.digest if isinstance(known, _Asker) else known.order.digest) != digest:
+        if (known.digest if isinstance(known, Asker) else known.order.digest) != digest:
             raise Refusal("invalid", f"request: {message.request!r} belongs to another request", field="request")
-        if isinstance(known, _Asker):
+        if isinstance(known, Asker):
             known.identity = identity
             return
         if message.have > known.sequences[0].n_visible:
@@ -189,6 +176,7 @@ class Front:
             return
         finally:
             self._desk.doors.arrived(1)
+            self._bodies.let_go(asker.counted_bytes)
             del self._askers[request_id]
         try:
             if self._desk.find(request_id) is not None:
@@ -209,7 +197,7 @@ class Front:
             self._detach(known, request_id, is_gone=False)
         client = self._clients.get(identity)
         if client is None:
-            client = self._clients[identity] = _Client(self._loop.time())
+            client = self._clients[identity] = Client(self._loop.time())
             self._send(identity, public.Alive(incarnation=self._incarnation))
         stream = FrontStream(request, have, self._settings.stream_window_tokens, lambda message: self._send(identity, message))
         stream.on_done = lambda: self._detach(identity, request_id, is_gone=True)
@@ -230,13 +218,13 @@ class Front:
             if is_gone:
                 self._desk.reader_left(stream.request)
 
-    def _received(self, client: _Client | None, message: public.Received) -> None:
+    def _received(self, client: Client | None, message: public.Received) -> None:
         stream = client.streams.get(message.request) if client is not None else None
         if stream is not None:
             stream.received(message.up_to)
         self._desk.unread.received(message.request, message.up_to, self._loop.time())
 
-    def _cancel(self, identity: bytes, client: _Client | None, message: public.CancelRequest) -> None:
+    def _cancel(self, identity: bytes, client: Client | None, message: public.CancelRequest) -> None:
         asker = self._askers.get(message.request)
         if asker is not None:
             asker.is_cancelled = True
@@ -267,7 +255,7 @@ class Front:
             request=request[:256],
             code=code,
             field=refusal.field[:256],
-            detail=refusal.detail[:60_000],
+            detail=refusal.detail[:_DETAIL_CHARACTERS],
             retry_after_s=refusal.retry_after_s,
         )
         self._send(identity, failed)

@@ -11,6 +11,9 @@ from messages import public
 from messages.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s
 from messages.message import Message
 
+_CHUNK_BYTES = 16 << 10  # about: what may wait for a client that does not read is a number of messages, so none is large
+_TOKEN_BYTES = 16  # id and text, about
+
 
 class FrontStream:
     """Sends Accepted, Chunks and Finished of a request with one sequence, as far as window and socket allow.
@@ -23,6 +26,8 @@ class FrontStream:
         self.on_done: Callable[[], None] = lambda: None
         self.is_blocked = False
         self._window_tokens, self._send = window_tokens, send
+        width = request.order.sampling.logprobs
+        self._chunk_tokens = _CHUNK_BYTES // (_TOKEN_BYTES + (0 if width < 0 else 4 + 8 * width))
         self._received_up_to = have
         self._is_answered = False
         self._unsent: list[Message] = []
@@ -44,7 +49,7 @@ class FrontStream:
             self._unsent.append(self._withdrawal() if is_withdrawn else self._acceptance())
         while self._flush() and not is_withdrawn:
             room = self._window_tokens - (self._reader.cursors[0] - self._received_up_to)
-            pieces = self._reader.take(max(room, 0))
+            pieces = self._reader.take(min(max(room, 0), self._chunk_tokens))
             if not pieces:
                 break
             self._unsent += self._messages(pieces[0])

@@ -22,6 +22,7 @@ from actors.gateway.intake import Intake
 from actors.gateway.journal import Journal
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.recovery import take_over_all
+from actors.gateway.request_bodies import RequestBodies
 from actors.gateway.request_desk import RequestDesk
 from actors.gateway.settings import read_settings
 from actors.gateway.tokenizer import load_text_model
@@ -41,6 +42,7 @@ class GatewayActor(Actor):
         super().__init__(birth, make_mailbox)
         self.settings = read_settings(birth.settings)
         self.metrics = GatewayMetrics(self.registry)
+        self.bodies = RequestBodies(self.settings.max_body_bytes, self.settings.max_bodies_bytes)
         self.tree = TreeStatus(self.mailbox.endpoint, self.child.tell)
         self._http: HttpServer | None = None
         self._front: Front | None = None
@@ -72,9 +74,10 @@ class GatewayActor(Actor):
         self.desk.start()
         intake = Intake(settings, self.model)
         if settings.front_endpoint:
-            self._front = Front(settings, self.birth.incarnation, intake, self.desk, self.summary, self.wall_s)
+            life = self.birth.incarnation
+            self._front = Front(settings, life, intake, self.bodies, self.desk, self.summary, self.wall_s)
             self._front.open()
-        self.http_api = HttpApi(settings, self.model, intake, self.desk, self)
+        self.http_api = HttpApi(settings, self.model, intake, self.bodies, self.desk, self)
         self.http_app = self.http_api.app()
         address = ""
         if self.birth.listen_fd >= 0:

@@ -56,10 +56,17 @@ class Status(Protocol):
 class HttpApi:
     """All routes of one gateway."""
 
-    def __init__(self, settings: GatewaySettings, model: TextModel, intake: Intake, desk: RequestDesk, status: Status) -> None:
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        model: TextModel,
+        intake: Intake,
+        bodies: RequestBodies,
+        desk: RequestDesk,
+        status: Status,
+    ) -> None:
         self._settings, self._model = settings, model
-        self._intake, self._desk, self._status = intake, desk, status
-        self.bodies = RequestBodies(settings.max_body_bytes, settings.max_bodies_bytes)
+        self._intake, self._bodies, self._desk, self._status = intake, bodies, desk, status
         self._started_s = int(status.wall_s())
 
     def app(self) -> ASGIApp:
@@ -106,7 +113,7 @@ class HttpApi:
         async def with_body(http: HttpRequest, request_id: str) -> ASGIApp:
             if not may_be_known:
                 self._desk.doors.check(1)
-            async with self.bodies.read(http) as raw:
+            async with self._bodies.read(http) as raw:
                 return await handler(raw, request_id)
 
         return self._route(with_body)

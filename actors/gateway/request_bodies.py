@@ -1,4 +1,4 @@
-"""Bodies of HTTP requests while they come and are understood: each is bounded, and so are all of them together.
+"""Requests as they came, over HTTP or ZeroMQ, until they are understood: each is bounded, and so are all of them together.
 
 What a body holds beyond its first 64 KiB counts until its request is accepted or refused. So a few slow clients with large
 bodies can fill the budget, but small requests still pass.
@@ -35,17 +35,29 @@ class RequestBodies:
         body, counted = bytearray(), 0
         try:
             async for part in http.stream():
-                more = max(len(body) + len(part) - UNCOUNTED_BYTES, 0) - counted
-                self._check(len(body) + len(part), more)
-                counted, self.n_bytes = counted + more, self.n_bytes + more
+                if len(body) + len(part) > self._most_bytes:
+                    raise Refusal("too_large", f"body: expected at most {self._most_bytes} bytes, got more")
+                counted = self._count(len(body) + len(part), counted)
                 body += part
             yield body
         finally:
             self.n_bytes -= counted
 
-    def _check(self, n_bytes: int, more: int) -> None:
+    def take(self, n_bytes: int) -> int:
+        """A body that has come as a whole; returns what to give to `let_go` when it is understood. Raises: Refusal."""
         if n_bytes > self._most_bytes:
-            raise Refusal("too_large", f"body: expected at most {self._most_bytes} bytes, got more")
+            raise Refusal("too_large", f"body: expected at most {self._most_bytes} bytes, got {n_bytes}")
+        return self._count(n_bytes, 0)
+
+    def let_go(self, counted: int) -> None:
+        """See `take`."""
+        self.n_bytes -= counted
+
+    def _count(self, n_bytes: int, counted: int) -> int:
+        """`counted` of a body are in the sum; returns how many are when it has `n_bytes`. Raises: Refusal."""
+        more = max(n_bytes - UNCOUNTED_BYTES, 0) - counted
         if more and self.n_bytes + more > self._budget_bytes:
-            detail = f"body: {self.n_bytes} bytes of large bodies are being read, {self._budget_bytes} is the limit"
+            detail = f"body: expected at most {self._budget_bytes} bytes in large bodies together, got {self.n_bytes + more}"
             raise Refusal("unavailable", detail, retry_after_s=1.0, name="too_many_bodies")
+        self.n_bytes += more
+        return counted + more

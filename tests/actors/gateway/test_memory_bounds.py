@@ -28,7 +28,7 @@ async def test_large_bodies_share_a_budget_and_small_ones_pass() -> None:
         rig(with_socket=True, max_body_bytes=LARGE, max_bodies_bytes=1) as r,
         connected(r, 3) as (slow, other, small),
     ):
-        bodies = r.gateway.http_api.bodies
+        bodies = r.gateway.bodies
         slow.writer.write(large_request("/v1/completions")[:-1])
         await r.house.wait_until(lambda: bodies.n_bytes > FULL - UNCOUNTED_BYTES)
         other.writer.write(large_request("/v1/completions"))
