@@ -35,7 +35,7 @@ _BEAT_S = 0.5
 _CLIENT_SILENCE_S = 30.0  # a client with open streams answers beats; after this it is gone
 _KINDS = (*public.ClientMessage.__args__, *public.FrontMessage.__args__)
 _DETAIL_CHARACTERS = 2_000  # of a refusal: 512 of them may wait for one client
-_CODES = {"too_large": "invalid"}
+_CODES = {"too_large": "invalid", "quarantined": "internal"}
 
 
 class Front:

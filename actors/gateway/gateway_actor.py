@@ -72,7 +72,7 @@ class GatewayActor(Actor):
         resumed = take_over_all(self.desk, recovered, self.model, self.now_s())
         self.desk.doors.was_ready = resumed > 0 or self.birth.incarnation > 1  # this server has served before
         self.desk.start()
-        intake = Intake(settings, self.model)
+        intake = self._intake = Intake(settings, self.model)
         if settings.front_endpoint:
             life = self.birth.incarnation
             self._front = Front(settings, life, intake, self.bodies, self.desk, self.summary, self.wall_s)
@@ -132,6 +132,9 @@ class GatewayActor(Actor):
         return self.desk
 
     def _on_tokens(self, delivery: Delivery, message: generation.Tokens) -> None:
+        for ending in message.endings:
+            if ending.reason == "quarantined" and (sequence := self._desk.dispatcher.book.find(ending.attempt)) is not None:
+                self._intake.quarantine.condemn(sequence.request.order, sequence.index, self.wall_s())
         self._desk.on_tokens(delivery.sender, delivery.sender_incarnation, message)
 
     def _on_cut(self, why: str) -> None:

@@ -40,8 +40,8 @@ def refusal_of(ended: Ended) -> Refusal:
         return Refusal("too_long", ended.detail, name="context_length_exceeded")
     if ended.code in ("invalid", "too_large_for_memory"):
         return Refusal("invalid", ended.detail, name=ended.code)
-    if ended.code == "quarantined":  # not a 500, which clients repeat by themselves: it would kill workers again
-        return Refusal("invalid", ended.detail, status=422, name="quarantined")
+    if ended.code == "quarantined":
+        return Refusal("quarantined", ended.detail)
     if ended.code == JOURNAL_UNAVAILABLE:
         return journal_unavailable()
     if ended.code == "deadline":

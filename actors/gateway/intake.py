@@ -11,6 +11,7 @@ import numpy as np
 
 from actors.gateway.chat_template import TemplateError
 from actors.gateway.order import Api, Order
+from actors.gateway.quarantine import Quarantine
 from actors.gateway.refusals import Refusal, invalid
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.tokenizer import NoTokenizer, TextModel
@@ -56,6 +57,7 @@ class Intake:
 
     def __init__(self, settings: GatewaySettings, model: TextModel) -> None:
         self._settings, self._model = settings, model
+        self.quarantine = Quarantine(settings.retention_s)
 
     async def order(self, wish: Wish, created_s: float) -> Order:
         """Raises: Refusal naming the field."""
@@ -63,7 +65,7 @@ class Intake:
         prompts = await self._tokens(wish)
         max_tokens = self._max_tokens(wish, prompts)
         eos_tokens = [] if wish.ignore_eos else self._model.eos_tokens
-        return Order(
+        order = Order(
             request=wish.request or mint_request_id(),
             api=wish.api,
             created_s=created_s,
@@ -77,6 +79,8 @@ class Intake:
             digest=wish.digest,
             priority=wish.priority,
         )
+        self.quarantine.check(order, created_s)
+        return order
 
     def check(self, wish: Wish) -> None:
         """All that can be said before it is tokenised. Raises: Refusal naming the field."""
