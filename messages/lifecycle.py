@@ -75,9 +75,9 @@ class PeerUp(Message, frozen=True):
 
 
 Cause = Literal[
-    "killed",  # SIGKILL from elsewhere: a person, a drill
+    "killed",  # from elsewhere, by a person or a drill: SIGKILL, a signal that no computation raises, or stopped for too long
     "out_of_memory",  # SIGKILL from the kernel, which had no memory left
-    "crashed",  # another signal: SIGSEGV, SIGABRT, ...
+    "crashed",  # a signal of computations: SIGSEGV, SIGABRT, ...
     "faulted",  # an error that it did not own: exit status 1, as a rule after a Fault
     "hung",  # killed by its supervisor: it was late, frozen or stuck
     "gang",  # killed by its supervisor: another one of its group had died

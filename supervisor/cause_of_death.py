@@ -1,7 +1,7 @@
 """How a life ended, as its supervisor knows it; schedulers draw conclusions from that.
 
 It comes from the exit status, from the supervisor's own kills, and from the kernel's count of processes that it killed for
-want of memory. Computations crash, fault, hang and use up memory; they do not send SIGKILL.
+want of memory. Computations crash, fault, hang and use up memory; they do not send SIGKILL, and they do not stop themselves.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from supervisor.entrypoint import EXIT_FAULT
 from supervisor.process import ExitStatus
 
 _COUNTERS = Path("/proc/vmstat")
+_OF_COMPUTATIONS = {f"SIG{name}" for name in ("SEGV", "BUS", "FPE", "ILL", "ABRT", "SYS", "TRAP", "XCPU", "XFSZ")}
 
 
 class OutOfMemory:
@@ -45,5 +46,14 @@ def cause_of(exit_status: ExitStatus, killed_for: Cause | None, memory: OutOfMem
     if exit_status.signal_name == "SIGKILL":
         return killed_for or ("out_of_memory" if memory.has_struck() else "killed")
     if exit_status.signal_name:
-        return "crashed"
+        return "crashed" if exit_status.signal_name in _OF_COMPUTATIONS else "killed"
     return "faulted" if exit_status.code == EXIT_FAULT else "ended"
+
+
+def cause_of_silence(pid: int) -> Cause:
+    """Why a living process does nothing: somebody has stopped it (SIGSTOP, a debugger), or it hangs."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except (OSError, IndexError):
+        return "hung"
+    return "killed" if state in (b"T", b"t") else "hung"

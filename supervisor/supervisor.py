@@ -29,6 +29,7 @@ from messages.birth import Birth
 from messages.ids import SUPERVISOR
 from messages.message import Message
 from messages.zmq_mailbox import ZmqMailbox
+from supervisor.cause_of_death import cause_of_silence
 from supervisor.child_record import ChildRecord
 from supervisor.child_spec import Group
 from supervisor.config import SupervisorSettings
@@ -36,7 +37,7 @@ from supervisor.display import Display
 from supervisor.entrypoint import EXIT_UNUSABLE
 from supervisor.front_desk import FrontDesk
 from supervisor.late_births import LateBirths
-from supervisor.liveness import Liveness
+from supervisor.liveness import Liveness, Verdict
 from supervisor.notify import notify
 from supervisor.nursery import Nursery
 from supervisor.orders import Orders
@@ -168,6 +169,11 @@ class Supervisor:
         self._liveness.gone(record.name)
         self.nursery.kill(record, reason, cause)
 
+    def _judge(self, verdict: Verdict) -> None:
+        record = self.nursery.record_by_name[verdict.name]
+        cause = cause_of_silence(record.process.pid) if record.process is not None else "hung"
+        self._kill(record, verdict.reason + (", stopped from outside" if cause == "killed" else ""), cause)
+
     def _give_up(self, exit_status: int, reason: str, record: ChildRecord) -> None:
         self._log.error("giving up", reason=reason, exit_status=exit_status)
         self._display.say(f"giving up: {reason}" + (f"\n{record.fault}" if record.fault else ""))
@@ -185,7 +191,7 @@ class Supervisor:
             await asyncio.sleep(_LOOK_EVERY_S)
             now_s = time.monotonic()
             for verdict in self._liveness.look(now_s):
-                self._kill(self.nursery.record_by_name[verdict.name], verdict.reason, "hung")
+                self._judge(verdict)
             for names in self._late_births.due(now_s):
                 self._start(names)
             self.nursery.catch_up()

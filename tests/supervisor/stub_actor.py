@@ -11,6 +11,7 @@ deaf          ignores Stop
 busy          has a request that finishes at SIGUSR1
 faulty        meets an error at SIGUSR1
 leaves        exits with status 7 at SIGUSR1
+freezes       blocks its loop at SIGUSR1
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -53,6 +55,8 @@ class StubActor(Actor):
             loop.add_signal_handler(signal.SIGUSR1, self.fail, "SIGUSR1", RuntimeError("as asked"))
         elif self.behaviour == "leaves":
             loop.add_signal_handler(signal.SIGUSR1, os._exit, 7)
+        elif self.behaviour == "freezes":
+            loop.add_signal_handler(signal.SIGUSR1, time.sleep, 1e6)
         return {"behaviour": self.behaviour}
 
     async def stop(self) -> None:

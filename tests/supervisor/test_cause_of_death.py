@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from messages.lifecycle import Cause
-from supervisor.cause_of_death import OutOfMemory, cause_of
+from supervisor.cause_of_death import OutOfMemory, cause_of, cause_of_silence
 from supervisor.child_spec import Strategy
 from supervisor.process import decode_exit
 from tests.supervisor.house import House, playing
@@ -33,7 +33,9 @@ def hit(house: House, name: str, how: int) -> None:
         ("good", signal.SIGSEGV, "crashed"),
         ("good", signal.SIGABRT, "crashed"),
         ("good", signal.SIGXCPU, "crashed"),
-        ("good", signal.SIGSTOP, "hung"),
+        ("good", signal.SIGUSR2, "killed"),
+        ("good", signal.SIGSTOP, "killed"),
+        ("freezes", signal.SIGUSR1, "hung"),
         ("faulty", signal.SIGUSR1, "faulted"),
         ("leaves", signal.SIGUSR1, "ended"),
     ],
@@ -46,6 +48,19 @@ async def test_a_peer_hears_how_it_ended(open_house, behaviour: str, how: int, c
         hit(house, "speculation/0", how)
         await house.until_written("gateway/0", f"cause speculation/0 1 {cause}")
         await house.until(lambda: house.record("speculation/0").incarnation == 2)
+
+
+async def test_an_operator_reads_that_a_child_was_stopped(open_house) -> None:
+    async with open_house(group("speculation/0", deadlines=replace(DEADLINES, frozen_s=1.0))) as house:
+        await house.until_serving()
+        hit(house, "speculation/0", signal.SIGSTOP)
+        await house.until(lambda: house.record("speculation/0").incarnation == 2)
+        assert house.record("speculation/0").last_exit == "killed by SIGKILL (frozen: no beat for 1 s, stopped from outside)"
+
+
+def test_only_a_living_process_that_was_stopped_is_taken_for_one() -> None:
+    assert cause_of_silence(os.getpid()) == "hung"
+    assert cause_of_silence(2**22 + 1) == "hung"
 
 
 async def test_ranks_that_must_go_with_a_killed_one_die_of_their_gang(open_house) -> None:
