@@ -61,7 +61,7 @@ class SamplingTable:
         self._frequency = np.zeros(n_slots, np.float32)
         self._repetition = np.ones(n_slots, np.float32)
         self._logprobs = np.full(n_slots, -1, np.int64)
-        self._is_plain = np.ones(n_slots, bool)
+        self._is_penalised = np.zeros(n_slots, bool)
 
     def put(self, slot: int, sampling: Sampling, n_prompt: int) -> None:
         """A sequence enters a slot."""
@@ -74,13 +74,16 @@ class SamplingTable:
         self._frequency[slot] = sampling.frequency_penalty
         self._repetition[slot] = sampling.repetition_penalty
         self._logprobs[slot] = sampling.logprobs
-        has_filter = sampling.top_p < 1 or sampling.top_k > 0
         has_penalty = sampling.presence_penalty or sampling.frequency_penalty or sampling.repetition_penalty != 1
-        self._is_plain[slot] = not (has_filter or has_penalty) and sampling.logprobs < 0
+        self._is_penalised[slot] = bool(has_penalty)
 
-    def is_plain(self, slots: np.ndarray) -> np.ndarray:
-        """[N] bool: is nothing asked of these slots [N] but an argmax or a temperature?"""
-        return self._is_plain[slots]
+    def is_penalised(self, slots: np.ndarray) -> np.ndarray:
+        """[N] bool: do logits of these slots [N] depend on the tokens before? A captured step does not know how."""
+        return self._is_penalised[slots]
+
+    def logprobs_of(self, slots: np.ndarray) -> np.ndarray:
+        """[N] int64, as in SamplingRows."""
+        return self._logprobs[slots]
 
     def take(self, slots: np.ndarray, positions: np.ndarray) -> SamplingRows:
         """The rows of these samples: slots and positions [S] int64."""

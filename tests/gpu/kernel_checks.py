@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 from gpu_workers.cuda_ops import CudaOps
@@ -12,6 +13,7 @@ from gpu_workers.device_state import DeviceState, allocate_device_state
 from gpu_workers.kernels.gemv import GemvShape, gemv
 from gpu_workers.kernels.sampling import sample_rows
 from gpu_workers.kernels.step_inputs import StepInputs, step_inputs
+from gpu_workers.sampling import least_kept_sorted
 from gpu_workers.torch_ops import KvTarget, TorchOps, cos_sin_table
 
 Check = Callable[[torch.device, torch.dtype], None]
@@ -170,6 +172,8 @@ def check_sampling(device: torch.device, dtype: torch.dtype) -> None:
         before = positions.tolist()
         logits = (_randn(device, torch.float32, 7, vocabulary) * 3).to(dtype)
         ids = torch.full((7,), -7, dtype=torch.int64, device=device)
+        state.top_k[[3, 2]] = torch.tensor([40, 1], dtype=torch.int32, device=device)
+        state.top_p[[1, 3, 4]] = torch.tensor([0.9, 0.5, 1e-6], device=device)
         sample_rows(logits, slots, positions, state, ids, advance=True)
         for row, slot in enumerate(slots.tolist()):
             _check_choice(logits[row].double().cpu(), state, slot, before[row] + 1, int(ids[row]))
@@ -183,7 +187,12 @@ def _check_choice(logits: torch.Tensor, state: DeviceState, slot: int, position:
         assert logits[chosen] == logits.max()
         assert chosen == int(logits.argmax())
         return
-    reached = torch.softmax(logits / temperature, 0).cumsum(0)
+    p = torch.softmax(logits / temperature, 0)
+    top_k, top_p = np.array([int(state.top_k[slot])]), np.array([float(state.top_p[slot])], np.float32)
+    if top_k[0] or top_p[0] < 1:
+        p = torch.where(p >= least_kept_sorted(p[None], top_k, top_p)[0], p, 0.0)
+        assert p[chosen] > 0
+    reached = (p / p.sum()).cumsum(0)
     u = (philox_word(int(state.seed[slot]), position) >> 8) / 2**24
     low = float(reached[chosen - 1]) if chosen else 0.0
     slack = 2e-6  # of float32 sums over the vocabulary
