@@ -6,12 +6,14 @@ and multiplying with torch took 4.1 ms.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from gpu_workers.attention import MAX_BATCHED_COUNT, RowGroup, TorchAttention, attend_group
+from gpu_workers.cpu_kernels.calls import Calls, DirectCalls
 from gpu_workers.cpu_kernels.machine import can_attend, this_machine
 from gpu_workers.cpu_kernels.machine_code import Kernel, compile_kernel
 from gpu_workers.cpu_kernels.paged_attention import LOG2_E, AttentionShape, write_paged_attention
@@ -40,9 +42,16 @@ class CpuAttention:
         machine = this_machine()
         if machine is None or not can_attend(dtype, head_dim):
             raise ValueError(f"attention: expected float32 or bfloat16 and whole vectors, got {dtype} and {head_dim}")
+        self._calls: Calls = DirectCalls()
         self._shape = AttentionShape(shared_heads * n_kv_heads, n_kv_heads, head_dim, dtype == torch.bfloat16)
         self._kernel: Kernel = compile_kernel(lambda code: write_paged_attention(code, self._shape), machine)
         self._torch = TorchAttention(dtype, shared_heads, n_kv_heads)
+
+    def through(self, calls: Calls) -> CpuAttention:
+        """The same attention with its kernel called there."""
+        other = copy.copy(self)
+        other._calls = calls
+        return other
 
     def prepare(self, step: StepTensors) -> CpuPlan:
         """See Attention."""
@@ -69,16 +78,17 @@ class CpuAttention:
         self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, plan: CpuPlan, scale: float
     ) -> torch.Tensor:
         """See Attention."""
-        out = torch.empty(q.shape, dtype=q.dtype)
+        out = self._calls.empty(q.shape, q.dtype)
         if len(plan.places):
             pages = (q.data_ptr(), k_pages.data_ptr(), v_pages.data_ptr(), out.data_ptr())
             table = (plan.page_table.data_ptr(), plan.page_table.shape[1])
             tokens = (plan.places.data_ptr(), plan.rows.data_ptr(), plan.n_keys.data_ptr())
             scratch = (plan.scratch.data_ptr(), plan.scratch.shape[1])
             units = len(plan.places) * self._shape.n_kv_heads
-            words = (0, 0, units, *pages, *table, *tokens, *scratch, float_bits(scale * LOG2_E))
-            self._kernel(words, is_spread=units > 1)
+            words = (units, *pages, *table, *tokens, *scratch, float_bits(scale * LOG2_E))
+            self._calls.run(self._kernel, words, is_spread=units > 1)
         for group in plan.long_rows:
+            self._calls.leave_to_torch("attention of a long row")
             out[group.tokens] = attend_group(q[group.tokens], k_pages, v_pages, group, scale)
         return out
 

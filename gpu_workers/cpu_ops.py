@@ -6,6 +6,7 @@ bfloat16 1 row 27 -> 12, 8 rows 31 -> 19, 32 rows 122 -> 84; float32 1 row 48 ->
 
 from __future__ import annotations
 
+import copy
 import ctypes
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 
 from gpu_workers.cpu_kernels import matrix, rows
+from gpu_workers.cpu_kernels.calls import Calls, DirectCalls
 from gpu_workers.cpu_kernels.machine import Machine
 from gpu_workers.cpu_kernels.machine_code import Kernel, compile_kernel
 from gpu_workers.cpu_kernels.vector_code import float_bits
@@ -40,6 +42,8 @@ class CpuOps(TorchOps):
     def __init__(self, dtype: torch.dtype, machine: Machine) -> None:
         """For weights and activations of `dtype`, float32 or bfloat16. Compiles the kernels."""
         super().__init__()
+        self._calls: Calls = DirectCalls()
+        self.machine = machine
         self._dtype, self._lanes = dtype, machine.lanes
         is_bf16 = dtype == torch.bfloat16
         self.most_rows = _MOST_ROWS if machine.has_bf16_dot or not is_bf16 else _MOST_ROWS_WITHOUT_DOT
@@ -51,6 +55,14 @@ class CpuOps(TorchOps):
         self._add_norm = compile_kernel(lambda code: rows.write_norm(code, is_bf16, has_residual=True), machine)
         self._rope = compile_kernel(lambda code: rows.write_rope_and_store(code, is_bf16), machine)
         self._gate = compile_kernel(lambda code: rows.write_silu_mul(code, is_bf16), machine)
+        self._take = compile_kernel(lambda code: rows.write_take_rows(code, is_bf16), machine)
+        self._add_bias = compile_kernel(lambda code: rows.write_add_bias(code, is_bf16), machine)
+
+    def through(self, calls: Calls) -> CpuOps:
+        """The same operations with their kernels called there."""
+        other = copy.copy(self)
+        other._calls = calls
+        return other
 
     def pack_linear(self, weight: torch.Tensor) -> torch.Tensor | PackedWeight:
         """See Ops."""
@@ -68,27 +80,41 @@ class CpuOps(TorchOps):
 
     def linear(self, x: torch.Tensor, weight: Any, bias: torch.Tensor | None) -> torch.Tensor:
         """See Ops."""
-        if self._few_rows is None or not isinstance(weight, PackedWeight):
-            return super().linear(x, weight, bias)
         n_rows = x.shape[0]
-        if not 0 < n_rows <= self.most_rows:
+        if self._few_rows is None or not isinstance(weight, PackedWeight):
+            self._calls.leave_to_torch("a weight in another layout")
+            return super().linear(x, weight, bias)
+        if not 0 < n_rows <= self.most_rows or not x.is_contiguous():
+            self._calls.leave_to_torch("a product of many rows")
             return packed_linear(x, weight.packed, bias)
-        x = x.contiguous()
-        out = torch.empty((n_rows, weight.n_out), dtype=x.dtype)
+        out = self._calls.empty((n_rows, weight.n_out), x.dtype)
         group = -(-n_rows // -(-n_rows // matrix.MOST_ROWS))  # passes of like size
         blocks = weight.n_out // matrix.BLOCK
         addresses = (x.data_ptr(), weight.address, out.data_ptr())
-        words = (0, blocks, *addresses, n_rows, weight.n_in, weight.n_out, group)
-        self._few_rows(words, is_spread=blocks > 1)
-        return out if bias is None else out.add_(bias)
+        words = (blocks, *addresses, n_rows, weight.n_in, weight.n_out, group)
+        self._calls.run(self._few_rows, words, is_spread=blocks > 1)
+        if bias is not None:
+            self._spread(self._add_bias, n_rows, weight.n_out, (out.data_ptr(), bias.data_ptr(), weight.n_out))
+        return out
+
+    def embed(self, token_ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        """See Ops."""
+        n_rows, width = token_ids.shape[0], table.shape[1]
+        if width % self._lanes or table.dtype != self._dtype:
+            self._calls.leave_to_torch("an embedding of broken vectors")
+            return super().embed(token_ids, table)
+        out = self._calls.empty((n_rows, width), table.dtype)
+        self._spread(self._take, n_rows, width, (table.data_ptr(), token_ids.data_ptr(), out.data_ptr(), width))
+        return out
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """See Ops."""
         width = x.shape[-1]
         heads = x.shape[1] if x.dim() == 3 else 1
         if x.dim() not in (2, 3) or width % self._lanes or x.stride()[1:] != (width, 1)[-x.dim() + 1 :]:
+            self._calls.leave_to_torch("a norm of broken vectors")
             return super().rms_norm(x, weight, eps)
-        out = torch.empty(x.shape, dtype=x.dtype)
+        out = self._calls.empty(x.shape, x.dtype)
         addresses = (x.data_ptr(), weight.data_ptr(), out.data_ptr())
         bits = (float_bits(eps), float_bits(1 / width))
         self._spread(self._norm, x.shape[0] * heads, width, (*addresses, width, heads, x.stride(0), *bits))
@@ -100,8 +126,9 @@ class CpuOps(TorchOps):
         """See Ops."""
         n_rows, width = x.shape[0], x.shape[-1]
         if x.dim() != 2 or width % self._lanes or not x.is_contiguous() or not residual.is_contiguous():
+            self._calls.leave_to_torch("a norm of broken vectors")
             return super().add_rms_norm(x, residual, weight, eps)
-        out = torch.empty(x.shape, dtype=x.dtype)
+        out = self._calls.empty(x.shape, x.dtype)
         addresses = (x.data_ptr(), weight.data_ptr(), out.data_ptr())
         words = (*addresses, width, 1, width, float_bits(eps), float_bits(1 / width), residual.data_ptr())
         self._spread(self._add_norm, n_rows, width, words)
@@ -112,8 +139,9 @@ class CpuOps(TorchOps):
         n_tokens, n_heads, head_dim = q.shape
         in_order = all(x.stride()[1:] == (head_dim, 1) for x in (q, k, v))
         if head_dim % (2 * self._lanes) or not in_order or target.k_pages.dtype != q.dtype:
+            self._calls.leave_to_torch("a rotation of broken vectors")
             return super().rope_and_store(q, k, v, target)
-        out = torch.empty(q.shape, dtype=q.dtype)
+        out = self._calls.empty(q.shape, q.dtype)
         inputs = (q.data_ptr(), k.data_ptr(), v.data_ptr(), q.stride(0), k.stride(0), v.stride(0))
         sizes = (n_heads, k.shape[1], head_dim)
         tables = (target.positions.data_ptr(), target.cos_sin.data_ptr(), target.kv_slots.data_ptr())
@@ -125,14 +153,15 @@ class CpuOps(TorchOps):
         """See Ops."""
         n = gate_up.shape[1] // 2
         if n % self._lanes or not gate_up.is_contiguous():
+            self._calls.leave_to_torch("a gate of broken vectors")
             return super().silu_mul(gate_up)
-        out = torch.empty((gate_up.shape[0], n), dtype=gate_up.dtype)
+        out = self._calls.empty((gate_up.shape[0], n), gate_up.dtype)
         self._spread(self._gate, gate_up.shape[0], 2 * n, (gate_up.data_ptr(), out.data_ptr(), n))
         return out
 
     def _spread(self, kernel: Kernel, n_rows: int, width: int, words: tuple[int, ...]) -> None:
         """Rows over threads, where there is enough to do."""
-        kernel((0, n_rows, *words), is_spread=n_rows > 1 and n_rows * width >= _FEW_NUMBERS)
+        self._calls.run(kernel, (n_rows, *words), is_spread=n_rows > 1 and n_rows * width >= _FEW_NUMBERS)
 
 
 def has_known_layout(weight: torch.Tensor, packed: torch.Tensor) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from gpu_workers.cpu_kernels.machine import this_machine
 from gpu_workers.device_state import DeviceState, allocate_device_state
 from gpu_workers.engine import EngineCapacity, ReportLoading
 from gpu_workers.kv_pages import KvPages
@@ -46,10 +47,23 @@ def load_model_runner(settings: WorkerSettings, gang_dir: Path, report: ReportLo
     runner = ModelRunner(model, kv, state, capacity)
     if settings.device == "cuda" and settings.cuda_graphs:
         capture_graphs(runner, model, kv, state, capacity.max_step_tokens, lambda fraction: report("graphs", fraction))
+    if settings.device == "cpu":
+        use_programs(runner, model, kv, state)
     report("warm up", 0.0)
     warm_up(runner)
     report("warm up", 1.0)
     return runner
+
+
+def use_programs(runner: ModelRunner, model: LlamaFamily, kv: KvPages, state: DeviceState) -> None:
+    """Let the runner use one native call for a step, where the model computes with kernels that can be called so."""
+    if this_machine() is None:
+        return
+    from gpu_workers.cpu_programs import cpu_programs  # imports what only such machines have
+
+    programs = cpu_programs(model, kv, state)
+    if programs is not None:
+        runner.use_programs(programs)
 
 
 def capture_graphs(

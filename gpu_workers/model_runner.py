@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from gpu_workers.batch_tensors import StepBatch, build_batch, flat_places, new_places, write_sampling
+from gpu_workers.batch_tensors import build_batch, flat_places, new_places, write_sampling
 from gpu_workers.device_state import DeviceState
 from gpu_workers.draft_verification import accept_drafts, take_emitted
 from gpu_workers.engine import EngineCapacity
@@ -30,12 +30,13 @@ from gpu_workers.models.llama_family import LlamaFamily
 from gpu_workers.sampling import sample_tokens
 from gpu_workers.sampling_table import SamplingRows
 from gpu_workers.slot_table import SlotTable
-from gpu_workers.step_arrays import build_step, draft_places
+from gpu_workers.step_arrays import StepArrays, build_step, draft_places
 from gpu_workers.uploads import upload_together
 from messages.arrays import int32s
 from messages.steps import Plan, Result
 
 if TYPE_CHECKING:
+    from gpu_workers.cpu_programs import CpuPrograms  # imports what only some CPUs have
     from gpu_workers.cuda_graphs import StepGraphs  # these import what only CUDA machines have
     from gpu_workers.mixed_graphs import MixedGraphs
 
@@ -62,6 +63,7 @@ class ModelRunner:
         self._model, self._kv, self._state = model, kv, state
         self._capacity = capacity
         self._graphs: StepGraphs | None = None
+        self._programs: CpuPrograms | None = None
         self._is_cuda = state.device.type == "cuda"
         self.max_in_flight = 2 if self._is_cuda else 1
         self._slots = SlotTable(capacity)
@@ -77,6 +79,10 @@ class ModelRunner:
     def use_graphs(self, graphs: StepGraphs) -> None:
         """Run what fits through captured graphs from now on."""
         self._graphs = graphs
+
+    def use_programs(self, programs: CpuPrograms) -> None:
+        """Run what fits as one native call from now on."""
+        self._programs = programs
 
     def close(self) -> None:
         """Leave the group of ranks."""
@@ -176,20 +182,29 @@ class ModelRunner:
         step = build_step(plan, self._slots.page_table, index)
         ids, logprobs = torch.zeros(0, dtype=torch.int64), None
         if len(step.slots):
-            batch = build_batch(step, self._state)
-            hidden = self._model.forward(batch.tensors, self._kv)
-            if len(step.sample_index):
+            logits, places = self._compute(step)
+            if logits is not None:
                 rows = self._slots.sampling.take(step.sample_slots, step.sample_positions)
-                ids, logprobs = self._sample(hidden, batch, rows)
+                ids, logprobs = self._sample(logits, places, rows)
         if events is not None:
             events[1].record()
         took_s = time.monotonic() - began_s
         return PendingStep(plan, plan.step + index, step.result_slots, step.result_widths, ids, logprobs, took_s, events)
 
-    def _sample(self, hidden: torch.Tensor, batch: StepBatch, rows: SamplingRows) -> tuple[torch.Tensor, Logprobs | None]:
-        logits = self._model.logits(hidden).float()
+    def _compute(self, step: StepArrays) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """The logits [S, vocabulary] behind the sampled tokens (None when there are none), and where these tokens go, as in
+        StepBatch."""
+        logits = self._programs.run(step) if self._programs is not None else None
+        if logits is not None:
+            return logits, torch.from_numpy(flat_places(self._state, step.sample_slots, step.sample_positions))
+        batch = build_batch(step, self._state)
+        hidden = self._model.forward(batch.tensors, self._kv)
+        return self._model.logits(hidden) if len(step.sample_index) else None, batch.sample_places
+
+    def _sample(self, logits: torch.Tensor, places: torch.Tensor, rows: SamplingRows) -> tuple[torch.Tensor, Logprobs | None]:
+        logits = logits.float()
         ids = sample_tokens(logits, rows, self._state.tokens)
-        self._state.tokens.view(-1).index_copy_(0, batch.sample_places, ids.to(torch.int32))
+        self._state.tokens.view(-1).index_copy_(0, places, ids.to(torch.int32))
         logprobs = compute_logprobs(logits, ids, rows.logprobs).to_host() if rows.wants_logprobs else None
         return ids.to("cpu", non_blocking=True), logprobs
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch.nn.functional import embedding
 
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.tensor_group import TensorGroup
+from gpu_workers.torch_ops import Ops
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ def _part(total: int, rank: int, size: int) -> range:
     return range(start, start + least + (rank < longer))
 
 
-def embed_tokens(token_ids: torch.Tensor, weight: torch.Tensor, shard: Shard, group: TensorGroup) -> torch.Tensor:
+def embed_tokens(token_ids: torch.Tensor, weight: torch.Tensor, shard: Shard, group: TensorGroup, ops: Ops) -> torch.Tensor:
     """token_ids [T] int64; weight [>= vocabulary_rows, hidden], the rank's rows -> [T, hidden], the same on all ranks."""
     if shard.size == 1:
-        return embedding(token_ids, weight)
+        return ops.embed(token_ids, weight)
     rows = token_ids - shard.vocabulary.start
     foreign = (rows < 0) | (rows >= len(shard.vocabulary))
-    own = embedding(rows.masked_fill(foreign, 0), weight)
+    own = ops.embed(rows.masked_fill(foreign, 0), weight)
     return group.all_reduce(own.masked_fill_(foreign[:, None], 0))
 
 

@@ -34,7 +34,7 @@ class StepTensors:
     row_starts: np.ndarray  # [R] int32, host: position of the row's first token
     row_counts: np.ndarray  # [R] int32, host: tokens of the row in this step
     row_offsets: np.ndarray  # [R] int32, host: index of the row's first token in the flat batch
-    sample_index: torch.Tensor  # [S] int64, device: flat tokens after which a token is sampled
+    sample_index: torch.Tensor | None  # [S] int64, device: flat tokens after which a token is sampled; None: all, in order
     device_tiles: DeviceTiles | None = None
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch.nn.functional import linear, silu
+from torch.nn.functional import embedding, linear, silu
 
 from gpu_workers.cpu_linear import can_pack, pack_weight, packed_linear
 
@@ -38,6 +38,10 @@ class Ops(Protocol):
     def linear(self, x: torch.Tensor, weight: Any, bias: torch.Tensor | None) -> torch.Tensor:
         """x [T, in] -> [T, out]: x @ weight.T + bias. weight as pack_linear returned it; bias [out]."""
         ...
+
+    def embed(self, token_ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        """token_ids [T] int64, table [rows, n] -> a new [T, n]: the rows of these numbers."""
+        return embedding(token_ids, table)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """x [..., n], weight [n] -> a new [..., n]: x / sqrt(mean(x^2) + eps) * weight, the mean in float32.

@@ -20,6 +20,7 @@ class Machine:
     lanes: int  # float32 in a vector: a power of two
     registers: int
     has_bf16_dot: bool = False  # AVX512-BF16: pairs of bfloat16 multiplied and summed in float32
+    is_x86: bool = True
 
 
 @cache
@@ -64,7 +65,7 @@ def this_machine() -> Machine | None:
         return Machine(16, 32, bool(features.get("avx512bf16")))
     if features.get("avx2") and features.get("fma"):
         return Machine(8, 16)
-    return Machine(8, 16) if platform.machine() == "aarch64" else None
+    return Machine(8, 16, is_x86=False) if platform.machine() == "aarch64" else None
 
 
 def can_attend(dtype: torch.dtype, head_dim: int) -> bool:

@@ -14,28 +14,33 @@ import torch
 from llvmlite import binding, ir
 
 from gpu_workers.cpu_kernels.machine import Machine, openmp
-from gpu_workers.cpu_kernels.vector_code import VectorCode
+from gpu_workers.cpu_kernels.vector_code import N_COUNTERS, VectorCode
 
 _OPTIMISATION = 3
+_ZEROS = (0,) * N_COUNTERS
 
 
 class Kernel:
     """A compiled kernel. The code lives as long as this object."""
 
     def __init__(self, engine: Any, address: int) -> None:
-        self._engine, self._address = engine, address
+        self._engine, self.address = engine, address
         self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
 
     def __call__(self, words: Sequence[int], *, is_spread: bool = False) -> None:
-        """Run with these argument words (counters among them start at 0), on all of torch's threads or on this one.
+        """Run with these words behind its counters, on all of torch's threads or on this one."""
+        array = (ctypes.c_int64 * (N_COUNTERS + len(words)))(*_ZEROS, *words)
+        self.run_at(ctypes.addressof(array), is_spread)
 
-        Never on some of them: a team smaller than the last one makes the runtime end threads, and start them again later."""
-        array = (ctypes.c_int64 * len(words))(*words)
+    def run_at(self, words_address: int, is_spread: bool) -> None:
+        """Run with the words in this place of memory, counters first.
+
+        Never on some threads: a team smaller than the last one makes the runtime end threads, and start them again later."""
         n_threads = torch.get_num_threads() if is_spread else 1
         if n_threads == 1:
-            self._call(ctypes.addressof(array))
+            self._call(words_address)
         else:
-            openmp().GOMP_parallel(self._address, ctypes.addressof(array), n_threads, 0)
+            openmp().GOMP_parallel(self.address, words_address, n_threads, 0)
 
 
 def compile_kernel(write: Callable[[VectorCode], None], machine: Machine, cpu: str = "", features: str = "") -> Kernel:

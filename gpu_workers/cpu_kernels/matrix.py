@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from gpu_workers.cpu_kernels.vector_code import F32, I16, I32, I64, Value, VectorCode
+from gpu_workers.cpu_kernels.vector_code import F32, I16, I32, I64, N_COUNTERS, Value, VectorCode
 
-COUNTER, N_BLOCKS, X, WEIGHT, OUT, N_ROWS, N_IN, N_OUT, GROUP = range(9)
+N_BLOCKS, X, WEIGHT, OUT, N_ROWS, N_IN, N_OUT, GROUP = range(N_COUNTERS, N_COUNTERS + 8)
 BLOCK = 64  # outputs
 MOST_ROWS = 6  # of one pass over a block: with them its sums fill the registers
 
 
 def write_few_rows(code: VectorCode, is_bf16: bool) -> None:
-    """Argument words, in the order of the names above: a counter; out / 64; addresses of x [N_ROWS, N_IN], of the packed weight
+    """Argument words, in the order of the names above: out / 64; addresses of x [N_ROWS, N_IN], of the packed weight
     and of out [N_ROWS, N_OUT]; rows of one pass, at most MOST_ROWS."""
     b = code.b
     n_rows, n_in, n_out = code.argument(N_ROWS), code.argument(N_IN), code.argument(N_OUT)
     group = code.argument(GROUP)
-    with code.each_unit(COUNTER, code.argument(N_BLOCKS)) as block, code.loop(0, n_rows, group) as row:
+    with code.each_unit(code.argument(N_BLOCKS)) as block, code.loop(0, n_rows, group) as row:
         size = code.least(group, b.sub(n_rows, row))
         done = b.append_basic_block()
         sizes = b.switch(size, done)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_workers.cpu_kernels.vector_code import F32, I16, I64, Value, VectorCode
+from gpu_workers.cpu_kernels.vector_code import F32, I16, I64, N_COUNTERS, THREADS, Value, VectorCode
 from messages.steps import PAGE_TOKENS
 
-COUNTER, THREADS, N_UNITS, Q, K, V, OUT, TABLE, TABLE_WIDTH, PLACES, ROWS, KEYS, SCRATCH, SCRATCH_STRIDE, SCALE = range(15)
+N_UNITS, Q, K, V, OUT, TABLE, TABLE_WIDTH, PLACES, ROWS, KEYS, SCRATCH, SCRATCH_STRIDE, SCALE = range(
+    N_COUNTERS, N_COUNTERS + 13
+)
 LOG2_E = 1.4426950408889634
 _CACHE_LINE = 64
 
@@ -32,14 +34,14 @@ class AttentionShape:
 
 
 def write_paged_attention(code: VectorCode, shape: AttentionShape) -> None:
-    """Argument words, in the order of the names above: two counters; units, n_kv_heads for each token; addresses of q and out
+    """Argument words, in the order of the names above: units, n_kv_heads for each token; addresses of q and out
     [T, n_heads, head_dim], of the layer's pages, of the page table [R, TABLE_WIDTH] int32; of each token its place in q, its
     row of the table and its number of keys, int64; scratch of SCRATCH_STRIDE float32 for each thread, at least shared * keys
     rounded up to pages; SCALE: float bits of the factor of q.k times log2(e)."""
     b = code.b
     thread = code.draw(THREADS)
     scratch = code.at(code.pointer(SCRATCH), code.mul(thread, code.argument(SCRATCH_STRIDE)))
-    with code.each_unit(COUNTER, code.argument(N_UNITS)) as unit:
+    with code.each_unit(code.argument(N_UNITS)) as unit:
         token = b.sdiv(unit, I64(shape.n_kv_heads))
         head = b.srem(unit, I64(shape.n_kv_heads))
         place = code.load_int(code.pointer(PLACES), token, 64)

@@ -6,13 +6,15 @@ is stored is rounded once. Widths are multiples of the vector.
 
 from __future__ import annotations
 
-from gpu_workers.cpu_kernels.vector_code import F32, I16, I64, Value, VectorCode
+from gpu_workers.cpu_kernels.vector_code import F32, I16, I64, N_COUNTERS, Value, VectorCode
 
-COUNTER, N_UNITS = range(2)  # of all of them
-X, WEIGHT, OUT, WIDTH, HEADS, STRIDE, EPS, SHARE, RESIDUAL = range(2, 11)
-Q, K, V, Q_STRIDE, K_STRIDE, V_STRIDE, N_HEADS, N_KV_HEADS, HEAD_DIM = range(2, 11)
-POSITIONS, COS_SIN, SLOTS, K_PAGES, V_PAGES, ROTATED = range(11, 17)
-GATE_UP, GATED, N_GATED = range(2, 5)
+N_UNITS = N_COUNTERS  # of all of them
+X, WEIGHT, OUT, WIDTH, HEADS, STRIDE, EPS, SHARE, RESIDUAL = range(3, 12)
+Q, K, V, Q_STRIDE, K_STRIDE, V_STRIDE, N_HEADS, N_KV_HEADS, HEAD_DIM = range(3, 12)
+POSITIONS, COS_SIN, SLOTS, K_PAGES, V_PAGES, ROTATED = range(12, 18)
+GATE_UP, GATED, N_GATED = range(3, 6)
+TABLE, IDS, TAKEN, TAKEN_WIDTH = range(3, 7)
+SUMS, BIAS, SUMS_WIDTH = range(3, 6)
 _LOG2_E = 1.4426950408889634
 
 
@@ -21,7 +23,7 @@ def write_norm(code: VectorCode, is_bf16: bool, has_residual: bool) -> None:
     the stretch at (i / HEADS) * STRIDE; bits of eps and of 1 / WIDTH. With a residual [rows, WIDTH] x is added to it first."""
     b, kind = code.b, I16 if is_bf16 else F32
     width = code.argument(WIDTH)
-    with code.each_unit(COUNTER, code.argument(N_UNITS)) as row:
+    with code.each_unit(code.argument(N_UNITS)) as row:
         outer, inner = b.sdiv(row, code.argument(HEADS)), b.srem(row, code.argument(HEADS))
         start = code.add(code.mul(outer, code.argument(STRIDE)), code.mul(inner, width))
         x = code.at(code.pointer(X), start, kind)
@@ -49,7 +51,7 @@ def write_rope_and_store(code: VectorCode, is_bf16: bool) -> None:
     kind = I16 if is_bf16 else F32
     n_heads, n_kv_heads, head_dim = (code.argument(word) for word in (N_HEADS, N_KV_HEADS, HEAD_DIM))
     kv_width = code.mul(n_kv_heads, head_dim)
-    with code.each_unit(COUNTER, code.argument(N_UNITS)) as token:
+    with code.each_unit(code.argument(N_UNITS)) as token:
         position = code.load_int(code.pointer(POSITIONS), token, 64)
         kv_start = code.mul(code.load_int(code.pointer(SLOTS), token, 64), kv_width)
         cos_sin = code.at(code.pointer(COS_SIN), code.mul(position, head_dim))
@@ -82,7 +84,7 @@ def write_silu_mul(code: VectorCode, is_bf16: bool) -> None:
     """Words: rows; addresses of gate_up [rows, 2 n] and of out [rows, n]; n."""
     b, kind = code.b, I16 if is_bf16 else F32
     n = code.argument(N_GATED)
-    with code.each_unit(COUNTER, code.argument(N_UNITS)) as row:
+    with code.each_unit(code.argument(N_UNITS)) as row:
         gate = code.at(code.pointer(GATE_UP), code.mul(row, code.mul(n, 2)), kind)
         up = code.at(gate, n, kind)
         out = code.at(code.pointer(GATED), code.mul(row, n), kind)
@@ -91,3 +93,23 @@ def write_silu_mul(code: VectorCode, is_bf16: bool) -> None:
             power = code.exp2(b.fmul(x, code.constant(-_LOG2_E)))
             gated = b.fdiv(x, b.fadd(power, code.constant(1.0)))
             code.store(b.fmul(gated, code.load(up, i, is_bf16)), out, i, is_bf16)
+
+
+def write_take_rows(code: VectorCode, is_bf16: bool) -> None:
+    """Words: rows; addresses of a table [any, TAKEN_WIDTH], of ids [rows] int64 and of out [rows, TAKEN_WIDTH]; TAKEN_WIDTH."""
+    kind, width = I16 if is_bf16 else F32, code.argument(TAKEN_WIDTH)
+    with code.each_unit(code.argument(N_UNITS)) as row:
+        taken = code.at(code.pointer(TABLE), code.mul(code.load_int(code.pointer(IDS), row, 64), width), kind)
+        out = code.at(code.pointer(TAKEN), code.mul(row, width), kind)
+        with code.loop(0, width, code.lanes) as i:
+            code.store(code.load(taken, i, is_bf16), out, i, is_bf16)
+
+
+def write_add_bias(code: VectorCode, is_bf16: bool) -> None:
+    """Words: rows; addresses of what is added to [rows, SUMS_WIDTH] and of the bias [SUMS_WIDTH]; SUMS_WIDTH."""
+    kind, width = I16 if is_bf16 else F32, code.argument(SUMS_WIDTH)
+    with code.each_unit(code.argument(N_UNITS)) as row:
+        sums = code.at(code.pointer(SUMS), code.mul(row, width), kind)
+        with code.loop(0, width, code.lanes) as i:
+            total = code.b.fadd(code.load(sums, i, is_bf16), code.load(code.pointer(BIAS), i, is_bf16))
+            code.store(total, sums, i, is_bf16)

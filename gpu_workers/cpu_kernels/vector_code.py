@@ -1,7 +1,7 @@
 """A small language for kernels over llvmlite: 64-bit integers, vectors of float32, loops; memory as float32 or bfloat16.
 
 A kernel is one function of one pointer, to an array of 64-bit words: its arguments, addresses among them. Several threads call
-it with the same words; two of these are counters from which threads draw their numbers and their work (`each_unit`).
+it with the same words; the first two are counters, from which threads draw their work (`each_unit`) and their numbers.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from llvmlite import ir
 from gpu_workers.cpu_kernels.machine import Machine
 
 I64, I32, I16, F32 = ir.IntType(64), ir.IntType(32), ir.IntType(16), ir.FloatType()
-_POINTER = ir.PointerType()
-_FUNCTION = ir.FunctionType(ir.VoidType(), [_POINTER])
+POINTER = ir.PointerType()
+FUNCTION = ir.FunctionType(ir.VoidType(), [POINTER])
+COUNTER, THREADS, N_COUNTERS = range(3)  # a kernel's own words begin at N_COUNTERS; counters are 0 when it is called
 _EXP2 = [0.6931471805599453**k for k in range(8)]
 _FACTORIALS = (1, 1, 2, 6, 24, 120, 720, 5040)
 
@@ -42,7 +43,7 @@ class VectorCode:
 
     def __init__(self, module: ir.Module, name: str, machine: Machine) -> None:
         self._module, self.machine, self.lanes = module, machine, machine.lanes
-        self._function = ir.Function(module, _FUNCTION, name)
+        self._function = ir.Function(module, FUNCTION, name)
         self._function.args[0].add_attribute("noalias")
         self._entry = ir.IRBuilder(self._function.append_basic_block())
         self.b = ir.IRBuilder(self._function.append_basic_block())
@@ -63,7 +64,7 @@ class VectorCode:
 
     def pointer(self, index: int) -> Value:
         """Argument word `index` as an address."""
-        return self.b.inttoptr(self.argument(index), _POINTER)
+        return self.b.inttoptr(self.argument(index), POINTER)
 
     def _word(self, index: int) -> Value:
         return self.b.gep(self._function.args[0], [I64(index)], source_etype=I64)
@@ -107,13 +108,13 @@ class VectorCode:
         b.position_at_end(end)
 
     @contextmanager
-    def each_unit(self, counter: int, n_units: Value) -> Iterator[Value]:
-        """Work drawn from the counter in argument word `counter` until n_units are taken, by all threads together."""
+    def each_unit(self, n_units: Value) -> Iterator[Value]:
+        """Work drawn until n_units are taken, by all threads together."""
         b = self.b
         head, body, end = (b.append_basic_block() for _ in range(3))
         b.branch(head)
         b.position_at_end(head)
-        unit = self.draw(counter)
+        unit = self.draw(COUNTER)
         b.cbranch(b.icmp_signed("<", unit, n_units), body, end)
         b.position_at_end(body)
         yield unit
@@ -165,8 +166,15 @@ class VectorCode:
 
     def fetch(self, address: Value) -> None:
         """Bring a cache line nearer."""
-        prefetch = self.declare("llvm.prefetch.p0", ir.VoidType(), [_POINTER, I32, I32, I32])
+        prefetch = self.declare("llvm.prefetch.p0", ir.VoidType(), [POINTER, I32, I32, I32])
         self.b.call(prefetch, [address, I32(0), I32(3), I32(1)])  # to read, into all levels, data
+
+    def pause(self) -> None:
+        """Tell the processor that this thread waits for another."""
+        if self.machine.is_x86:
+            self.b.call(self.declare("llvm.x86.sse2.pause", ir.VoidType(), []), [])
+        else:
+            self.b.call(self.declare("llvm.aarch64.hint", ir.VoidType(), [I32]), [I32(1)])
 
     def load_scalar(self, base: Value, index: Value) -> Value:
         """One float32 in all lanes."""

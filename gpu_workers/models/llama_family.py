@@ -6,6 +6,7 @@ and `Attention`; what is left here is the architecture.
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -41,6 +42,12 @@ class LlamaFamily:
         self._cos_sin = cos_sin_table(inverse_frequencies(config).to(self.device), config.max_position)
         self._scale = config.head_dim**-0.5
 
+    def with_back_ends(self, ops: Ops, attention: Attention) -> LlamaFamily:
+        """The same model, on the same weights as `ops` packed them, computed otherwise."""
+        other = copy.copy(self)
+        other.ops, other.attention = ops, attention
+        return other
+
     @property
     def kv_shape(self) -> KvShape:
         """What KvPages must be allocated with."""
@@ -48,16 +55,17 @@ class LlamaFamily:
 
     @torch.inference_mode()
     def forward(self, step: StepTensors, kv: KvPages, plan: Any = None) -> torch.Tensor:
-        """Runs the layers, writes keys and values of all T tokens, returns the hidden states [S, hidden] behind
-        `step.sample_index`, already normed. `plan` is `attention.prepare(step)`, made here when it is None."""
+        """Runs the layers, writes keys and values of all T tokens, returns the hidden states [S, hidden] of the sampled
+        tokens, already normed. `plan` is `attention.prepare(step)`, made here when it is None."""
         plan = self.attention.prepare(step) if plan is None else plan
-        residual = embed_tokens(step.token_ids, self._embedding, self.shard, self.group)
+        residual = embed_tokens(step.token_ids, self._embedding, self.shard, self.group, self.ops)
         x, eps, ops = None, self.config.rms_eps, self.ops
         last = len(self._layers) - 1
         for index, layer in enumerate(self._layers):
             qkv, residual = ops.norm_linear(x, residual, layer.attention_norm, eps, layer.qkv, layer.qkv_bias)
             attended = self._attend(layer, qkv, step, kv.keys[index], kv.values[index], plan)
-            if index == last:  # nothing behind the last keys and values is needed of tokens that are not sampled
+            if index == last and step.sample_index is not None:
+                # nothing behind the last keys and values is needed of tokens that are not sampled
                 attended, residual = attended[step.sample_index], residual[step.sample_index]
             x = self.group.all_reduce(ops.linear(attended, layer.output, layer.output_bias))
             gated, residual = ops.norm_gated(x, residual, layer.ffn_norm, eps, layer.gate_up)
