@@ -57,6 +57,7 @@ class CpuOps(TorchOps):
         self._gate = compile_kernel(lambda code: rows.write_silu_mul(code, is_bf16), machine)
         self._take = compile_kernel(lambda code: rows.write_take_rows(code, is_bf16), machine)
         self._add_bias = compile_kernel(lambda code: rows.write_add_bias(code, is_bf16), machine)
+        self._argmax = compile_kernel(lambda code: rows.write_argmax(code, is_bf16), machine)
 
     def through(self, calls: Calls) -> CpuOps:
         """The same operations with their kernels called there."""
@@ -157,6 +158,16 @@ class CpuOps(TorchOps):
             return super().silu_mul(gate_up)
         out = self._calls.empty((gate_up.shape[0], n), gate_up.dtype)
         self._spread(self._gate, gate_up.shape[0], 2 * n, (gate_up.data_ptr(), out.data_ptr(), n))
+        return out
+
+    def argmax(self, logits: torch.Tensor) -> torch.Tensor:
+        """logits [S, n] of this dtype, n whole vectors -> [S] int64: the lowest of the ids with the greatest logit."""
+        n_rows, width = logits.shape
+        if width % self._lanes or not logits.is_contiguous() or logits.dtype != self._dtype:
+            self._calls.leave_to_torch("a choice among broken vectors")
+            return logits.argmax(-1)
+        out = self._calls.empty((n_rows,), torch.int64)
+        self._spread(self._argmax, n_rows, width, (logits.data_ptr(), out.data_ptr(), width))
         return out
 
     def _spread(self, kernel: Kernel, n_rows: int, width: int, words: tuple[int, ...]) -> None:

@@ -6,6 +6,8 @@ numbers put into place and one call. A step of one row makes 270 calls: one by o
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import structlog
 import torch
@@ -26,6 +28,15 @@ from messages.steps import PAGE_TOKENS
 _TOKEN_IDS, _POSITIONS, _KV_SLOTS, _PLACES, _SLOTS, _N_KEYS = range(6)
 
 
+@dataclass(frozen=True)
+class WrittenStep:
+    """A program and where its results are."""
+
+    program: Program
+    logits: torch.Tensor  # [S, vocabulary] of the model's dtype, in the order of the step's samples
+    greedy: torch.Tensor  # [S] int64: the lowest of the ids with the greatest logit
+
+
 class CpuPrograms:
     """For steps in which every token is sampled after: single tokens and drafts to be verified. Not thread-safe."""
 
@@ -41,12 +52,12 @@ class CpuPrograms:
         self._n_threads = torch.get_num_threads()
         longest = state.pages.shape[1] * PAGE_TOKENS
         self._scratch = torch.empty((self._n_threads, model.shard.shared_heads * longest))
-        self._programs: dict[int, tuple[Program, torch.Tensor]] = {}
+        self._programs: dict[int, WrittenStep] = {}
         self._is_possible = model.shard.size == 1
 
-    def run(self, step: StepArrays) -> torch.Tensor | None:
-        """The logits [S, vocabulary] of the model's dtype, there until the next run. None: it is no such step, and nothing has
-        been done. The state must already hold the plan's tokens, pages and drafts."""
+    def run(self, step: StepArrays) -> WrittenStep | None:
+        """What the step gave, there until the next run. None: it is no such step, and nothing has been done. The state must
+        already hold the plan's tokens, pages and drafts."""
         n = len(step.token_slots)
         is_fit = 0 < n == len(step.sample_index) <= self._ops.most_rows and step.counts.max() <= MAX_BATCHED_COUNT
         if not (is_fit and self._is_possible and torch.get_num_threads() == self._n_threads):
@@ -59,9 +70,8 @@ class CpuPrograms:
                 self._is_possible = False
                 return None
         self._place(step, n)
-        program, logits = self._programs[n]
-        program.run()
-        return logits
+        self._programs[n].program.run()
+        return self._programs[n]
 
     def _place(self, step: StepArrays, n: int) -> None:
         """Tokens stand in the order of the samples, so that nothing need be picked at the end."""
@@ -75,11 +85,12 @@ class CpuPrograms:
         numbers[_SLOTS] = slots[order]
         numbers[_N_KEYS] = positions[order] + 1
 
-    def _write(self, n: int) -> tuple[Program, torch.Tensor]:
-        """The program of n tokens and where its logits will be. Raises: NotTaped."""
+    def _write(self, n: int) -> WrittenStep:
+        """The program of n tokens. Raises: NotTaped."""
         self._arena.free_all()
         tape = Tape(self._arena)
-        model = self._model.with_back_ends(self._ops.through(tape), self._attention.through(tape))
+        ops = self._ops.through(tape)
+        model = self._model.with_back_ends(ops, self._attention.through(tape))
         token_ids, positions, kv_slots, places, slots, n_keys = self._numbers[:, :n]
         nothing, pages = np.zeros(0, np.int32), self._state.pages
         step = StepTensors(
@@ -96,7 +107,8 @@ class CpuPrograms:
         )
         plan = CpuPlan(places, slots, n_keys, pages, self._scratch, ())
         logits = model.logits(model.forward(step, self._kv, plan))
-        return tape.finish(self._runner), logits
+        greedy = ops.argmax(logits)
+        return WrittenStep(tape.finish(self._runner), logits, greedy)
 
 
 def cpu_programs(model: LlamaFamily, kv: KvPages, state: DeviceState) -> CpuPrograms | None:

@@ -55,6 +55,15 @@ class PendingStep:
     events: tuple[torch.cuda.Event, torch.cuda.Event] | None  # began, ended: of a step that runs on a device
 
 
+@dataclass(frozen=True)
+class ComputedStep:
+    """What the layers gave, before tokens are chosen."""
+
+    logits: torch.Tensor | None  # [S, vocabulary]; None: nothing is sampled
+    places: torch.Tensor  # [S] int64: see StepBatch.sample_places
+    greedy: torch.Tensor | None = None  # [S] int64: the greedy choice, where it came with the logits
+
+
 class ModelRunner:
     """See `gpu_workers.engine.Engine`. Not thread-safe, but for `collect`."""
 
@@ -182,30 +191,34 @@ class ModelRunner:
         step = build_step(plan, self._slots.page_table, index)
         ids, logprobs = torch.zeros(0, dtype=torch.int64), None
         if len(step.slots):
-            logits, places = self._compute(step)
-            if logits is not None:
+            computed = self._compute(step)
+            if computed.logits is not None:
                 rows = self._slots.sampling.take(step.sample_slots, step.sample_positions)
-                ids, logprobs = self._sample(logits, places, rows)
+                ids, logprobs = self._sample(computed, computed.logits, rows)
         if events is not None:
             events[1].record()
         took_s = time.monotonic() - began_s
         return PendingStep(plan, plan.step + index, step.result_slots, step.result_widths, ids, logprobs, took_s, events)
 
-    def _compute(self, step: StepArrays) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """The logits [S, vocabulary] behind the sampled tokens (None when there are none), and where these tokens go, as in
-        StepBatch."""
-        logits = self._programs.run(step) if self._programs is not None else None
-        if logits is not None:
-            return logits, torch.from_numpy(flat_places(self._state, step.sample_slots, step.sample_positions))
+    def _compute(self, step: StepArrays) -> ComputedStep:
+        written = self._programs.run(step) if self._programs is not None else None
+        if written is not None:
+            places = torch.from_numpy(flat_places(self._state, step.sample_slots, step.sample_positions))
+            return ComputedStep(written.logits, places, written.greedy)
         batch = build_batch(step, self._state)
         hidden = self._model.forward(batch.tensors, self._kv)
-        return self._model.logits(hidden) if len(step.sample_index) else None, batch.sample_places
+        return ComputedStep(self._model.logits(hidden) if len(step.sample_index) else None, batch.sample_places)
 
-    def _sample(self, logits: torch.Tensor, places: torch.Tensor, rows: SamplingRows) -> tuple[torch.Tensor, Logprobs | None]:
-        logits = logits.float()
-        ids = sample_tokens(logits, rows, self._state.tokens)
-        self._state.tokens.view(-1).index_copy_(0, places, ids.to(torch.int32))
-        logprobs = compute_logprobs(logits, ids, rows.logprobs).to_host() if rows.wants_logprobs else None
+    def _sample(self, computed: ComputedStep, logits: torch.Tensor, rows: SamplingRows) -> tuple[torch.Tensor, Logprobs | None]:
+        logprobs = None
+        if computed.greedy is not None and rows.is_all_greedy:
+            ids = computed.greedy.clone()  # the next step writes there
+        else:
+            logits = logits.float()
+            ids = sample_tokens(logits, rows, self._state.tokens)
+        self._state.tokens.view(-1).index_copy_(0, computed.places, ids.to(torch.int32))
+        if rows.wants_logprobs:
+            logprobs = compute_logprobs(logits, ids, rows.logprobs).to_host()
         return ids.to("cpu", non_blocking=True), logprobs
 
 

@@ -1,4 +1,5 @@
-"""What happens to each token alone: norms, rotation with the writing of keys and values, the gate of the feed-forward.
+"""What happens to each token alone: norms, rotation with the writing of keys and values, the gate of the feed-forward, the
+greatest logit.
 
 Every function is a kernel in vector code; the names before it number its argument words. All arithmetic is in float32, and what
 is stored is rounded once. Widths are multiples of the vector.
@@ -6,7 +7,9 @@ is stored is rounded once. Widths are multiples of the vector.
 
 from __future__ import annotations
 
-from gpu_workers.cpu_kernels.vector_code import F32, I16, I64, N_COUNTERS, Value, VectorCode
+from llvmlite import ir
+
+from gpu_workers.cpu_kernels.vector_code import F32, I16, I32, I64, N_COUNTERS, Value, VectorCode
 
 N_UNITS = N_COUNTERS  # of all of them
 X, WEIGHT, OUT, WIDTH, HEADS, STRIDE, EPS, SHARE, RESIDUAL = range(3, 12)
@@ -15,6 +18,7 @@ POSITIONS, COS_SIN, SLOTS, K_PAGES, V_PAGES, ROTATED = range(12, 18)
 GATE_UP, GATED, N_GATED = range(3, 6)
 TABLE, IDS, TAKEN, TAKEN_WIDTH = range(3, 7)
 SUMS, BIAS, SUMS_WIDTH = range(3, 6)
+LOGITS, CHOSEN, VOCABULARY = range(3, 6)
 _LOG2_E = 1.4426950408889634
 
 
@@ -113,3 +117,26 @@ def write_add_bias(code: VectorCode, is_bf16: bool) -> None:
         with code.loop(0, width, code.lanes) as i:
             total = code.b.fadd(code.load(sums, i, is_bf16), code.load(code.pointer(BIAS), i, is_bf16))
             code.store(total, sums, i, is_bf16)
+
+
+def write_argmax(code: VectorCode, is_bf16: bool) -> None:
+    """Words: rows; addresses of logits [rows, VOCABULARY] and of ids [rows] int64; VOCABULARY. The lowest id among those with
+    the greatest logit; what is not a number is passed over."""
+    b, kind = code.b, I16 if is_bf16 else F32
+    ids = ir.VectorType(I32, code.lanes)
+    width = code.argument(VOCABULARY)
+    with code.each_unit(code.argument(N_UNITS)) as row:
+        logits = code.at(code.pointer(LOGITS), code.mul(row, width), kind)
+        greatest = code.variable(code.constant(float("-inf")))
+        first = code.variable(ir.Constant(ids, [I32(0)] * code.lanes))  # where each lane met its greatest: id minus lane
+        with code.loop(0, width, code.lanes) as i:
+            logit = code.load(logits, i, is_bf16)
+            is_greater = b.fcmp_ordered(">", logit, code.get(greatest))
+            code.put(greatest, b.select(is_greater, logit, code.get(greatest)))
+            code.put(first, b.select(is_greater, code.spread(b.trunc(i, I32)), b.load(first, typ=ids)))
+        is_top = b.fcmp_ordered("==", code.get(greatest), code.fold(code.get(greatest), code.max))
+        found = b.add(b.load(first, typ=ids), ir.Constant(ids, [I32(lane) for lane in range(code.lanes)]))
+        candidates = b.select(is_top, found, ir.Constant(ids, [I32(2**31 - 1)] * code.lanes))
+        lowest = code.fold(candidates, lambda x, y: b.select(b.icmp_signed("<", x, y), x, y))
+        chosen = b.sext(b.extract_element(lowest, I32(0)), I64)
+        b.store(chosen, code.at(code.pointer(CHOSEN), row, I64))

@@ -199,3 +199,19 @@ def test_nothing_hides_what_is_not_a_number() -> None:
     assert ops.rms_norm(x, weight, 1e-5).isnan().all(-1).tolist() == [True, False]
     assert ops.add_rms_norm(x.clone(), x.clone(), weight, 1e-5)[0].isnan().all(-1).tolist() == [True, False]
     assert ops.silu_mul(x).isnan().any(-1).tolist() == [True, False]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 70), st.integers(1, 40), DTYPES, st.integers(0, 9))
+def test_argmax_is_the_lowest_of_the_greatest(n_rows: int, vectors: int, dtype: torch.dtype, seed: int) -> None:
+    logits = torch.randint(-9, 9, (n_rows, 16 * vectors), generator=torch.Generator().manual_seed(seed)).to(dtype)
+    logits[0] = float("-inf")
+    assert ops_of(dtype).argmax(logits).equal(torch.from_numpy(logits.float().numpy().argmax(-1)))
+
+
+def test_an_embedding_is_a_copy_of_rows() -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        table, ids = random(dtype, 50, 64), torch.tensor([3, 49, 0, 3])
+        table[3, 5] = float("nan")
+        torch.testing.assert_close(ops_of(dtype).embed(ids, table), table[ids], atol=0, rtol=0, equal_nan=True)
+        assert ops_of(dtype).embed(ids, random(dtype, 50, 20)).equal(random(dtype, 50, 20)[ids])

@@ -86,7 +86,8 @@ class Twins:
         with torch.inference_mode():
             got = self.programs.run(step)
             assert got is not None
-            return got, self.plain(step)
+            assert got.greedy.equal(torch.from_numpy(got.logits.float().numpy().argmax(-1)))
+            return got.logits, self.plain(step)
 
     def plain(self, step: StepArrays) -> torch.Tensor:
         return self.model.logits(self.model.forward(build_batch(step, self.state).tensors, self.plain_kv))
