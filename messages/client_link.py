@@ -16,7 +16,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from messages import public, zmq_options
 from messages.codec import Codec
-from messages.faults import WireError
+from messages.faults import ConfigError, WireError
 from messages.message import Message
 from messages.zmq_reader import ZmqReader
 
@@ -38,7 +38,7 @@ class OpenCall(Protocol):
 
 
 class ClientLink:
-    """Lives on one event loop. `on_beat` is called with each Alive, to confirm what was received."""
+    """Lives on one event loop. `on_beat` is called with each Alive, to confirm what was received. Raises: ConfigError."""
 
     def __init__(self, endpoint: str, on_beat: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -46,14 +46,21 @@ class ClientLink:
         self._context = zmq.Context()
         socket = zmq_options.unconnected(self._context, b"", zmq_options.PUBLIC_FRAME_BYTES)
         monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
-        socket.connect(endpoint)  # after the monitor: a quick handshake must not be missed
+        try:
+            socket.connect(endpoint)  # after the monitor: a quick handshake must not be missed
+        except zmq.ZMQError as error:
+            self._context.destroy(linger=0)
+            raise ConfigError(
+                f"endpoint: expected ipc://PATH or tcp://HOST:PORT, got {endpoint!r} ({error.strerror})"
+            ) from None
         self._monitor = ZmqReader(monitor, self._on_event, lambda: None)
         self._socket = socket
         self._reader = ZmqReader(socket, self._arrive, self._say_unsaid)
         self._on_beat = on_beat
         self.open_calls: dict[str, OpenCall] = {}
         self._unsaid: set[str] = set()
-        self.has_connected = False
+        self.is_connected = False  # now
+        self.has_connected = False  # ever
         self.connected = asyncio.Event()
         self._heard_s = self._loop.time()
         self._incarnation = 0
@@ -101,7 +108,8 @@ class ClientLink:
         self._say_unsaid()
 
     def _on_event(self, frames: list[bytes]) -> None:
-        if parse_monitor_message(frames)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+        self.is_connected = parse_monitor_message(frames)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+        if self.is_connected:
             self.connected.set()
             if self.has_connected:
                 self._say_all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from hashlib import blake2b
 from typing import NewType
 
 RequestId = NewType("RequestId", str)  # chosen by the client or minted by a gateway; the idempotency key
@@ -47,3 +48,8 @@ def mint_request_id() -> RequestId:
 def mint_seed() -> int:
     """A fresh sampling seed (63 bits: it must fit a signed 64-bit integer on every device)."""
     return secrets.randbits(63)
+
+
+def seed_of(request: str) -> int:
+    """The seed of a request whose client names none: the same id means the same request, however often it is said."""
+    return int.from_bytes(blake2b(request.encode(), digest_size=8).digest(), "little") >> 1

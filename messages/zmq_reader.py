@@ -35,7 +35,9 @@ class ZmqReader:
         self._check_soon()
 
     def send(self, frames: list[bytes]) -> bool:
-        """Send one message if it can leave now; False when the pipe is full or not connected yet."""
+        """Send one message if it can leave now; False when the pipe is full, not connected yet, or closed."""
+        if self._is_closed:
+            return False
         socket = self._socket
         try:
             for frame in frames[:-1]:

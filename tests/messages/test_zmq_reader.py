@@ -93,3 +93,9 @@ def _sent(socket: zmq.Socket, frame: bytes) -> bool:
     except zmq.Again:
         return False
     return True
+
+
+async def test_what_is_said_after_the_end_is_not_sent_and_no_error(context: zmq.Context, tmp_path: Path) -> None:
+    reader = ZmqReader(zmq_options.inbox(context, f"ipc://{tmp_path}/r"), lambda frames: None, lambda: None)
+    reader.close()
+    assert not reader.send([b"peer", b"body"])

@@ -155,7 +155,7 @@ async def test_refusals_name_the_field(place: Path) -> None:
             "prompt": {"prompt": "x" * 64},
             "model": {"prompt": "x", "model": "other"},
             "sampling.temperature": {"prompt": "x", "sampling": Sampling(temperature=-1.0)},
-            "sampling.top_p": {"prompt": "x", "top_p": 2.0},
+            "top_p": {"prompt": "x", "top_p": 2.0},
         }.items():
             with pytest.raises(InvalidRequest) as caught:
                 await client.generate(**options)
@@ -163,6 +163,29 @@ async def test_refusals_name_the_field(place: Path) -> None:
         with pytest.raises(InvalidRequest):
             await client.generate("x", wrong=1)
         assert (await client.generate("x", max_tokens=1, temperature=0.0)).tokens == oracle([120], 1)
+
+
+async def test_a_request_said_twice_under_one_id_is_computed_once(place: Path) -> None:
+    async with rig(**settings_in(place)) as r, AsyncClient(r.settings.front_endpoint) as client:
+        one = await client.generate("hello", request="mine", max_tokens=5)
+        two = await client.generate("hello", request="mine", max_tokens=5)
+        assert one.tokens == two.tokens
+        assert len(r.house.posts["scheduler/0"].submits) == 1
+        with pytest.raises(InvalidRequest, match="belongs to another request"):
+            await client.generate("hello you", request="mine", max_tokens=5)
+
+
+async def test_a_request_that_cannot_be_said_harms_no_other(place: Path) -> None:
+    async with rig(**settings_in(place)) as r, AsyncClient(r.settings.front_endpoint) as client:
+        for wrong in ("a\ud800", "x" * 20_000_000):
+            with pytest.raises(InvalidRequest, match=r"^prompt: "):
+                await client.generate(wrong)
+        for wrong in ("", "r" * 257):
+            with pytest.raises(InvalidRequest, match=r"^request: "):
+                await client.generate("x", request=wrong)
+        assert (await client.generate("x", max_tokens=1, temperature=0.0)).tokens == oracle([120], 1)
+        assert client._link is not None
+        assert not client._link.open_calls
 
 
 async def test_failed_request_and_nobody_there(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +196,7 @@ async def test_failed_request_and_nobody_there(place: Path, monkeypatch: pytest.
         scheduler.fail(next(iter(scheduler.running)), "the page was on fire")
         with pytest.raises(RequestFailed, match="on fire"):
             await failing
-    monkeypatch.setattr("messages.client.CONNECT_S", 0.05)
+    monkeypatch.setattr("messages.client_async.CONNECT_S", 0.05)
     async with AsyncClient(f"ipc://{place}/nothing") as client:
         with pytest.raises(Unavailable):
             await client.generate("x")

@@ -1,0 +1,183 @@
+"""What callers of the client library give: checked before anything is sent, with an error that names the option. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypedDict, get_type_hints
+
+import msgspec
+import numpy as np
+
+from messages import public
+from messages.arrays import MAX_ARRAY_ITEMS, int32s
+from messages.faults import ConfigError, InvalidRequest
+from messages.generation import Sampling
+from messages.ids import mint_request_id, seed_of
+from messages.run_dir import front_endpoint, run_dir_of
+from messages.zmq_options import PUBLIC_FRAME_BYTES
+
+DEADLINE_S = 600.0
+_MOST_BYTES = PUBLIC_FRAME_BYTES - (64 << 10)  # of texts: a larger message would end the connection
+_MOST_TOKEN = 2**31 - 1
+_GOT_CHARACTERS = 120
+
+
+class Options(TypedDict, total=False):
+    """What every generating call takes besides its prompt."""
+
+    request: str  # the idempotency key; chosen at random unless given
+    max_tokens: int | None  # default: to the end of the context
+    temperature: float
+    top_p: float
+    top_k: int
+    seed: int  # default: follows from `request`
+    presence_penalty: float
+    frequency_penalty: float
+    repetition_penalty: float
+    logprobs: int  # the chosen token's and the top n; -1: none
+    sampling: Sampling  # instead of the eight fields above
+    stop: list[str] | str
+    stop_tokens: list[int]
+    ignore_eos: bool
+    model: str
+    deadline_s: float | None  # default: 600 s; None: none
+
+
+_SAMPLING = Sampling.__struct_fields__
+_HINTS: dict[str, Any] = get_type_hints(Sampling, include_extras=True) | get_type_hints(public.Generate, include_extras=True)
+_TURN: dict[str, Any] = get_type_hints(public.ChatTurn, include_extras=True)  # role, content
+_HINTS["deadline_s"] = float | None
+
+
+def endpoint_of(endpoint: str | None, port: int) -> str:
+    """Where the server is. Raises: ConfigError."""
+    if endpoint in (None, ""):
+        if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65_535:
+            raise ConfigError(f"port: expected 0 to 65535, got {port!r}")
+        return front_endpoint(run_dir_of(port))
+    if not isinstance(endpoint, str) or not endpoint.startswith(("ipc://", "tcp://")):
+        expected = "expected ipc://PATH or tcp://HOST:PORT (or port=, the HTTP port of a server on this machine)"
+        raise ConfigError(f"endpoint: {expected}, got {endpoint!r}")
+    return endpoint
+
+
+def deadline_of(options: Mapping[str, Any]) -> float | None:
+    """Seconds for the whole call; None: as long as it takes. Raises: InvalidRequest."""
+    deadline_s = _checked("deadline_s", options.get("deadline_s", DEADLINE_S))
+    if deadline_s is not None and not deadline_s >= 0.0:
+        raise InvalidRequest(f"expected a number of seconds from 0 on, or None, got {deadline_s!r}", "deadline_s")
+    return deadline_s
+
+
+def request_of(
+    prompt: str | Iterable[int] | None,
+    tokens: Iterable[int] | None,
+    messages: Iterable[Mapping[str, str]] | None,
+    options: Mapping[str, Any],
+) -> public.Generate:
+    """The request of a call. Raises: InvalidRequest naming the option."""
+    unknown = options.keys() - Options.__annotations__.keys()
+    if unknown:
+        name = min(unknown)
+        raise InvalidRequest(f"expected one of {', '.join(sorted(Options.__annotations__))}, got {name}", name)
+    deadline_of(options)
+    request = _checked("request", options.get("request", mint_request_id()))
+    if not request:
+        raise InvalidRequest("expected an id, got ''", "request")
+    fields = {k: options[k] for k in ("max_tokens", "stop", "stop_tokens", "ignore_eos", "model") if k in options}
+    if isinstance(fields.get("stop"), str):
+        fields["stop"] = [fields["stop"]]
+    fields = {name: _checked(name, value) for name, value in fields.items()}
+    return public.Generate(request=request, sampling=_sampling(options, request), **fields, **_prompt(prompt, tokens, messages))
+
+
+def _prompt(prompt: Any, tokens: Any, messages: Any) -> dict[str, Any]:
+    n_given = sum(given is not None for given in (prompt, tokens, messages))
+    if n_given != 1:
+        raise InvalidRequest(f"expected exactly one of prompt, tokens and messages, got {n_given}", "prompt")
+    if messages is not None:
+        return {"turns": _turns(messages)}
+    if isinstance(prompt, str):
+        _check_size([prompt], "prompt")
+        return {"prompt": prompt}
+    return {"tokens": _ids(prompt, "prompt") if tokens is None else _ids(tokens, "tokens")}
+
+
+def _turns(messages: Any) -> list[public.ChatTurn]:
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        raise InvalidRequest(f"expected a list of {{'role': ..., 'content': ...}}, got {_short(messages)}", "messages")
+    turns = []
+    for index, turn in enumerate(messages):
+        name = f"messages[{index}]"
+        if not isinstance(turn, Mapping) or not _TURN.keys() <= turn.keys():
+            raise InvalidRequest(f"expected {{'role': ..., 'content': ...}}, got {_short(turn)}", name)
+        turns.append(public.ChatTurn(**{key: _checked_as(_TURN[key], turn[key], f"{name}.{key}") for key in _TURN}))
+    _check_size([turn.content for turn in turns], "messages")
+    return turns
+
+
+def _ids(values: Any, name: str) -> np.ndarray:
+    """Token ids as int32 [n]; n >= 1."""
+    expected = "token ids" if name == "tokens" else "text or token ids"
+    if isinstance(values, str | bytes | bytearray | Mapping) or not isinstance(values, Iterable):
+        raise InvalidRequest(f"expected {expected}, got {_short(values)}", name)
+    try:
+        array = np.asarray(values if hasattr(values, "__array__") else list(values))
+    except (ValueError, TypeError, OverflowError):
+        raise InvalidRequest(f"expected {expected}, got {_short(values)}", name) from None
+    if not array.size:
+        raise InvalidRequest("expected at least one token, got none", name)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InvalidRequest(f"expected {expected} in one flat list, got {_short(values)}", name)
+    low, high = int(array.min()), int(array.max())
+    if low < 0 or high > _MOST_TOKEN:
+        raise InvalidRequest(f"expected token ids from 0 to {_MOST_TOKEN}, got {low if low < 0 else high}", name)
+    if len(array) > MAX_ARRAY_ITEMS - 1024:
+        raise InvalidRequest(f"expected at most {MAX_ARRAY_ITEMS - 1024} token ids, got {len(array)}", name)
+    return int32s(array)
+
+
+def _sampling(options: Mapping[str, Any], request: str) -> Sampling:
+    given = [name for name in _SAMPLING if name in options]
+    if "sampling" not in options:
+        return Sampling(**{"seed": seed_of(request), **{name: _checked(name, options[name]) for name in given}})
+    sampling = options["sampling"]
+    if given:
+        raise InvalidRequest(f"expected sampling or single fields, got both sampling and {given[0]}", "sampling")
+    if not isinstance(sampling, Sampling):
+        raise InvalidRequest(f"expected a Sampling, got {_short(sampling)}", "sampling")
+    for name in _SAMPLING:
+        _checked_as(_HINTS[name], getattr(sampling, name), f"sampling.{name}")
+    return sampling
+
+
+def _checked(name: str, value: Any) -> Any:
+    return _checked_as(_HINTS[name], value, name)
+
+
+def _checked_as(kind: Any, value: Any, name: str) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    try:
+        value = msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        expected = str(error).partition(", got ")[0].partition(" - at `$")[0].replace("Expected", "expected").replace("`", "")
+        raise InvalidRequest(f"{expected}, got {_short(value)}", name) from None
+    _check_size([text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)], name)
+    return value
+
+
+def _check_size(texts: list[str], name: str) -> None:
+    """Also: are they text at all?"""
+    try:
+        n_bytes = sum(len(text.encode()) for text in texts)
+    except UnicodeEncodeError as error:
+        detail = f"expected valid Unicode text, got {error.object[error.start]!r} at character {error.start}"
+        raise InvalidRequest(detail, name) from None
+    if n_bytes > _MOST_BYTES:
+        raise InvalidRequest(f"expected at most {_MOST_BYTES} bytes of text, got {n_bytes}", name)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _GOT_CHARACTERS else text[:_GOT_CHARACTERS] + "…"

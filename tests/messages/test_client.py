@@ -1,0 +1,87 @@
+"""The client for ordinary code where nobody serves: closed, interrupted, at a wrong address. No call waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from messages.client import Client
+from messages.faults import ConfigError, DeadlineExceeded, Unavailable
+
+DEADLINE_S = 10.0
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    client = Client(f"ipc://{tmp_path}/nobody")
+    yield client
+    client.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.001)
+
+
+def is_busy(client: Client) -> bool:
+    return bool(asyncio.all_tasks(client._loop))
+
+
+def test_a_client_that_is_closed_ends_the_calls_of_other_threads(client: Client) -> None:
+    def close() -> None:
+        until(lambda: is_busy(client))
+        client.close()
+
+    closing = threading.Thread(target=close)
+    closing.start()
+    with pytest.raises(Unavailable, match="closed"):
+        client.models()
+    closing.join(DEADLINE_S)
+    client.close()
+    for call in (client.models, lambda: client.generate("x"), lambda: next(client.stream("x"))):
+        with pytest.raises(Unavailable, match="closed"):
+            call()
+
+
+def test_a_stream_that_outlives_its_client_is_over(client: Client) -> None:
+    stream = client.stream("x")
+    client.close()
+    with pytest.raises(Unavailable, match="closed"):
+        next(stream)
+
+
+@pytest.mark.parametrize("call", ["generate", "stream"])
+def test_an_interrupt_ends_the_call_and_not_the_client(client: Client, call: str) -> None:
+    def interrupt() -> None:
+        until(lambda: is_busy(client))
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    with pytest.raises(KeyboardInterrupt):
+        client.generate("x") if call == "generate" else next(client.stream("x"))
+    interrupting.join(DEADLINE_S)
+    until(lambda: not is_busy(client))
+    with pytest.raises(Unavailable, match=r"no server answered within 0\.01 s"):
+        client.models(0.01)
+
+
+def test_a_deadline_holds_while_nobody_is_there(client: Client) -> None:
+    began_s = time.monotonic()
+    with pytest.raises((Unavailable, DeadlineExceeded)):
+        client.generate("x", deadline_s=0.05)
+    assert time.monotonic() - began_s < 4.0
+
+
+@pytest.mark.parametrize("endpoint", ["tcp://nowhere", "tcp://127.0.0.1", "ipc://" + "x" * 200])
+def test_an_address_that_cannot_be_one_is_a_configuration_error(endpoint: str) -> None:
+    with Client(endpoint) as client, pytest.raises(ConfigError, match="endpoint: expected ipc://PATH or tcp://HOST:PORT, got"):
+        client.models()

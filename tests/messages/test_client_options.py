@@ -1,0 +1,115 @@
+"""Wrong options are refused on the caller's side, by name, with what came; right ones become the request that was meant."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from messages.client_options import deadline_of, endpoint_of, request_of
+from messages.faults import ConfigError, InvalidRequest
+from messages.generation import Sampling
+from messages.public import ChatTurn, Generate
+from messages.run_dir import front_endpoint, run_dir_of
+
+LONG = "x" * 300
+
+
+def request(prompt: Any = "Hello", tokens: Any = None, messages: Any = None, **options: Any) -> Generate:
+    return request_of(prompt, tokens, messages, options)
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "got"),
+    [
+        ({"max_token": 4}, "max_token", "max_token"),
+        ({"max_tokens": 0}, "max_tokens", "0"),
+        ({"max_tokens": "4"}, "max_tokens", "'4'"),
+        ({"temperature": "hot"}, "temperature", "'hot'"),
+        ({"temperature": -1.0}, "temperature", "-1.0"),
+        ({"temperature": math.nan}, "temperature", "nan"),
+        ({"logprobs": True}, "logprobs", "True"),
+        ({"seed": -3}, "seed", "-3"),
+        ({"stop": 5}, "stop", "5"),
+        ({"stop": ["\ud800"]}, "stop", "\\ud800"),
+        ({"stop_tokens": [1.5]}, "stop_tokens", "[1.5]"),
+        ({"model": None}, "model", "None"),
+        ({"request": ""}, "request", "''"),
+        ({"request": LONG}, "request", "xxx"),
+        ({"request": "\ud800"}, "request", "\\ud800"),
+        ({"deadline_s": "soon"}, "deadline_s", "'soon'"),
+        ({"deadline_s": -1}, "deadline_s", "-1"),
+        ({"deadline_s": math.nan}, "deadline_s", "nan"),
+        ({"sampling": None}, "sampling", "None"),
+        ({"sampling": Sampling(), "top_k": 3}, "sampling", "top_k"),
+        ({"sampling": Sampling(top_p=2.0)}, "sampling.top_p", "2.0"),
+        ({"prompt": None}, "prompt", "0"),
+        ({"tokens": [1]}, "prompt", "2"),
+        ({"prompt": b"abc"}, "prompt", "b'abc'"),
+        ({"prompt": 5}, "prompt", "5"),
+        ({"prompt": []}, "prompt", "none"),
+        ({"prompt": [1.5, 2]}, "prompt", "[1.5, 2]"),
+        ({"prompt": [[1, 2]]}, "prompt", "[[1, 2]]"),
+        ({"prompt": [[1], [2, 3]]}, "prompt", "[[1], [2, 3]]"),
+        ({"prompt": [True]}, "prompt", "[True]"),
+        ({"prompt": "a\ud800"}, "prompt", "'\\ud800' at character 1"),
+        ({"prompt": "é" * 9_000_000}, "prompt", "18000000"),
+        ({"prompt": None, "tokens": "abc"}, "tokens", "'abc'"),
+        ({"prompt": None, "tokens": [2**40]}, "tokens", "1099511627776"),
+        ({"prompt": None, "tokens": [2**70]}, "tokens", "[1180591620717411303424]"),
+        ({"prompt": None, "tokens": np.ones(4_194_304, "<i4")}, "tokens", "4194304"),
+        ({"prompt": None, "messages": "hi"}, "messages", "'hi'"),
+        ({"prompt": None, "messages": [{"role": "user"}]}, "messages[0]", "{'role': 'user'}"),
+        ({"prompt": None, "messages": [{"role": "user", "content": ["x"]}]}, "messages[0].content", "['x']"),
+        ({"prompt": None, "messages": [{"role": "user", "content": "x" * 8_000_000}] * 3}, "messages", "24000000"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_name(options: dict[str, Any], field: str, got: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        request(**options)
+    assert caught.value.field == field
+    text = str(caught.value)
+    assert text.startswith(f"{field}: expected ")
+    assert got in text.partition("got ")[2]
+    assert len(text) < 400
+
+
+def test_what_callers_have_at_hand_is_taken() -> None:
+    assert request(stop="end").stop == ["end"]
+    assert request(stop=("a", "b"), max_tokens=np.int64(7)).max_tokens == 7
+    assert request(max_tokens=None, temperature=1).sampling.temperature == 1.0
+    for tokens in ([1, 2], (1, 2), range(1, 3), iter([1, 2]), np.array([1, 2], "<i8"), np.array([1, 2], "u1")):
+        assert request(None, tokens).tokens.tolist() == [1, 2]
+    assert request([1, 2]).tokens.dtype == "<i4"
+    turns = request(None, messages=({"role": "user", "content": "Hi", "name": "me"},)).turns
+    assert turns == [ChatTurn(role="user", content="Hi")]
+    sampling = Sampling(temperature=0.5, seed=3)
+    assert request(sampling=sampling).sampling == sampling
+
+
+def test_the_same_id_is_the_same_request_though_nobody_names_a_seed() -> None:
+    one, two, other = request(request="mine"), request(request="mine"), request(request="yours")
+    assert one.sampling == two.sampling
+    assert one.sampling.seed != other.sampling.seed
+    assert request().sampling.seed != request().sampling.seed
+    assert request(request="mine", seed=5).sampling.seed == 5
+    assert 0 <= one.sampling.seed < 2**63
+
+
+def test_deadlines() -> None:
+    assert deadline_of({}) == 600.0
+    assert deadline_of({"deadline_s": None}) is None
+    assert deadline_of({"deadline_s": 0}) == 0.0
+
+
+def test_where_the_server_is() -> None:
+    assert endpoint_of(None, 8000) == endpoint_of("", 8000) == front_endpoint(run_dir_of(8000))
+    assert endpoint_of("tcp://127.0.0.1:5555", 8000) == "tcp://127.0.0.1:5555"
+    for endpoint in ("localhost:8000", "http://localhost:8000", 8000):
+        with pytest.raises(ConfigError, match=r"endpoint: expected ipc://.*, got .*8000"):
+            endpoint_of(endpoint, 8000)  # pyright: ignore[reportArgumentType]
+    for port in (-1, 65_536, "8000", True):
+        with pytest.raises(ConfigError, match="port: expected 0 to 65535, got"):
+            endpoint_of(None, port)  # pyright: ignore[reportArgumentType]
