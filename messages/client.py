@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, TypeVar
@@ -91,7 +91,7 @@ class Client:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
 
-    def _pieces(self, pieces: AsyncIterator[Piece]) -> Iterator[Piece]:
+    def _pieces(self, pieces: AsyncGenerator[Piece, None]) -> Iterator[Piece]:
         try:
             while (piece := self._run(_next(pieces))) is not None:
                 yield piece
@@ -113,11 +113,11 @@ class Client:
             raise
 
 
-async def _next(pieces: AsyncIterator[Piece]) -> Piece | None:
+async def _next(pieces: AsyncGenerator[Piece, None]) -> Piece | None:
     return await anext(pieces, None)
 
 
-async def _leave(pieces: Any) -> None:
+async def _leave(pieces: AsyncGenerator[Piece, None]) -> None:
     """Close a generator, which may still be about to be cancelled."""
     for _ in range(_MOST_TURNS):
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from types import TracebackType
 from typing import Any
 
@@ -58,7 +58,7 @@ class AsyncClient:
         tokens: Iterable[int] | None = None,
         messages: Iterable[dict[str, str]] | None = None,
         **options: Any,
-    ) -> AsyncIterator[Piece]:
+    ) -> AsyncGenerator[Piece, None]:
         """The answer piece by piece. Leaving the loop early cancels the request. Raises: ClientError."""
         return self._pieces(request_of(prompt, tokens, messages, options), options)
 
@@ -111,12 +111,12 @@ class AsyncClient:
             pass
         return stream.state.answer()
 
-    async def _pieces(self, generate: public.Generate, options: dict[str, Any]) -> AsyncIterator[Piece]:
+    async def _pieces(self, generate: public.Generate, options: dict[str, Any]) -> AsyncGenerator[Piece, None]:
         stream = _Stream(generate)
         async for piece in self._follow(stream, options):
             yield piece
 
-    async def _follow(self, stream: _Stream, options: dict[str, Any]) -> AsyncIterator[Piece]:
+    async def _follow(self, stream: _Stream, options: dict[str, Any]) -> AsyncGenerator[Piece, None]:
         now_s = asyncio.get_running_loop().time
         deadline_s = deadline_of(options)
         end_s = math.inf if deadline_s is None else now_s() + deadline_s

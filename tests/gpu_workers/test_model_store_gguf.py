@@ -194,8 +194,12 @@ def test_a_file_is_converted_once_however_many_ask(tmp_path: Path, cache: Path) 
     starts: list[str] = []
     found: list[Path | None] = []
 
+    def told(what: str, fraction: float) -> None:
+        if not fraction:
+            starts.append(what)
+
     def resolve() -> None:
-        found.append(resolve_model(str(tmp_path / "tiny.gguf"), lambda what, fraction: fraction or starts.append(what)).path)
+        found.append(resolve_model(str(tmp_path / "tiny.gguf"), told).path)
 
     threads = [threading.Thread(target=resolve, daemon=True) for _ in range(4)]
     for thread in threads:

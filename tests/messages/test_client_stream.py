@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +26,7 @@ def chunk(first: int, stop: int, text: str | None = None) -> public.Chunk:
     return public.Chunk(request="r", first=first, ids=int32s(ids), text="".join(map(chr, ids)) if text is None else text)
 
 
-def finished(n: int, reason: str = "stop") -> public.Finished:
+def finished(n: int, reason: Any = "stop") -> public.Finished:
     return public.Finished(request="r", reason=reason, n_prompt=1, n_generated=n, n_cached=0)
 
 
@@ -102,7 +104,7 @@ def test_a_server_that_forgot_computes_again_and_is_compared() -> None:
         ("internal", RequestFailed),
     ],
 )
-def test_refusals_are_typed(code: str, kind: type[Exception]) -> None:
+def test_refusals_are_typed(code: Any, kind: type[Exception]) -> None:
     state = new_state()
     failed = public.Failed(request="r", code=code, field="top_p", detail="top_p: no", retry_after_s=3.0)
     assert state.take(failed) is Next.END

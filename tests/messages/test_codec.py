@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import msgpack
 import pytest
@@ -22,9 +23,15 @@ from tests.messages.examples import INTERNAL
 CODEC: Codec[Message] = Codec(INTERNAL_KINDS)
 
 
+def packed(body: object) -> bytes:
+    data = msgpack.packb(body)
+    assert data is not None
+    return data
+
+
 def refuse(body: object, *expected: str, arrays: bytes = b"") -> None:
     with pytest.raises(WireError) as caught:
-        CODEC.decode(msgpack.packb(body), arrays)
+        CODEC.decode(packed(body), arrays)
     for word in expected:
         assert word in str(caught.value)
 
@@ -67,7 +74,7 @@ def test_inconsistent_arrays_are_refused() -> None:
             row_samples=int32s([1]),
             **{name: int32s() for name in ("new_tokens", "page_slots", "page_indices", "page_ids")},
         )
-    columns = {name: int32s([1]) for name in ("firsts", "counts", "cached")}
+    columns: dict[str, Any] = {name: int32s([1]) for name in ("firsts", "counts", "cached")}
     with pytest.raises(ValueError, match="attempts: expected a flat array of <i8"):
         Tokens(number=1, attempts=int32s([1]), **columns, ids=int32s([1]), endings=[])
     with pytest.raises(ValueError, match="cached: expected 1 rows as in attempts, got 0"):
@@ -104,11 +111,11 @@ def test_envelope() -> None:
     envelope = Envelope(1, "gateway/0", 3, "scheduler/0", 2, 9)
     assert decode_envelope(encode_envelope(envelope)) == envelope
     with pytest.raises(WireError, match="version: expected 1, got 2"):
-        decode_envelope(msgpack.packb([2, "a", 1, "b", 1, 1]))
+        decode_envelope(packed([2, "a", 1, "b", 1, 1]))
     with pytest.raises(WireError, match="sender_incarnation"):
-        decode_envelope(msgpack.packb([1, "a", "one", "b", 1, 1]))
+        decode_envelope(packed([1, "a", "one", "b", 1, 1]))
     with pytest.raises(WireError):
-        decode_envelope(msgpack.packb([1, "a", 1, "b", 1, 1, 1]))
+        decode_envelope(packed([1, "a", 1, "b", 1, 1, 1]))
 
 
 @pytest.mark.parametrize(

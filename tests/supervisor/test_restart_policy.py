@@ -206,7 +206,7 @@ def test_every_dead_child_is_started_exactly_once(events: list[tuple[str, bool]]
     kills have been carried out everybody lives again."""
     budget = Budget(1000, 1.0, 1000, 1000)
     policy = policy_of(group(*GANG, strategy=strategy, budget=budget), group("scheduler/0", budget=budget))
-    life = dict.fromkeys((*GANG, "scheduler/0"), 1)
+    life: dict[str, int] = dict.fromkeys((*GANG, "scheduler/0"), 1)
     alive, doomed = set(life), list[str]()
 
     def die(name: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -117,7 +117,7 @@ class GatewayPost(Post):
         self.n_messages = 0
         self.acknowledges = True
 
-    def submit(self, attempt: int, tokens: list[int], max_tokens: int, **fields: object) -> None:
+    def submit(self, attempt: int, tokens: list[int], max_tokens: int, **fields: Any) -> None:
         """One greedy sequence (unless `sampling` says otherwise)."""
         submit = {
             "n_prompt": len(tokens),

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import msgspec
@@ -46,6 +47,12 @@ class Rig:
         await self.house.wait_until(lambda: self.gateway.incarnation_of(name) == incarnation)
         return scheduler
 
+    def scheduler(self, name: str = "scheduler/0") -> FakeScheduler:
+        """One that has come up."""
+        scheduler = self.house.posts[name]
+        assert isinstance(scheduler, FakeScheduler)
+        return scheduler
+
     async def kill_gateway(self) -> None:
         """As kill -9: no drain, no last word; the journal keeps what was committed."""
         gateway = self.gateway
@@ -71,7 +78,7 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig(*, with_scheduler: bool = True, with_socket: bool = False, **settings: object) -> AsyncIterator[Rig]:
+async def rig(*, with_scheduler: bool = True, with_socket: bool = False, **settings: Any) -> AsyncIterator[Rig]:
     """A running gateway; everything is ended behind it."""
     house = House()
     listener = socket.create_server(("127.0.0.1", 0)) if with_socket else None

@@ -6,6 +6,7 @@ import asyncio
 import random
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,7 @@ def n_recorded(r: Rig) -> int:
 async def test_every_stream_is_exact_whoever_dies(seed: int) -> None:
     chance = random.Random(seed)
     with TemporaryDirectory(prefix="tg-") as folder:
-        places = {"front_endpoint": f"ipc://{folder}/front-0", "journal_path": str(Path(folder) / "journal")}
+        places: dict[str, Any] = {"front_endpoint": f"ipc://{folder}/front-0", "journal_path": str(Path(folder) / "journal")}
         async with rig(with_scheduler=False, max_length=512, **places) as r, AsyncClient(places["front_endpoint"]) as client:
             r.house.start(SchedulerActor, "scheduler/0", SchedulerSettings())
             r.house.introduce(Gang(r.house, WORKER))

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import httpx
 import pytest
@@ -25,11 +26,11 @@ COMPLETION = {"prompt": [1, 2], "max_tokens": 30, "temperature": 0}
 
 
 @asynccontextmanager
-async def house(**settings: object) -> AsyncIterator[tuple[Rig, FakeScheduler, MoodyDisk]]:
+async def house(**settings: Any) -> AsyncIterator[tuple[Rig, FakeScheduler, MoodyDisk]]:
     """A gateway with a front, a journal on a moody disk, and a scheduler that steps when told to."""
     with TemporaryDirectory(prefix="tg-") as folder:
         places = {"front_endpoint": f"ipc://{folder}/front", "journal_path": str(Path(folder) / "journal")}
-        async with rig(with_scheduler=False, **places, **settings) as r:  # pyright: ignore[reportArgumentType]
+        async with rig(with_scheduler=False, **places, **settings) as r:
             scheduler = await r.add_scheduler(is_automatic=False)
             yield r, scheduler, put_under(r.gateway._journal)
 

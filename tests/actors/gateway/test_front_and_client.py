@@ -100,7 +100,9 @@ async def test_cancel(place: Path) -> None:
         scheduler.step(2)
         await first
         await pieces.aclose()  # leaving a stream cancels it
-        await until(lambda: len(scheduler.cancels) == 2 and not r.gateway.desk.n_active)
+        desk = r.gateway.desk
+        assert desk is not None
+        await until(lambda: len(scheduler.cancels) == 2 and not desk.n_active)
 
 
 async def successor(r: Rig) -> None:
@@ -170,7 +172,7 @@ async def test_a_request_said_twice_under_one_id_is_computed_once(place: Path) -
         one = await client.generate("hello", request="mine", max_tokens=5)
         two = await client.generate("hello", request="mine", max_tokens=5)
         assert one.tokens == two.tokens
-        assert len(r.house.posts["scheduler/0"].submits) == 1
+        assert len(r.scheduler().submits) == 1
         with pytest.raises(InvalidRequest, match="belongs to another request"):
             await client.generate("hello you", request="mine", max_tokens=5)
 
@@ -221,6 +223,7 @@ async def test_garbage_is_answered_and_changes_nothing(place: Path) -> None:
             list(alive),
             [wrong, b""],
         ]
+        failed = None
         for frames in bad:
             await socket.send_multipart(frames)
             async with asyncio.timeout(DEADLINE_S):
@@ -228,6 +231,7 @@ async def test_garbage_is_answered_and_changes_nothing(place: Path) -> None:
             failed = codec.decode(body, arrays)
             assert isinstance(failed, public.Failed)
             assert failed.code == "invalid"
+        assert failed is not None
         assert (failed.request, failed.field) == ("w", "sampling.temperature")
         socket.close(0)
         context.term()

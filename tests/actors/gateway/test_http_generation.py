@@ -73,7 +73,7 @@ async def test_stop_string_ends_and_is_not_shown() -> None:
         assert answer["choices"][0]["text"] == ids_text(ids[:3])
         assert answer["choices"][0]["finish_reason"] == "stop"
         assert answer["usage"]["completion_tokens"] == 5
-        scheduler = r.house.posts["scheduler/0"]
+        scheduler = r.scheduler()
         await r.house.wait_until(lambda: [c.why for c in scheduler.cancels] == ["stop_string"])
 
 
@@ -94,7 +94,7 @@ async def test_generate_is_idempotent_by_request_id() -> None:
         first = (await http.post("/v1/generate", json=body)).json()
         again = (await http.post("/v1/generate", json=body)).json()
         assert again["tokens"] == first["tokens"]
-        assert len(r.house.posts["scheduler/0"].submits) == 1
+        assert len(r.scheduler().submits) == 1
         other = await http.post("/v1/generate", json={**body, "max_tokens": 7})
         assert other.status_code == 409
 

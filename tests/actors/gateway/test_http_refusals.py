@@ -88,7 +88,7 @@ async def test_a_scheduler_that_can_never_run_it_makes_a_400() -> None:
     async with rig() as r, r.http() as http:
         refusal = generation.Refused(attempt=0, code="too_large_for_memory", detail="needs 99 pages of 4", retryable=False)
         for stream in (False, True):
-            r.house.posts["scheduler/0"].refuse_next = refusal
+            r.scheduler().refuse_next = refusal
             answer = await http.post(PLAIN, json={"prompt": "x", "stream": stream})
             assert answer.status_code == 400
             assert "99 pages" in answer.json()["error"]["message"]

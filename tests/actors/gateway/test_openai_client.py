@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import Any
 
 import httpx
 import openai
@@ -12,7 +13,7 @@ import pytest
 from tests.actors.gateway.fake_scheduler import ids_text, oracle, text_ids
 from tests.actors.gateway.gateway_rig import Rig, rig
 
-HELLO = [{"role": "user", "content": "hi"}]
+HELLO: Any = [{"role": "user", "content": "hi"}]
 ANSWER = ids_text(oracle(text_ids("user: hi\nassistant: "), 6))
 DEADLINE_S = 20.0
 

@@ -185,7 +185,7 @@ async def test_the_replica_with_the_prefix_is_chosen_and_silence_is_not_waited_f
         directory = await two_replicas(r)
         long_prompt = list(range(40))
         assert (await ask(http, long_prompt, 2)).status_code == 200
-        assert len(r.house.posts["scheduler/1"].submits) == 1
+        assert len(r.scheduler("scheduler/1").submits) == 1
         directory.holder = None
         assert (await ask(http, long_prompt, 2)).status_code == 200
-        assert len(r.house.posts["scheduler/0"].submits) == 1
+        assert len(r.scheduler().submits) == 1

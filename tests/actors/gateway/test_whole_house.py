@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -32,7 +33,7 @@ async def start_scheduler(r: Rig, incarnation: int) -> None:
 
 
 @asynccontextmanager
-async def whole_house(**settings: object) -> AsyncIterator[tuple[Rig, Gang]]:
+async def whole_house(**settings: Any) -> AsyncIterator[tuple[Rig, Gang]]:
     async with rig(with_scheduler=False, max_length=512, **settings) as r:
         r.house.start(SchedulerActor, "scheduler/0", SchedulerSettings())
         gang = Gang(r.house, WORKER)

@@ -87,9 +87,16 @@ LedgerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=
 TestLedger = LedgerMachine.TestCase
 
 
+def allocated(ledger: PageLedger) -> int:
+    """A page, which must be there."""
+    page = ledger.allocate()
+    assert page is not None
+    return page
+
+
 def test_eviction_takes_the_deepest_page_of_the_oldest_holder_first() -> None:
     ledger = PageLedger(3)
-    pages = [ledger.allocate() for _ in range(3)]
+    pages = [allocated(ledger) for _ in range(3)]
     for index, page in enumerate(pages):
         ledger.seal(page, index + 1, index, b"x", is_fresh=False)
     ledger.release(pages)
@@ -99,7 +106,7 @@ def test_eviction_takes_the_deepest_page_of_the_oldest_holder_first() -> None:
 
 def test_same_hash_with_other_tokens_is_not_found() -> None:
     ledger = PageLedger(2)
-    page = ledger.allocate()
+    page = allocated(ledger)
     ledger.seal(page, 7, ROOT, b"tokens", is_fresh=False)
     assert ledger.find(7, ROOT, b"tokens") == page
     assert ledger.find(7, ROOT, b"others") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def prompt_of(seed: int, n: int) -> list[int]:
 class Bench:
     """One scheduler, one gang, one gateway."""
 
-    def __init__(self, house: House, worker: WorkerSettings = WORKER, **settings: object) -> None:
+    def __init__(self, house: House, worker: WorkerSettings = WORKER, **settings: Any) -> None:
         self.house, self.worker = house, worker
         self.scheduler = house.start(SchedulerActor, "scheduler/0", SchedulerSettings(**settings))
         self.gateway = GatewayPost(house)
