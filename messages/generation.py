@@ -45,6 +45,9 @@ class Submit(Message, frozen=True):
     sampling: Sampling
     speculation: bool
     priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] = 0  # smaller runs first
+    tell_every: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = (
+        1  # tokens; the first of an attempt and the last are told at once
+    )
 
 
 class Taken(Message, frozen=True):
@@ -72,7 +75,7 @@ class Ending(Part, frozen=True):
 
 
 class Tokens(Message, frozen=True):
-    """All tokens of one step for one gateway: one message a step, whatever the number of streams.
+    """All tokens of one step for one gateway: one message a step at most, whatever the number of streams.
 
     Row i carries `counts[i]` ids for attempt `attempts[i]`, the first of them being generated token `firsts[i]`;
     `ids` holds the rows one after the other; `cached[i]` tokens of that attempt's prompt needed no prefill.

@@ -218,6 +218,7 @@ class HttpApi:
             "stop_tokens": body.stop_token_ids or (),
             "ignore_eos": bool(body.ignore_eos),
             "priority": body.priority or 0,
+            "is_whole": not body.stream,
         }
 
     async def _openai(self, body: api_schema.SamplingFields, wish: Wish, echo: list[str]) -> ASGIApp:

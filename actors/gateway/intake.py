@@ -39,6 +39,7 @@ class Wish:
     stop_tokens: Sequence[int] = ()
     ignore_eos: bool = False
     request: str = ""
+    is_whole: bool = False
     is_resumable: bool = False
     digest: str = ""
     prompt_field: str = "prompt"  # how the client's protocol calls the prompt
@@ -75,6 +76,7 @@ class Intake:
             n=wish.n,
             stop=list(wish.stop),
             stop_tokens=sorted({*eos_tokens, *wish.stop_tokens}),
+            is_whole=wish.is_whole,
             is_resumable=wish.is_resumable,
             digest=wish.digest,
             priority=wish.priority,

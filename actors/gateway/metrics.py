@@ -95,11 +95,11 @@ class GatewayMetrics:
         self.whole_s = QuickHistogram(registry, "tardigrade_request_seconds", "Arrival to visible ending.", _LONG_S)
         self.commit_s = QuickHistogram(registry, "tardigrade_journal_commit_seconds", "One journal commit.", _SHORT_S)
 
-    def tokens_shown(self, sequence: GrowingSequence, now_s: float) -> None:
+    def tokens_shown(self, sequence: GrowingSequence, n_tokens: int, now_s: float) -> None:
         """More tokens of a sequence became visible."""
         request = sequence.request
         if sequence.last_visible_s:
-            self.gap_s.observe(now_s - sequence.last_visible_s)
+            self.gap_s.observe((now_s - sequence.last_visible_s) / n_tokens, n_tokens)
         elif not request.first_token_s:
             request.first_token_s = now_s
             self.first_token_s.observe(now_s - request.began_s)

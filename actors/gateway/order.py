@@ -28,6 +28,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     stop: list[str] = []
     stop_tokens: list[int] = []
     speculation: bool = True
+    is_whole: bool = False  # its client reads nothing before it is over
     is_resumable: bool = False  # its client can come back for it by its id
     digest: str = ""  # what else must be equal when the same id is said again
     priority: int = 0
@@ -36,6 +37,11 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     def n_sequences(self) -> int:
         """Sequences in all."""
         return self.n * len(self.prompts)
+
+    @property
+    def may_wait_for_tokens(self) -> bool:
+        """Does nobody look at its tokens one by one? (Stop strings are looked for here; log-probabilities come with steps.)"""
+        return self.is_whole and not self.stop and self.sampling.logprobs < 0
 
     def prompt_of(self, index: int) -> np.ndarray:
         """Prompt ids of a sequence: int32, shape [n_prompt]."""

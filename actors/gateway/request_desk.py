@@ -189,10 +189,10 @@ class RequestDesk:
         """The law's turning point: clients may see it (the disk has it, or refuses for now)."""
         now_s = self._post.now_s()
         touched: dict[int, Request] = {}
-        for sequence, _, stop in rows.rows:
+        for sequence, first, stop in rows.rows:
             if sequence.is_end_visible:  # withdrawn meanwhile
                 continue
-            self.metrics.tokens_shown(sequence, now_s)
+            self.metrics.tokens_shown(sequence, stop - first, now_s)
             sequence.publish(stop, False)
             touched[sequence.request.number] = sequence.request
         for sequence in rows.endings:

@@ -13,6 +13,7 @@ HASH_CHAIN_VOCABULARY = 32_768
 
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Window = Annotated[int, msgspec.Meta(ge=256)]  # clients confirm every 64 tokens
+_Group = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=86_400.0 * 30)]
 
 
@@ -37,6 +38,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     resubmit_budget: _Positive = 16  # schedulers that broke in a row with a sequence, without a new token
     speculation: bool = True  # let schedulers use drafts
     prefix_wait_s: _Seconds = 0.005  # longest wait for the directory's answer
+    whole_tokens: _Group = 16  # of an answer that is not streamed a scheduler tells so many at a time
     stream_window_tokens: _Window = 4096  # tokens on the way to one ZeroMQ client without its Received
     handover_s: _Seconds = 5.0  # while draining, an ended answer waits so long for a client that takes nothing of it
     shutdown_s: _Seconds = 5.0  # longest wait for open HTTP connections at the end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from actors.scheduler.sequence import Sequence
 from actors.scheduler.step_tracker import Advance
 from messages.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s, int64s
 from messages.generation import Ending, Tokens
@@ -16,9 +17,9 @@ class Outgoing:
     def __init__(self) -> None:
         self.number = 0
         self.acknowledged = 0
-        self._advances: list[Advance] = []
+        self._rows: list[tuple[Sequence, int, list[int]]] = []  # (whose, index of the first token, ids)
         self._endings: list[Ending] = []
-        self._logprobs: list[tuple[int, Result]] = []  # (index in advances, result that holds its logprobs)
+        self._logprobs: list[tuple[int, Advance, Result]] = []  # (index in rows, its advance, result that holds its logprobs)
 
     @property
     def unacknowledged(self) -> int:
@@ -26,50 +27,56 @@ class Outgoing:
         return self.number - self.acknowledged
 
     def add(self, advance: Advance, result: Result) -> None:
-        """Tokens of one sequence."""
-        if len(result.logprobs):
-            self._logprobs.append((len(self._advances), result))
-        self._advances.append(advance)
+        """Tokens of one sequence. Where a gateway wants them in groups they stay in the sequence until one is full."""
+        sequence = advance.row.sequence
+        if sequence.tell_every == 1:
+            sequence.n_told = advance.first + len(advance.ids)
+            if len(result.logprobs):
+                self._logprobs.append((len(self._rows), advance, result))
+            self._rows.append((sequence, advance.first, advance.ids))
+        elif sequence.is_worth_telling:
+            self._rows.append((sequence, *sequence.tell()))
 
-    def end(self, ending: Ending) -> None:
-        """The one ending of an attempt."""
+    def end(self, sequence: Sequence, ending: Ending) -> None:
+        """The one ending of an attempt, behind all of its tokens."""
+        if sequence.n_told < sequence.n_generated:
+            self._rows.append((sequence, *sequence.tell()))
         self._endings.append(ending)
 
     def take(self) -> Tokens | None:
         """The next message, or None when there is nothing to say."""
-        if not self._advances and not self._endings:
+        if not self._rows and not self._endings:
             return None
         self.number += 1
-        advances = self._advances
-        sequences = [advance.row.sequence for advance in advances]
+        rows = self._rows
         logprobs, width, top_ids, top_logprobs = self._gather_logprobs()
         message = Tokens(
             number=self.number,
-            attempts=int64s([sequence.attempt for sequence in sequences]),
-            firsts=int32s([advance.first for advance in advances]),
-            counts=int32s([len(advance.ids) for advance in advances]),
-            cached=int32s([min(sequence.n_cached, sequence.n_prompt) for sequence in sequences]),
-            ids=int32s([token for advance in advances for token in advance.ids]),
+            attempts=int64s([sequence.attempt for sequence, _, _ in rows]),
+            firsts=int32s([first for _, first, _ in rows]),
+            counts=int32s([len(ids) for _, _, ids in rows]),
+            cached=int32s([min(sequence.n_cached, sequence.n_prompt) for sequence, _, _ in rows]),
+            ids=int32s([token for _, _, ids in rows for token in ids]),
             endings=self._endings,
             logprobs=logprobs,
             top_width=width,
             top_ids=top_ids,
             top_logprobs=top_logprobs,
         )
-        self._advances, self._endings, self._logprobs = [], [], []
+        self._rows, self._endings, self._logprobs = [], [], []
         return message
 
     def _gather_logprobs(self) -> tuple[np.ndarray, int, np.ndarray, np.ndarray]:
         """All rows at the width of the widest: id -1 and NaN fill up."""
         if not self._logprobs:
             return EMPTY_F32, 0, EMPTY_I32, EMPTY_F32
-        width = max(result.top_width for _, result in self._logprobs)
-        ends = np.cumsum([len(advance.ids) for advance in self._advances]).tolist()
+        width = max(result.top_width for _, _, result in self._logprobs)
+        ends = np.cumsum([len(ids) for _, _, ids in self._rows]).tolist()
         chosen = np.full(ends[-1], np.nan, dtype="<f4")
         ids = np.full((ends[-1], width), -1, dtype="<i4")
         values = np.full((ends[-1], width), np.nan, dtype="<f4")
-        for index, result in self._logprobs:
-            n, offset, own_width = len(self._advances[index].ids), self._advances[index].offset, result.top_width
+        for index, advance, result in self._logprobs:
+            n, offset, own_width = len(advance.ids), advance.offset, result.top_width
             at = ends[index] - n
             chosen[at : at + n] = result.logprobs[offset : offset + n]
             if own_width:

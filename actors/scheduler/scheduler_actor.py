@@ -218,7 +218,7 @@ class SchedulerActor(Actor):
         ending = Ending(
             attempt=sequence.attempt, reason=reason, n_cached=min(sequence.n_cached, sequence.n_prompt), detail=detail
         )
-        self._outgoing[sequence.gateway].end(ending)
+        self._outgoing[sequence.gateway].end(sequence, ending)
         self.metrics.endings.labels(reason=reason).inc()
         self._release(sequence)
 

@@ -46,6 +46,8 @@ class Sequence:
         self.stop_tokens = frozenset(submit.stop_tokens)
         self.n_prompt, self.max_tokens = int(submit.n_prompt), int(submit.max_tokens)
         self.wants_drafts = submit.speculation
+        self.tell_every = submit.tell_every
+        self.n_told = self._n_told_before = len(submit.tokens) - self.n_prompt  # generated tokens that the gateway has
         self._ids = array("i", np.ascontiguousarray(submit.tokens, dtype="<i4").tobytes())
         self.known = len(submit.tokens)
         self.state = State.WAITING
@@ -89,6 +91,18 @@ class Sequence:
         """Generated ids became known."""
         self._ids.extend(ids)
         self.known += len(ids)
+
+    # -- what the gateway knows --------------------------------------------------------------------------------------
+
+    @property
+    def is_worth_telling(self) -> bool:
+        """Has the gateway waited long enough? An attempt's first token is told at once: it shows that something came of it."""
+        return self.n_told == self._n_told_before or self.n_generated - self.n_told >= self.tell_every
+
+    def tell(self) -> tuple[int, list[int]]:
+        """The generated tokens that the gateway has not been told, and the index of the first."""
+        first, self.n_told = self.n_told, self.n_generated
+        return first, self._ids[self.n_prompt + first : self.known].tolist()
 
     # -- pages -----------------------------------------------------------------------------------------------------
 

@@ -110,3 +110,25 @@ async def test_plain_http_streams_survive_worker_and_scheduler(server: RealServe
                     await asyncio.to_thread(server.kill, kills.pop(0))
     assert not kills
     assert [int(word) for word in text.split()] == hash_chain_tokens([5, 6, 7], N_TOKENS, 0, VOCABULARY)
+
+
+async def test_whole_answers_over_http_survive_worker_and_scheduler(server: RealServer) -> None:
+    """Their tokens come to the gateway in groups: what a scheduler had not told is computed again."""
+    await asyncio.to_thread(server.wait_serving)
+    prompts = [[7, 7, index] for index in range(N_STREAMS)]
+    body = {"tokens": prompts, "max_tokens": N_TOKENS, "temperature": 0}
+    async with httpx.AsyncClient(timeout=DEADLINE_S) as http:
+
+        async def shown() -> int:
+            return (await http.get(f"{server.url}/v1/metrics")).json()["inter_token"]["count"]
+
+        before = await shown()
+        answer = asyncio.ensure_future(http.post(f"{server.url}/v1/batch", json=body))
+        for nth, name in enumerate(("worker/0.0", "scheduler/0", "worker/0.0")):
+            async with asyncio.timeout(DEADLINE_S):
+                while await shown() - before < N_STREAMS * 60 * (nth + 1):
+                    assert not answer.done(), "every answer is over already: nothing would be killed"
+            await asyncio.to_thread(server.kill, name)
+            assert not answer.done()
+        results = (await answer).json()["results"]
+    assert [r["tokens"] for r in results] == [hash_chain_tokens(p, N_TOKENS, 0, VOCABULARY) for p in prompts]

@@ -1,8 +1,11 @@
-"""Whose tokens are recorded before they are shown, that nothing overtakes what is, and which messages are acknowledged."""
+"""Whose tokens are recorded before they are shown, or told in groups; what overtakes nothing; what is acknowledged."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+
+import pytest
 
 from messages.client import AsyncClient
 from tests.actors.gateway.fake_scheduler import oracle
@@ -62,3 +65,24 @@ async def test_every_sixteenth_message_is_acknowledged() -> None:
         await until(lambda: scheduler.acked == 16)
         scheduler.step(40)
         assert (await asyncio.wait_for(answer, DEADLINE_S)).tokens == oracle([5, 6], 40)
+
+
+WHOLE: dict[str, Any] = {"prompt": [1, 2], "max_tokens": 3, "temperature": 0}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "every"),
+    [
+        ("/v1/completions", WHOLE, 16),
+        ("/v1/completions", WHOLE | {"stream": True}, 1),
+        ("/v1/completions", WHOLE | {"stop": "x"}, 1),
+        ("/v1/completions", WHOLE | {"logprobs": 0}, 1),
+        ("/v1/batch", {"tokens": [[1, 2]], "max_tokens": 3, "temperature": 0}, 16),
+        ("/v1/generate", {"tokens": [1, 2], "max_tokens": 3, "temperature": 0, "request_id": "mine"}, 16),
+    ],
+)
+async def test_only_answers_that_are_read_at_their_end_are_told_in_groups(path: str, body: dict, every: int) -> None:
+    async with house() as (r, scheduler, _), r.http() as http:
+        scheduler.is_automatic = True
+        assert (await http.post(path, json=body)).status_code == 200
+        assert scheduler.submits[0].tell_every == every

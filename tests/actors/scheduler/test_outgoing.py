@@ -1,4 +1,4 @@
-"""Logprobs keep their place when rows of several steps, with and without them, share a message."""
+"""Logprobs keep their place when rows of several steps share a message; tokens in groups are told in time and all of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from actors.scheduler.outgoing import Outgoing
 from actors.scheduler.sequence import Sequence
 from actors.scheduler.step_tracker import Advance
 from messages.arrays import float32s, int32s
-from messages.generation import Sampling, Submit
+from messages.generation import Ending, Sampling, Submit, Tokens
 from messages.steps import Result
 
 
@@ -62,3 +62,29 @@ def test_rows_of_different_widths_are_filled_up() -> None:
     assert np.array_equal(message.logprobs, [np.nan, -1.0, -2.0, -3.0], equal_nan=True)
     assert message.top_ids.reshape(4, 2).tolist() == [[-1, -1], [2, 3], [4, 5], [0, -1]]
     assert outgoing.take() is None
+
+
+def stepped(outgoing: Outgoing, sequence: Sequence, ids: list[int]) -> Tokens | None:
+    """One step gives a sequence these tokens; what its gateway is told then."""
+    first = sequence.n_generated
+    sequence.append(ids)
+    outgoing.add(Advance(Row(sequence, 0, 0, 0, 1, True, []), first, ids, 0, None), result(ids, [], 0))
+    return outgoing.take()
+
+
+def test_tokens_in_groups_are_told_first_when_full_and_at_the_end() -> None:
+    fields = {"attempt": 1, "request": "r", "n_prompt": 2, "max_tokens": 99, "stop_tokens": [], "speculation": False}
+    submit = Submit(**fields, tokens=int32s([1, 2, 50, 51]), sampling=Sampling(), tell_every=4)  # two tokens are known already
+    sequence, outgoing = Sequence("gateway/0", submit, 1), Outgoing()
+    told = [stepped(outgoing, sequence, ids) for ids in ([52], [53], [54, 55], [56], [57], [58])]
+    assert [None if message is None else (message.firsts.tolist(), message.ids.tolist()) for message in told] == [
+        ([2], [52]), None, None, ([3], [53, 54, 55, 56]), None, None,
+    ]  # fmt: skip
+    outgoing.end(sequence, Ending(attempt=1, reason="length", n_cached=0))
+    last = outgoing.take()
+    assert last is not None
+    assert (last.firsts.tolist(), last.ids.tolist(), len(last.endings)) == ([7], [57, 58], 1)
+    outgoing.end(sequence, Ending(attempt=1, reason="length", n_cached=0))
+    again = outgoing.take()
+    assert again is not None
+    assert len(again.ids) == 0, "nothing is told twice"
