@@ -33,19 +33,31 @@ class SymmetricGroup(DistributedGroup):
         kernel knows stay with NCCL."""
         if dtype not in _DTYPES:
             return
+        limit_bytes = _ONE_SHOT_BYTES.get(self.size, _ONE_SHOT_BYTES_OF_MORE)
+        buffer = self._allocated(limit_bytes, dtype)
+        if not self.least(int(buffer is not None)) or buffer is None:  # or those who have one would wait for those who have not
+            return
         try:
             from torch.distributed import _symmetric_memory as symmetric_memory
 
             world = dist.group.WORLD
             assert world is not None, "the group is joined"
-            limit_bytes = _ONE_SHOT_BYTES.get(self.size, _ONE_SHOT_BYTES_OF_MORE)
-            buffer = symmetric_memory.empty(limit_bytes // dtype.itemsize, dtype=dtype, device=self._device)
             symmetric_memory.rendezvous(buffer, world.group_name)
             self._name, self._buffers[dtype] = world.group_name, buffer
-        except (RuntimeError, ImportError, AttributeError) as error:
-            structlog.get_logger().warning("no symmetric memory: sums go through NCCL", reason=str(error)[:300])
+        except (RuntimeError, AttributeError) as error:
+            _warn(error)
             limit_bytes = 0
         self._limit_bytes = self.least(limit_bytes)
+
+    def _allocated(self, n_bytes: int, dtype: torch.dtype) -> torch.Tensor | None:
+        """Memory that can be shared, or None where there is none."""
+        try:
+            from torch.distributed import _symmetric_memory as symmetric_memory
+
+            return symmetric_memory.empty(n_bytes // dtype.itemsize, dtype=dtype, device=self._device)
+        except (RuntimeError, ImportError, AttributeError) as error:
+            _warn(error)
+            return None
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         """See TensorGroup."""
@@ -55,3 +67,7 @@ class SymmetricGroup(DistributedGroup):
             return super().all_reduce(x)
         part = buffer[: x.numel()]
         return torch.ops.symm_mem.one_shot_all_reduce_copy(part, x.view(-1), "sum", self._name).view_as(x)
+
+
+def _warn(error: Exception) -> None:
+    structlog.get_logger().warning("no symmetric memory: sums go through NCCL", reason=str(error)[:300])

@@ -11,7 +11,6 @@ from gpu_workers.kv_pages import KvPages
 from gpu_workers.model_loading import fullest_rows, run_empty_step
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.registry import load_model
-from gpu_workers.symmetric_group import SymmetricGroup
 from gpu_workers.weights import Placement
 from messages.steps import PAGE_TOKENS
 
@@ -36,9 +35,3 @@ def test_rows_of_the_greatest_step_stand_apart() -> None:
         logits.append(run_empty_step(model, kv, rows))
     torch.testing.assert_close(logits[0], logits[1])
     torch.testing.assert_close(logits[2], logits[3])
-
-
-def test_sums_that_the_kernel_does_not_know_stay_with_nccl() -> None:
-    group = SymmetricGroup(0, 2, CPU)
-    group.share_memory(torch.float16)  # asks nobody: the other ranks know as well
-    assert group._limit_bytes == 0
