@@ -77,7 +77,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connection and end the thread; calls of other threads end with Unavailable."""
-        if not self._is_closed:
+        if not self._is_closed and self._thread.is_alive():
             self._is_closed = True
             asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -96,13 +96,13 @@ class Client:
             while (piece := self._run(_next(pieces))) is not None:
                 yield piece
         finally:
-            if not self._is_closed:
+            if not self._is_closed and self._thread.is_alive():
                 self._run(_leave(pieces))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._is_closed:
+        if self._is_closed or not self._thread.is_alive():
             work.close()
-            raise Unavailable("the client was closed")
+            raise Unavailable("the client was closed" if self._is_closed else "the client was made before this fork")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

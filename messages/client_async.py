@@ -97,6 +97,8 @@ class AsyncClient:
         link = self._link
         if link is None:
             link = self._link = ClientLink(self.endpoint, self._confirm)
+        if not link.is_on_this_loop:
+            raise Unavailable("the client belongs to another event loop: make one inside of each asyncio.run")
         if not link.has_connected:
             patience_s = min(CONNECT_S, longest_s)
             try:

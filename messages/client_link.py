@@ -66,6 +66,11 @@ class ClientLink:
         self._incarnation = 0
         self._watch = self._loop.call_later(SILENCE_S / 4, self._watch_silence)
 
+    @property
+    def is_on_this_loop(self) -> bool:
+        """Is the running event loop the one on which it lives?"""
+        return asyncio.get_running_loop() is self._loop
+
     def open(self, key: str, call: OpenCall) -> None:
         """Say something whose answers carry this key, until `close`."""
         self.open_calls[key] = call

@@ -65,6 +65,7 @@ def serving_text(model_name: str, url: str, front: str, after_s: float) -> str:
     """Where it listens, with lines to copy that stream an answer."""
     place = _place_flag(url, front)
     body = {"model": model_name, "stream": True, "messages": [{"role": "user", "content": "Hello, who are you?"}]}
+    one_call = f"print(Client('{front}').generate('Hello', max_tokens=32).text)"
     return "\n".join(
         [
             "",
@@ -76,7 +77,7 @@ def serving_text(model_name: str, url: str, front: str, after_s: float) -> str:
             f"    curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' \\",
             f"      -d '{json.dumps(body)}'",
             "",
-            f"    python -c \"from messages.client import Client; print(Client('{front}').generate('Hello').text)\"",
+            f'    python -c "from messages.client import Client; {one_call}"',
             "",
             f"  supervisor status{place}    look at it",
             f"  supervisor stop{place}      finish what runs, then end it (or Ctrl-C here)",

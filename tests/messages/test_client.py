@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from messages.client import Client
+from messages.client import AsyncClient, Client
 from messages.faults import ConfigError, DeadlineExceeded, Unavailable
 
 DEADLINE_S = 10.0
@@ -85,3 +86,25 @@ def test_a_deadline_holds_while_nobody_is_there(client: Client) -> None:
 def test_an_address_that_cannot_be_one_is_a_configuration_error(endpoint: str) -> None:
     with Client(endpoint) as client, pytest.raises(ConfigError, match="endpoint: expected ipc://PATH or tcp://HOST:PORT, got"):
         client.models()
+
+
+def test_a_forked_process_needs_a_client_of_its_own(client: Client) -> None:
+    child = os.fork()
+    if not child:  # nothing of pytest may run here
+        signal.alarm(int(DEADLINE_S))
+        try:
+            client.models()
+        except Unavailable as error:
+            client.close()
+            os._exit(0 if "before this fork" in str(error) else 3)
+        os._exit(4)
+    assert os.waitpid(child, 0)[1] == 0
+    with pytest.raises(Unavailable, match="no server"):
+        client.models(0.01)
+
+
+def test_an_asyncio_client_says_that_its_loop_is_gone(tmp_path: Path) -> None:
+    client = AsyncClient(f"ipc://{tmp_path}/nobody")
+    for words in ("no server answered", "another event loop"):
+        with pytest.raises(Unavailable, match=words):
+            asyncio.run(client.models(0.01))
