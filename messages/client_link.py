@@ -8,6 +8,7 @@ same: the monitor sees connections, the beats see streams.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable
 from typing import Any, Protocol, get_args
 
@@ -53,6 +54,8 @@ class ClientLink:
             raise ConfigError(
                 f"endpoint: expected ipc://PATH or tcp://HOST:PORT, got {endpoint!r} ({error.strerror})"
             ) from None
+        self._abandon = weakref.finalize(self, _destroy, self._context, socket, monitor)
+        self._abandon.atexit = False  # another thread may still be at work with them
         self._monitor = ZmqReader(monitor, self._on_event, lambda: None)
         self._socket = socket
         self._reader = ZmqReader(socket, self._arrive, self._say_unsaid)
@@ -94,6 +97,7 @@ class ClientLink:
 
     async def close(self) -> None:
         """Close the connection."""
+        self._abandon.detach()
         self._watch.cancel()
         self._socket.disable_monitor()
         self._monitor.close()
@@ -142,3 +146,10 @@ class ClientLink:
         self._monitor.check()
         if self.open_calls and self.has_connected and self._loop.time() - self._heard_s > SILENCE_S:
             self._say_all()
+
+
+def _destroy(context: zmq.Context, *sockets: zmq.Socket) -> None:
+    """Of a client that nobody has closed: a context that is collected before its sockets waits for them for ever."""
+    for socket in sockets:
+        socket.close(linger=0)
+    context.destroy(linger=0)

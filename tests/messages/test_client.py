@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -108,3 +110,31 @@ def test_an_asyncio_client_says_that_its_loop_is_gone(tmp_path: Path) -> None:
     for words in ("no server answered", "another event loop"):
         with pytest.raises(Unavailable, match=words):
             asyncio.run(client.models(0.01))
+
+
+FORGETFUL = """
+import asyncio, gc, sys
+from messages.client import AsyncClient, Client
+from messages.faults import Unavailable
+
+async def ask() -> None:
+    try:
+        await AsyncClient(sys.argv[1]).models(0.01)
+    except Unavailable:
+        print("nobody")
+
+asyncio.run(ask())
+gc.collect()
+try:
+    Client(sys.argv[1]).models(0.01)
+except Unavailable:
+    print("nobody")
+gc.collect()
+"""
+
+
+def test_clients_that_nobody_closes_hold_nothing_up(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORGETFUL, f"ipc://{tmp_path}/nobody"]
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True, cwd=root)
+    assert done.stdout == "nobody\nnobody\n"
