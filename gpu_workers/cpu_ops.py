@@ -23,6 +23,8 @@ from gpu_workers.torch_ops import KvTarget, TorchOps
 
 _MOST_ROWS = 64  # oneDNN is as good for more
 _MOST_ROWS_WITHOUT_DOT = 6  # of bfloat16 that is widened first
+_LEAST_SHARED_PASSES = 4  # over a block of a weight; fewer are bound by memory, and would read it twice
+_UNITS_OF_A_THREAD = 8  # with so many the last one's end is not waited for long
 _FEW_NUMBERS = 1 << 14  # fewer are done before a second thread has begun
 
 
@@ -89,11 +91,14 @@ class CpuOps(TorchOps):
             self._calls.leave_to_torch("a product of many rows")
             return packed_linear(x, weight.packed, bias)
         out = self._calls.empty((n_rows, weight.n_out), x.dtype)
-        group = -(-n_rows // -(-n_rows // matrix.MOST_ROWS))  # passes of like size
+        n_passes = -(-n_rows // matrix.MOST_ROWS)
+        group = -(-n_rows // n_passes)  # of like size
         blocks = weight.n_out // matrix.BLOCK
+        share = group * -(-n_passes // count_shares(blocks, n_passes, torch.get_num_threads()))
+        n_units = blocks * -(-n_rows // share)
         addresses = (x.data_ptr(), weight.address, out.data_ptr())
-        words = (blocks, *addresses, n_rows, weight.n_in, weight.n_out, group)
-        self._calls.run(self._few_rows, words, is_spread=blocks > 1)
+        words = (n_units, *addresses, n_rows, weight.n_in, weight.n_out, group, share)
+        self._calls.run(self._few_rows, words, is_spread=n_units > 1)
         if bias is not None:
             self._spread(self._add_bias, n_rows, weight.n_out, (out.data_ptr(), bias.data_ptr(), weight.n_out))
         return out
@@ -173,6 +178,16 @@ class CpuOps(TorchOps):
     def _spread(self, kernel: Kernel, n_rows: int, width: int, words: tuple[int, ...]) -> None:
         """Rows over threads, where there is enough to do."""
         self._calls.run(kernel, (n_rows, *words), is_spread=n_rows > 1 and n_rows * width >= _FEW_NUMBERS)
+
+
+def count_shares(blocks: int, n_passes: int, n_threads: int) -> int:
+    """Into how many shares the passes over each block go, so that threads end together: a weight of 9 blocks on two of them
+    would be 5 and 4."""
+    if n_passes < _LEAST_SHARED_PASSES:
+        return 1
+    enough = -(-_UNITS_OF_A_THREAD * n_threads // blocks)
+    fitting = (shares for shares in range(1, n_passes) if shares >= enough or blocks * shares % n_threads == 0)
+    return next(fitting, n_passes)
 
 
 def has_known_layout(weight: torch.Tensor, packed: torch.Tensor) -> bool:

@@ -12,19 +12,30 @@ from llvmlite import ir
 
 from gpu_workers.cpu_kernels.vector_code import F32, I16, I32, I64, N_COUNTERS, Value, VectorCode
 
-N_BLOCKS, X, WEIGHT, OUT, N_ROWS, N_IN, N_OUT, GROUP = range(N_COUNTERS, N_COUNTERS + 8)
+N_UNITS, X, WEIGHT, OUT, N_ROWS, N_IN, N_OUT, GROUP, SHARE = range(N_COUNTERS, N_COUNTERS + 9)
 BLOCK = 64  # outputs
 MOST_ROWS = 6  # of one pass over a block: with them its sums fill the registers
 
 
 def write_few_rows(code: VectorCode, is_bf16: bool) -> None:
-    """Argument words, in the order of the names above: out / 64; addresses of x [N_ROWS, N_IN], of the packed weight
-    and of out [N_ROWS, N_OUT]; rows of one pass, at most MOST_ROWS."""
+    """Argument words, in the order of the names above: units; addresses of x [N_ROWS, N_IN], of the packed weight and of
+    out [N_ROWS, N_OUT]; rows of one pass, at most MOST_ROWS; rows of one unit, whole passes. A unit is 64 outputs of so many
+    rows: out / 64 * (N_ROWS / SHARE, rounded up) are all."""
     b = code.b
-    n_rows, n_in, n_out = code.argument(N_ROWS), code.argument(N_IN), code.argument(N_OUT)
-    group = code.argument(GROUP)
-    with code.each_unit(code.argument(N_BLOCKS)) as block, code.loop(0, n_rows, group) as row:
-        size = code.least(group, b.sub(n_rows, row))
+    n_rows = code.argument(N_ROWS)
+    share = code.argument(SHARE)
+    n_shares = b.sdiv(b.sub(code.add(n_rows, share), I64(1)), share)
+    with code.each_unit(code.argument(N_UNITS)) as unit:
+        block, first = b.sdiv(unit, n_shares), code.mul(b.srem(unit, n_shares), share)
+        _rows(code, is_bf16, block, first, code.least(code.add(first, share), n_rows))
+
+
+def _rows(code: VectorCode, is_bf16: bool, block: Value, first: Value, end: Value) -> None:
+    """Rows `first` up to `end` times one block."""
+    b = code.b
+    n_in, n_out, group = code.argument(N_IN), code.argument(N_OUT), code.argument(GROUP)
+    with code.loop(first, end, group) as row:
+        size = code.least(group, b.sub(end, row))
         done = b.append_basic_block()
         sizes = b.switch(size, done)
         for n in range(1, MOST_ROWS + 1):

@@ -21,7 +21,7 @@ from messages.steps import PAGE_TOKENS
 if this_machine() is None:
     pytest.skip("needs llvmlite and a processor that kernels are written for", allow_module_level=True)
 
-from gpu_workers.cpu_ops import CpuOps, PackedWeight, has_known_layout
+from gpu_workers.cpu_ops import CpuOps, PackedWeight, count_shares, has_known_layout
 
 PLAIN = TorchOps()
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
@@ -215,3 +215,14 @@ def test_an_embedding_is_a_copy_of_rows() -> None:
         table[3, 5] = float("nan")
         torch.testing.assert_close(ops_of(dtype).embed(ids, table), table[ids], atol=0, rtol=0, equal_nan=True)
         assert ops_of(dtype).embed(ids, random(dtype, 50, 20)).equal(random(dtype, 50, 20)[ids])
+
+
+@given(st.integers(1, 800), st.integers(1, 11), st.integers(1, 64))
+def test_shares_are_whole_passes_and_end_together(blocks: int, n_passes: int, n_threads: int) -> None:
+    shares = count_shares(blocks, n_passes, n_threads)
+    assert 1 <= shares <= n_passes
+    if n_passes < 4 or blocks % n_threads == 0:
+        assert shares == 1
+    elif shares < n_passes:
+        assert blocks * shares % n_threads == 0 or blocks * shares >= 8 * n_threads
+    assert count_shares(9, 11, 2) == 2
