@@ -27,7 +27,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     front_tcp_endpoint: str = ""  # a second address of the same front, "tcp://127.0.0.1:5555"; empty: none
     journal_path: str = ""  # SQLite file; empty: in memory, nothing survives the gateway
     max_body_bytes: _Positive = 16 << 20
-    max_bodies_bytes: _Positive = 256 << 20  # of large bodies that are being read, together; above it: 503
+    max_bodies_bytes: _Positive = 256 << 20  # of large requests being read, HTTP and ZeroMQ together; above it: 503
     max_active_requests: _Positive = 4096  # above it: 429 with Retry-After
     max_n: _Positive = 128  # sequences of one request
     max_batch: _Positive = 4096  # prompts of one request
