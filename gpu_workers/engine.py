@@ -38,6 +38,7 @@ class EngineCapacity:
     max_lease_steps: int
     vocabulary: int
     device: str
+    lease_s: float = 0.0
 
 
 class Engine(Protocol):

@@ -93,6 +93,7 @@ class HashChainEngine:
             max_length=s.length_limit(),
             max_step_tokens=s.step_tokens,
             max_lease_steps=s.lease_steps,
+            lease_s=s.lease_seconds,
             vocabulary=s.hash_chain_vocabulary,
             device="hash-chain",
         )

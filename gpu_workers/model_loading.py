@@ -154,6 +154,7 @@ def measure_capacity(settings: WorkerSettings, config: ModelConfig, model: Llama
         max_length=max_length,
         max_step_tokens=settings.step_tokens,
         max_lease_steps=settings.lease_steps,
+        lease_s=settings.lease_seconds,
         vocabulary=config.vocabulary,
         device=f"{name}, {settings.dtype_name}" + (f", {settings.tp} ranks" if settings.tp > 1 else ""),
     )

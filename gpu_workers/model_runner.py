@@ -13,7 +13,7 @@ without a word.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -98,15 +98,16 @@ class ModelRunner:
         self._model.group.close()
 
     @torch.inference_mode()
-    def launch(self, plan: Plan) -> list[PendingStep]:
-        """Put all steps of a plan to work. Raises: PlanRefused."""
+    def launch(self, plan: Plan) -> Iterable[PendingStep]:
+        """Put all steps of a plan to work; those of a lease on a CPU begin when they are collected. Raises: PlanRefused."""
         self._slots.admit(plan)
         self._write_differences(plan)
         if self._graphs is not None and len(plan.row_slots):
             return self._run_captured(plan, self._graphs)
-        return [self._run_step(plan, index) for index in range(plan.n_steps)]
+        steps = (self._run_step(plan, index) for index in range(plan.n_steps))
+        return steps if self.max_in_flight == 1 and plan.n_steps > 1 else list(steps)
 
-    def collect(self, launched: list[PendingStep]) -> Iterator[Result]:
+    def collect(self, launched: Iterable[PendingStep]) -> Iterator[Result]:
         """The results, each as soon as its step has ended."""
         for pending in launched:
             yield read_step(pending)
@@ -183,6 +184,7 @@ class ModelRunner:
             logprobs = compute_logprobs(graphs.pool.logits[: len(slots)], ids, asked).to_host()
         return ids.to("cpu", non_blocking=True), logprobs
 
+    @torch.inference_mode()
     def _run_step(self, plan: Plan, index: int) -> PendingStep:
         events = (timed_event(), timed_event()) if self._is_cuda else None
         began_s = time.monotonic()

@@ -13,7 +13,8 @@ HASH_CHAIN = "hash-chain"
 DeviceKind = Literal["cpu", "cuda"]
 _SLOTS = {"cpu": 64, "cuda": 256}
 _STEP_TOKENS = {"cpu": 1024, "cuda": 8192}
-_LEASE_STEPS = {"cpu": 1, "cuda": 8}
+_LEASE_STEPS = {"cpu": 4, "cuda": 8}
+_LEASE_S = {"cpu": 0.03, "cuda": 0.005}  # on a CPU whoever plans takes the time from what computes
 _HASH_CHAIN_MAX_LENGTH = 131_072
 
 
@@ -36,6 +37,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     kv_memory_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0  # 0: measured on CUDA, a modest share of RAM on a CPU
     memory_share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.9  # of the device's memory, weights included
     max_lease_steps: Annotated[int, msgspec.Meta(ge=0, le=256)] = 0  # steps that one plan may grant
+    lease_s: Annotated[float, msgspec.Meta(ge=0.0, le=10.0)] = 0.0  # and the time that they should take at most
     threads: Annotated[int, msgspec.Meta(ge=0)] = 0  # of torch on this rank; 0: all cores divided by `cpu_ranks`
     cpu_ranks: Annotated[int, msgspec.Meta(ge=1)] = 1  # worker processes that share this machine's cores
     attention: Literal["auto", "torch", "triton"] = "auto"
@@ -62,7 +64,12 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     @property
     def lease_steps(self) -> int:
         """Steps that one plan may grant, at most."""
-        return self.max_lease_steps or _LEASE_STEPS[self.device]
+        return self.max_lease_steps or (1 if self.is_hash_chain else _LEASE_STEPS[self.device])
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long the steps of one plan should take, at most."""
+        return self.lease_s or _LEASE_S[self.device]
 
     @property
     def dtype_name(self) -> str:

@@ -192,6 +192,7 @@ class Worker:
                 max_lease_steps=c.max_lease_steps,
                 vocabulary=c.vocabulary,
                 device=c.device,
+                lease_s=c.lease_s,
             )
             self._answer(life, capacity)
 

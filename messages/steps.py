@@ -36,6 +36,7 @@ class Capacity(Message, frozen=True):
     max_lease_steps: Count  # steps that one plan may grant; 1 when the gang gains nothing from leases
     vocabulary: Count
     device: ShortText
+    lease_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # a lease need not last longer
 
 
 class NewSequence(Part, frozen=True):

@@ -77,11 +77,12 @@ class BatchPlanner:
         step: int,
         may_run: Callable[[Sequence], bool],
         drafts: DraftBox | None = None,
-        may_lease: bool = True,
+        most_steps: int = 1,
     ) -> PlannedStep | None:
         """The next step, or None when nothing can be computed now. The ledger and the sequences are moved accordingly.
 
-        `may_run` says whether a sequence's gateway has credit; `drafts` is None when drafts cost more than they give.
+        `may_run` says whether a sequence's gateway has credit; `drafts` is None when drafts cost more than they give;
+        `most_steps` of a lease.
         """
         draft = Draft()
         has_prefill = False
@@ -98,7 +99,7 @@ class BatchPlanner:
             self._admit(draft, may_run)
         if not draft.rows:
             return None
-        n_steps = self._lease(draft) if may_lease else 1
+        n_steps = self._lease(draft, most_steps)
         self._ledger.commit_plan()
         return PlannedStep(
             plan=self._message(draft, epoch, step, n_steps),
@@ -222,13 +223,13 @@ class BatchPlanner:
         if sequence.planned >= (sequence.n_sealed + 1) * PAGE_TOKENS:  # asked here, because most rows complete no page
             self.seal_known(sequence, is_in_the_making=True)
 
-    def _lease(self, draft: Draft) -> int:
-        """How many steps this plan may grant: more than one only when nothing else could happen meanwhile."""
-        if self._limits.lease_steps == 1 or self._roster.waiting or draft.entered:
+    def _lease(self, draft: Draft, most_steps: int) -> int:
+        """How many steps this plan grants: more than one only when nothing else could happen meanwhile."""
+        if most_steps == 1 or self._roster.waiting or draft.entered:
             return 1
         if any(row.count != 1 or not row.samples for row in draft.rows) or len(draft.rows) != len(self._roster.running):
             return 1
-        n_steps = 1 + min(self._limits.lease_steps - 1, *(row.sequence.room for row in draft.rows))
+        n_steps = 1 + min(most_steps - 1, *(row.sequence.room for row in draft.rows))
         short = sum(row.sequence.pages_short(row.start + n_steps) for row in draft.rows)
         if n_steps == 1 or short > self._ledger.n_available:
             return 1

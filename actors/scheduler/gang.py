@@ -9,6 +9,7 @@ from actors.pages.page_ledger import PageLedger
 from actors.scheduler.admission import Limits
 from actors.scheduler.batch_planner import BatchPlanner, PlannedStep, Row
 from actors.scheduler.draft_box import DraftBox
+from actors.scheduler.pace import Pace
 from actors.scheduler.probation import Probation, Verdict, is_evidence
 from actors.scheduler.roster import Roster
 from actors.scheduler.sequence import Sequence, State
@@ -29,6 +30,7 @@ class Gang:
         self.limits: Limits | None = None  # of the last gang; the next one's are the same unless its machine changed
         self.ledger: PageLedger | None = None
         self._planner: BatchPlanner | None = None
+        self._pace = Pace(settings.plans_in_flight, lease_s=0.0)
         self._is_dirty = False
         self._last_words: list[tuple[Row, int]] = []  # what was on its way when the first rank died
         self._causes: list[Cause] = []  # how its ranks died, the first one first
@@ -50,6 +52,7 @@ class Gang:
         self.ledger = PageLedger(self.limits.n_pages)
         reuse, depth = self._settings.prefix_reuse, self._settings.draft_depth
         self._planner = BatchPlanner(self._roster, self.ledger, self.limits, reuse, depth)
+        self._pace = Pace(self._settings.plans_in_flight, capacity.lease_s)
         self._roster.set_slots(self.limits.n_slots)
         return self.limits
 
@@ -88,15 +91,19 @@ class Gang:
 
     def plan(self, has_credit: MayRun, drafts: DraftBox | None) -> PlannedStep | None:
         """The next step, which is on its way with that; None: there is nothing to compute, or enough is on its way."""
-        is_apart = self.probation.is_active
-        if self._planner is None or self.tracker.plans_in_flight >= (1 if is_apart else self._settings.plans_in_flight):
+        tracker, planner = self.tracker, self._planner
+        if planner is None or self.limits is None:
             return None
-        if is_apart:
-            planned = self._plan_apart(self._planner, has_credit, drafts)
+        if self.probation.is_active:
+            planned = self._plan_apart(planner, has_credit, drafts) if not tracker.plans_in_flight else None
+        elif self._pace.is_enough(tracker.plans_in_flight, tracker.steps_in_flight):
+            return None
         else:
-            planned = self._planner.plan(self.tracker.epoch, self.tracker.next_step, has_credit, drafts)
+            is_drafting = drafts is not None and any(sequence.wants_drafts for sequence in self._roster.running)
+            most_steps = self._pace.lease_steps(self.limits.lease_steps, is_drafting)
+            planned = planner.plan(tracker.epoch, tracker.next_step, has_credit, drafts, most_steps)
         if planned is not None:
-            self.tracker.sent(planned)
+            tracker.sent(planned)
             self._is_dirty = True
         return planned
 
@@ -105,17 +112,18 @@ class Gang:
         at = (self.tracker.epoch, self.tracker.next_step)
         alone = self.probation.next_alone(has_credit)
         if alone is None:
-            return planner.plan(*at, lambda s: has_credit(s) and not self.probation.holds(s), drafts, may_lease=False)
-        planned = planner.plan(*at, lambda s: s is alone, drafts, may_lease=False)
+            return planner.plan(*at, lambda s: has_credit(s) and not self.probation.holds(s), drafts)
+        planned = planner.plan(*at, lambda s: s is alone, drafts)
         if planned is None:  # those that wait for it hold what it needs
             for sequence in [s for s in self._roster.running if s is not alone]:
                 self._give_back(self._roster.preempt(sequence))
-            planned = planner.plan(*at, lambda s: s is alone, drafts, may_lease=False)
+            planned = planner.plan(*at, lambda s: s is alone, drafts)
         return planned
 
     def apply(self, result: Result) -> list[Advance]:
         """One step is done. Raises: ValueError when it is not the one expected."""
         reaches = self.tracker.oldest() if self.probation.has_suspects else []
+        self._pace.note(result.compute_s)
         advances = self.tracker.apply(result)
         if reaches:
             self.probation.computed(reaches)

@@ -66,6 +66,11 @@ class StepTracker:
         self.next_step += n_steps
         self.plans_in_flight += 1
 
+    @property
+    def steps_in_flight(self) -> int:
+        """Steps whose result has not come."""
+        return len(self._steps)
+
     def in_flight(self) -> list[tuple[Row, int]]:
         """Every row on its way, oldest first, and the positions that it would have completed."""
         return [reach for step in self._steps for reach in step.reaches()]

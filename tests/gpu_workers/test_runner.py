@@ -130,6 +130,21 @@ def test_lease_equals_single_steps(runner: ModelRunner, kind: str) -> None:
     assert mixed(runner, work, KINDS[kind]) == alone(runner, prompt_of(45), KINDS[kind])
 
 
+def test_a_step_of_a_lease_is_told_before_the_next_is_computed(runner: ModelRunner) -> None:
+    """Or a stream would come two tokens at a time."""
+    scheduler = SmallScheduler(runner)
+    s = scheduler.add(prompt_of(20))
+    scheduler.prefill(s)
+    tokens = runner._state.tokens[s.slot]
+    tokens[21:] = -1  # the prompt has 20 tokens, and the first new one is known
+    results = runner.collect(runner.launch(scheduler.write_plan([Row(s)], n_steps=3)))
+    for n_told in (1, 2, 3):
+        first = next(results)
+        assert int((tokens[21:] >= 0).sum()) == n_told
+        scheduler.read([first])
+    assert next(results, None) is None
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_in_flight_equals_one(runner: ModelRunner, kind: str) -> None:
     def work(scheduler: SmallScheduler, s: Running) -> None:

@@ -72,7 +72,7 @@ async def test_beats_carry_steps_and_metrics(stage: Stage) -> None:
     stage.tell(plans.write_plan([Row(s, 3)]))
     await stage.expect("scheduler", Result)
     beat = await stage.expect("supervisor", lifecycle.Progress)
-    while beat.steps == 0:
+    while beat.steps == 0 or not beat.metrics:
         beat = await stage.expect("supervisor", lifecycle.Progress)
     assert beat.busy_s == 0.0
     families = {family.name: family for family in beat.metrics}

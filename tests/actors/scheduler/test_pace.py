@@ -1,0 +1,56 @@
+"""Leases and plans ahead, by how long steps take."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.scheduler.pace import Pace
+
+
+def pace_of(step_s: float, lease_s: float, plans: int = 2) -> Pace:
+    pace = Pace(plans, lease_s)
+    for _ in range(200):
+        pace.note(step_s)
+    return pace
+
+
+@pytest.mark.parametrize(
+    ("step_s", "lease_s", "steps"), [(0.0, 0.005, 8), (0.0004, 0.005, 8), (0.002, 0.005, 2), (0.004, 0.005, 1), (0.5, 0.03, 1)]
+)
+def test_a_lease_lasts_no_longer_than_it_is_worth(step_s: float, lease_s: float, steps: int) -> None:
+    assert pace_of(step_s, lease_s).lease_steps(8) == steps
+
+
+@pytest.mark.parametrize(("step_s", "steps"), [(0.0001, 8), (0.001, 4), (0.0039, 1), (0.012, 1)])
+def test_drafts_are_not_outrun_by_leases(step_s: float, steps: int) -> None:
+    assert pace_of(step_s, 0.03).lease_steps(8, is_drafting=True) == steps
+
+
+def test_nothing_is_granted_ahead_before_a_step_is_known() -> None:
+    assert Pace(2, 0.03).lease_steps(8) == 1
+
+
+@pytest.mark.parametrize(
+    ("step_s", "on_the_way", "is_enough"),
+    [
+        (0.0, (1, 8), False),  # as far as is known it is over at once
+        (0.0004, (1, 8), False),
+        (0.001, (1, 3), False),
+        (0.001, (1, 4), True),
+        (0.1, (1, 1), False),  # the device must never wait for a plan
+        (0.1, (1, 2), True),
+        (0.0, (2, 2), True),
+    ],
+)
+def test_the_next_plan_leaves_when_what_is_on_its_way_is_short(
+    step_s: float, on_the_way: tuple[int, int], is_enough: bool
+) -> None:
+    assert pace_of(step_s, 0.005).is_enough(*on_the_way) is is_enough
+
+
+def test_a_prompt_between_decode_steps_is_forgotten_at_once() -> None:
+    pace = pace_of(0.001, 0.005)
+    pace.note(0.4)
+    assert pace.lease_steps(8) == 1
+    pace.note(0.001)
+    assert pace.lease_steps(8) == 5
