@@ -145,6 +145,13 @@ class Dispatcher:
             else:
                 self._place_again(sequence)
 
+    def end_all(self, is_meant: Callable[[GrowingSequence], bool], ended: Ended) -> None:
+        """End every sequence that is meant, wherever it is."""
+        for sequence in [*self.book.sequences(), *self._waiting.values()]:
+            if is_meant(sequence):
+                self.forget(sequence, "client_left")
+                self._give_up(sequence, ended)
+
     # -- placing --------------------------------------------------------------------------------------------------
 
     def _place(self, sequences: Sequence[GrowingSequence]) -> None:

@@ -21,6 +21,8 @@ from actors.gateway.http_server import HttpServer
 from actors.gateway.intake import Intake
 from actors.gateway.journal import Journal
 from actors.gateway.metrics import GatewayMetrics
+from actors.gateway.order import Ended
+from actors.gateway.quarantine import is_same_computation
 from actors.gateway.recovery import take_over_all
 from actors.gateway.request_bodies import RequestBodies
 from actors.gateway.request_desk import RequestDesk
@@ -133,9 +135,18 @@ class GatewayActor(Actor):
 
     def _on_tokens(self, delivery: Delivery, message: generation.Tokens) -> None:
         for ending in message.endings:
-            if ending.reason == "quarantined" and (sequence := self._desk.dispatcher.book.find(ending.attempt)) is not None:
-                self._intake.quarantine.condemn(sequence.request.order, sequence.index, self.wall_s())
+            if ending.reason == "quarantined":
+                self._condemn(ending)
         self._desk.on_tokens(delivery.sender, delivery.sender_incarnation, message)
+
+    def _condemn(self, ending: generation.Ending) -> None:
+        """What is the same as a quarantined sequence is not computed: neither what runs already nor what will come."""
+        dispatcher = self._desk.dispatcher
+        condemned = dispatcher.book.find(ending.attempt)
+        if condemned is not None:
+            self._intake.quarantine.condemn(condemned.request.order, condemned.index, self.wall_s())
+            ended = Ended(reason="failed", code="quarantined", detail=f"of an equal sequence: {ending.detail}")
+            dispatcher.end_all(lambda other: is_same_computation(condemned, other), ended)
 
     def _on_cut(self, why: str) -> None:
         self.metrics.cut.labels(why).inc()

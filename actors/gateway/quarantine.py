@@ -12,6 +12,8 @@ import msgspec
 
 from actors.gateway.order import Order
 from actors.gateway.refusals import Refusal
+from actors.gateway.request import GrowingSequence
+from messages.generation import Sampling
 
 _MOST = 1024
 
@@ -45,6 +47,23 @@ class Quarantine:
             if until_s > now_s:
                 detail = f"quarantined: workers died of this prompt; it is refused for another {until_s - now_s:.0f} s"
                 raise Refusal("quarantined", detail)
+
+
+def is_same_computation(one: GrowingSequence, other: GrowingSequence) -> bool:
+    """Will `other` do what `one` has done, up to where `one` stands now? Both are computed from what is compared here alone."""
+    a, b = one.request.order, other.request.order
+    return (
+        other is not one
+        and len(other.ids) <= len(one.ids) < b.max_tokens
+        and a.prompts[one.index // a.n] == b.prompts[other.index // b.n]
+        and _noise(a.sampling_of(one.index)) == _noise(b.sampling_of(other.index))
+        and (a.stop, a.stop_tokens) == (b.stop, b.stop_tokens)
+    )
+
+
+def _noise(sampling: Sampling) -> Sampling:
+    """A greedy choice asks no seed."""
+    return sampling if sampling.temperature else msgspec.structs.replace(sampling, seed=0)
 
 
 def _key(order: Order, nth: int) -> bytes:

@@ -48,6 +48,10 @@ class AttemptBook:
         """The sequence of a living attempt; None for one that was closed: its mail is late and means nothing."""
         return self._sequence_by_attempt.get(attempt)
 
+    def sequences(self) -> list[GrowingSequence]:
+        """All that some scheduler has."""
+        return list(self._sequence_by_attempt.values())
+
     def close(self, sequence: GrowingSequence) -> None:
         """The attempt is over, however."""
         if sequence.attempt:

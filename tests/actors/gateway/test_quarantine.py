@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
 
 from actors.gateway.order import Order
-from actors.gateway.quarantine import Quarantine
+from actors.gateway.quarantine import Quarantine, is_same_computation
 from actors.gateway.refusals import Refusal
+from actors.gateway.request import GrowingSequence
 from messages.arrays import int32s
 from messages.client import AsyncClient
 from messages.faults import RequestFailed
 from messages.generation import Sampling
 from tests.actors.gateway.test_front_laws import wired
-from tests.actors.gateway.test_request import order_of
+from tests.actors.gateway.test_request import order_of, request_of
 
 POISON, GOOD = bytes(8), b"good"
 
@@ -69,3 +71,52 @@ async def test_the_same_prompt_under_another_id_is_not_computed_again() -> None:
         assert (await http.post("/v1/completions", json={**body, "prompt": [1, 2]})).status_code == 200
         assert r.gateway.desk is not None
         assert (r.gateway.desk.doors.n_arriving, r.gateway.bodies.n_bytes) == (0, 0)
+
+
+def sequence_of(*prompts: bytes, index: int = 0, n_known: int = 0, **fields: Any) -> GrowingSequence:
+    sampling = {name: fields.pop(name) for name in ("seed", "temperature") if name in fields}
+    request = request_of(msgspec.structs.replace(order(*(prompts or (POISON,)), **sampling), max_tokens=9, **fields))
+    sequence = request.sequences[index]
+    sequence.accept(0, [7] * n_known)
+    return sequence
+
+
+def test_only_what_must_meet_the_same_end_is_the_same_computation() -> None:
+    condemned = sequence_of(n_known=3, seed=1)
+    same = [sequence_of(seed=1), sequence_of(seed=1, n_known=3), sequence_of(GOOD, POISON, index=1, seed=1)]
+    other = [
+        condemned,
+        sequence_of(seed=2),
+        sequence_of(GOOD, seed=1),
+        sequence_of(seed=1, temperature=0.5),
+        sequence_of(seed=1, n_known=4),
+        ordered(sequence_of(seed=1), max_tokens=3),
+        ordered(sequence_of(seed=1), stop=["x"]),
+        ordered(sequence_of(seed=1), stop_tokens=[1, 2]),
+    ]
+    assert [is_same_computation(condemned, sequence) for sequence in same] == [True] * len(same)
+    assert [is_same_computation(condemned, sequence) for sequence in other] == [False] * len(other)
+    assert is_same_computation(sequence_of(seed=1, temperature=0.0), sequence_of(seed=2, temperature=0.0))
+
+
+def ordered(sequence: GrowingSequence, **fields: Any) -> GrowingSequence:
+    """The same with another order."""
+    sequence.request.order = msgspec.structs.replace(sequence.request.order, **fields)
+    return sequence
+
+
+async def test_equal_requests_that_run_end_with_the_one_that_was_condemned() -> None:
+    async with wired() as (r, _), r.http() as http:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        body = {"prompt": [1, 2, 3], "max_tokens": 4, "temperature": 0}
+        equal = [asyncio.ensure_future(http.post("/v1/completions", json=body)) for _ in range(3)]
+        other = asyncio.ensure_future(http.post("/v1/completions", json={**body, "prompt": [1, 2]}))
+        await r.house.wait_until(lambda: len(scheduler.running) == 4)
+        scheduler.fail(next(iter(scheduler.running)), "workers died 4 times", "quarantined")
+        for answer in await asyncio.gather(*equal):
+            assert (answer.status_code, answer.json()["error"]["code"]) == (422, "quarantined")
+            assert "workers died 4 times" in answer.json()["error"]["message"]
+        await r.house.wait_until(lambda: len(scheduler.running) == 1)
+        scheduler.step(4)
+        assert (await other).status_code == 200
+        assert len(scheduler.cancels) == 2
