@@ -5,7 +5,8 @@
 
 Whatever is put is committed in order, as many entries at once as have gathered; then its callback runs on the loop. A kill
 of the process loses nothing that was called back while the journal is healthy. While the disk refuses, what is running goes on
-from a bounded memory and lands later, and nothing new is taken (`journal_writer`, `journal_backlog`).
+from a bounded memory and lands later, and nothing new is taken (`journal_writer`, `journal_backlog`). While it hangs, what has
+to be recorded waits for it, nothing new is taken, and requests that it has not recorded are withdrawn.
 """
 
 from __future__ import annotations
@@ -55,10 +56,13 @@ class Journal:
         is_synchronous: bool = False,
         commit_window_s: float = 0.0,
         lock_wait_s: float = 5.0,
+        hang_s: float = 6.0,
         buffer_bytes: int = _BUFFER_BYTES,
     ) -> None:
         self._path, self._is_synchronous = path, is_synchronous
-        self._window_s, self._lock_wait_s, self._buffer_bytes = commit_window_s, lock_wait_s, buffer_bytes
+        self._window_s, self._lock_wait_s, self._hang_s = commit_window_s, lock_wait_s, hang_s
+        self._buffer_bytes = buffer_bytes
+        self._admitting: dict[int, Callback] = {}  # by number: whom to tell that it is withdrawn
         self._log = structlog.get_logger().bind(journal=path or "memory")
         self._connection: sqlite3.Connection
         self._writer: JournalWriter | None = None
@@ -103,7 +107,9 @@ class Journal:
 
     def start(self) -> None:
         """Begin to write. Call it on the loop on which callbacks shall run."""
-        self._writer = JournalWriter(self._connection, self._buffer_bytes, self._window_s, self._path or "memory")
+        name = self._path or "memory"
+        self._writer = JournalWriter(self._connection, self._buffer_bytes, self._window_s, self._hang_s, name)
+        self._writer.on_hang = self._withdraw
         self._writer.on_commit, self._writer.on_failure = self._committed, lambda error: self.on_failure(error)
         self._put = self._writer.put
         self._writer.start()
@@ -112,8 +118,11 @@ class Journal:
         self._unreadable = []
 
     def admit(self, number: int, order: bytes, done: Callback, withdrawn: Callback) -> None:
-        """Record a request; `done` runs when it is certain, `withdrawn` when the disk refuses: then it is not recorded."""
-        self._put(Entry(_ADMIT, (number, order), done, withdrawn))
+        """Record a request; `done` runs when it is certain, `withdrawn` when the disk refuses: then it is not recorded. It runs
+        also when the disk hangs: then it may be, and has to be forgotten."""
+        self._admitting[number] = withdrawn
+        settle = self._settle
+        self._put(Entry(_ADMIT, (number, order), lambda: settle(number, done), lambda: settle(number, withdrawn)))
 
     def step(self, record: bytes, done: Callback) -> None:
         """Record the tokens and endings of one message (b"": nothing); `done` runs when they and all before are certain."""
@@ -142,6 +151,15 @@ class Journal:
             await self._writer.close()
         else:
             self._connection.close()
+
+    def _settle(self, number: int, call: Callback) -> None:
+        if self._admitting.pop(number, None) is not None:
+            call()
+
+    def _withdraw(self) -> None:
+        admitting, self._admitting = self._admitting, {}
+        for withdrawn in admitting.values():
+            withdrawn()
 
     def _committed(self, took_s: float) -> None:
         self.commits += 1

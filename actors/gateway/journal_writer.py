@@ -1,10 +1,13 @@
-"""The journal's writer thread: group commit, and patience with a disk that refuses.
+"""The journal's writer thread: group commit, and patience with a disk that refuses or does not answer.
 
     healthy --(the disk refuses a commit)--> refusing: tried again after 0.05 s, 0.1 s, ... 1 s --(a commit passes)--> healthy
+    healthy or refusing --(a commit does not end)--> hanging --(it ends)--> healthy or refusing
 
 While the disk refuses, `done` means "in this process's memory", for tokens and endings up to the backlog's bound: clients see
 them and schedulers are acknowledged all the same. A kill of the process loses these records; the requests themselves were
-recorded before, and the next life has their tokens computed again. New requests are never accepted from memory.
+recorded before, and the next life has their tokens computed again. New requests are never accepted from memory. While a commit
+hangs (a network disk, a device with errors) its thread can do nothing at all: the loop sees it, and whatever was recorded
+nowhere waits.
 
 Only errors that may pass by themselves are waited for: full, read-only, locked, input/output. Anything else means that this
 process can keep its promise no longer: the thread ends and says so.
@@ -35,16 +38,19 @@ class JournalState(NamedTuple):
     trouble: str = ""
     waiting_bytes: int = 0  # answered from memory, not recorded
     is_full: bool = False  # more would be: answers wait
+    is_hanging: bool = False  # the disk neither takes nor refuses what it was given
 
     def __str__(self) -> str:
+        if self.is_hanging:
+            return "hangs"
         return "healthy" if not self.trouble else "refuses writes, buffer full" if self.is_full else "refuses writes"
 
 
 class JournalWriter:
     """Owns the connection from `start` to `close`. Callbacks run on the loop on which it was started, in order."""
 
-    def __init__(self, connection: sqlite3.Connection, limit_bytes: int, window_s: float, name: str) -> None:
-        self._connection, self._window_s = connection, window_s
+    def __init__(self, connection: sqlite3.Connection, limit_bytes: int, window_s: float, hang_s: float, name: str) -> None:
+        self._connection, self._window_s, self._hang_s = connection, window_s, hang_s
         self._queue: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
         self._backlog = Backlog(limit_bytes)
         self._log = structlog.get_logger().bind(journal=name)
@@ -55,14 +61,20 @@ class JournalWriter:
         self.state = JournalState()  # read it on the loop
         self.on_commit: Callable[[float], None] = lambda took_s: None  # seconds; on the loop, like all that follow
         self.on_failure: Callable[[BaseException], None] = lambda error: None
+        self.on_hang: Callable[[], None] = lambda: None
+        self._busy_since_s = 0.0  # when the present commit began, by the monotonic clock; 0: there is none
+        self._look_timer: asyncio.TimerHandle | None = None
         self.put = self._queue.put
 
     def start(self) -> None:
         """Begin to write."""
         self._thread.start()
+        self._look()
 
     async def close(self) -> None:
         """Write what is left, if the disk takes it, and close the file."""
+        if self._look_timer is not None:
+            self._look_timer.cancel()
         self._queue.put(None)
         await self._loop.run_in_executor(None, self._thread.join, _LAST_WORDS_S)
         if self._trouble:
@@ -108,8 +120,9 @@ class JournalWriter:
 
     def _record_all(self) -> None:
         while batch := self._backlog.first(_BATCH_ENTRIES):
-            began_s = time.monotonic()
+            began_s = self._busy_since_s = time.monotonic()
             trouble = self._commit(batch)
+            self._busy_since_s = 0.0
             if trouble:
                 self._retry_wait_s = min(max(2 * self._retry_wait_s, _FIRST_RETRY_S), _LONGEST_RETRY_S)
                 self._retry_at_s = time.monotonic() + self._retry_wait_s
@@ -147,14 +160,26 @@ class JournalWriter:
     # -- on the loop ----------------------------------------------------------------------------------------------
 
     def _answer(self, calls: list[Callback], state: JournalState, took_s: float) -> None:
-        before, self.state = self.state, state
-        if str(before) != str(state):
-            say = self._log.error if state.trouble else self._log.info
-            say(f"journal: {state}", error=state.trouble, waiting_bytes=state.waiting_bytes)
+        self._show(state)
         if took_s >= 0.0:
             self.on_commit(took_s)
         for call in calls:
             call()
+
+    def _look(self) -> None:
+        """Does a commit hang?"""
+        self._look_timer = self._loop.call_later(self._hang_s / 4, self._look)
+        since_s = self._busy_since_s
+        if since_s and not self.state.is_hanging and time.monotonic() - since_s > self._hang_s:
+            trouble = f"the disk has not answered for {self._hang_s:g} s"
+            self._show(JournalState(trouble, self.state.waiting_bytes, is_hanging=True))
+            self.on_hang()
+
+    def _show(self, state: JournalState) -> None:
+        before, self.state = self.state, state
+        if str(before) != str(state):
+            say = self._log.error if state.trouble else self._log.info
+            say(f"journal: {state}", error=state.trouble, waiting_bytes=state.waiting_bytes)
 
     def _failed(self, error: BaseException) -> None:
         self.on_failure(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from actors.gateway.journal_records import decode_order
 from messages.client import AsyncClient
 from messages.faults import Unavailable
 from messages.generation import Sampling
@@ -191,3 +193,43 @@ def test_the_refusal_is_worth_reading() -> None:
 
     error = json.loads(bytes(error_response(journal_unavailable()).body))["error"]
     assert "journal" in error["message"]
+
+
+async def test_a_disk_that_hangs_is_told_and_what_waits_goes_on_when_it_answers() -> None:
+    async with house() as (r, scheduler, disk), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
+        writer = r.gateway._journal._writer
+        assert writer is not None
+        writer._hang_s = 0.05
+        writer._look()
+        pieces = client.stream(tokens=[5, 6], max_tokens=4, sampling=GREEDY)
+        first = asyncio.ensure_future(anext(pieces))  # pyright: ignore[reportArgumentType]
+        await until(lambda: bool(scheduler.running))
+        scheduler.step(1)
+        ids = list((await first).ids)
+        disk.gate.clear()
+        try:
+            scheduler.step(3)
+            waiting = asyncio.ensure_future(http.post("/v1/completions", json=COMPLETION))
+            assert refused(await waiting), "it had come before anybody knew"
+            health = await http.get("/v1/health")
+            assert (health.status_code, health.json()["parts"]["journal"]) == (503, "hangs")
+            assert refused(await http.post("/v1/completions", json=COMPLETION))
+            r.gateway.statistics()
+            assert r.gateway.metrics.journal_healthy._value.get() == 0.0
+        finally:
+            disk.gate.set()
+        async for piece in pieces:
+            ids += piece.ids
+        assert ids == oracle([5, 6], 4)
+        await until(lambda: r.gateway._journal.is_healthy)
+        scheduler.is_automatic = True
+        assert (await http.post("/v1/completions", json=COMPLETION)).status_code == 200
+        assert r.gateway.desk is not None
+        assert r.gateway.desk.n_active == 0
+        await until(lambda: _requests_in(r) == ["front"])
+
+
+def _requests_in(r: Rig) -> list[str]:
+    """The routes of the requests that the journal still holds."""
+    with sqlite3.connect(r.settings.journal_path) as journal:
+        return [decode_order(blob).api for (blob,) in journal.execute("SELECT admitted FROM requests")]
