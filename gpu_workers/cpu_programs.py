@@ -1,7 +1,8 @@
 """Steps of few tokens on CPUs as one native call each: what captured graphs are to a GPU.
 
 For each number of tokens the model is run once with kernels that are written down instead of called; from then on a step is
-numbers put into place and one call. A step of one row makes 270 calls: one by one they took 3.5 of 17 ms on two Zen 4 cores.
+numbers put into place and one call. A step of one row of SmolLM2 makes 274 calls: one by one they took 14.7 ms on two Zen 4
+cores, as one 11.3.
 """
 
 from __future__ import annotations
