@@ -14,7 +14,7 @@ DeviceKind = Literal["cpu", "cuda"]
 _SLOTS = {"cpu": 64, "cuda": 256}
 _STEP_TOKENS = {"cpu": 1024, "cuda": 8192}
 _LEASE_STEPS = {"cpu": 4, "cuda": 8}
-_LEASE_S = {"cpu": 0.03, "cuda": 0.005}  # on a CPU whoever plans takes the time from what computes
+_LEASE_S = {"cpu": 0.04, "cuda": 0.005}  # on a CPU whoever plans takes the time from what computes
 _HASH_CHAIN_MAX_LENGTH = 131_072
 
 
