@@ -11,6 +11,7 @@ from functools import cache
 import torch
 
 _PACK_ROWS = 32  # what the packing is tuned for; the form found with it is the best one at any number of rows
+_PACK_THREADS = 8  # for 16 oneDNN lays narrow weights out otherwise: no faster, and not as the kernels for few rows read them
 _LEAST_ROWS = 4  # oneDNN reads weights slower for fewer rows: 1 row takes longer than 4
 
 
@@ -30,7 +31,12 @@ def can_pack(dtype: torch.dtype) -> bool:
 
 def pack_weight(weight: torch.Tensor) -> torch.Tensor:
     """weight [out, in], CPU, float32 or bfloat16 -> another copy, opaque, that only `packed_linear` can read."""
-    return torch.ops.mkldnn._reorder_linear_weight.default(weight, _PACK_ROWS)
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(min(n_threads, _PACK_THREADS))
+    try:
+        return torch.ops.mkldnn._reorder_linear_weight.default(weight, _PACK_ROWS)
+    finally:
+        torch.set_num_threads(n_threads)
 
 
 def packed_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

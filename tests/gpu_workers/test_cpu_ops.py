@@ -38,6 +38,20 @@ def near(dtype: torch.dtype) -> float:
     return 1e-5 if dtype == torch.float32 else 2e-2
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_are_packed_alike_on_many_cores(dtype: torch.dtype) -> None:
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(16)
+    try:
+        ops = ops_of(dtype)
+        if not isinstance(ops.pack_linear(torch.ones(3072, 576, dtype=dtype)), PackedWeight):
+            pytest.skip("this processor has no packed weights of this kind")
+        assert isinstance(ops.pack_linear(torch.ones(576, 576, dtype=dtype)), PackedWeight)
+        assert torch.get_num_threads() == 16
+    finally:
+        torch.set_num_threads(n_threads)
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 70), st.integers(1, 3), st.booleans(), DTYPES, st.booleans())
 def test_linear_at_any_number_of_rows(rows: int, blocks: int, has_bias: bool, dtype: torch.dtype, has_dot: bool) -> None:
