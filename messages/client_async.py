@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any
 
@@ -21,6 +22,7 @@ from messages.run_dir import DEFAULT_PORT
 
 CONNECT_S = 5.0
 _CONFIRM_TOKENS = 64
+_LEAVING_TURNS = 2  # of the loop, until a stream that nobody holds any more has been closed by it
 _CLOSED = "the client was closed"
 
 
@@ -82,6 +84,8 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the connection; whatever is open ends with Unavailable."""
+        for _ in range(_LEAVING_TURNS):  # streams that were left just now are still to be cancelled
+            await asyncio.sleep(0)
         self._is_closed = True
         for stream in self._streams.values():
             if not stream.state.is_over:
@@ -115,8 +119,9 @@ class AsyncClient:
 
     async def _pieces(self, generate: public.Generate, options: dict[str, Any]) -> AsyncGenerator[Piece, None]:
         stream = _Stream(generate)
-        async for piece in self._follow(stream, options):
-            yield piece
+        async with aclosing(self._follow(stream, options)) as pieces:  # left here, it is left there
+            async for piece in pieces:
+                yield piece
 
     async def _follow(self, stream: _Stream, options: dict[str, Any]) -> AsyncGenerator[Piece, None]:
         now_s = asyncio.get_running_loop().time
