@@ -147,7 +147,8 @@ class Dispatcher:
 
     def end_all(self, is_meant: Callable[[GrowingSequence], bool], ended: Ended) -> None:
         """End every sequence that is meant, wherever it is."""
-        for sequence in [*self.book.sequences(), *self._waiting.values()]:
+        asked = [sequence for sequences, _ in self._asked.values() for sequence in sequences]
+        for sequence in [*self.book.sequences(), *self._waiting.values(), *asked]:
             if is_meant(sequence):
                 self.forget(sequence, "client_left")
                 self._give_up(sequence, ended)

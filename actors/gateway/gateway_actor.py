@@ -24,6 +24,7 @@ from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.order import Ended
 from actors.gateway.quarantine import is_same_computation
 from actors.gateway.recovery import take_over_all
+from actors.gateway.request import GrowingSequence
 from actors.gateway.request_bodies import RequestBodies
 from actors.gateway.request_desk import RequestDesk
 from actors.gateway.settings import read_settings
@@ -134,19 +135,18 @@ class GatewayActor(Actor):
         return self.desk
 
     def _on_tokens(self, delivery: Delivery, message: generation.Tokens) -> None:
-        for ending in message.endings:
-            if ending.reason == "quarantined":
-                self._condemn(ending)
+        find = self._desk.dispatcher.book.find
+        quarantined = [(find(ending.attempt), ending.detail) for ending in message.endings if ending.reason == "quarantined"]
         self._desk.on_tokens(delivery.sender, delivery.sender_incarnation, message)
+        for sequence, detail in quarantined:  # with the tokens that came with its ending: how far it got decides who is equal
+            if sequence is not None:
+                self._condemn(sequence, detail)
 
-    def _condemn(self, ending: generation.Ending) -> None:
+    def _condemn(self, condemned: GrowingSequence, detail: str) -> None:
         """What is the same as a quarantined sequence is not computed: neither what runs already nor what will come."""
-        dispatcher = self._desk.dispatcher
-        condemned = dispatcher.book.find(ending.attempt)
-        if condemned is not None:
-            self._intake.quarantine.condemn(condemned.request.order, condemned.index, self.wall_s())
-            ended = Ended(reason="failed", code="quarantined", detail=f"of an equal sequence: {ending.detail}")
-            dispatcher.end_all(lambda other: is_same_computation(condemned, other), ended)
+        self._intake.quarantine.condemn(condemned.request.order, condemned.index, self.wall_s())
+        ended = Ended(reason="failed", code="quarantined", detail=f"of an equal sequence: {detail}")
+        self._desk.dispatcher.end_all(lambda other: is_same_computation(condemned, other), ended)
 
     def _on_cut(self, why: str) -> None:
         self.metrics.cut.labels(why).inc()

@@ -12,12 +12,15 @@ from actors.gateway.order import Order
 from actors.gateway.quarantine import Quarantine, is_same_computation
 from actors.gateway.refusals import Refusal
 from actors.gateway.request import GrowingSequence
+from messages import generation
 from messages.arrays import int32s
 from messages.client import AsyncClient
 from messages.faults import RequestFailed
 from messages.generation import Sampling
+from tests.actors.gateway.fake_scheduler import oracle
 from tests.actors.gateway.test_front_laws import wired
 from tests.actors.gateway.test_request import order_of, request_of
+from tests.actors.gateway.test_resubmission import two_replicas
 
 POISON, GOOD = bytes(8), b"good"
 
@@ -120,3 +123,39 @@ async def test_equal_requests_that_run_end_with_the_one_that_was_condemned() -> 
         scheduler.step(4)
         assert (await other).status_code == 200
         assert len(scheduler.cancels) == 2
+
+
+async def test_the_tokens_that_come_with_its_ending_count_in_how_far_it_got() -> None:
+    """Told in groups, most of them may: an equal request that ends before the place of death is innocent."""
+    async with wired() as (r, _), r.http() as http:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        body = {"prompt": [1, 2, 3], "max_tokens": 9, "temperature": 0}
+        poison = asyncio.ensure_future(http.post("/v1/completions", json=body))
+        await r.house.wait_until(lambda: len(scheduler.running) == 1)
+        attempt = next(iter(scheduler.running))
+        shorter = asyncio.ensure_future(http.post("/v1/completions", json={**body, "max_tokens": 4}))
+        await r.house.wait_until(lambda: len(scheduler.running) == 2)
+        del scheduler.running[attempt]
+        ending = generation.Ending(attempt=attempt, reason="quarantined", n_cached=0, detail="workers died")
+        scheduler._send("gateway/0", [(attempt, 0, oracle([1, 2, 3], 5))], [ending])
+        assert (await poison).status_code == 422
+        scheduler.step(4)
+        assert (await shorter).status_code == 200
+
+
+async def test_an_equal_request_that_waits_for_the_directory_ends_too() -> None:
+    async with wired(prefix_wait_s=60.0) as (r, _), r.http() as http:
+        directory = await two_replicas(r)
+        scheduler = r.scheduler("scheduler/1")
+        scheduler.is_automatic = False
+        body = {"prompt": list(range(40)), "max_tokens": 4, "temperature": 0}
+        first = asyncio.ensure_future(http.post("/v1/completions", json=body))
+        await r.house.wait_until(lambda: scheduler.running)
+        directory.holder = None
+        second = asyncio.ensure_future(http.post("/v1/completions", json=body))
+        desk = r.gateway.desk
+        assert desk is not None
+        await r.house.wait_until(lambda: desk.dispatcher.n_waiting == 1)
+        scheduler.fail(next(iter(scheduler.running)), "workers died 4 times", "quarantined")
+        answers = await asyncio.wait_for(asyncio.gather(first, second), 10.0)
+        assert [answer.status_code for answer in answers] == [422, 422]
