@@ -15,7 +15,7 @@ import msgspec
 import structlog
 import zmq
 
-from actors.gateway.front_clients import Asker, Client
+from actors.gateway.front_clients import Asker, Client, LateRefusals
 from actors.gateway.front_garbage import field_in, request_in
 from actors.gateway.front_stream import FrontStream
 from actors.gateway.front_wishes import wish_of
@@ -34,7 +34,7 @@ from messages.zmq_reader import ZmqReader
 _BEAT_S = 0.5
 _CLIENT_SILENCE_S = 30.0  # a client with open streams answers beats; after this it is gone
 _KINDS = (*public.ClientMessage.__args__, *public.FrontMessage.__args__)
-_DETAIL_CHARACTERS = 2_000  # of a refusal: 512 of them may wait for one client
+_DETAIL_CHARACTERS = 2_000  # of a refusal: thousands of them may wait for one client
 _CODES = {"too_large": "invalid", "quarantined": "internal"}
 
 
@@ -57,6 +57,7 @@ class Front:
         self._clients: dict[bytes, Client] = {}
         self._owner: dict[str, bytes] = {}  # request id -> identity of its present client
         self._askers: dict[str, Asker] = {}  # by request id
+        self._late = LateRefusals(self._send)
         self._tasks: set[asyncio.Task[None]] = set()
         self._log = structlog.get_logger()
         self._loop = asyncio.get_running_loop()
@@ -258,10 +259,11 @@ class Front:
             detail=refusal.detail[:_DETAIL_CHARACTERS],
             retry_after_s=refusal.retry_after_s,
         )
-        self._send(identity, failed)
+        self._late.say(identity, failed)
 
     def _pump_all(self) -> None:
-        """The socket takes messages again: streams that were refused go on."""
+        """The socket takes messages again: what it has refused goes on."""
+        self._late.say_all()
         for client in tuple(self._clients.values()):
             for stream in tuple(client.streams.values()):
                 if stream.is_blocked:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import zmq
 
+from actors.gateway.front_clients import LateRefusals
 from actors.gateway.request_bodies import UNCOUNTED_BYTES
 from messages import public, zmq_options
 from messages.arrays import int32s
@@ -106,3 +107,37 @@ async def test_a_refusal_never_says_more_than_a_screen() -> None:
         assert isinstance(refused, public.Failed)
         assert (refused.request, refused.code) == ("r", "invalid")
         assert 256 < len(refused.detail) <= 2_000
+
+
+async def test_no_refusal_is_lost_when_a_client_reads_late() -> None:
+    """A call whose refusal is lost would wait for its deadline."""
+    async with wired() as (r, (wire,)):
+        await r.add_scheduler()
+        names = [str(number) for number in range(3000)]  # more than all buffers between the two hold
+        for name in names:
+            await wire.say(generate(name, model="other", stop=["x" * 250]))
+        heard = [await wire.hear() for _ in names]
+        assert [failed.request for failed in heard if isinstance(failed, public.Failed)] == names
+
+
+def test_refusals_wait_in_order_and_in_a_bounded_number() -> None:
+    sent: list[tuple[bytes, int]] = []
+    room = {b"a": 1, b"b": 9}
+
+    def send(identity: bytes, message: public.Alive) -> bool:
+        room[identity] -= 1
+        if room[identity] >= 0:
+            sent.append((identity, int(message.incarnation)))
+        return room[identity] >= 0
+
+    late = LateRefusals(send)  # pyright: ignore[reportArgumentType]
+    for number in range(4000):
+        late.say(b"a", public.Alive(incarnation=number))
+    late.say(b"b", public.Alive(incarnation=0))
+    assert (sent, len(late)) == ([(b"a", 0), (b"b", 0)], 2048)
+    room[b"a"] = 2
+    late.say_all()
+    assert (sent[2:], len(late)) == ([(b"a", 1), (b"a", 2)], 2046)
+    room[b"a"] = 4000
+    late.say_all()
+    assert ([number for _, number in sent[4:]], len(late)) == (list(range(3, 2049)), 0)
