@@ -144,7 +144,8 @@ class GatewayActor(Actor):
 
     def _condemn(self, condemned: GrowingSequence, detail: str) -> None:
         """What is the same as a quarantined sequence is not computed: neither what runs already nor what will come."""
-        self._intake.quarantine.condemn(condemned.request.order, condemned.index, self.wall_s())
+        order, n_given = condemned.request.order, len(condemned.ids)
+        self._intake.quarantine.condemn(order, condemned.index, n_given, self.wall_s())
         ended = Ended(reason="failed", code="quarantined", detail=f"of an equal sequence: {detail}")
         self._desk.dispatcher.end_all(lambda other: is_same_computation(condemned, other), ended)
 

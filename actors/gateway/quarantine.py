@@ -1,12 +1,14 @@
 """Prompts that have killed workers until they were quarantined: asked for again, they are refused instead of computed. Pure.
 
 Clients repeat what failed, under the same id or another one, and each time would cost four gangs. What is remembered is the
-prompt with its sampling (the seed aside), for as long as a finished request is.
+prompt with its sampling (the seed aside), for as long as a finished request is. Who asks for no more tokens than it gave before
+is not refused.
 """
 
 from __future__ import annotations
 
 from hashlib import blake2b
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,34 +20,40 @@ from messages.generation import Sampling
 _MOST = 1024
 
 
+class _Verdict(NamedTuple):
+    until_s: float
+    n_given: int  # tokens that it gave before workers died of it
+
+
 class Quarantine:
     """By digest, oldest first. All times are Unix time."""
 
     def __init__(self, retention_s: float) -> None:
         self._retention_s = retention_s
-        self._until_s: dict[bytes, float] = {}
+        self._verdicts: dict[bytes, _Verdict] = {}
 
     def __len__(self) -> int:
-        return len(self._until_s)
+        return len(self._verdicts)
 
-    def condemn(self, order: Order, index: int, now_s: float) -> None:
-        """A sequence of this request was quarantined."""
+    def condemn(self, order: Order, index: int, n_given: int, now_s: float) -> None:
+        """A sequence of this request was quarantined behind `n_given` tokens."""
         key = _key(order, index // order.n)
-        self._until_s.pop(key, None)
-        self._until_s[key] = now_s + self._retention_s
-        while len(self._until_s) > _MOST:
-            del self._until_s[next(iter(self._until_s))]
+        before = self._verdicts.pop(key, None)
+        self._verdicts[key] = _Verdict(now_s + self._retention_s, min(n_given, before.n_given) if before else n_given)
+        while len(self._verdicts) > _MOST:
+            del self._verdicts[next(iter(self._verdicts))]
 
     def check(self, order: Order, now_s: float) -> None:
         """May it be computed? Raises: Refusal."""
-        while self._until_s and next(iter(self._until_s.values())) <= now_s:
-            del self._until_s[next(iter(self._until_s))]
-        if not self._until_s:
+        while self._verdicts and next(iter(self._verdicts.values())).until_s <= now_s:
+            del self._verdicts[next(iter(self._verdicts))]
+        if not self._verdicts:
             return
         for nth in range(len(order.prompts)):
-            until_s = self._until_s.get(_key(order, nth), now_s)
-            if until_s > now_s:
-                detail = f"quarantined: workers died of this prompt; it is refused for another {until_s - now_s:.0f} s"
+            verdict = self._verdicts.get(_key(order, nth))
+            if verdict is not None and verdict.until_s > now_s and order.max_tokens > verdict.n_given:
+                place = f"behind {verdict.n_given} tokens of this prompt's answer" if verdict.n_given else "of this prompt"
+                detail = f"quarantined: workers died {place}; it is refused for another {verdict.until_s - now_s:.0f} s"
                 raise Refusal("quarantined", detail)
 
 

@@ -31,7 +31,7 @@ def order(*prompts: bytes, n: int = 1, **sampling: float) -> Order:
 
 def test_what_was_condemned_is_refused_until_its_time_is_over() -> None:
     quarantine = Quarantine(600.0)
-    quarantine.condemn(order(GOOD, POISON, n=2, seed=1), 3, 1000.0)
+    quarantine.condemn(order(GOOD, POISON, n=2, seed=1), 3, 0, 1000.0)
     with pytest.raises(Refusal, match="another 600 s") as refused:
         quarantine.check(order(POISON, seed=2), 1000.0)
     assert (refused.value.code, refused.value.status) == ("quarantined", 422)
@@ -45,15 +45,25 @@ def test_what_was_condemned_is_refused_until_its_time_is_over() -> None:
 
 def test_condemned_again_its_time_begins_anew_and_few_are_remembered() -> None:
     quarantine = Quarantine(600.0)
-    quarantine.condemn(order(POISON), 0, 1000.0)
+    quarantine.condemn(order(POISON), 0, 0, 1000.0)
     for number in range(1023):
-        quarantine.condemn(order(b"%04d" % number), 0, 1001.0)
-    quarantine.condemn(order(POISON), 0, 1002.0)
-    quarantine.condemn(order(GOOD), 0, 1003.0)
+        quarantine.condemn(order(b"%04d" % number), 0, 0, 1001.0)
+    quarantine.condemn(order(POISON), 0, 0, 1002.0)
+    quarantine.condemn(order(GOOD), 0, 0, 1003.0)
     assert len(quarantine) == 1024
     with pytest.raises(Refusal):
         quarantine.check(order(POISON), 1601.5)
     quarantine.check(order(b"0000"), 1003.0)
+
+
+def test_who_asks_for_no_more_than_it_gave_is_not_refused() -> None:
+    quarantine = Quarantine(600.0)
+    short, long = (msgspec.structs.replace(order(POISON), max_tokens=n) for n in (5, 6))
+    for n_given in (5, 8):  # the earlier place of death counts
+        quarantine.condemn(order(POISON), 0, n_given, 1000.0)
+        quarantine.check(short, 1000.0)
+        with pytest.raises(Refusal, match="died behind 5 tokens"):
+            quarantine.check(long, 1000.0)
 
 
 async def test_the_same_prompt_under_another_id_is_not_computed_again() -> None:
@@ -141,6 +151,9 @@ async def test_the_tokens_that_come_with_its_ending_count_in_how_far_it_got() ->
         assert (await poison).status_code == 422
         scheduler.step(4)
         assert (await shorter).status_code == 200
+        scheduler.is_automatic = True
+        asked = [await http.post("/v1/completions", json={**body, "max_tokens": n}) for n in (5, 6)]
+        assert [answer.status_code for answer in asked] == [200, 422], "five tokens came before its end"
 
 
 async def test_an_equal_request_that_waits_for_the_directory_ends_too() -> None:
