@@ -9,6 +9,7 @@ from __future__ import annotations
 
 _AHEAD_S = 0.004  # a result's way here and a plan's way there, on a host that is not idle
 _SMOOTHING = 8
+_NEVER_S = 1e9
 
 
 class Pace:
@@ -21,6 +22,8 @@ class Pace:
 
     def note(self, compute_s: float) -> None:
         """A step took so long. Shorter ones count at once: a prompt says nothing of the decode steps behind it."""
+        if not 0.0 <= compute_s < _NEVER_S:  # a clock that is wrong must not stop the plans
+            return
         longer_s = max(compute_s - self._step_s, 0.0)
         self._step_s = min(self._step_s, compute_s) + longer_s / _SMOOTHING
 

@@ -48,6 +48,13 @@ def test_the_next_plan_leaves_when_what_is_on_its_way_is_short(
     assert pace_of(step_s, 0.005).is_enough(*on_the_way) is is_enough
 
 
+@pytest.mark.parametrize("compute_s", [float("nan"), float("inf"), -1.0])
+def test_a_wrong_clock_changes_nothing(compute_s: float) -> None:
+    pace = pace_of(0.001, 0.005)
+    pace.note(compute_s)
+    assert pace.lease_steps(8) == 5
+
+
 def test_a_prompt_between_decode_steps_is_forgotten_at_once() -> None:
     pace = pace_of(0.001, 0.005)
     pace.note(0.4)
