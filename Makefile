@@ -32,7 +32,7 @@ lint: $(TEST_STAMP)
 	@$(VENV)/bin/pyright
 
 gpu-test:
-	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m pytest -m gpu -p no:cacheprovider $(ARGS)
+	@PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m pytest -m gpu -p no:cacheprovider tests/gpu $(ARGS)
 
 bench: $(BENCH_STAMP)
 	@$(VENV)/bin/python -m ops.bench $(ARGS)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 DEADLINE_S = 120.0
 
 
@@ -23,12 +21,3 @@ def test_nothing_of_the_engine_is_left_to_import() -> None:
         "print('torch' in known, 'safetensors' in known, set(sys.modules) - known, 'triton' in known)"
     )
     assert imported(script) == "True True set() False"
-
-
-@pytest.mark.gpu
-def test_a_spare_of_a_gpu_has_triton_and_no_context() -> None:
-    script = (
-        "import sys, torch; from gpu_workers.warm_imports import import_engine; import_engine('cuda');"
-        "print('triton' in sys.modules, torch.cuda.is_initialized())"
-    )
-    assert imported(script) == "True False"

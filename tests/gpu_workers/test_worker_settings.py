@@ -24,9 +24,10 @@ def test_unknown_and_wrong_fields_are_named() -> None:
 
 
 def test_zero_means_what_suits_the_device() -> None:
-    cpu, cuda = WorkerSettings(), WorkerSettings(device="cuda")
+    cpu, cuda = WorkerSettings(model_folder="m"), WorkerSettings(model_folder="m", device="cuda")
     assert (cpu.slots, cuda.slots) == (64, 256)
-    assert (cpu.lease_steps, cuda.lease_steps) == (1, 8)
+    assert (cpu.lease_steps, cuda.lease_steps, WorkerSettings().lease_steps) == (4, 8, 1)
+    assert (cpu.lease_seconds, cuda.lease_seconds) == (0.04, 0.005)
     assert cuda.dtype_name == "bfloat16"
     assert WorkerSettings(n_slots=2000).step_tokens == 2000  # one token for each slot always fits
     assert WorkerSettings(max_length=9000).length_limit(8192) == 8192

@@ -1,0 +1,17 @@
+"""What a spare rank of a GPU has in advance: the whole engine and its kernels, and no device."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gpu_workers.test_warm_imports import imported
+
+pytestmark = pytest.mark.gpu
+
+
+def test_a_spare_of_a_gpu_has_triton_and_no_context() -> None:
+    script = (
+        "import sys, torch; from gpu_workers.warm_imports import import_engine; import_engine('cuda');"
+        "print('triton' in sys.modules, torch.cuda.is_initialized())"
+    )
+    assert imported(script) == "True False"
