@@ -1,7 +1,7 @@
 """The journal's writer thread: group commit, and patience with a disk that refuses or does not answer.
 
     healthy --(the disk refuses a commit)--> refusing: tried again after 0.05 s, 0.1 s, ... 1 s --(a commit passes)--> healthy
-    healthy or refusing --(a commit does not end)--> hanging --(it ends)--> healthy or refusing
+    healthy or refusing --(a statement does not end)--> hanging --(it ends)--> healthy or refusing
 
 While the disk refuses, `done` means "in this process's memory", for tokens and endings up to the backlog's bound: clients see
 them and schedulers are acknowledged all the same. A kill of the process loses these records; the requests themselves were
@@ -21,7 +21,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -62,7 +62,7 @@ class JournalWriter:
         self.on_commit: Callable[[float], None] = lambda took_s: None  # seconds; on the loop, like all that follow
         self.on_failure: Callable[[BaseException], None] = lambda error: None
         self.on_hang: Callable[[], None] = lambda: None
-        self._busy_since_s = 0.0  # when the present commit began, by the monotonic clock; 0: there is none
+        self._busy_since_s = 0.0  # when the present statement began, by the monotonic clock; 0: there is none
         self._look_timer: asyncio.TimerHandle | None = None
         self.put = self._queue.put
 
@@ -120,7 +120,7 @@ class JournalWriter:
 
     def _record_all(self) -> None:
         while batch := self._backlog.first(_BATCH_ENTRIES):
-            began_s = self._busy_since_s = time.monotonic()
+            began_s = time.monotonic()
             trouble = self._commit(batch)
             self._busy_since_s = 0.0
             if trouble:
@@ -136,11 +136,11 @@ class JournalWriter:
         """Record some entries together; returns what the disk says against it, "" for nothing."""
         connection = self._connection
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            self._execute("BEGIN IMMEDIATE")
             for entry in batch:
                 if entry.statement:
-                    connection.execute(entry.statement, entry.values)
-            connection.execute("COMMIT")
+                    self._execute(entry.statement, entry.values)
+            self._execute("COMMIT")
         except sqlite3.OperationalError as error:
             if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_IOERR) & 0xFF == sqlite3.SQLITE_ERROR:
                 raise  # a statement that can never work
@@ -148,6 +148,11 @@ class JournalWriter:
                 connection.execute("ROLLBACK")
             return str(error)
         return ""
+
+    def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> None:
+        """One by one they are watched: many that take their time are no hang."""
+        self._busy_since_s = time.monotonic()
+        self._connection.execute(statement, values)
 
     def _say(self, calls: list[Callback], took_s: float = -1.0) -> None:
         state = JournalState(self._trouble, self._backlog.n_bytes, bool(self._trouble) and self._backlog.is_full)

@@ -42,12 +42,19 @@ async def main(path: str) -> None:
     journal.open()
     journal.start()
 
+    n_told = 0
+
     def say(text: str) -> None:
+        nonlocal n_told
+        n_told += 1
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
+    def withdrawn() -> None:
+        sys.exit("a disk that takes its time withdraws nothing")
+
     for number in range(1, N_REQUESTS + 1):
-        journal.admit(number, encode_order(order_of(number)), lambda number=number: say(f"admitted {number}"), sys.exit)
+        journal.admit(number, encode_order(order_of(number)), lambda number=number: say(f"admitted {number}"), withdrawn)
     at = 0
     while True:
         rows = [row_at(number, at) for number in range(1, N_REQUESTS + 1)]
@@ -55,6 +62,8 @@ async def main(path: str) -> None:
         at += 1
         if at % 8 == 0:
             await asyncio.sleep(0)  # several entries of one commit, several commits of one turn
+        while at - n_told > 128:  # or the writer's thread never gets the interpreter
+            await asyncio.sleep(0.001)
 
 
 if __name__ == "__main__":

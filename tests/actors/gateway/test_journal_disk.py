@@ -6,8 +6,10 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -146,6 +148,27 @@ async def test_any_other_trouble_is_told_at_once(tmp_path: Path, error: BaseExce
     journal.step(b"", lambda: told.append("done"))
     await until(lambda: bool(told))
     assert told == [error]
+    await journal.close()
+
+
+async def test_a_disk_that_takes_its_time_does_not_hang(tmp_path: Path) -> None:
+    """One commit of many entries may last longer than any of its statements."""
+    journal, told = opened(tmp_path / "journal"), []
+    journal._hang_s = 0.2
+    disk, lets_through = put_under(journal), threading.Event()
+
+    def slow(statement: str, values: tuple[Any, ...] = (), execute: Any = disk.execute) -> sqlite3.Cursor:
+        lets_through.wait(0.01)  # never set: every statement takes so long
+        return execute(statement, values)
+
+    disk.execute = slow
+    disk.gate.clear()
+    journal.start()
+    for number in range(1, 61):
+        journal.admit(number, encode_order(order_of(number)), lambda: told.append("admitted"), lambda: told.append("withdrawn"))
+    disk.gate.set()
+    await until(lambda: len(told) == 60)
+    assert set(told) == {"admitted"}
     await journal.close()
 
 
