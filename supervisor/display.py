@@ -64,8 +64,10 @@ class Display:
 def serving_text(model_name: str, url: str, front: str, after_s: float) -> str:
     """Where it listens, with lines to copy that stream an answer."""
     place = _place_flag(url, front)
-    body = {"model": model_name, "stream": True, "messages": [{"role": "user", "content": "Hello, who are you?"}]}
-    one_call = f"print(Client('{front}').generate('Hello', max_tokens=32).text)"
+    question = [{"role": "user", "content": "What is the capital of France?"}]
+    cool = {"max_tokens": 64, "temperature": 0.2}  # at the API's default of 1 a small model soon talks nonsense, and on and on
+    body = {"model": model_name, "messages": question, **cool, "stream": True}
+    one_call = f"print(Client('{front}').generate('The capital of France is', max_tokens=32, temperature=0.2).text)"
     return "\n".join(
         [
             "",
