@@ -27,11 +27,11 @@ from messages import lifecycle
 from messages.birth import Birth
 from messages.child import LIFECYCLE_KINDS, Child
 from messages.ids import role_of
-from messages.mailbox import Delivery, Mailbox, MailboxFactory
-from messages.message import Message
 from messages.routes import received_by
 from messages.snapshot import take_snapshot
-from messages.zmq_mailbox import ZmqMailbox
+from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
+from messages.transport.zmq_mailbox import ZmqMailbox
+from messages.wire.message import Message
 
 _SLOW_HANDLER_S = 0.25
 _EARLY_MESSAGES = 4096

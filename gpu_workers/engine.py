@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from messages.arrays import int32s
-from messages.faults import TardigradeError
+from messages.errors import TardigradeError
 from messages.steps import Plan, Result
+from messages.wire.arrays import int32s
 
 ReportLoading = Callable[[str, float], None]  # (phase, fraction of this phase that is done)
 

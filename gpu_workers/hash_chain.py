@@ -23,8 +23,8 @@ from gpu_workers.engine import EngineCapacity
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.slot_table import SlotTable
 from gpu_workers.step_arrays import StepArrays, build_step, draft_places
-from messages.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s
 from messages.steps import PAGE_TOKENS, Plan, Result
+from messages.wire.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s
 
 _START = 0x5EED_0F_7A4D164AD
 _STEP = 0x9E37_79B9_7F4A_7C15  # odd, so it has an inverse and a chunk is one running sum

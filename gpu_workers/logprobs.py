@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from gpu_workers.uploads import upload
-from messages.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s
+from messages.wire.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s
 
 
 @dataclass(frozen=True)

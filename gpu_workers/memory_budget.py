@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from messages.faults import ConfigError
+from messages.errors import ConfigError
 from messages.steps import PAGE_TOKENS
 
 GIB = 1 << 30

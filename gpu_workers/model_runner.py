@@ -32,8 +32,8 @@ from gpu_workers.sampling_table import SamplingRows
 from gpu_workers.slot_table import SlotTable
 from gpu_workers.step_arrays import StepArrays, build_step, draft_places
 from gpu_workers.uploads import upload_together
-from messages.arrays import int32s
 from messages.steps import Plan, Result
+from messages.wire.arrays import int32s
 
 if TYPE_CHECKING:
     from gpu_workers.cpu_programs import CpuPrograms  # imports what only some CPUs have

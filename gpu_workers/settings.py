@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from messages.faults import ConfigError
+from messages.errors import ConfigError
 
 HASH_CHAIN = "hash-chain"
 

@@ -4,9 +4,9 @@ libraries have chosen their algorithms, and memory has been touched."""
 from __future__ import annotations
 
 from gpu_workers.engine import Engine
-from messages.arrays import int32s
 from messages.generation import Sampling
 from messages.steps import PAGE_TOKENS, NewSequence, Plan
+from messages.wire.arrays import int32s
 
 _TOKENS = 40  # of each of the two sequences
 _FEW_TOKENS = 8  # the same for an engine that compiles nothing: what its steps cost is the start's delay

@@ -35,13 +35,13 @@ from gpu_workers.worker_metrics import WorkerMetrics
 from messages import lifecycle
 from messages.birth import Birth
 from messages.child import Child
-from messages.faults import MailboxFull
+from messages.errors import MailboxFull
 from messages.ids import actor_name, replica_of
-from messages.mailbox import Delivery, Mailbox, MailboxFactory
-from messages.message import Message
 from messages.snapshot import take_snapshot
 from messages.steps import Capacity, Plan, Reset, Result, StepFailed
-from messages.zmq_mailbox import ZmqMailbox
+from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
+from messages.transport.zmq_mailbox import ZmqMailbox
+from messages.wire.message import Message
 
 _STOP_S = 0.2  # for the step thread to leave the device in order; then the process ends without it
 _MAX_UNSENT = 4096  # answers to a scheduler that the supervisor has not announced; far above what can be in flight

@@ -9,8 +9,8 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from messages.arrays import total
 from messages.steps import Plan, Result
+from messages.wire.arrays import total
 
 _STEP_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _ROWS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512)

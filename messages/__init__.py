@@ -1,10 +1,9 @@
-"""The wire: every message in one vocabulary, one codec, one post. Imports no torch and no actor.
+"""Every message between actors, in one vocabulary. Imports no torch and no actor.
 
-ids, message, arrays     the words messages are made of
-lifecycle                child <-> supervisor            generation   gateway <-> scheduler
-steps                    scheduler <-> ranks             cache        prefix directory
-drafts                   speculation                     public       ZeroMQ client <-> gateway
-envelope, codec, routes  what surrounds a message, its bytes, who may say it
-mailbox, zmq_*           the post, in memory and over ZeroMQ
-client                   the client library
+lifecycle     child <-> supervisor                  generation    gateway <-> scheduler
+steps         scheduler <-> ranks                   cache         prefix directory
+drafts        speculation                           public        ZeroMQ client <-> gateway
+routes        who may send what to whom             ids, errors   names and exceptions that all share
+wire/         the bytes of a message                transport/    mailboxes, over ZeroMQ and in memory
+client/       the client library
 """

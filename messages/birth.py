@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from messages.faults import ConfigError
+from messages.errors import ConfigError
 
 
 class Birth(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

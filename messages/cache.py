@@ -6,8 +6,8 @@ reused. Updates are numbered per scheduler; a gap or a new directory makes the d
 
 from __future__ import annotations
 
-from messages.arrays import EMPTY_U64, UInt64s
-from messages.message import Count, Message
+from messages.wire.arrays import EMPTY_U64, UInt64s
+from messages.wire.message import Count, Message
 
 
 class PagesSealed(Message, frozen=True):

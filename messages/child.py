@@ -14,8 +14,8 @@ from typing import Protocol
 from messages import lifecycle
 from messages.birth import Birth
 from messages.ids import SUPERVISOR, role_of
-from messages.mailbox import Delivery, Mailbox
-from messages.message import Message
+from messages.transport.mailbox import Delivery, Mailbox
+from messages.wire.message import Message
 
 _METRICS_EVERY_BEATS = 4
 

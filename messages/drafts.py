@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from messages.arrays import Int32s, Int64s, total
-from messages.message import Message
+from messages.wire.arrays import Int32s, Int64s, total
+from messages.wire.message import Message
 
 
 class Tails(Message, frozen=True):

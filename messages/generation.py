@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from messages.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s, Int64s, total
-from messages.message import Count, LongText, Message, Part, Seed, ShortText
+from messages.wire.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s, Int64s, total
+from messages.wire.message import Count, LongText, Message, Part, Seed, ShortText
 
 MAX_TOP_LOGPROBS = 20
 Reason = Literal["stop", "length", "cancelled", "failed", "quarantined"]

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from messages.message import Count, LongText, Message, Part, ShortText
+from messages.wire.message import Count, LongText, Message, Part, ShortText
 
 
 class Peer(Part, frozen=True):

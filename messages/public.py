@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from messages.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s
 from messages.generation import MAX_TOP_LOGPROBS, Sampling
-from messages.message import Count, LongText, Message, Part, ShortText, Text
+from messages.wire.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s
+from messages.wire.message import Count, LongText, Message, Part, ShortText, Text
 
 PROTOCOL_VERSION = 1
 MAX_STOP_STRINGS = 16

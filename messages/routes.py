@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from messages import cache, drafts, generation, lifecycle, steps
 from messages.ids import SUPERVISOR, role_of
-from messages.message import Message
+from messages.wire.message import Message
 
 CHILDREN = ("cache_directory", "speculation", "worker", "scheduler", "gateway")
 

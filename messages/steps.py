@@ -12,9 +12,9 @@ from typing import Annotated
 
 import msgspec
 
-from messages.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s, total
 from messages.generation import MAX_TOP_LOGPROBS, Sampling
-from messages.message import Count, LongText, Message, Part, ShortText
+from messages.wire.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s, total
+from messages.wire.message import Count, LongText, Message, Part, ShortText
 
 PAGE_TOKENS = 16
 

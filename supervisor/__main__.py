@@ -64,7 +64,7 @@ def _config_flags(command: Any) -> Any:
 
 def _load(flags: dict[str, Any]) -> Any:
     """The configuration that file and flags make; ends the process with status 2 when it cannot be used."""
-    from messages.faults import ConfigError
+    from messages.errors import ConfigError
     from supervisor.config import load_config
     from supervisor.config_file import table_of
 
@@ -94,7 +94,7 @@ def start(**flags: Any) -> None:
     that cannot be used, 3 a child that cannot become ready, 4 a spent restart budget, 5 forced, 7 requests left unfinished.
     """
     config = _load(flags)
-    from messages.faults import ConfigError
+    from messages.errors import ConfigError
     from supervisor.run_dir import LeftoverAlive
     from supervisor.start import start as run
 

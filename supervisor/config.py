@@ -19,7 +19,7 @@ from actors.gateway.settings import GatewaySettings
 from actors.scheduler.settings import SchedulerSettings
 from actors.speculation.settings import SpeculationSettings
 from gpu_workers.settings import WorkerSettings
-from messages.faults import ConfigError
+from messages.errors import ConfigError
 from supervisor.config_file import Table, convert, overlay, read_table
 
 CONFIG_VARIABLE = "TARDIGRADE_CONFIG"

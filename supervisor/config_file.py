@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from messages.faults import ConfigError
+from messages.errors import ConfigError
 
 Table = dict[str, Any]
 

@@ -23,7 +23,7 @@ from typing import NoReturn
 import structlog
 
 from messages.birth import Birth, read_birth
-from messages.faults import ConfigError
+from messages.errors import ConfigError
 from messages.ids import role_of
 from supervisor.logs import configure_logs
 

@@ -10,8 +10,8 @@ import structlog
 import zmq
 
 from messages.lifecycle import DrainWanted, OrderTaken, StatusReport, StatusWanted, StopWanted
-from messages.mailbox import Delivery, Mailbox
-from messages.message import Message
+from messages.transport.mailbox import Delivery, Mailbox
+from messages.wire.message import Message
 from supervisor.nursery import Nursery
 from supervisor.orders import Orders
 

@@ -18,11 +18,11 @@ import structlog
 import zmq
 
 from messages.birth import Birth
-from messages.faults import MailboxFull, UnknownPeer
+from messages.errors import MailboxFull, UnknownPeer
 from messages.ids import replica_of
 from messages.lifecycle import Cause, Hello, PeerDown, PeerUp, Welcome
-from messages.mailbox import Mailbox
-from messages.message import Message
+from messages.transport.mailbox import Mailbox
+from messages.wire.message import Message
 from supervisor.cause_of_death import OutOfMemory, cause_of
 from supervisor.child_record import ChildRecord
 from supervisor.child_spec import ChildSpec, Group

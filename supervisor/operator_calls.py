@@ -11,11 +11,11 @@ from pathlib import Path
 
 import filelock
 
-from messages.faults import TardigradeError
+from messages.errors import TardigradeError
 from messages.ids import actor_name, role_of
 from messages.lifecycle import DrainWanted, OrderTaken, StatusReport, StatusWanted, StopWanted
-from messages.message import Message
-from messages.zmq_mailbox import ZmqMailbox
+from messages.transport.zmq_mailbox import ZmqMailbox
+from messages.wire.message import Message
 from supervisor.run_dir import supervisor_endpoint
 
 _SUPERVISOR = "supervisor/0"

@@ -24,7 +24,7 @@ from pathlib import Path
 import filelock
 import structlog
 
-from messages.faults import ConfigError, TardigradeError
+from messages.errors import ConfigError, TardigradeError
 from supervisor.leftovers import end_leftovers
 
 _SOCKET_PATH_BYTES = 107  # sockaddr_un, without its closing zero

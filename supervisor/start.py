@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from messages.faults import ConfigError
+from messages.errors import ConfigError
 from messages.run_dir import front_endpoint, run_dir_of
 from supervisor.config import ServerConfig, described
 from supervisor.display import Display

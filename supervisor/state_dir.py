@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from messages.faults import ConfigError
+from messages.errors import ConfigError
 from supervisor.run_dir import make_private
 
 _LOCK = "journals.lock"  # not "lock": a run directory, which has one of that name, may be a state directory too

@@ -27,8 +27,8 @@ import structlog
 from messages import lifecycle
 from messages.birth import Birth
 from messages.ids import SUPERVISOR
-from messages.message import Message
-from messages.zmq_mailbox import ZmqMailbox
+from messages.transport.zmq_mailbox import ZmqMailbox
+from messages.wire.message import Message
 from supervisor.cause_of_death import cause_of_silence
 from supervisor.child_record import ChildRecord
 from supervisor.child_spec import Group

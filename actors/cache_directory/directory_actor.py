@@ -14,11 +14,11 @@ from actors.cache_directory.settings import DirectorySettings
 from actors.cache_directory.snapshot_requests import SnapshotRequests
 from messages import cache
 from messages.birth import Birth
-from messages.faults import MailboxFull, UnknownPeer
+from messages.errors import MailboxFull, UnknownPeer
 from messages.ids import replica_of, role_of
-from messages.mailbox import Delivery, MailboxFactory
-from messages.message import Message
-from messages.zmq_mailbox import ZmqMailbox
+from messages.transport.mailbox import Delivery, MailboxFactory
+from messages.transport.zmq_mailbox import ZmqMailbox
+from messages.wire.message import Message
 
 _PATIENCE_S = 1.0  # a scheduler answers within one of its steps
 

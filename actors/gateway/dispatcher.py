@@ -18,9 +18,9 @@ from actors.gateway.routing import AttemptBook, choose_replica
 from actors.gateway.settings import GatewaySettings
 from actors.pages.page_hash import page_hashes
 from messages import cache, generation, lifecycle
-from messages.arrays import int32s
-from messages.faults import MailboxFull, UnknownPeer
-from messages.message import Message
+from messages.errors import MailboxFull, UnknownPeer
+from messages.wire.arrays import int32s
+from messages.wire.message import Message
 
 _RETRY_FIRST_S, _RETRY_LONGEST_S = 0.02, 1.0
 _SUSPICIOUS: frozenset[lifecycle.Cause] = frozenset(("crashed", "faulted", "hung"))  # what a request can do to a scheduler

@@ -25,11 +25,12 @@ from actors.gateway.request import Request
 from actors.gateway.request_bodies import RequestBodies
 from actors.gateway.request_desk import RequestDesk
 from actors.gateway.settings import GatewaySettings
-from messages import public, zmq_options
-from messages.codec import Codec
-from messages.faults import WireError
-from messages.message import Message
-from messages.zmq_reader import ZmqReader
+from messages import public
+from messages.errors import WireError
+from messages.transport import zmq_options
+from messages.transport.zmq_reader import ZmqReader
+from messages.wire.codec import Codec
+from messages.wire.message import Message
 
 _BEAT_S = 0.5
 _CLIENT_SILENCE_S = 30.0  # a client with open streams answers beats; after this it is gone

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from actors.gateway.front_stream import FrontStream
-from messages.message import Message
+from messages.wire.message import Message
 
 _MOST_LATE = 2048  # refusals for one client, behind those in its pipe
 

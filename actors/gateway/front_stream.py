@@ -8,8 +8,8 @@ from actors.gateway.reader import Piece, Reader
 from actors.gateway.refusals import journal_unavailable
 from actors.gateway.request import Request
 from messages import public
-from messages.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s
-from messages.message import Message
+from messages.wire.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s
+from messages.wire.message import Message
 
 _CHUNK_BYTES = 16 << 10  # about: what may wait for a client that does not read is a number of messages, so none is large
 _TOKEN_BYTES = 16  # id and text, about

@@ -9,8 +9,8 @@ import msgspec
 from actors.gateway.api_schema import turns_of
 from actors.gateway.intake import Wish
 from actors.gateway.refusals import Refusal, invalid
-from messages.arrays import EMPTY_I32
 from messages.public import PROTOCOL_VERSION, Generate
+from messages.wire.arrays import EMPTY_I32
 
 
 def wish_of(message: Generate) -> tuple[str, Wish]:

@@ -33,9 +33,9 @@ from actors.gateway.tree_status import TreeStatus
 from messages import cache, generation, lifecycle
 from messages.birth import Birth
 from messages.ids import actor_name, replica_of, role_of
-from messages.mailbox import Delivery, MailboxFactory
-from messages.message import Message
-from messages.zmq_mailbox import ZmqMailbox
+from messages.transport.mailbox import Delivery, MailboxFactory
+from messages.transport.zmq_mailbox import ZmqMailbox
+from messages.wire.message import Message
 
 
 class GatewayActor(Actor):

@@ -23,7 +23,7 @@ from actors.gateway.settings import GatewaySettings
 from actors.gateway.step_rows import StepRows
 from actors.gateway.tokenizer import TextModel
 from messages import generation
-from messages.faults import MailboxFull, UnknownPeer
+from messages.errors import MailboxFull, UnknownPeer
 
 _SWEEP_S = 1.0
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from messages.faults import ConfigError
+from messages.errors import ConfigError
 
 HASH_CHAIN = "hash-chain"
 HASH_CHAIN_VOCABULARY = 32_768

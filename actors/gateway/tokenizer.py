@@ -19,7 +19,7 @@ from actors.gateway.chat_template import ChatTemplate, TemplateError
 from actors.gateway.detokenizer import ByteText, Detokenizer, NoText, NumberText, StreamText, byte_table
 from actors.gateway.settings import HASH_CHAIN, HASH_CHAIN_VOCABULARY
 from actors.gateway.special_text import SpecialText
-from messages.faults import ConfigError
+from messages.errors import ConfigError
 
 _LONG_CHARACTERS = 4096
 _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")

@@ -18,8 +18,8 @@ from actors.scheduler.admission import Limits
 from actors.scheduler.draft_box import DraftBox
 from actors.scheduler.roster import Roster
 from actors.scheduler.sequence import Sequence, State
-from messages.arrays import EMPTY_I32, int32s
 from messages.steps import PAGE_TOKENS, NewSequence, Plan
+from messages.wire.arrays import EMPTY_I32, int32s
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from actors.scheduler.sequence import Sequence
-from messages.arrays import int32s, int64s
 from messages.drafts import Tails
+from messages.wire.arrays import int32s, int64s
 
 
 class DraftFeed:

@@ -6,9 +6,9 @@ import numpy as np
 
 from actors.scheduler.sequence import Sequence
 from actors.scheduler.step_tracker import Advance
-from messages.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s, int64s
 from messages.generation import Ending, Tokens
 from messages.steps import Result
+from messages.wire.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s, int64s
 
 
 class Outgoing:

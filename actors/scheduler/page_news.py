@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from actors.pages.page_ledger import PageLedger
-from messages.arrays import uint64s
 from messages.cache import PagesDropped, PagesSealed
+from messages.wire.arrays import uint64s
 
 
 class PageNews:

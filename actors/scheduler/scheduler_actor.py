@@ -27,13 +27,13 @@ from actors.scheduler.settings import SchedulerSettings
 from actors.scheduler.step_tracker import Advance
 from messages import cache, drafts, generation, steps
 from messages.birth import Birth
-from messages.faults import MailboxFull
+from messages.errors import MailboxFull
 from messages.generation import Ending
 from messages.ids import actor_name, replica_of, role_of
 from messages.lifecycle import Peer
-from messages.mailbox import Delivery, MailboxFactory
-from messages.message import Message
-from messages.zmq_mailbox import ZmqMailbox
+from messages.transport.mailbox import Delivery, MailboxFactory
+from messages.transport.zmq_mailbox import ZmqMailbox
+from messages.wire.message import Message
 
 DIRECTORY, SPECULATION = "cache_directory/0", "speculation/0"
 

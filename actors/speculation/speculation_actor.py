@@ -14,13 +14,13 @@ from actors.speculation.draft_length import DraftLength
 from actors.speculation.ngram_proposer import NgramProposer
 from actors.speculation.settings import SpeculationSettings
 from messages import drafts
-from messages.arrays import int32s, int64s
 from messages.birth import Birth
-from messages.faults import MailboxFull
+from messages.errors import MailboxFull
 from messages.ids import role_of
-from messages.mailbox import Delivery, MailboxFactory
-from messages.message import Message
-from messages.zmq_mailbox import ZmqMailbox
+from messages.transport.mailbox import Delivery, MailboxFactory
+from messages.transport.zmq_mailbox import ZmqMailbox
+from messages.wire.arrays import int32s, int64s
+from messages.wire.message import Message
 
 
 @dataclass

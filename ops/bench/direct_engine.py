@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpu_workers.engine import Engine, EngineCapacity
-from messages.arrays import int32s
 from messages.generation import Sampling
 from messages.steps import PAGE_TOKENS, NewSequence, Plan
+from messages.wire.arrays import int32s
 
 
 @dataclass(frozen=True)

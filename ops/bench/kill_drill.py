@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.client import AsyncClient
-from messages.faults import ClientError
+from messages.errors import ClientError
 from messages.generation import Sampling
 from messages.ids import role_of
 from messages.lifecycle import ChildStatus

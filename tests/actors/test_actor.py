@@ -5,7 +5,7 @@ from __future__ import annotations
 from messages.child import Child
 from messages.generation import Ack
 from messages.lifecycle import Peer, PeerDown, PeerUp, Progress
-from messages.mailbox import Delivery, MemoryMailbox, MemoryNetwork
+from messages.transport.mailbox import Delivery, MemoryMailbox, MemoryNetwork
 from tests.support.memory_house import birth_of
 
 

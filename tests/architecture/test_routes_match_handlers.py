@@ -45,7 +45,7 @@ def test_every_kind_stands_in_the_table_once() -> None:
 
 def test_every_kind_of_an_internal_message_has_a_route() -> None:
     from messages import cache, drafts, generation, lifecycle, steps
-    from messages.message import Message
+    from messages.wire.message import Message
 
     for module in (lifecycle, generation, steps, cache, drafts):
         for thing in vars(module).values():

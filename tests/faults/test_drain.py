@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from messages.client import AsyncClient
-from messages.faults import ClientError
+from messages.errors import ClientError
 from supervisor.orders import EXIT_REQUESTS_LEFT
 from supervisor.restart_policy import EXIT_BUDGET_SPENT
 from supervisor.run_dir import read_end

@@ -7,9 +7,9 @@ from collections.abc import Sequence as Values
 from dataclasses import dataclass, field
 
 from gpu_workers.engine import Engine
-from messages.arrays import int32s
 from messages.generation import Sampling
 from messages.steps import PAGE_TOKENS, NewSequence, Plan, Result
+from messages.wire.arrays import int32s
 
 GREEDY = Sampling(temperature=0.0)
 

@@ -23,8 +23,8 @@ from gpu_workers.models.registry import load_model, torch_attention
 from gpu_workers.step_arrays import StepArrays, build_step
 from gpu_workers.torch_ops import TorchOps
 from gpu_workers.weights import Placement
-from messages.arrays import int32s
 from messages.steps import PAGE_TOKENS, Plan
+from messages.wire.arrays import int32s
 
 if this_machine() is None or torch.backends.cpu.get_cpu_capability() != "AVX512":
     pytest.skip("needs kernels for products, which read what oneDNN packs for AVX-512", allow_module_level=True)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from gpu_workers.attention_tiles import TILE_FIELDS, list_tiles
 from gpu_workers.mixed_sizes import MixedSize, choose_size, mixed_sizes
 from gpu_workers.step_arrays import StepArrays, build_step
-from messages.arrays import int32s
 from messages.steps import Plan
+from messages.wire.arrays import int32s
 
 N_SLOTS, TILE_TOKENS, MAX_PAGES = 24, 32, 64
 SIZES = mixed_sizes(N_SLOTS, 1024, TILE_TOKENS)

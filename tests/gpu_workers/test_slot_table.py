@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from gpu_workers.engine import EngineCapacity, PlanRefused
 from gpu_workers.slot_table import SlotTable
 from gpu_workers.step_arrays import build_step, draft_places
-from messages.arrays import int32s
 from messages.generation import Sampling
 from messages.steps import PAGE_TOKENS, NewSequence, Plan
+from messages.wire.arrays import int32s
 
 CAPACITY = EngineCapacity(
     n_pages=32, n_slots=4, max_length=100, max_step_tokens=64, max_lease_steps=4, vocabulary=50, device="test"

@@ -17,9 +17,9 @@ from gpu_workers.hash_chain import HashChainEngine, hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.worker import BuildEngine
 from messages import lifecycle
-from messages.arrays import int32s
-from messages.message import Message
 from messages.steps import Capacity, Plan, Reset, Result, StepFailed
+from messages.wire.arrays import int32s
+from messages.wire.message import Message
 from tests.gpu_workers.small_scheduler import GREEDY, Row, SmallScheduler
 from tests.gpu_workers.worker_stage import DEADLINE_S, SETTINGS, MemoryPost, Stage, ZmqPost, writer
 

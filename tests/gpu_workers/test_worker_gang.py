@@ -15,9 +15,9 @@ from gpu_workers.settings import WorkerSettings
 from gpu_workers.worker import Worker
 from messages import lifecycle
 from messages.birth import Birth
-from messages.mailbox import MemoryMailbox, MemoryNetwork
-from messages.message import Message
 from messages.steps import Capacity, Plan, Reset, Result
+from messages.transport.mailbox import MemoryMailbox, MemoryNetwork
+from messages.wire.message import Message
 from tests.gpu_workers.small_scheduler import Row, SmallScheduler
 
 DEADLINE_S = 10.0

@@ -9,9 +9,9 @@ import pytest
 from gpu_workers.memory_budget import GIB, count_pages, cpu_kv_bytes, cuda_kv_bytes, memory_bytes
 from gpu_workers.settings import WorkerSettings, read_settings
 from gpu_workers.worker_metrics import WorkerMetrics
-from messages.arrays import int32s
-from messages.faults import ConfigError
+from messages.errors import ConfigError
 from messages.steps import Plan, Result
+from messages.wire.arrays import int32s
 
 
 def test_unknown_and_wrong_fields_are_named() -> None:

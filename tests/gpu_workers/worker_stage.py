@@ -14,10 +14,10 @@ from gpu_workers.settings import WorkerSettings
 from gpu_workers.worker import BuildEngine, build_engine, run_worker
 from messages import lifecycle
 from messages.birth import Birth
-from messages.mailbox import Mailbox, MemoryMailbox, MemoryNetwork
-from messages.message import Message
 from messages.steps import Reset
-from messages.zmq_mailbox import ZmqMailbox
+from messages.transport.mailbox import Mailbox, MemoryMailbox, MemoryNetwork
+from messages.transport.zmq_mailbox import ZmqMailbox
+from messages.wire.message import Message
 from tests.gpu_workers.small_scheduler import SmallScheduler
 
 DEADLINE_S = 10.0

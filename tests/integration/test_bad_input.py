@@ -16,7 +16,7 @@ import zmq
 
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.client import AsyncClient
-from messages.faults import InvalidRequest
+from messages.errors import InvalidRequest
 from messages.lifecycle import StatusReport
 from tests.support.real_server import RealServer, real_server
 

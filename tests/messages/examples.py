@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from messages import cache, drafts, generation, lifecycle, public, steps
-from messages.arrays import float32s, int32s, int64s, uint64s
 from messages.generation import Sampling
-from messages.message import Message
+from messages.wire.arrays import float32s, int32s, int64s, uint64s
+from messages.wire.message import Message
 
 _PEER = lifecycle.Peer(name="scheduler/0", incarnation=2, endpoint="ipc:///run/t/scheduler-0.2")
 _FAMILY = lifecycle.MetricFamily(

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from messages.client import AsyncClient, Client
-from messages.faults import ConfigError, DeadlineExceeded, Unavailable
+from messages.errors import ConfigError, DeadlineExceeded, Unavailable
 
 DEADLINE_S = 10.0
 
@@ -115,7 +115,7 @@ def test_an_asyncio_client_says_that_its_loop_is_gone(tmp_path: Path) -> None:
 FORGETFUL = """
 import asyncio, gc, sys
 from messages.client import AsyncClient, Client
-from messages.faults import Unavailable
+from messages.errors import Unavailable
 
 async def ask() -> None:
     try:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from messages.client_options import deadline_of, endpoint_of, request_of
-from messages.faults import ConfigError, InvalidRequest
+from messages.client.options import deadline_of, endpoint_of, request_of
+from messages.errors import ConfigError, InvalidRequest
 from messages.generation import Sampling
 from messages.public import ChatTurn, Generate
 from messages.run_dir import front_endpoint, run_dir_of

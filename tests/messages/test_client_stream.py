@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messages import public
-from messages.arrays import int32s
-from messages.client_stream import Next, StreamState
-from messages.faults import InvalidRequest, Overloaded, RequestFailed, Unavailable
+from messages.client.stream import Next, StreamState
+from messages.errors import InvalidRequest, Overloaded, RequestFailed, Unavailable
 from messages.generation import Sampling
+from messages.wire.arrays import int32s
 
 WHOLE = [100 + i for i in range(12)]
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messages.arrays import MAX_ARRAY_ITEMS, int32s, int64s
-from messages.codec import Codec, decode_envelope, encode_envelope
-from messages.envelope import Envelope, Staleness, staleness
-from messages.faults import WireError
+from messages.errors import WireError
 from messages.generation import Tokens
-from messages.message import Message
 from messages.routes import INTERNAL_KINDS
 from messages.steps import Plan
+from messages.wire.arrays import MAX_ARRAY_ITEMS, int32s, int64s
+from messages.wire.codec import Codec, decode_envelope, encode_envelope
+from messages.wire.envelope import Envelope, Staleness, staleness
+from messages.wire.message import Message
 from tests.messages.examples import INTERNAL
 
 CODEC: Codec[Message] = Codec(INTERNAL_KINDS)

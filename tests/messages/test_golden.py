@@ -12,10 +12,10 @@ import msgpack
 import numpy as np
 import pytest
 
-from messages.codec import Codec
-from messages.message import Message
 from messages.public import ClientMessage, FrontMessage
 from messages.routes import INTERNAL_KINDS
+from messages.wire.codec import Codec
+from messages.wire.message import Message
 from tests.messages.examples import INTERNAL, PUBLIC
 
 GOLDEN = Path(__file__).parent.parent / "golden"

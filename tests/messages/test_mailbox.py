@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import zmq
 
-from messages import mailbox as mailbox_module
-from messages.credits import MAX_LINKS, WINDOW_MESSAGES
-from messages.faults import MailboxFull, UnknownPeer
+from messages.errors import MailboxFull, UnknownPeer
 from messages.generation import Ack, Cancel
 from messages.lifecycle import StatusWanted
-from messages.mailbox import Delivery, Mailbox, MemoryMailbox, MemoryNetwork
-from messages.zmq_mailbox import ZmqMailbox
+from messages.transport import mailbox as mailbox_module
+from messages.transport.credits import MAX_LINKS, WINDOW_MESSAGES
+from messages.transport.mailbox import Delivery, Mailbox, MemoryMailbox, MemoryNetwork
+from messages.transport.zmq_mailbox import ZmqMailbox
 
 DEADLINE_S = 10.0
 Make = Callable[[str, int], Mailbox]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import zmq
 
-from messages import zmq_options
-from messages.zmq_reader import ZmqReader
+from messages.transport import zmq_options
+from messages.transport.zmq_reader import ZmqReader
 
 DEADLINE_S = 10.0
 

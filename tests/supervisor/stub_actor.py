@@ -28,11 +28,11 @@ import msgspec
 from actors.actor import Actor, Handler
 from messages.birth import Birth
 from messages.child import LIFECYCLE_KINDS
-from messages.faults import ConfigError
+from messages.errors import ConfigError
 from messages.ids import role_of
 from messages.lifecycle import Peer
-from messages.message import Message
 from messages.routes import received_by
+from messages.wire.message import Message
 
 
 class StubActor(Actor):

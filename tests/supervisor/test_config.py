@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messages.faults import ConfigError
+from messages.errors import ConfigError
 from supervisor.config import CONFIG_VARIABLE, ServerConfig, described, load_config
 from supervisor.config_file import convert, overlay, table_of
 

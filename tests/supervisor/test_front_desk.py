@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from messages.lifecycle import OrderTaken, StatusReport, StatusWanted, StopWanted
-from messages.mailbox import Delivery
-from messages.message import Message
+from messages.transport.mailbox import Delivery
+from messages.wire.message import Message
 from supervisor.child_record import ChildRecord
 from supervisor.front_desk import FrontDesk
 from tests.supervisor.trees import group

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from messages.faults import ConfigError
+from messages.errors import ConfigError
 from supervisor.rendezvous import Incarnations, open_gang_dir
 from supervisor.run_dir import RunDir, make_private, read_pid
 

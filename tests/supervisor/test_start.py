@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from messages.faults import ConfigError
+from messages.errors import ConfigError
 from supervisor import start
 from supervisor.start import find_gpus, listen
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from messages.faults import ConfigError
+from messages.errors import ConfigError
 from supervisor.run_dir import RunDir
 from supervisor.state_dir import hold_state_dir
 

@@ -17,9 +17,9 @@ from gpu_workers.engine import PlanRefused
 from gpu_workers.hash_chain import HashChainEngine
 from gpu_workers.settings import WorkerSettings
 from messages import generation, lifecycle, steps
-from messages.arrays import int32s
 from messages.birth import Birth
-from messages.mailbox import MemoryMailbox, MemoryNetwork
+from messages.transport.mailbox import MemoryMailbox, MemoryNetwork
+from messages.wire.arrays import int32s
 
 DEADLINE_S = 20.0
 ActorT = TypeVar("ActorT", bound=Actor)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import click
 from rich.table import Table
 
-from messages.faults import ConfigError
+from messages.errors import ConfigError
 from ops.bench.line_child import ChildEnded, LineChild
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server

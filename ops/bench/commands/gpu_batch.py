@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from messages.faults import ConfigError
+from messages.errors import ConfigError
 from ops.bench.http_stream import Target
 from ops.bench.line_child import LineChild
 from ops.bench.load import Load, Stop

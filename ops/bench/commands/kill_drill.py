@@ -7,7 +7,7 @@ import asyncio
 import click
 from rich.table import Table
 
-from messages.faults import ConfigError
+from messages.errors import ConfigError
 from messages.run_dir import front_endpoint
 from ops.bench.drill_figures import drill_figures
 from ops.bench.kill_drill import DrillPlan, KillDrill

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import click
 from rich.table import Table
 
-from messages.faults import ConfigError
+from messages.errors import ConfigError
 from ops.bench.line_child import LineChild
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server

@@ -10,10 +10,10 @@ from actors.cache_directory.directory_actor import DirectoryActor
 from actors.cache_directory.settings import DirectorySettings
 from actors.cache_directory.snapshot_requests import SnapshotRequests
 from messages import cache
-from messages.arrays import uint64s
-from messages.faults import MailboxFull
-from messages.mailbox import Delivery
-from messages.message import Message
+from messages.errors import MailboxFull
+from messages.transport.mailbox import Delivery
+from messages.wire.arrays import uint64s
+from messages.wire.message import Message
 from tests.support.memory_house import birth_of
 
 SCHEDULER = "scheduler/0"

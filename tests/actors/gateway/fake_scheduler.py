@@ -9,7 +9,7 @@ import numpy as np
 
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages import generation
-from messages.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s, int64s
+from messages.wire.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s, int64s
 from tests.support.memory_house import House, Post
 
 VOCABULARY = 32_768

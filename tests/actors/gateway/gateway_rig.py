@@ -14,7 +14,7 @@ import msgspec
 from actors.gateway.gateway_actor import GatewayActor
 from actors.gateway.settings import GatewaySettings
 from messages.ids import actor_name, replica_of
-from messages.mailbox import MemoryMailbox
+from messages.transport.mailbox import MemoryMailbox
 from tests.actors.gateway.fake_scheduler import FakeScheduler
 from tests.support.memory_house import House, Post, birth_of
 

@@ -16,7 +16,7 @@ import pytest
 
 from actors.gateway.journal_records import decode_order
 from messages.client import AsyncClient
-from messages.faults import Unavailable
+from messages.errors import Unavailable
 from messages.generation import Sampling
 from tests.actors.gateway.fake_scheduler import FakeScheduler, oracle
 from tests.actors.gateway.gateway_rig import Rig, rig

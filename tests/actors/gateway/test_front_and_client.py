@@ -16,11 +16,11 @@ import zmq
 import zmq.asyncio
 
 from messages import public
-from messages.arrays import int32s
 from messages.client import AsyncClient, Client
-from messages.codec import Codec
-from messages.faults import InvalidRequest, RequestFailed, Unavailable
+from messages.errors import InvalidRequest, RequestFailed, Unavailable
 from messages.generation import Sampling
+from messages.wire.arrays import int32s
+from messages.wire.codec import Codec
 from tests.actors.gateway.fake_scheduler import FakeScheduler, ids_text, oracle, text_ids
 from tests.actors.gateway.gateway_rig import Rig, rig
 
@@ -198,7 +198,7 @@ async def test_failed_request_and_nobody_there(place: Path, monkeypatch: pytest.
         scheduler.fail(next(iter(scheduler.running)), "the page was on fire")
         with pytest.raises(RequestFailed, match="on fire"):
             await failing
-    monkeypatch.setattr("messages.client_async.CONNECT_S", 0.05)
+    monkeypatch.setattr("messages.client.async_client.CONNECT_S", 0.05)
     async with AsyncClient(f"ipc://{place}/nothing") as client:
         with pytest.raises(Unavailable):
             await client.generate("x")

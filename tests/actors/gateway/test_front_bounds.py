@@ -7,9 +7,10 @@ import zmq
 
 from actors.gateway.front_clients import LateRefusals
 from actors.gateway.request_bodies import UNCOUNTED_BYTES
-from messages import public, zmq_options
-from messages.arrays import int32s
+from messages import public
 from messages.generation import Sampling
+from messages.transport import zmq_options
+from messages.wire.arrays import int32s
 from tests.actors.gateway.fake_scheduler import oracle, text_ids
 from tests.actors.gateway.test_front_laws import SlowText, generate, wired
 

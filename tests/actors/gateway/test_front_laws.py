@@ -15,11 +15,11 @@ import zmq.asyncio
 
 from actors.gateway.tokenizer import HashChainText
 from messages import public
-from messages.arrays import int32s
 from messages.client import AsyncClient
-from messages.codec import Codec
 from messages.generation import Sampling
-from messages.message import Message
+from messages.wire.arrays import int32s
+from messages.wire.codec import Codec
+from messages.wire.message import Message
 from tests.actors.gateway.fake_scheduler import FakeScheduler, oracle, text_ids
 from tests.actors.gateway.gateway_rig import Rig, rig
 

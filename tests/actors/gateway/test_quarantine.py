@@ -13,10 +13,10 @@ from actors.gateway.quarantine import Quarantine, is_same_computation
 from actors.gateway.refusals import Refusal
 from actors.gateway.request import GrowingSequence
 from messages import generation
-from messages.arrays import int32s
 from messages.client import AsyncClient
-from messages.faults import RequestFailed
+from messages.errors import RequestFailed
 from messages.generation import Sampling
+from messages.wire.arrays import int32s
 from tests.actors.gateway.fake_scheduler import oracle
 from tests.actors.gateway.test_front_laws import wired
 from tests.actors.gateway.test_request import order_of, request_of

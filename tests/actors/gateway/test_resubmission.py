@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from messages import cache, generation
-from messages.arrays import int32s, int64s
 from messages.lifecycle import Cause
+from messages.wire.arrays import int32s, int64s
 from tests.actors.gateway.fake_scheduler import oracle
 from tests.actors.gateway.gateway_rig import Rig, rig
 from tests.support.memory_house import Post

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from actors.scheduler.admission import Limits, judge, unfit
-from messages.arrays import int32s
 from messages.generation import Sampling, Submit
 from messages.steps import Capacity
+from messages.wire.arrays import int32s
 
 
 def limits(n_pages: int = 64, max_length: int = 100) -> Limits:

@@ -16,10 +16,10 @@ from actors.scheduler.probation import Verdict
 from actors.scheduler.roster import Roster
 from actors.scheduler.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
-from messages.arrays import int32s
 from messages.generation import Sampling, Submit
 from messages.lifecycle import Cause
 from messages.steps import Capacity, Result, StepFailed
+from messages.wire.arrays import int32s
 
 
 class Bench:

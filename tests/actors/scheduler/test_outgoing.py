@@ -8,9 +8,9 @@ from actors.scheduler.batch_planner import Row
 from actors.scheduler.outgoing import Outgoing
 from actors.scheduler.sequence import Sequence
 from actors.scheduler.step_tracker import Advance
-from messages.arrays import float32s, int32s
 from messages.generation import Ending, Sampling, Submit, Tokens
 from messages.steps import Result
+from messages.wire.arrays import float32s, int32s
 
 
 def advance(attempt: int, ids: list[int], offset: int) -> Advance:

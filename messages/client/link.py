@@ -15,11 +15,12 @@ from typing import Any, Protocol, get_args
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from messages import public, zmq_options
-from messages.codec import Codec
-from messages.faults import ConfigError, WireError
-from messages.message import Message
-from messages.zmq_reader import ZmqReader
+from messages import public
+from messages.errors import ConfigError, WireError
+from messages.transport import zmq_options
+from messages.transport.zmq_reader import ZmqReader
+from messages.wire.codec import Codec
+from messages.wire.message import Message
 
 SILENCE_S = 2.0
 _LINGER_MS = 100  # the last confirmation leaves, if somebody is there

@@ -1,11 +1,4 @@
-"""The client library over ZeroMQ: `Client` for ordinary code, `AsyncClient` for asyncio. Imports neither torch nor the server.
-
-    with Client() as client:                       # the server on port 8000 of this machine
-        print(client.generate("Hello", max_tokens=16).text)
-
-A stream survives the death of any process of the server, the gateway included: the client says its request again under the same
-id and goes on at the next token. That is why the seed is chosen on this side.
-"""
+"""`Client`: the client library for ordinary code. A thread of its own runs an `AsyncClient` on an event loop."""
 
 from __future__ import annotations
 
@@ -16,12 +9,11 @@ from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, TypeVar
 
-from messages.client_async import AsyncClient
-from messages.client_stream import Answer, Piece
-from messages.faults import Unavailable
+from messages.client.async_client import AsyncClient
+from messages.client.stream import Answer, Piece
+from messages.errors import Unavailable
 from messages.run_dir import DEFAULT_PORT
 
-__all__ = ["AsyncClient", "Client"]
 _MOST_TURNS = 100
 T = TypeVar("T")
 

@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 
 from messages import public
-from messages.client_link import ClientLink
-from messages.client_options import deadline_of, endpoint_of, request_of
-from messages.client_stream import Answer, Next, Piece, StreamState, error_of
-from messages.faults import DeadlineExceeded, InvalidRequest, Unavailable
+from messages.client.link import ClientLink
+from messages.client.options import deadline_of, endpoint_of, request_of
+from messages.client.stream import Answer, Next, Piece, StreamState, error_of
+from messages.errors import DeadlineExceeded, InvalidRequest, Unavailable
 from messages.ids import mint_request_id
-from messages.message import Message
 from messages.run_dir import DEFAULT_PORT
+from messages.wire.message import Message
 
 CONNECT_S = 5.0
 _CONFIRM_TOKENS = 64

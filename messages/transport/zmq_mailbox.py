@@ -11,11 +11,11 @@ import os
 
 import zmq
 
-from messages import zmq_options
-from messages.faults import UnknownPeer
-from messages.mailbox import Delivery, MailboxStatistics, Outbox, Sorting
-from messages.message import Message
-from messages.zmq_reader import ZmqReader
+from messages.errors import UnknownPeer
+from messages.transport import zmq_options
+from messages.transport.mailbox import Delivery, MailboxStatistics, Outbox, Sorting
+from messages.transport.zmq_reader import ZmqReader
+from messages.wire.message import Message
 
 _SWEEP_S = 1.0
 _CREDIT_BYTES = 8
@@ -49,7 +49,7 @@ class _Link:
 
 
 class ZmqMailbox:
-    """See `messages.mailbox.Mailbox`. Lives on one event loop; not thread-safe."""
+    """See `messages.transport.mailbox.Mailbox`. Lives on one event loop; not thread-safe."""
 
     def __init__(self, name: str, incarnation: int, endpoint: str) -> None:
         self.name, self.incarnation, self.endpoint = name, incarnation, endpoint

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from messages import public
-from messages.faults import ClientError, InvalidRequest, Overloaded, RequestFailed, Unavailable
+from messages.errors import ClientError, InvalidRequest, Overloaded, RequestFailed, Unavailable
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from messages.arrays import check_arrays
+from messages.wire.arrays import check_arrays
 
 ShortText = Annotated[str, msgspec.Meta(max_length=256)]
 LongText = Annotated[str, msgspec.Meta(max_length=65_536)]

@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 
 from messages import public
-from messages.arrays import MAX_ARRAY_ITEMS, int32s
-from messages.faults import ConfigError, InvalidRequest
+from messages.errors import ConfigError, InvalidRequest
 from messages.generation import Sampling
 from messages.ids import mint_request_id, seed_of
 from messages.run_dir import front_endpoint, run_dir_of
-from messages.zmq_options import PUBLIC_FRAME_BYTES
+from messages.transport.zmq_options import PUBLIC_FRAME_BYTES
+from messages.wire.arrays import MAX_ARRAY_ITEMS, int32s
 
 DEADLINE_S = 600.0
 _MOST_BYTES = PUBLIC_FRAME_BYTES - (64 << 10)  # of texts: a larger message would end the connection

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from messages.codec import Codec, decode_envelope, encode_envelope
-from messages.credits import Arrivals, SendWindow
-from messages.envelope import ENVELOPE_VERSION, Envelope, Staleness, staleness
-from messages.faults import MailboxFull, UnknownPeer, WireError
+from messages.errors import MailboxFull, UnknownPeer, WireError
 from messages.ids import role_of
-from messages.message import Message
 from messages.routes import INTERNAL_KINDS, is_allowed
+from messages.transport.credits import Arrivals, SendWindow
+from messages.wire.codec import Codec, decode_envelope, encode_envelope
+from messages.wire.envelope import ENVELOPE_VERSION, Envelope, Staleness, staleness
+from messages.wire.message import Message
 
 BACKLOG_MESSAGES = 16_384
 _PASSERS_BY = "operator/"  # a life each: nobody tells of their end, and there is no number of them

@@ -13,10 +13,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import numpy as np
 
-from messages.arrays import ArrayFrame, read_array
-from messages.envelope import ENVELOPE_VERSION, Envelope
-from messages.faults import WireError
-from messages.message import Message
+from messages.errors import WireError
+from messages.wire.arrays import ArrayFrame, read_array
+from messages.wire.envelope import ENVELOPE_VERSION, Envelope
+from messages.wire.message import Message
 
 M = TypeVar("M", bound=Message)
 _DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError, OverflowError)
