@@ -88,7 +88,9 @@ def _gateway(config: ServerConfig, place: Place, index: int) -> Group:
         speculation=config.speculate,
     )
     why = "accepts requests and owns them; its next life reads its journal and goes on"
-    warm_up = (f"actors.gateway.tokenizer:load_text_model={place.model_setting}",)  # a large vocabulary takes half a second
+    warm_up = (
+        f"actors.gateway.text.tokenizer:load_text_model={place.model_setting}",
+    )  # a large vocabulary takes half a second
     return _single(config, actor_name("gateway", index), why, settings, place.listen_fd, warm_up)
 
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 import structlog
 
-from actors.gateway.dispatcher import Post, Timer
-from actors.gateway.handover import Handover
-from actors.gateway.http_server import HttpServer
-from actors.gateway.request_desk import RequestDesk
+from actors.gateway.dispatch.dispatcher import Post, Timer
+from actors.gateway.dispatch.handover import Handover
+from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.http.server import HttpServer
 
 _LOOK_S = 0.02
 _MARGIN_S = 0.5  # before the deadline, for the last word to arrive

@@ -14,22 +14,22 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from actors.actor import Actor, Handler
+from actors.gateway.admission.bodies import RequestBodies
+from actors.gateway.admission.intake import Intake
+from actors.gateway.dispatch.recovery import take_over_all
+from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.draining import Draining
-from actors.gateway.front import Front
-from actors.gateway.http_api import HttpApi
-from actors.gateway.http_server import HttpServer
-from actors.gateway.intake import Intake
-from actors.gateway.journal import Journal
+from actors.gateway.http.api import HttpApi
+from actors.gateway.http.server import HttpServer
+from actors.gateway.journal.journal import Journal
 from actors.gateway.metrics import GatewayMetrics
-from actors.gateway.order import Ended
-from actors.gateway.quarantine import is_same_computation
-from actors.gateway.recovery import take_over_all
-from actors.gateway.request import GrowingSequence
-from actors.gateway.request_bodies import RequestBodies
-from actors.gateway.request_desk import RequestDesk
+from actors.gateway.requests.order import Ended
+from actors.gateway.requests.quarantine import is_same_computation
+from actors.gateway.requests.request import GrowingSequence
 from actors.gateway.settings import read_settings
-from actors.gateway.tokenizer import load_text_model
+from actors.gateway.text.tokenizer import load_text_model
 from actors.gateway.tree_status import TreeStatus
+from actors.gateway.zeromq.front import Front
 from messages import cache, generation, lifecycle
 from messages.birth import Birth
 from messages.ids import actor_name, replica_of, role_of

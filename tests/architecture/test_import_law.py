@@ -46,7 +46,7 @@ def strangers(is_stranger: Callable[[SourceFile, str], bool]) -> list[str]:
 
 
 def folder_of_actor(module: str) -> str:
-    """actors.gateway.order -> gateway; actors.actor -> actor; actors -> nothing."""
+    """actors.gateway.requests.order -> gateway; actors.actor -> actor; actors -> nothing."""
     return ([*module.split("."), ""])[1]
 
 

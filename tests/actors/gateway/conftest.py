@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from actors.gateway.tokenizer import FolderText, load_text_model
+from actors.gateway.text.tokenizer import FolderText, load_text_model
 from gpu_workers.model_store.gguf_config import generation_config, hugging_face_config
 from gpu_workers.model_store.gguf_file import GgufFile
 from gpu_workers.model_store.gguf_tokenizer import build_tokenizer, tokenizer_config

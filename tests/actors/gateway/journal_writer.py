@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from actors.gateway.journal import Journal
-from actors.gateway.journal_records import StepRow, encode_order, encode_step
-from actors.gateway.order import Order
+from actors.gateway.journal.journal import Journal
+from actors.gateway.journal.records import StepRow, encode_order, encode_step
+from actors.gateway.requests.order import Order
 from messages.generation import Sampling
 
 N_REQUESTS = 4

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 from typing import Any
 
-from actors.gateway.journal import Journal
+from actors.gateway.journal.journal import Journal
 
 _LONGEST_WAIT_S = 20.0
 

@@ -8,8 +8,8 @@ from contextlib import aclosing
 
 import pytest
 
-from messages.client.stream import Piece
 from messages.client import AsyncClient
+from messages.client.stream import Piece
 from tests.actors.gateway.test_front_laws import GREEDY, wired
 
 

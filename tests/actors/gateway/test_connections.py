@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from actors.gateway.hangup import Hangup
-from actors.gateway.http_connection import Connection
-from actors.gateway.http_server import HttpServer
+from actors.gateway.http.connection import Connection
+from actors.gateway.http.hangup import Hangup
+from actors.gateway.http.server import HttpServer
 from actors.gateway.settings import GatewaySettings
 from tests.actors.gateway.gateway_rig import Rig, rig
 

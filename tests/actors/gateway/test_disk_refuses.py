@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from actors.gateway.journal_records import decode_order
+from actors.gateway.journal.records import decode_order
 from messages.client import AsyncClient
 from messages.errors import Unavailable
 from messages.generation import Sampling
@@ -188,8 +188,8 @@ async def test_a_writer_that_breaks_ends_the_gateway_with_a_fault() -> None:
 
 
 def test_the_refusal_is_worth_reading() -> None:
-    from actors.gateway.http_errors import error_response
-    from actors.gateway.refusals import journal_unavailable
+    from actors.gateway.http.errors import error_response
+    from actors.gateway.requests.refusals import journal_unavailable
 
     error = json.loads(bytes(error_response(journal_unavailable()).body))["error"]
     assert "journal" in error["message"]

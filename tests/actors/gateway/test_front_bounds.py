@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import zmq
 
-from actors.gateway.front_clients import LateRefusals
-from actors.gateway.request_bodies import UNCOUNTED_BYTES
+from actors.gateway.admission.bodies import UNCOUNTED_BYTES
+from actors.gateway.zeromq.clients import LateRefusals
 from messages import public
 from messages.generation import Sampling
 from messages.transport import zmq_options

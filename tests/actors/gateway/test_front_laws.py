@@ -13,7 +13,7 @@ from typing import Any
 import zmq
 import zmq.asyncio
 
-from actors.gateway.tokenizer import HashChainText
+from actors.gateway.text.tokenizer import HashChainText
 from messages import public
 from messages.client import AsyncClient
 from messages.generation import Sampling

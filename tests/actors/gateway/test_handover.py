@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.gateway.handover import Handover
+from actors.gateway.dispatch.handover import Handover
 
 PATIENCE_S = 5.0
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from actors.gateway.journal import _SCHEMA, Journal, _make
-from actors.gateway.journal_records import SequenceState, StepRow, encode_order, encode_states, encode_step
-from actors.gateway.order import Ended
-from actors.gateway.recovery import restore
-from actors.gateway.tokenizer import HashChainText
+from actors.gateway.dispatch.recovery import restore
+from actors.gateway.journal.journal import _SCHEMA, Journal, _make
+from actors.gateway.journal.records import SequenceState, StepRow, encode_order, encode_states, encode_step
+from actors.gateway.requests.order import Ended
+from actors.gateway.text.tokenizer import HashChainText
 from tests.actors.gateway.journal_writer import N_REQUESTS, order_of, row_at, token_of
 
 DEADLINE_S = 20.0

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.gateway.journal import Journal
-from actors.gateway.journal_backlog import Backlog, Entry
-from actors.gateway.journal_records import encode_order, encode_step
-from actors.gateway.recovery import restore
-from actors.gateway.tokenizer import HashChainText
+from actors.gateway.dispatch.recovery import restore
+from actors.gateway.journal.backlog import Backlog, Entry
+from actors.gateway.journal.journal import Journal
+from actors.gateway.journal.records import encode_order, encode_step
+from actors.gateway.text.tokenizer import HashChainText
 from tests.actors.gateway.journal_writer import order_of, row_at, token_of
 from tests.actors.gateway.moody_disk import put_under
 
@@ -200,8 +200,8 @@ async def test_a_journal_that_is_full_can_be_taken_over(tmp_path: Path) -> None:
 
 _TINY_DISK = """
 import asyncio, resource, sys
-from actors.gateway.journal import Journal
-from actors.gateway.journal_records import encode_order, encode_step
+from actors.gateway.journal.journal import Journal
+from actors.gateway.journal.records import encode_order, encode_step
 from tests.actors.gateway.journal_writer import order_of, row_at
 
 async def main(path):

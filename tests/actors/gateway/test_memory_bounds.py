@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import msgspec
 
-from actors.gateway.request import Request
-from actors.gateway.request_bodies import UNCOUNTED_BYTES
-from actors.gateway.retained import RetainedRequests
+from actors.gateway.admission.bodies import UNCOUNTED_BYTES
+from actors.gateway.journal.retained import RetainedRequests
+from actors.gateway.requests.request import Request
 from tests.actors.gateway.gateway_rig import rig
 from tests.actors.gateway.test_connections import BODY, HEAD, arrived, connected
 from tests.actors.gateway.test_request import order_of, request_of

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.gateway.order import Order
-from actors.gateway.quarantine import Quarantine, is_same_computation
-from actors.gateway.refusals import Refusal
-from actors.gateway.request import GrowingSequence
+from actors.gateway.requests.order import Order
+from actors.gateway.requests.quarantine import Quarantine, is_same_computation
+from actors.gateway.requests.refusals import Refusal
+from actors.gateway.requests.request import GrowingSequence
 from messages import generation
 from messages.client import AsyncClient
 from messages.errors import RequestFailed

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from actors.gateway import api_schema
-from actors.gateway.refusals import Refusal
+from actors.gateway.http import schema as api_schema
+from actors.gateway.requests.refusals import Refusal
 from tests.actors.gateway.fake_scheduler import oracle
 from tests.actors.gateway.gateway_rig import rig
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.gateway.detokenizer import NumberText
-from actors.gateway.journal_records import Recovered, decode_states, decode_step, encode_states, encode_step, row_of, state_of
-from actors.gateway.order import Ended, Order
-from actors.gateway.reader import Reader
-from actors.gateway.recovery import restore
-from actors.gateway.request import Gap, Logprobs, Request
-from actors.gateway.tokenizer import HashChainText
+from actors.gateway.dispatch.recovery import restore
+from actors.gateway.journal.records import Recovered, decode_states, decode_step, encode_states, encode_step, row_of, state_of
+from actors.gateway.requests.order import Ended, Order
+from actors.gateway.requests.reader import Reader
+from actors.gateway.requests.request import Gap, Logprobs, Request
+from actors.gateway.text.detokenizer import NumberText
+from actors.gateway.text.tokenizer import HashChainText
 from messages.generation import Sampling
 
 IDS = st.lists(st.integers(0, 999), max_size=40)

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.gateway.detokenizer import NoText
-from actors.gateway.order import Order
-from actors.gateway.request import Request
-from actors.gateway.routing import AttemptBook, choose_replica
+from actors.gateway.dispatch.routing import AttemptBook, choose_replica
+from actors.gateway.requests.order import Order
+from actors.gateway.requests.request import Request
+from actors.gateway.text.detokenizer import NoText
 from messages.generation import Sampling
 
 NAMES = ["scheduler/0", "scheduler/1", "scheduler/2"]

@@ -11,11 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from actors.gateway.chat_template import ChatTemplate
-from actors.gateway.intake import Intake, Wish
+from actors.gateway.admission.intake import Intake, Wish
 from actors.gateway.settings import GatewaySettings
-from actors.gateway.special_text import SpecialText, _any_of
-from actors.gateway.tokenizer import FolderText, load_text_model
+from actors.gateway.text.chat_template import ChatTemplate
+from actors.gateway.text.special_text import SpecialText, _any_of
+from actors.gateway.text.tokenizer import FolderText, load_text_model
 from messages.generation import Sampling
 from supervisor.entrypoint import do_warm_up
 
@@ -100,9 +100,9 @@ def test_a_tokenizer_that_looks_at_positions_is_asked_once_for_the_whole_text() 
 
 
 def test_what_a_spare_process_has_loaded_is_kept(smollm2_text_folder: Path, smollm2_text: FolderText) -> None:
-    do_warm_up(f"actors.gateway.tokenizer:load_text_model={smollm2_text_folder}")
+    do_warm_up(f"actors.gateway.text.tokenizer:load_text_model={smollm2_text_folder}")
     loaded = load_text_model(str(smollm2_text_folder))
-    do_warm_up(f"actors.gateway.tokenizer:load_text_model={smollm2_text_folder}")
+    do_warm_up(f"actors.gateway.text.tokenizer:load_text_model={smollm2_text_folder}")
     assert load_text_model(str(smollm2_text_folder)) is loaded
 
 

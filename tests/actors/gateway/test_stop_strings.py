@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from actors.gateway.stop_strings import StopWatch
+from actors.gateway.text.stop_strings import StopWatch
 
 TEXTS = st.text(alphabet="abc é👩", max_size=30)
 STOPS = st.lists(st.text(alphabet="abc é", min_size=1, max_size=4), min_size=1, max_size=4)

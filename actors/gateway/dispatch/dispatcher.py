@@ -1,0 +1,253 @@
+"""Brings sequences to schedulers, and brings them again when a scheduler dies or refuses for now.
+
+    waiting --(a scheduler lives; the directory was asked)--> submitted --Taken--> running --> ended
+       ^                                                          |                   |
+       +------------- scheduler dead, refusal for now, gap <------+-------------------+      (a budget of losses)
+
+A sequence without a living scheduler waits here, up to its request's deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from actors.gateway.dispatch.routing import AttemptBook, choose_replica
+from actors.gateway.requests.order import Ended
+from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.settings import GatewaySettings
+from actors.pages.page_hash import page_hashes
+from messages import cache, generation, lifecycle
+from messages.errors import MailboxFull, UnknownPeer
+from messages.wire.arrays import int32s
+from messages.wire.message import Message
+
+_RETRY_FIRST_S, _RETRY_LONGEST_S = 0.02, 1.0
+_SUSPICIOUS: frozenset[lifecycle.Cause] = frozenset(("crashed", "faulted", "hung"))  # what a request can do to a scheduler
+
+
+class Timer(Protocol):
+    """What `loop.call_later` returns."""
+
+    def cancel(self) -> None:
+        """Not any more."""
+        ...
+
+
+class Post(Protocol):
+    """What the dispatcher and the desk need of their actor."""
+
+    def send(self, name: str, message: Message) -> None:
+        """Raises: UnknownPeer, MailboxFull."""
+        ...
+
+    def living(self, role: str) -> list[str]:
+        """Names of the living peers of a role."""
+        ...
+
+    def incarnation_of(self, name: str) -> int:
+        """The present life of a living peer; -1 for one that is not."""
+        ...
+
+    def now_s(self) -> float:
+        """A monotonic clock."""
+        ...
+
+    def wall_s(self) -> float:
+        """Unix time."""
+        ...
+
+    def later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
+        """Call back after a while."""
+        ...
+
+
+class Dispatcher:
+    """The submissions of one gateway."""
+
+    def __init__(
+        self, settings: GatewaySettings, incarnation: int, post: Post, give_up: Callable[[GrowingSequence, Ended], None]
+    ) -> None:
+        self._settings, self._post, self._give_up = settings, post, give_up
+        self.book = AttemptBook(incarnation)
+        self._waiting: dict[int, GrowingSequence] = {}  # by key, in order of arrival
+        self._asked: dict[int, tuple[list[GrowingSequence], Timer]] = {}  # by query: prompts that wait for the directory
+        self._next_query = 1
+        self._retry_timer: Timer | None = None
+        self.resubmissions = 0
+
+    @property
+    def n_waiting(self) -> int:
+        """Sequences that no scheduler has."""
+        return len(self._waiting) + sum(len(sequences) for sequences, _ in self._asked.values())
+
+    def submit_request(self, request: Request) -> None:
+        """Bring every sequence of a request, those of one prompt to the same replica."""
+        n = request.order.n
+        for start in range(0, len(request.sequences), n):
+            self._place([s for s in request.sequences[start : start + n] if s.ended is None])
+
+    def forget(self, sequence: GrowingSequence, why: str | None) -> None:
+        """A sequence has ended here: its scheduler is told `why` (None: it knows)."""
+        self._waiting.pop(sequence.key, None)
+        if why is not None and sequence.attempt:
+            self._say(sequence.scheduler, generation.Cancel(attempt=sequence.attempt, why=why))  # pyright: ignore[reportArgumentType]
+        self.book.close(sequence)
+
+    def again(self, sequence: GrowingSequence, *, why: str = "replaced") -> None:
+        """Close the present attempt and bring the sequence once more."""
+        self.forget(sequence, why)
+        self._place_lost(sequence)
+
+    # -- mail -----------------------------------------------------------------------------------------------------
+
+    def on_taken(self, message: generation.Taken) -> GrowingSequence | None:
+        """A scheduler holds it; returns the sequence."""
+        sequence = self.book.find(message.attempt)
+        if sequence is not None:
+            sequence.is_taken = True
+        return sequence
+
+    def on_refused(self, message: generation.Refused) -> None:
+        """Come again later, or never."""
+        sequence = self.book.find(message.attempt)
+        if sequence is None:
+            return
+        self.book.close(sequence)
+        if not message.retryable:
+            self._give_up(sequence, Ended(reason="failed", code=message.code, detail=message.detail))
+            return
+        self.resubmissions += 1
+        self._waiting[sequence.key] = sequence
+        self._retry_later(sequence)
+
+    def on_prefix_found(self, message: cache.PrefixFound) -> None:
+        """The directory has answered in time."""
+        asked = self._asked.pop(message.query, None)
+        if asked is not None:
+            asked[1].cancel()
+            pages = {f"scheduler/{r}": n for r, n in zip(message.replicas, message.pages, strict=False)}
+            self._route(asked[0], pages)
+
+    def scheduler_up(self) -> None:
+        """Somebody new can work."""
+        self._retry()
+
+    def scheduler_down(self, name: str, cause: lifecycle.Cause) -> None:
+        """Everything that it had is brought again, with what is known of its output.
+
+        The budget of losses is for requests that bring schedulers down: a death from outside is nobody's fault, and a scheduler
+        says Taken before it does anything else with a request.
+        """
+        for sequence in self.book.close_all_of(name):
+            if cause in _SUSPICIOUS and sequence.is_taken:
+                self._place_lost(sequence)
+            else:
+                self._place_again(sequence)
+
+    def end_all(self, is_meant: Callable[[GrowingSequence], bool], ended: Ended) -> None:
+        """End every sequence that is meant, wherever it is."""
+        asked = [sequence for sequences, _ in self._asked.values() for sequence in sequences]
+        for sequence in [*self.book.sequences(), *self._waiting.values(), *asked]:
+            if is_meant(sequence):
+                self.forget(sequence, "client_left")
+                self._give_up(sequence, ended)
+
+    # -- placing --------------------------------------------------------------------------------------------------
+
+    def _place(self, sequences: Sequence[GrowingSequence]) -> None:
+        """Send sequences of one prompt on their way: ask the directory first where it matters."""
+        sequences = [s for s in sequences if not self._is_finished(s)]
+        if not sequences:
+            return
+        candidates = self._post.living("scheduler")
+        if len(candidates) > 1 and self._post.living("cache_directory") and self._ask(list(sequences)):
+            return
+        self._route(sequences, {})
+
+    def _ask(self, sequences: list[GrowingSequence]) -> bool:
+        hashes = page_hashes(sequences[0].all_tokens())
+        if not len(hashes):
+            return False
+        query, self._next_query = self._next_query, self._next_query + 1
+        if not self._say(self._post.living("cache_directory")[0], cache.FindPrefix(query=query, hashes=hashes)):
+            return False
+        timer = self._post.later(self._settings.prefix_wait_s, lambda: self._route_unanswered(query))
+        self._asked[query] = (sequences, timer)
+        return True
+
+    def _route_unanswered(self, query: int) -> None:
+        asked = self._asked.pop(query, None)
+        if asked is not None:
+            self._route(asked[0], {})
+
+    def _route(self, sequences: Sequence[GrowingSequence], pages_by_name: dict[str, int]) -> None:
+        sequences = [s for s in sequences if s.ended is None]
+        candidates = self._post.living("scheduler")
+        if not candidates:
+            self._waiting.update((s.key, s) for s in sequences)
+            return
+        name = choose_replica(self.book.loads(candidates), pages_by_name)
+        for sequence in sequences:
+            self._submit(sequence, name)
+
+    def _submit(self, sequence: GrowingSequence, name: str) -> None:
+        order = sequence.request.order
+        self._waiting.pop(sequence.key, None)
+        message = generation.Submit(
+            attempt=self.book.open(sequence, name),
+            request=order.request,
+            tokens=int32s(sequence.all_tokens()),
+            n_prompt=len(order.prompt_of(sequence.index)),
+            max_tokens=order.max_tokens,
+            stop_tokens=order.stop_tokens,
+            sampling=order.sampling_of(sequence.index),
+            speculation=order.speculation and self._settings.speculation,
+            priority=order.priority,
+            tell_every=self._settings.whole_tokens if order.may_wait_for_tokens else 1,
+        )
+        if not self._say(name, message):
+            self.book.close(sequence)
+            self._waiting[sequence.key] = sequence
+            self._retry_later(sequence)
+
+    def _is_finished(self, sequence: GrowingSequence) -> bool:
+        """Nothing is left to generate: the scheduler died between the last token and its ending."""
+        if sequence.ended is None and len(sequence.ids) >= sequence.request.order.max_tokens:
+            self._give_up(sequence, Ended(reason="length", n_cached=sequence.n_cached))
+        elif sequence.ended is None and sequence.ids and sequence.ids[-1] in sequence.request.stop_set:
+            self._give_up(sequence, Ended(reason="stop", n_cached=sequence.n_cached))
+        return sequence.ended is not None
+
+    def _place_lost(self, sequence: GrowingSequence) -> None:
+        """Its attempt was lost. So many losses without one new token between them are its own fault."""
+        sequence.n_losses += 1
+        if sequence.n_losses > self._settings.resubmit_budget:
+            detail = f"given up after {sequence.n_losses} lost attempts without progress"
+            self._give_up(sequence, Ended(reason="failed", code="internal", detail=detail))
+            return
+        self._place_again(sequence)
+
+    def _place_again(self, sequence: GrowingSequence) -> None:
+        self.resubmissions += 1
+        self._place([sequence])
+
+    def _say(self, name: str, message: Message) -> bool:
+        try:
+            self._post.send(name, message)
+        except (UnknownPeer, MailboxFull):
+            return False
+        return True
+
+    def _retry_later(self, sequence: GrowingSequence) -> None:
+        if self._retry_timer is None:
+            delay_s = min(_RETRY_FIRST_S * 2 ** min(sequence.n_submissions, 8), _RETRY_LONGEST_S)
+            self._retry_timer = self._post.later(delay_s, self._retry)
+
+    def _retry(self) -> None:
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+            self._retry_timer = None
+        waiting, self._waiting = list(self._waiting.values()), {}
+        for sequence in waiting:
+            self._place([sequence])

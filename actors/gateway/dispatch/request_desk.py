@@ -1,0 +1,305 @@
+"""The desk: owns every request of this gateway from admission to its one ending, and its record in the journal.
+
+admit ---> journal ADMIT, dispatcher ---> Tokens ---> sequence.accept ---> journal TOKENS ---(recorded)--->
+publish (clients may see it), Ack to the scheduler ---> every sequence ended ---> journal END, retained or forgotten
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from actors.gateway.dispatch.dispatcher import Dispatcher, Post, Timer
+from actors.gateway.dispatch.doors import Doors
+from actors.gateway.dispatch.handover import Handover
+from actors.gateway.dispatch.recovery import restore
+from actors.gateway.dispatch.step_rows import StepRows
+from actors.gateway.journal.journal import Journal
+from actors.gateway.journal.records import encode_order
+from actors.gateway.journal.retained import RetainedRequests
+from actors.gateway.metrics import GatewayMetrics
+from actors.gateway.requests.order import Ended, Order
+from actors.gateway.requests.refusals import journal_unavailable
+from actors.gateway.requests.request import Gap, GrowingSequence, Request
+from actors.gateway.settings import GatewaySettings
+from actors.gateway.text.tokenizer import TextModel
+from messages import generation
+from messages.errors import MailboxFull, UnknownPeer
+
+_SWEEP_S = 1.0
+
+
+class RequestDesk:
+    """All requests of one gateway."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        incarnation: int,
+        post: Post,
+        journal: Journal,
+        model: TextModel,
+        metrics: GatewayMetrics,
+    ) -> None:
+        self._settings, self._post, self._journal = settings, post, journal
+        self._model, self.metrics = model, metrics
+        self._log = structlog.get_logger()
+        self.dispatcher = Dispatcher(settings, incarnation, post, self._end_alone)
+        self._request_by_id: dict[str, Request] = {}
+        self._deadline_by_number: dict[int, Timer] = {}
+        self._retained = RetainedRequests(journal, settings.retention_s)
+        self._next_number = 1
+        self._n_in_journal = 0  # messages whose tokens are not certain yet
+        self.doors = Doors(journal, settings.max_active_requests)
+        self.unread = Handover(min(settings.handover_s, settings.retention_s))  # resumable answers, in tokens and an ending
+        self._sweep_timer: Timer | None = None
+
+    @property
+    def n_active(self) -> int:
+        """Sequences without a visible ending."""
+        return self.doors.n_active
+
+    def start(self) -> None:
+        """Begin to sweep."""
+        self._sweep_timer = self._post.later(_SWEEP_S, self._sweep)
+
+    def stop(self) -> None:
+        """No more timers."""
+        for timer in (self._sweep_timer, *self._deadline_by_number.values()):
+            if timer is not None:
+                timer.cancel()
+
+    # -- clients --------------------------------------------------------------------------------------------------
+
+    def admit(self, order: Order) -> Request:
+        """Accept a request. Nothing of it is visible before its record is certain.
+
+        Raises: Refusal.
+        """
+        self.doors.check(order.n_sequences)
+        request = Request(self._next_number, order, self._model.detokenizer, self._post.now_s())
+        self._own(request)
+        self.metrics.prompt_tokens.inc(sum(request.n_prompt) * order.n)
+        self._journal.admit(
+            request.number, encode_order(order), lambda: self._admitted(request), lambda: self._withdrawn(request)
+        )
+        self.dispatcher.submit_request(request)
+        return request
+
+    def find(self, request_id: str) -> Request | None:
+        """A request by its id: living, or finished and retained."""
+        request = self._request_by_id.get(request_id)
+        if request is None and (kept := self._retained.find(request_id)) is not None:
+            request = restore(kept.recovered(), self._model, self._post.now_s())
+        return request
+
+    def cancel(self, request: Request, why: str = "client_left") -> None:
+        """Nobody wants it any more."""
+        reason = "failed" if why == "deadline" else "cancelled"
+        detail = f"not finished within {self._settings.request_timeout_s:g} s" if why == "deadline" else why
+        ended = Ended(reason=reason, code="deadline" if why == "deadline" else "", detail=detail)
+        rows = StepRows()
+        for sequence in request.sequences:
+            if sequence.end(ended):
+                self.dispatcher.forget(sequence, why)
+                rows.ended(sequence)
+        self._record(rows, None)
+
+    def reader_left(self, request: Request) -> None:
+        """A client is gone. Without another reader: a resumable request waits for it a while, any other one is cancelled."""
+        if request.watchers or request.is_over:
+            return
+        if request.order.is_resumable:
+            request.orphaned_s = self._post.now_s()
+        else:
+            self.cancel(request)
+
+    # -- mail -----------------------------------------------------------------------------------------------------
+
+    def on_tokens(self, sender: str, incarnation: int, message: generation.Tokens) -> None:
+        """One step's tokens of one scheduler."""
+        rows = StepRows()
+        for attempt, first, ids, n_cached, logprobs in StepRows.read(message):
+            sequence = self.dispatcher.book.find(attempt)
+            if sequence is None:
+                self.metrics.stale_rows.inc()
+                continue
+            before = len(sequence.ids)
+            try:
+                wants_logprobs = sequence.request.order.sampling.logprobs >= 0
+                taken = sequence.accept(first, ids, logprobs if wants_logprobs else None, n_cached)
+            except Gap as gap:
+                self._log.error("tokens with a gap", request=sequence.request.order.request, sender=sender, gap=str(gap))
+                self.dispatcher.again(sequence)
+                continue
+            if taken:
+                rows.add(sequence, before)
+            if sequence.ended is not None:  # a stop string
+                self.dispatcher.forget(sequence, "stop_string")
+                rows.ended(sequence)
+        for ending in message.endings:
+            self._on_ending(ending, rows)
+        self._record(rows, (sender, incarnation, message.number))
+
+    def on_taken(self, message: generation.Taken) -> None:
+        """A scheduler holds a sequence: a client may get its status line."""
+        sequence = self.dispatcher.on_taken(message)
+        if sequence is not None:
+            sequence.request.wake()
+
+    def scheduler_up(self) -> None:
+        """Somebody can work."""
+        self.doors.was_ready = True
+        self.dispatcher.scheduler_up()
+
+    def _on_ending(self, ending: generation.Ending, rows: StepRows) -> None:
+        sequence = self.dispatcher.book.find(ending.attempt)
+        if sequence is None:
+            return
+        self.dispatcher.forget(sequence, None)
+        code = {"failed": "internal", "quarantined": "quarantined"}.get(ending.reason, "")
+        reason = "failed" if ending.reason == "quarantined" else ending.reason
+        n_cached = sequence.n_cached if sequence.ids else ending.n_cached
+        if sequence.end(Ended(reason=reason, n_cached=n_cached, code=code, detail=ending.detail)):
+            rows.ended(sequence)
+
+    # -- records --------------------------------------------------------------------------------------------------
+
+    def _end_alone(self, sequence: GrowingSequence, ended: Ended) -> None:
+        """An ending that came without tokens."""
+        self.dispatcher.forget(sequence, None)
+        if sequence.end(ended):
+            rows = StepRows()
+            rows.ended(sequence)
+            self._record(rows, None)
+
+    def _record(self, rows: StepRows, ack: tuple[str, int, int] | None) -> None:
+        """What nobody can come back for is not recorded; but it never overtakes what is."""
+        record = rows.record()
+        if not record and not self._n_in_journal and rows.are_admitted:
+            self._recorded(rows, ack)
+            return
+        self._n_in_journal += 1
+        self._journal.step(record, lambda: self._back_from_journal(rows, ack))
+
+    def _back_from_journal(self, rows: StepRows, ack: tuple[str, int, int] | None) -> None:
+        self._n_in_journal -= 1
+        self._recorded(rows, ack)
+
+    def _recorded(self, rows: StepRows, ack: tuple[str, int, int] | None) -> None:
+        """The law's turning point: clients may see it (the disk has it, or refuses for now)."""
+        now_s = self._post.now_s()
+        touched: dict[int, Request] = {}
+        for sequence, first, stop in rows.rows:
+            if sequence.is_end_visible:  # withdrawn meanwhile
+                continue
+            self.metrics.tokens_shown(sequence, stop - first, now_s)
+            sequence.publish(stop, False)
+            touched[sequence.request.number] = sequence.request
+        for sequence in rows.endings:
+            if not sequence.is_end_visible:
+                self._close(sequence)
+                touched[sequence.request.number] = sequence.request
+        self.metrics.output_tokens.inc(rows.n_tokens)
+        if ack is not None:
+            self._acknowledge(*ack)
+        for request in touched.values():
+            request.wake()
+            if request.is_over:
+                self._finish(request, now_s)
+
+    def _close(self, sequence: GrowingSequence) -> None:
+        """Its ending is visible from now on."""
+        sequence.publish(sequence.n_visible, True)
+        sequence.request.n_open -= 1
+        self.doors.n_active -= 1
+
+    def _acknowledge(self, sender: str, incarnation: int, number: int) -> None:
+        if number % self._settings.ack_messages or self._post.incarnation_of(sender) != incarnation:
+            return
+        try:
+            self._post.send(sender, generation.Ack(up_to=number))
+        except (UnknownPeer, MailboxFull):
+            self._log.warning("ack not sent", to=sender, number=number)
+
+    def _admitted(self, request: Request) -> None:
+        request.is_recorded = True
+        request.wake()
+
+    def _withdrawn(self, request: Request) -> None:
+        """The disk has refused it: it was never accepted, and nobody has seen anything of it."""
+        self.metrics.refused.labels("unavailable").inc()
+        refusal = journal_unavailable()
+        ended = Ended(reason="failed", code=refusal.name, detail=refusal.detail)
+        for sequence in request.sequences:
+            self.dispatcher.forget(sequence, "client_left")
+            sequence.withdraw(ended)
+            self._close(sequence)
+        self._disown(request)
+        self._journal.forget(request.number)  # the disk may have taken it before it refused
+        request.wake()
+
+    # -- life of a request ----------------------------------------------------------------------------------------
+
+    def _own(self, request: Request) -> None:
+        self._next_number = max(self._next_number, request.number + 1)
+        self._request_by_id[request.order.request] = request
+        self.doors.n_active += request.n_open
+        left_s = self._settings.request_timeout_s - max(0.0, self._post.wall_s() - request.order.created_s)
+        self._deadline_by_number[request.number] = self._post.later(max(left_s, 0.0), lambda: self.cancel(request, "deadline"))
+
+    def _disown(self, request: Request) -> None:
+        self._deadline_by_number.pop(request.number).cancel()
+        self._request_by_id.pop(request.order.request, None)
+
+    def take_over(self, request: Request) -> bool:
+        """Go on with an unfinished request of an earlier life; False when its client cannot come back for it."""
+        self._own(request)
+        if not request.order.is_resumable:
+            self.cancel(request)
+            return False
+        request.orphaned_s = self._post.now_s()
+        self.metrics.resumed.inc()
+        self.dispatcher.submit_request(request)
+        return True
+
+    def settle(self, request: Request, ended_s: float | None) -> None:
+        """A finished request of an earlier life; `ended_s` None: its end was shown but not yet filed."""
+        self._next_number = max(self._next_number, request.number + 1)
+        wall_s = self._post.wall_s()
+        self._retained.file(request, wall_s if ended_s is None else ended_s)
+        self.owe(request, self._post.now_s() - (0.0 if ended_s is None else wall_s - ended_s))
+
+    def drop(self, number: int) -> None:
+        """A record that cannot be read."""
+        self._next_number = max(self._next_number, number + 1)
+        self._journal.forget(number)
+
+    def _finish(self, request: Request, now_s: float) -> None:
+        request.ended_s = now_s
+        self._disown(request)
+        reasons = {s.ended.reason for s in request.sequences if s.ended is not None}
+        ending = next(r for r in ("failed", "cancelled", "length", "stop") if r in reasons)
+        self.metrics.requests.labels(request.order.api, ending).inc()
+        self.metrics.whole_s.observe(now_s - request.began_s)
+        self._retained.file(request, self._post.wall_s())
+        self.owe(request, now_s)
+
+    def owe(self, request: Request, since_s: float) -> None:
+        """A client that can come back is to read an ended request to its end, unless it has given it up."""
+        if request.order.is_resumable and not any(
+            s.ended is not None and s.ended.reason == "cancelled" for s in request.sequences
+        ):
+            self.unread.owe(request.order.request, request.n_generated + 1, since_s)
+
+    def _sweep(self) -> None:
+        """Once a second: orphans; where the disk takes writes, long requests and retention."""
+        now_s = self._post.now_s()
+        for request in list(self._request_by_id.values()):
+            if request.orphaned_s and now_s - request.orphaned_s > self._settings.orphan_s:
+                self.cancel(request)
+            elif self._journal.is_healthy:
+                self._retained.checkpoint(request)
+        self.unread.forget_given_up(now_s)
+        if self._journal.is_healthy:
+            self._retained.expire(self._post.wall_s())
+        self._sweep_timer = self._post.later(_SWEEP_S, self._sweep)

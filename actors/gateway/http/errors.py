@@ -1,0 +1,63 @@
+"""Errors as OpenAI's clients expect them: {"error": {"message", "type", "param", "code"}}."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import structlog
+from starlette.exceptions import HTTPException
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from actors.gateway.requests.order import Ended
+from actors.gateway.requests.refusals import JOURNAL_UNAVAILABLE, Code, Refusal, journal_unavailable
+
+_TYPES: dict[int, str] = dict.fromkeys((400, 404, 405, 409, 413, 422), "invalid_request_error")
+_TYPES |= {429: "rate_limit_error", 503: "service_unavailable_error"}
+_CODE_BY_STATUS: dict[int, Code] = {404: "not_found", 405: "invalid", 413: "too_large"}
+
+
+def error_body(status: int, message: str, field: str = "", name: str = "") -> dict[str, Any]:
+    """The JSON of an error."""
+    kind = _TYPES.get(status, "server_error")
+    return {"error": {"message": message, "type": kind, "param": field or None, "code": name or None}}
+
+
+def error_response(refusal: Refusal, headers: dict[str, str] | None = None) -> Response:
+    """A refusal as a response, with Retry-After where coming again makes sense."""
+    headers = dict(headers or {})
+    if refusal.retry_after_s:
+        headers["Retry-After"] = str(math.ceil(refusal.retry_after_s))
+    body = error_body(refusal.status, refusal.detail, refusal.field, refusal.name or refusal.code)
+    return Response(msgspec.json.encode(body), refusal.status, headers, media_type="application/json")
+
+
+def refusal_of(ended: Ended) -> Refusal:
+    """An accepted request that failed, as an error."""
+    if ended.code == "too_long":
+        return Refusal("too_long", ended.detail, name="context_length_exceeded")
+    if ended.code in ("invalid", "too_large_for_memory"):
+        return Refusal("invalid", ended.detail, name=ended.code)
+    if ended.code == "quarantined":
+        return Refusal("quarantined", ended.detail)
+    if ended.code == JOURNAL_UNAVAILABLE:
+        return journal_unavailable()
+    if ended.code == "deadline":
+        return Refusal("internal", ended.detail, status=504, name="deadline")
+    return Refusal("internal", ended.detail or "the request failed", name="internal_error")
+
+
+async def on_http_exception(http: HttpRequest, error: HTTPException) -> Response:
+    """What the framework refuses: unknown paths, wrong methods."""
+    detail = f"{http.method} {http.url.path}: {error.detail}"
+    code = _CODE_BY_STATUS.get(error.status_code, "invalid")
+    name = "method_not_allowed" if error.status_code == 405 else ""
+    return error_response(Refusal(code, detail, status=error.status_code, name=name), dict(error.headers or {}))
+
+
+async def on_exception(http: HttpRequest, error: Exception) -> Response:
+    """A bug of ours: logged, and told without details."""
+    structlog.get_logger().error("http handler failed", path=http.url.path, exc_info=error)
+    return error_response(Refusal("internal", "an internal error; the server's log has the details"))

@@ -1,0 +1,164 @@
+"""OpenAI's response bodies: streamed chunks by prebuilt pieces of JSON, whole bodies as structs. Nothing here waits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from actors.gateway.requests.order import Ended
+from actors.gateway.requests.reader import Piece
+from actors.gateway.requests.request import GrowingSequence, Logprobs, Request
+from actors.gateway.text.tokenizer import TextModel
+
+_encode = msgspec.json.Encoder().encode
+DONE = b"data: [DONE]\n\n"
+_FINISH = {reason: b'"' + reason.encode() + b'"' for reason in ("stop", "length")}
+_LOWEST_LOGPROB = -9999.0  # JSON has no minus infinity; OpenAI writes this
+
+
+def finish_reason(ended: Ended) -> str:
+    """OpenAI's word for an ending that can be shown (cancelled ones are only seen by other readers)."""
+    return ended.reason if ended.reason in _FINISH else "stop"
+
+
+def usage_of(request: Request) -> dict[str, Any]:
+    """`usage`: tokens, not characters; a stop string's tokens count."""
+    n_prompt, n_generated = sum(request.n_prompt), request.n_generated
+    n_cached = sum(s.ended.n_cached for s in request.sequences if s.ended is not None and s.index % request.order.n == 0)
+    return {
+        "prompt_tokens": n_prompt,
+        "completion_tokens": n_generated,
+        "total_tokens": n_prompt + n_generated,
+        "prompt_tokens_details": {"cached_tokens": min(n_cached, n_prompt)},
+    }
+
+
+class ChunkWriter:
+    """Writes the SSE events of one streamed request."""
+
+    def __init__(self, request: Request, model_name: str, model: TextModel, *, with_usage: bool, echo: list[str]) -> None:
+        self._request, self._model = request, model
+        self._is_chat = request.order.api == "chat"
+        self._with_usage, self._echo = with_usage, echo
+        self._wants_logprobs = request.order.sampling.logprobs >= 0
+        kind = "chat.completion.chunk" if self._is_chat else "text_completion"
+        head = {"id": request.order.request, "object": kind, "created": int(request.order.created_s), "model": model_name}
+        self._head = b"data: " + _encode(head)[:-1] + b',"choices":['
+        self._tail = b'],"usage":null}\n\n' if with_usage else b"]}\n\n"
+        self._openings = {s.index for s in request.sequences}  # sequences that have not begun yet
+
+    def opening(self) -> bytes:
+        """What may be said before any token has come."""
+        return b"".join(self._open(sequence) for sequence in self._request.sequences)
+
+    def write(self, pieces: list[Piece]) -> bytes:
+        """The events of some pieces."""
+        parts: list[bytes] = []
+        for piece in pieces:
+            sequence = piece.sequence
+            if sequence.index in self._openings:
+                parts.append(self._open(sequence))
+            text = piece.text + piece.tail
+            if text or (self._wants_logprobs and piece.stop > piece.first):
+                logprobs = self._logprobs(piece) if self._wants_logprobs else b"null"
+                parts.append(self._event(sequence.index, text, logprobs, b"null"))
+            if piece.ended is not None and piece.ended.reason != "failed":
+                parts.append(self._event(sequence.index, None, b"null", _FINISH[finish_reason(piece.ended)]))
+        return b"".join(parts)
+
+    def closing(self) -> bytes:
+        """Usage where it was asked for, and the end of the stream."""
+        if not self._with_usage:
+            return DONE
+        return self._head + b'],"usage":' + _encode(usage_of(self._request)) + b"}\n\n" + DONE
+
+    def _open(self, sequence: GrowingSequence) -> bytes:
+        if sequence.index not in self._openings:
+            return b""
+        self._openings.discard(sequence.index)
+        if self._is_chat:
+            delta = b'{"index":%d,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
+            return self._head + delta % sequence.index + self._tail
+        if self._echo:
+            return self._event(sequence.index, self._echo[sequence.index // self._request.order.n], b"null", b"null")
+        return b""
+
+    def _event(self, index: int, text: str | None, logprobs: bytes, finish: bytes) -> bytes:
+        if self._is_chat:
+            delta = b"{}" if text is None else b'{"content":' + _encode(text) + b"}"
+            middle = b'{"index":%d,"delta":' % index + delta
+        else:
+            middle = b'{"index":%d,"text":' % index + _encode(text or "")
+        return self._head + middle + b',"logprobs":' + logprobs + b',"finish_reason":' + finish + b"}" + self._tail
+
+    def _logprobs(self, piece: Piece) -> bytes:
+        return _encode(logprobs_json(piece.sequence, piece.first, piece.stop, self._model, is_chat=self._is_chat))
+
+
+def whole_body(request: Request, model_name: str, model: TextModel, echo: list[str]) -> bytes:
+    """The body of a request that is over."""
+    is_chat = request.order.api == "chat"
+    choices = []
+    for sequence in request.sequences:
+        assert sequence.ended is not None
+        text = "".join(sequence.texts) + sequence.tail
+        wants_logprobs = request.order.sampling.logprobs >= 0
+        logprobs = logprobs_json(sequence, 0, len(sequence.ids), model, is_chat=is_chat) if wants_logprobs else None
+        choice: dict[str, Any] = {"index": sequence.index}
+        if is_chat:
+            choice["message"] = {"role": "assistant", "content": text, "refusal": None}
+        else:
+            choice["text"] = (echo[sequence.index // request.order.n] if echo else "") + text
+        choices.append({**choice, "logprobs": logprobs, "finish_reason": finish_reason(sequence.ended)})
+    return _encode(
+        {
+            "id": request.order.request,
+            "object": "chat.completion" if is_chat else "text_completion",
+            "created": int(request.order.created_s),
+            "model": model_name,
+            "choices": choices,
+            "usage": usage_of(request),
+        }
+    )
+
+
+def logprobs_json(sequence: GrowingSequence, first: int, stop: int, model: TextModel, *, is_chat: bool) -> dict[str, Any]:
+    """Log-probabilities of tokens first .. stop - 1 in the shape of the chat or of the completions API."""
+    some = sequence.logprobs_of(first, stop)
+    ids = sequence.ids[first : first + len(some.chosen)]
+    if is_chat:
+        content = []
+        for row, token in enumerate(ids):
+            tops = [_chat_entry(model, i, p) for i, p in _tops(some, row, sequence)]
+            content.append({**_chat_entry(model, token, float(some.chosen[row])), "top_logprobs": tops})
+        return {"content": content, "refusal": None}
+    tokens = [model.text_of(token)[0] for token in ids]
+    offset, offsets = sum(map(len, sequence.texts[:first])), []
+    for text in sequence.texts[first:stop]:
+        offsets.append(offset)
+        offset += len(text)
+    return {
+        "tokens": tokens,
+        "token_logprobs": [_finite(float(p)) for p in some.chosen],
+        "top_logprobs": [
+            {model.text_of(i)[0]: _finite(p) for i, p in _tops(some, row, sequence)} or None for row in range(len(ids))
+        ],
+        "text_offset": offsets,
+    }
+
+
+def _tops(some: Logprobs, row: int, sequence: GrowingSequence) -> list[tuple[int, float]]:
+    wanted = sequence.request.order.sampling.logprobs
+    pairs = zip(some.top_ids[row, :wanted].tolist(), some.top[row, :wanted].tolist(), strict=True)
+    return [(token, logprob) for token, logprob in pairs if token >= 0]
+
+
+def _chat_entry(model: TextModel, token: int, logprob: float) -> dict[str, Any]:
+    text, raw = model.text_of(token)
+    return {"token": text, "logprob": _finite(logprob), "bytes": list(raw)}
+
+
+def _finite(logprob: float) -> float:
+    return logprob if math.isfinite(logprob) else _LOWEST_LOGPROB

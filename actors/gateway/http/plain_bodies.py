@@ -1,0 +1,45 @@
+"""The answers of /v1/generate and /v1/batch: ids, text, latency and speed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from actors.gateway.requests.request import GrowingSequence, Request
+
+
+def generate_body(request: Request) -> bytes:
+    """One prompt's answer."""
+    answer = {"request_id": request.order.request, **_sequence(request.sequences[0]), **_speed(request)}
+    return msgspec.json.encode(answer)
+
+
+def batch_body(request: Request) -> bytes:
+    """Many prompts' answers, in their order (`n` after each other for each prompt)."""
+    results = [{"prompt_index": s.index // request.order.n, **_sequence(s)} for s in request.sequences]
+    answer = {"request_id": request.order.request, "results": results, **_speed(request)}
+    return msgspec.json.encode(answer)
+
+
+def _sequence(sequence: GrowingSequence) -> dict[str, Any]:
+    ended = sequence.ended
+    assert ended is not None
+    return {
+        "tokens": sequence.ids,
+        "text": "".join(sequence.texts) + sequence.tail,
+        "finish_reason": ended.reason,
+        "n_prompt": len(sequence.request.order.prompt_of(sequence.index)),
+        "n_generated": len(sequence.ids),
+        "n_cached": ended.n_cached,
+    }
+
+
+def _speed(request: Request) -> dict[str, float]:
+    latency_s = max(request.ended_s - request.began_s, 1e-9)
+    first_s = request.first_token_s - request.began_s if request.first_token_s else latency_s
+    return {
+        "latency_s": round(latency_s, 6),
+        "time_to_first_token_s": round(first_s, 6),
+        "tokens_per_second": round(request.n_generated / latency_s, 3),
+    }

@@ -1,0 +1,263 @@
+"""The JSON that clients may send, as typed structs, and its translation to wishes. The only place that knows OpenAI's names.
+
+Fields of OpenAI's API that have no effect here are taken where they say what is done anyway, and refused by name elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from actors.gateway.requests.refusals import Refusal, invalid
+from messages.generation import MAX_TOP_LOGPROBS, Sampling
+from messages.ids import mint_seed
+
+_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_SEED_MASK = 2**63 - 1
+_ROLES = ("system", "user", "assistant", "tool")
+_ROLE_ALIASES = {"developer": "system"}
+
+# Fields with no effect on the answer: any value is taken.
+_IGNORED = frozenset(
+    name
+    for names in (
+        ("user", "metadata", "store", "service_tier", "safety_identifier"),
+        ("prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls", "verbosity"),
+    )
+    for name in names
+)
+# Fields that are not offered: only values that ask for nothing are taken (None always is).
+_OFFERED_NOT: dict[str, tuple[Any, ...]] = {
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "response_format": ({"type": "text"},),
+    "logit_bias": ({},),
+    "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+    "reasoning_effort": ("none",),
+    "web_search_options": (),
+    "moderation": (),
+    "suffix": ("",),
+    "min_p": (0, 0.0),
+    "min_tokens": (0,),
+    "length_penalty": (1, 1.0),
+    "use_beam_search": (False,),
+    "early_stopping": (False,),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True,),
+    "add_generation_prompt": (True,),
+    "continue_final_message": (False,),
+    "guided_json": (),
+    "guided_regex": (),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "chat_template": (),
+    "chat_template_kwargs": ({},),
+}
+
+
+class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`stream_options`."""
+
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None  # no padding is ever sent
+
+
+class SamplingFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every route takes. None is the default, as OpenAI has it."""
+
+    model: Annotated[str, msgspec.Meta(max_length=256)] | None = None
+    temperature: Annotated[float, msgspec.Meta(ge=0.0, le=100.0)] | None = None
+    top_p: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None
+    top_k: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None = None
+    seed: _Int | None = None
+    presence_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0)] | None = None
+    frequency_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0)] | None = None
+    repetition_penalty: Annotated[float, msgspec.Meta(ge=0.01, le=10.0)] | None = None
+    max_tokens: _Int | None = None
+    n: _Int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[_Int] | None = None
+    ignore_eos: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] | None = None
+
+    @property
+    def stop_list(self) -> list[str]:
+        """`stop` as a list."""
+        return [self.stop] if isinstance(self.stop, str) else self.stop or []
+
+    def sampling(self, logprobs: int) -> Sampling:
+        """The wire's sampling; a seed is always chosen. `logprobs` -1: none."""
+        return Sampling(
+            temperature=_or(self.temperature, 1.0),
+            top_p=_or(self.top_p, 1.0),
+            top_k=max(_or(self.top_k, 0), 0),
+            seed=mint_seed() if self.seed is None else self.seed & _SEED_MASK,
+            presence_penalty=_or(self.presence_penalty, 0.0),
+            frequency_penalty=_or(self.frequency_penalty, 0.0),
+            repetition_penalty=_or(self.repetition_penalty, 1.0),
+            logprobs=logprobs,
+        )
+
+
+class ChatBody(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/chat/completions."""
+
+    messages: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=4096)]
+    max_completion_tokens: _Int | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+
+    @property
+    def wanted_logprobs(self) -> int:
+        """-1: none; otherwise the number of alternatives."""
+        if self.top_logprobs and not self.logprobs:
+            raise invalid("top_logprobs", "logprobs: true beside it", self.top_logprobs)
+        return _or(self.top_logprobs, 0) if self.logprobs else -1
+
+
+class CompletionBody(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/completions."""
+
+    prompt: str | list[Any]
+    logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    echo: bool | None = None
+    best_of: _Int | None = None
+
+
+class GenerateBody(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/generate: one prompt, as text or as token ids."""
+
+    prompt: str | None = None
+    tokens: list[_Int] | None = None
+    request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
+
+
+class BatchBody(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/batch: many prompts at once."""
+
+    prompts: list[str] | None = None
+    tokens: list[list[_Int]] | None = None
+
+
+B = TypeVar("B", bound=SamplingFields)
+_json = msgspec.json.Decoder()
+_PATH = re.compile(r" - at `\$\.?([^`]*)`")
+_UNKNOWN = re.compile(r"unknown field `([^`]*)`")
+_MISSING = re.compile(r"missing required field `([^`]*)`")
+
+
+def read_body(raw: bytes | bytearray, kind: type[B]) -> B:
+    """A request body as its struct.
+
+    Raises: Refusal naming the field, what was expected and what came.
+    """
+    try:
+        fields = _json.decode(raw)
+    except UnicodeDecodeError:
+        raise Refusal("invalid", "body: expected UTF-8, got other bytes") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Refusal("invalid", f"body: expected JSON, got something else: {error}") from None
+    if not isinstance(fields, dict):
+        raise Refusal("invalid", f"body: expected a JSON object, got {type(fields).__name__}")
+    _drop_idle_fields(fields)
+    try:
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        raise _named(str(error), fields) from None
+
+
+def _drop_idle_fields(fields: dict[str, Any]) -> None:
+    for name in [name for name in fields if name in _IGNORED]:
+        del fields[name]
+    for name in [name for name in fields if name in _OFFERED_NOT]:
+        value = fields.pop(name)
+        if value is not None and value not in _OFFERED_NOT[name]:
+            raise Refusal("invalid", f"{name}: not supported by this server, got {str(value)[:80]!r}", field=name)
+
+
+def _named(text: str, fields: dict[str, Any]) -> Refusal:
+    """msgspec's words as a refusal that names the field and says what came."""
+    path = _PATH.search(text)
+    if path is None:
+        inner = _UNKNOWN.search(text) or _MISSING.search(text)
+        return Refusal("invalid", text, field=inner.group(1) if inner else "")
+    name = path.group(1)
+    if text.startswith("Expected") and ", got" not in text and name in fields:
+        return Refusal("invalid", f"{name}: {text[: path.start()]}, got {str(fields[name])[:80]}", field=name)
+    inner = _UNKNOWN.search(text) or _MISSING.search(text)
+    return Refusal("invalid", f"{name}: {text[: path.start()]}", field=f"{name}.{inner.group(1)}" if inner else name)
+
+
+def turns_of(messages: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """OpenAI's chat messages as turns for the template: role and text.
+
+    Raises: Refusal.
+    """
+    if not messages:
+        raise invalid("messages", "at least one message", "none")
+    return [_turn(message, f"messages[{index}]") for index, message in enumerate(messages)]
+
+
+def _turn(message: dict[str, Any], path: str) -> dict[str, str]:
+    role = message.get("role")
+    role = _ROLE_ALIASES.get(role, role) if isinstance(role, str) else role
+    if role not in _ROLES:
+        raise invalid(f"{path}.role", f"one of {', '.join(_ROLES)}", role)
+    for name in ("tool_calls", "function_call", "audio"):
+        if message.get(name):
+            raise Refusal("invalid", f"{path}.{name}: not supported by this server", field=f"{path}.{name}")
+    content = message.get("content")
+    if isinstance(content, list):
+        content = "".join(_part_text(part, f"{path}.content[{i}]") for i, part in enumerate(content))
+    if content is None and role == "assistant":
+        content = ""
+    if not isinstance(content, str):
+        raise invalid(f"{path}.content", "text or a list of text parts", content)
+    return {"role": role, "content": content}
+
+
+def _part_text(part: Any, path: str) -> str:
+    if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+        raise invalid(path, '{"type": "text", "text": ...}', part)
+    return part["text"]
+
+
+def prompts_of(prompt: str | list[Any]) -> tuple[list[str] | None, list[list[int]] | None]:
+    """OpenAI's `prompt` as (texts, None) or (None, lists of ids).
+
+    Raises: Refusal.
+    """
+    if isinstance(prompt, str):
+        return [prompt], None
+    if prompt and all(isinstance(item, str) for item in prompt):
+        return prompt, None
+    if prompt and all(_is_id(item) for item in prompt):
+        return None, [prompt]
+    if prompt and all(isinstance(item, list) and all(_is_id(i) for i in item) for item in prompt):
+        return None, prompt
+    raise invalid("prompt", "text, token ids, or a list of either, not empty", prompt)
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**62) < value < 2**62
+
+
+T = TypeVar("T")
+
+
+def _or(value: T | None, default: T) -> T:
+    return default if value is None else value
+
+
+def digest_of(raw: bytes | bytearray) -> str:
+    """What tells a repeated request from another one under the same id."""
+    return blake2b(raw, digest_size=16).hexdigest()

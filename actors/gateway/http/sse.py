@@ -1,0 +1,119 @@
+"""Answers that wait for a request: a stream of server-sent events, or one body at the end. Plain ASGI, no routing.
+
+Each holds one future while it waits and takes everything that has gathered meanwhile; a client that hangs up is noticed at
+once, and one that stops reading stops only its own connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.http.errors import error_body, error_response, refusal_of
+from actors.gateway.http.hangup import watch_hangup
+from actors.gateway.http.openai_chunks import DONE, ChunkWriter
+from actors.gateway.requests.reader import Reader
+from actors.gateway.requests.request import Request
+
+_SETTLE_S = 1.0  # so long an error may still become a status instead of an event
+_SLOW_CLIENT_S = 120.0  # after the request's own deadline
+_PING = b": waiting\n\n"
+_STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+def _failure(request: Request) -> Response | None:
+    """The error response of a request that failed."""
+    for sequence in request.sequences:
+        if sequence.is_end_visible and sequence.ended is not None and sequence.ended.reason == "failed":
+            return error_response(refusal_of(sequence.ended), {"X-Request-Id": request.order.request})
+    return None
+
+
+class _Answer:
+    """What both kinds share: a reader that is closed, a client that is watched, a deadline."""
+
+    def __init__(self, desk: RequestDesk, request: Request, longest_s: float) -> None:
+        self._desk, self._longest_s = desk, longest_s
+        self.request, self.reader = request, Reader(request)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        watch = watch_hangup(scope, receive, self.reader.leave)
+        try:
+            async with asyncio.timeout(self._longest_s + _SLOW_CLIENT_S):
+                await self._answer(scope, receive, send)
+            if not self.reader.has_left:
+                self._desk.unread.paid(self.request.order.request)  # what its connection holds is looked at there
+        except (OSError, TimeoutError):
+            self.reader.has_left = True
+        finally:
+            watch.cancel()
+            self.reader.close()
+            self._desk.reader_left(self.request)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("given by each kind")
+
+
+class EventStream(_Answer):
+    """The streamed answer of one request."""
+
+    def __init__(self, desk: RequestDesk, request: Request, writer: ChunkWriter, longest_s: float, ping_s: float) -> None:
+        super().__init__(desk, request, longest_s)
+        self._writer, self._ping_s = writer, ping_s
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        reader = self.reader
+        await reader.wait_settled(_SETTLE_S)
+        failure = _failure(self.request)
+        if failure is not None and not self.request.n_generated:
+            await failure(scope, receive, send)
+            return
+        headers = [*_STREAM_HEADERS, (b"x-request-id", self.request.order.request.encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        first = reader.take()
+        await self._send(send, self._writer.write(first) if first else self._writer.opening())
+        while not reader.is_done and not reader.has_left:
+            pieces = await reader.wait_news(self._ping_s)
+            if pieces:
+                await self._send(send, self._writer.write(pieces))
+            elif not reader.has_left:
+                await self._send(send, _PING)
+        if reader.has_left:
+            return
+        failure = _failure(self.request)
+        last = self._writer.closing() if failure is None else b"data: " + bytes(failure.body) + b"\n\n" + DONE
+        await send({"type": "http.response.body", "body": last})
+
+    async def _send(self, send: Send, body: bytes) -> None:
+        if body:
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+class WholeAnswer(_Answer):
+    """One body when the request is over. `render` makes it."""
+
+    def __init__(self, desk: RequestDesk, request: Request, render: Callable[[], bytes], longest_s: float) -> None:
+        super().__init__(desk, request, longest_s)
+        self._render = render
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.reader.wait_end()
+        if self.reader.has_left:
+            return
+        response = _failure(self.request)
+        if response is None and any(s.ended is not None and s.ended.reason == "cancelled" for s in self.request.sequences):
+            body = error_body(499, "the request was cancelled", name="cancelled")
+            response = Response(msgspec.json.encode(body), 499, media_type="application/json")
+        if response is None:
+            headers = {"X-Request-Id": self.request.order.request}
+            response = Response(self._render(), 200, headers, media_type="application/json")
+        await response(scope, receive, send)

@@ -1,0 +1,89 @@
+"""What the journal holds besides steps: checkpoints of long requests, and finished ones that a client may still come back for.
+
+A finished request is its prompts and its tokens, kept for a bounded time, in a bounded number and size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from actors.gateway.journal.journal import Journal
+from actors.gateway.journal.records import Recovered, decode_states, encode_states, state_of
+from actors.gateway.requests.order import Order
+from actors.gateway.requests.request import Request
+
+_MAX_RETAINED, _MAX_RETAINED_BYTES = 8192, 256 << 20
+_CHECKPOINT_TOKENS = 4096  # a sequence this long moves its tokens out of the steps table
+
+
+@dataclass(frozen=True)
+class Retained:
+    """One finished request: `states` as in the journal, `ended_s` Unix time."""
+
+    number: int
+    order: Order
+    states: bytes
+    ended_s: float
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of its large parts."""
+        return len(self.states) + sum(map(len, self.order.prompts))
+
+    def recovered(self) -> Recovered:
+        """As if read from the journal."""
+        return Recovered(self.number, self.order, decode_states(self.states), ended_s=self.ended_s)
+
+
+class RetainedRequests:
+    """By request id, oldest first."""
+
+    def __init__(self, journal: Journal, retention_s: float, most_bytes: int = _MAX_RETAINED_BYTES) -> None:
+        """`most_bytes`: the newest one is kept in any case."""
+        self._journal, self._retention_s = journal, retention_s
+        self._by_id: dict[str, Retained] = {}
+        self._most_bytes, self._n_bytes = most_bytes, 0
+
+    def file(self, request: Request, ended_s: float) -> None:
+        """A request is over: keep it if its client can come back for it, else forget it."""
+        if not request.order.is_resumable:
+            self._journal.forget(request.number)
+            return
+        states = encode_states([state_of(sequence) for sequence in request.sequences])
+        self._journal.finish(request.number, states, ended_s)
+        self._remove(request.order.request)
+        kept = self._by_id[request.order.request] = Retained(request.number, request.order, states, ended_s)
+        self._n_bytes += kept.n_bytes
+        while len(self._by_id) > 1 and (len(self._by_id) > _MAX_RETAINED or self._n_bytes > self._most_bytes):
+            self._drop_oldest()
+
+    def checkpoint(self, request: Request) -> None:
+        """Move a living request's tokens into its own row when it has become long."""
+        if request.n_generated - request.n_checkpointed > _CHECKPOINT_TOKENS * len(request.sequences):
+            request.n_checkpointed = request.n_generated
+            kept = request.sequences if request.order.is_resumable else []
+            self._journal.checkpoint(request.number, encode_states([state_of(sequence) for sequence in kept]))
+
+    def find(self, request_id: str) -> Retained | None:
+        """One that is kept."""
+        return self._by_id.get(request_id)
+
+    def expire(self, now_s: float) -> None:
+        """Drop what is too old, and steps that nobody needs."""
+        self._journal.prune(now_s - self._retention_s)
+        while self._by_id and now_s - next(iter(self._by_id.values())).ended_s > self._retention_s:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        self._journal.forget(self._remove(next(iter(self._by_id))))
+
+    def _remove(self, request_id: str) -> int:
+        """Returns its number; 0 where it is not kept."""
+        kept = self._by_id.pop(request_id, None)
+        if kept is None:
+            return 0
+        self._n_bytes -= kept.n_bytes
+        return kept.number
+
+    def __len__(self) -> int:
+        return len(self._by_id)

@@ -1,0 +1,1 @@
+"""Text: tokenising, chat templates, incremental detokenising and stop strings."""

@@ -1,0 +1,238 @@
+"""Text to ids and back for the served model. Owns the tokenizer, the chat template and what the model's files say of it.
+
+Three kinds behind one interface: a folder with tokenizer.json; a folder without (ids in, ids out); the hash-chain model.
+Encoding blocks: long texts are encoded off the event loop by the caller.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from actors.gateway.settings import HASH_CHAIN, HASH_CHAIN_VOCABULARY
+from actors.gateway.text.chat_template import ChatTemplate, TemplateError
+from actors.gateway.text.detokenizer import ByteText, Detokenizer, NoText, NumberText, StreamText, byte_table
+from actors.gateway.text.special_text import SpecialText
+from messages.errors import ConfigError
+
+_LONG_CHARACTERS = 4096
+_SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
+
+
+class NoTokenizer(ValueError):
+    """The model has no vocabulary of words: only token ids can be sent."""
+
+
+class TextModel(Protocol):
+    """What the gateway knows about the model's text."""
+
+    vocabulary: int  # ids are below it
+    eos_tokens: list[int]
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a plain prompt. Raises: NoTokenizer."""
+        ...
+
+    def fewest_tokens(self, text: str) -> int:
+        """A plain prompt has at least so many ids; cheap, and 0 where nothing is known."""
+        ...
+
+    def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Ids of a conversation. Raises: NoTokenizer, TemplateError."""
+        ...
+
+    def takes_long(self, turns: Sequence[Mapping[str, Any]]) -> bool:
+        """Is this conversation, however short, better encoded off the event loop?"""
+        ...
+
+    def detokenizer(self, prompt: np.ndarray) -> Detokenizer:
+        """For one output that follows `prompt` (int32 [n])."""
+        ...
+
+    def text_of(self, token: int) -> tuple[str, bytes]:
+        """One token for display beside its log-probability: text (U+FFFD for a part of a character) and bytes."""
+        ...
+
+
+class FolderText:
+    """A model folder's tokenizer.json."""
+
+    def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
+        settings = _read_json(folder / "tokenizer_config.json")
+        self._tokenizer = tokenizer
+        self._table = byte_table(tokenizer)
+        self._longest_bytes = _longest_token_bytes(tokenizer, self._table)
+        config = _read_json(folder / "config.json")
+        self.vocabulary = int(config.get("vocab_size") or tokenizer.get_vocab_size(with_added_tokens=True))
+        names = {name: _token_text(settings.get(name)) for name in _SPECIAL_NAMES}
+        self._special = {name: text for name, text in names.items() if text}
+        self.eos_tokens = _eos_tokens(folder, config, tokenizer, self._special.get("eos_token", ""))
+        source = _template_source(folder, settings)
+        self._template = ChatTemplate(source, self._special) if source else None
+        self._special_text = SpecialText(tokenizer, self._template.literals if self._template is not None else ())
+
+    def encode(self, text: str) -> list[int]:
+        return self._ids(text, add_special_tokens=True)
+
+    def fewest_tokens(self, text: str) -> int:
+        return len(text) // self._longest_bytes if self._longest_bytes else 0
+
+    def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
+        if self._template is None:
+            raise TemplateError("this model has no chat template: send a plain prompt")
+        prompt = self._template.render(turns)  # it writes its own special tokens: none are added
+        ids = self._special_text.encode(turns, prompt, self._template.render)
+        return self._ids(prompt, add_special_tokens=False) if ids is None else ids
+
+    def takes_long(self, turns: Sequence[Mapping[str, Any]]) -> bool:
+        return self._special_text.may_occur(turns)  # the first one may make a second tokenizer
+
+    def _ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        if len(text) <= _LONG_CHARACTERS:
+            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        # only the batch call lets other threads run: a megabyte takes more than a second
+        return self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+
+    def detokenizer(self, prompt: np.ndarray) -> Detokenizer:
+        if self._table is not None:
+            return ByteText(self._table)
+        return StreamText(self._tokenizer, prompt[-8:].tolist())
+
+    def text_of(self, token: int) -> tuple[str, bytes]:
+        if self._table is not None and token < len(self._table) and self._table[token]:
+            raw = self._table[token]
+            return raw.decode("utf-8", "replace"), raw
+        text = self._tokenizer.decode([token], skip_special_tokens=False)
+        return text, text.encode("utf-8")
+
+
+class IdsOnly:
+    """A folder without a tokenizer (random weights)."""
+
+    def __init__(self, vocabulary: int, eos_tokens: list[int]) -> None:
+        self.vocabulary, self.eos_tokens = vocabulary, eos_tokens
+
+    def encode(self, text: str) -> list[int]:
+        raise NoTokenizer("this model has no tokenizer: send token ids")
+
+    def fewest_tokens(self, text: str) -> int:
+        return 0
+
+    def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
+        raise NoTokenizer("this model has no tokenizer: send token ids to /v1/completions or /v1/generate")
+
+    def takes_long(self, turns: Sequence[Mapping[str, Any]]) -> bool:
+        return False
+
+    def detokenizer(self, prompt: np.ndarray) -> Detokenizer:
+        return NoText()
+
+    def text_of(self, token: int) -> tuple[str, bytes]:
+        return "", b""
+
+
+class HashChainText:
+    """The oracle model: a prompt's UTF-8 bytes are its ids, an output id is its decimal number."""
+
+    vocabulary = HASH_CHAIN_VOCABULARY
+    eos_tokens: list[int] = []
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode("utf-8"))
+
+    def fewest_tokens(self, text: str) -> int:
+        return len(text)
+
+    def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
+        return self.encode("".join(f"{turn['role']}: {turn['content']}\n" for turn in turns) + "assistant: ")
+
+    def takes_long(self, turns: Sequence[Mapping[str, Any]]) -> bool:
+        return False
+
+    def detokenizer(self, prompt: np.ndarray) -> Detokenizer:
+        return NumberText()
+
+    def text_of(self, token: int) -> tuple[str, bytes]:
+        text = f"{token} "
+        return text, text.encode()
+
+
+@lru_cache(maxsize=1)
+def load_text_model(model_folder: str) -> TextModel:
+    """The text side of a model. Blocks for up to a second; a spare process calls it before it becomes a gateway, and keeps it.
+
+    Raises: ConfigError when the folder is not a model's or its files cannot be read.
+    """
+    if model_folder == HASH_CHAIN:
+        return HashChainText()
+    folder = Path(model_folder)
+    if not (folder / "config.json").is_file():
+        raise ConfigError(f"model_folder: expected a folder with config.json, got {model_folder!r}")
+    if not (folder / "tokenizer.json").is_file():
+        config = _read_json(folder / "config.json")
+        eos_tokens = _id_list(_read_json(folder / "generation_config.json").get("eos_token_id", config.get("eos_token_id")))
+        return IdsOnly(int(config.get("vocab_size") or 1), eos_tokens)
+    try:
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    except Exception as error:  # the library raises plain Exception
+        raise ConfigError(f"model_folder: {folder / 'tokenizer.json'} cannot be read: {error}") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    try:
+        return FolderText(folder, tokenizer)
+    except TemplateError as error:
+        raise ConfigError(f"model_folder: {error}") from None
+
+
+def _longest_token_bytes(tokenizer: Tokenizer, table: Sequence[bytes] | None) -> int:
+    """The most bytes of a prompt that one token can stand for; 0 where a tokenizer may swallow more."""
+    added = tokenizer.get_added_tokens_decoder().values()
+    if table is None or tokenizer.normalizer is not None or any(token.lstrip or token.rstrip for token in added):
+        return 0
+    return max([1, *map(len, table), *(len(token.content.encode()) for token in added)])
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"model_folder: {path} is not JSON: {error}") from None
+    return value if isinstance(value, dict) else {}
+
+
+def _token_text(value: Any) -> str:
+    """A special token stands in the file as text or as {"content": text}."""
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else ""
+
+
+def _id_list(value: Any) -> list[int]:
+    values = value if isinstance(value, list) else [value]
+    return [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
+
+
+def _eos_tokens(folder: Path, config: Mapping[str, Any], tokenizer: Tokenizer, eos_text: str) -> list[int]:
+    """Every id that ends an answer, from all files that say so."""
+    found = _id_list(_read_json(folder / "generation_config.json").get("eos_token_id")) + _id_list(config.get("eos_token_id"))
+    token = tokenizer.token_to_id(eos_text) if eos_text else None
+    return sorted({*found, *([token] if token is not None else [])})
+
+
+def _template_source(folder: Path, settings: Mapping[str, Any]) -> str:
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        return path.read_text(encoding="utf-8")
+    source = settings.get("chat_template")
+    if isinstance(source, list):  # several named templates
+        by_name = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
+        source = by_name.get("default") or next(iter(by_name.values()), "")
+    return source if isinstance(source, str) else ""

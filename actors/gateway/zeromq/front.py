@@ -1,0 +1,283 @@
+"""The ZeroMQ front: a public ROUTER that speaks `messages.public` with every client library.
+
+A client is an identity with streams. Whatever cannot be read is counted and answered with Failed; it never reaches a
+request or ends the actor. Each stream has a window of tokens that its client has not confirmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import structlog
+import zmq
+
+from actors.gateway.admission.bodies import RequestBodies
+from actors.gateway.admission.intake import Intake, Wish
+from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.requests.refusals import Refusal
+from actors.gateway.requests.request import Request
+from actors.gateway.settings import GatewaySettings
+from actors.gateway.zeromq.clients import Asker, Client, LateRefusals
+from actors.gateway.zeromq.garbage import field_in, request_in
+from actors.gateway.zeromq.stream import FrontStream
+from actors.gateway.zeromq.wishes import wish_of
+from messages import public
+from messages.errors import WireError
+from messages.transport import zmq_options
+from messages.transport.zmq_reader import ZmqReader
+from messages.wire.codec import Codec
+from messages.wire.message import Message
+
+_BEAT_S = 0.5
+_CLIENT_SILENCE_S = 30.0  # a client with open streams answers beats; after this it is gone
+_KINDS = (*public.ClientMessage.__args__, *public.FrontMessage.__args__)
+_DETAIL_CHARACTERS = 2_000  # of a refusal: thousands of them may wait for one client
+_CODES = {"too_large": "invalid", "quarantined": "internal"}
+
+
+class Front:
+    """The public socket of one gateway."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        incarnation: int,
+        intake: Intake,
+        bodies: RequestBodies,
+        desk: RequestDesk,
+        summary: Callable[[], Awaitable[dict[str, Any]]],
+        wall_s: Callable[[], float],
+    ) -> None:
+        self._settings, self._incarnation = settings, incarnation
+        self._intake, self._bodies, self._desk, self._summary, self._wall_s = intake, bodies, desk, summary, wall_s
+        self._codec: Codec[Message] = Codec(_KINDS)
+        self._clients: dict[bytes, Client] = {}
+        self._owner: dict[str, bytes] = {}  # request id -> identity of its present client
+        self._askers: dict[str, Asker] = {}  # by request id
+        self._late = LateRefusals(self._send)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._log = structlog.get_logger()
+        self._loop = asyncio.get_running_loop()
+        self._beat_timer: asyncio.TimerHandle | None = None
+
+    def open(self) -> None:
+        """Bind the socket (or sockets) and begin to beat."""
+        endpoint, tcp_endpoint = self._settings.front_endpoint, self._settings.front_tcp_endpoint
+        self._context = zmq.Context()
+        path = endpoint.removeprefix("ipc://")
+        if path != endpoint and os.path.exists(path):
+            os.unlink(path)  # of a life that is proven dead
+        socket = zmq_options.front(self._context, endpoint)
+        if path != endpoint:
+            os.chmod(path, 0o600)
+        if tcp_endpoint:
+            socket.bind(tcp_endpoint)
+        self._reader = ZmqReader(socket, self._arrive, self._pump_all)
+        self._beat_timer = self._loop.call_later(_BEAT_S, self._beat)
+
+    async def close(self) -> None:
+        """No more clients."""
+        if self._beat_timer is not None:
+            self._beat_timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.sleep(0.01)  # the I/O thread writes what the pipe has taken
+        self._reader.close()
+        await self._loop.run_in_executor(None, self._context.term)
+
+    # -- arriving -------------------------------------------------------------------------------------------------
+
+    def _arrive(self, frames: list[bytes]) -> None:
+        identity = frames[0]
+        try:
+            if len(frames) != 3:
+                raise WireError(f"frames: expected 2, got {len(frames) - 1}")
+            message = self._codec.decode(frames[1], frames[2])
+        except WireError as error:
+            self._desk.metrics.front_garbage.inc()
+            self._refuse(identity, request_in(frames), Refusal("invalid", str(error), field=field_in(str(error))))
+            return
+        client = self._clients.get(identity)
+        if client is not None:
+            client.heard_s = self._loop.time()
+        match message:
+            case public.Generate():
+                self._generate(identity, message, len(frames[1]) + len(frames[2]))
+            case public.Received():
+                self._received(client, message)
+            case public.CancelRequest():
+                self._cancel(identity, client, message)
+            case public.ModelsWanted():
+                settings = self._settings
+                names = [settings.model_name]
+                self._send(identity, public.Models(call=message.call, names=names, max_length=settings.max_length))
+            case public.StatsWanted():
+                self._spawn(identity, message.call, self._stats(identity, message))
+            case _:
+                kind = type(message).__name__
+                self._refuse(identity, "", Refusal("invalid", f"kind: expected a client's, got {kind}", field="kind"))
+
+    def _spawn(self, identity: bytes, request: str, work: Awaitable[None]) -> None:
+        async def run() -> None:
+            try:
+                await work
+            except Refusal as refusal:
+                self._refuse(identity, request, refusal)
+            except Exception as error:
+                self._log.exception("front: a call failed", request=request)
+                self._refuse(identity, request, Refusal("internal", f"{type(error).__name__}: {error}"[:1000]))
+
+        task = self._loop.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _generate(self, identity: bytes, message: public.Generate, n_bytes: int) -> None:
+        try:
+            digest, wish = wish_of(message)
+            known = self._desk.find(message.request) or self._askers.get(message.request)
+            if known is not None:
+                self._again(identity, message, known, digest)
+                return
+            if message.have:
+                detail = f"request: expected one that is known, got {message.request!r} with have = {message.have}"
+                raise Refusal("not_found", detail, field="request")
+            self._intake.check(wish)
+            self._desk.doors.check(1)
+            counted = self._bodies.take(n_bytes)
+        except Refusal as refusal:
+            self._refuse(identity, message.request, refusal)
+            return
+        self._desk.doors.arrive(1)
+        self._askers[message.request] = Asker(identity, digest, counted)
+        self._spawn(identity, message.request, self._new(message.request, wish))
+
+    def _again(self, identity: bytes, message: public.Generate, known: Request | Asker, digest: str) -> None:
+        """A request that was said before, on this connection or another: the newest one is its client."""
+        if (known.digest if isinstance(known, Asker) else known.order.digest) != digest:
+            raise Refusal("invalid", f"request: {message.request!r} belongs to another request", field="request")
+        if isinstance(known, Asker):
+            known.identity = identity
+            return
+        if message.have > known.sequences[0].n_visible:
+            detail = f"have: expected at most {known.sequences[0].n_visible}, got {message.have}"
+            raise Refusal("invalid", detail, field="have")
+        self._desk.metrics.reattached.inc()
+        self._attach(identity, known, message.have)
+
+    async def _new(self, request_id: str, wish: Wish) -> None:
+        """A request that nobody has said before. While it is tokenised, it may be said again and cancelled."""
+        asker = self._askers[request_id]
+        try:
+            order = await self._intake.order(wish, self._wall_s())
+        except Refusal as refusal:
+            self._refuse(asker.identity, request_id, refusal)
+            return
+        finally:
+            self._desk.doors.arrived(1)
+            self._bodies.let_go(asker.counted_bytes)
+            del self._askers[request_id]
+        try:
+            if self._desk.find(request_id) is not None:
+                raise Refusal("invalid", f"request: {request_id!r} belongs to another request", field="request")
+            request = self._desk.admit(order)
+        except Refusal as refusal:
+            self._refuse(asker.identity, request_id, refusal)
+            return
+        self._attach(asker.identity, request, 0)
+        if asker.is_cancelled:
+            self._desk.cancel(request)
+
+    def _attach(self, identity: bytes, request: Request, have: int) -> None:
+        """The newest connection of a request is its client."""
+        request_id = request.order.request
+        known = self._owner.get(request_id)
+        if known is not None:
+            self._detach(known, request_id, is_gone=False)
+        client = self._clients.get(identity)
+        if client is None:
+            client = self._clients[identity] = Client(self._loop.time())
+            self._send(identity, public.Alive(incarnation=self._incarnation))
+        stream = FrontStream(request, have, self._settings.stream_window_tokens, lambda message: self._send(identity, message))
+        stream.on_done = lambda: self._detach(identity, request_id, is_gone=True)
+        client.streams[request_id] = stream
+        self._owner[request_id] = identity
+        if request.is_over:
+            self._desk.owe(request, self._loop.time())
+        stream.pump()
+
+    def _detach(self, identity: bytes, request_id: str, *, is_gone: bool) -> None:
+        client = self._clients.get(identity)
+        stream = client.streams.pop(request_id, None) if client is not None else None
+        self._owner.pop(request_id, None)
+        if client is not None and not client.streams:
+            del self._clients[identity]
+        if stream is not None:
+            stream.close()
+            if is_gone:
+                self._desk.reader_left(stream.request)
+
+    def _received(self, client: Client | None, message: public.Received) -> None:
+        stream = client.streams.get(message.request) if client is not None else None
+        if stream is not None:
+            stream.received(message.up_to)
+        self._desk.unread.received(message.request, message.up_to, self._loop.time())
+
+    def _cancel(self, identity: bytes, client: Client | None, message: public.CancelRequest) -> None:
+        asker = self._askers.get(message.request)
+        if asker is not None:
+            asker.is_cancelled = True
+            return
+        request = self._desk.find(message.request)
+        if request is None or request.order.api != "front":
+            detail = f"request: expected one that is known, got {message.request!r}"
+            self._refuse(identity, message.request, Refusal("not_found", detail, field="request"))
+            return
+        if client is None or message.request not in client.streams:
+            self._attach(identity, request, request.sequences[0].n_visible)
+        self._desk.cancel(request)
+
+    async def _stats(self, identity: bytes, message: public.StatsWanted) -> None:
+        text = msgspec.json.encode(await self._summary()).decode()
+        self._send(identity, public.Stats(call=message.call, summary=text))
+
+    # -- leaving --------------------------------------------------------------------------------------------------
+
+    def _send(self, identity: bytes, message: Message) -> bool:
+        body, arrays = self._codec.encode(message)
+        return self._reader.send([identity, body, arrays])
+
+    def _refuse(self, identity: bytes, request: str, refusal: Refusal) -> None:
+        self._desk.metrics.refused.labels(refusal.code).inc()
+        code: Any = _CODES.get(refusal.code, refusal.code)
+        failed = public.Failed(
+            request=request[:256],
+            code=code,
+            field=refusal.field[:256],
+            detail=refusal.detail[:_DETAIL_CHARACTERS],
+            retry_after_s=refusal.retry_after_s,
+        )
+        self._late.say(identity, failed)
+
+    def _pump_all(self) -> None:
+        """The socket takes messages again: what it has refused goes on."""
+        self._late.say_all()
+        for client in tuple(self._clients.values()):
+            for stream in tuple(client.streams.values()):
+                if stream.is_blocked:
+                    stream.pump()
+
+    def _beat(self) -> None:
+        now_s = self._loop.time()
+        for identity, client in tuple(self._clients.items()):
+            if now_s - client.heard_s > _CLIENT_SILENCE_S:
+                for request_id in tuple(client.streams):
+                    self._detach(identity, request_id, is_gone=True)
+                continue
+            self._send(identity, public.Alive(incarnation=self._incarnation))
+        self._pump_all()
+        self._reader.check()
+        self._beat_timer = self._loop.call_later(_BEAT_S, self._beat)

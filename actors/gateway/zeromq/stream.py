@@ -1,0 +1,122 @@
+"""One stream of one ZeroMQ client: where it stands, and how much may be on the way to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from actors.gateway.requests.reader import Piece, Reader
+from actors.gateway.requests.refusals import journal_unavailable
+from actors.gateway.requests.request import Request
+from messages import public
+from messages.wire.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s
+from messages.wire.message import Message
+
+_CHUNK_BYTES = 16 << 10  # about: what may wait for a client that does not read is a number of messages, so none is large
+_TOKEN_BYTES = 16  # id and text, about
+
+
+class FrontStream:
+    """Sends Accepted, Chunks and Finished of a request with one sequence, as far as window and socket allow.
+
+    A message that the socket refuses is kept and sent first at the next `pump`.
+    """
+
+    def __init__(self, request: Request, have: int, window_tokens: int, send: Callable[[Message], bool]) -> None:
+        self.request = request
+        self.on_done: Callable[[], None] = lambda: None
+        self.is_blocked = False
+        self._window_tokens, self._send = window_tokens, send
+        width = request.order.sampling.logprobs
+        self._chunk_tokens = _CHUNK_BYTES // (_TOKEN_BYTES + (0 if width < 0 else 4 + 8 * width))
+        self._received_up_to = have
+        self._is_answered = False
+        self._unsent: list[Message] = []
+        self._reader = Reader(request, have, on_news=self.pump)
+
+    def received(self, up_to: int) -> None:
+        """The client holds every token below `up_to`."""
+        if self._received_up_to < up_to <= self._reader.cursors[0]:
+            self._received_up_to = up_to
+            self.pump()
+
+    def pump(self) -> None:
+        """Send what can be sent now."""
+        is_withdrawn = self.request.is_over and not self.request.is_recorded
+        if not (self.request.is_recorded or is_withdrawn):
+            return
+        if not self._is_answered:
+            self._is_answered = True
+            self._unsent.append(self._withdrawal() if is_withdrawn else self._acceptance())
+        while self._flush() and not is_withdrawn:
+            room = self._window_tokens - (self._reader.cursors[0] - self._received_up_to)
+            pieces = self._reader.take(min(max(room, 0), self._chunk_tokens))
+            if not pieces:
+                break
+            self._unsent += self._messages(pieces[0])
+        if (is_withdrawn or self._reader.is_done) and not self._unsent:
+            self.on_done()
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._reader.close()
+
+    def _flush(self) -> bool:
+        while self._unsent:
+            if not self._send(self._unsent[0]):
+                self.is_blocked = True
+                return False
+            self._unsent.pop(0)
+        self.is_blocked = False
+        return True
+
+    def _acceptance(self) -> Message:
+        return public.Accepted(request=self.request.order.request, n_prompt=self.request.n_prompt[0])
+
+    def _withdrawal(self) -> Message:
+        """The journal's disk has refused the request: it was not accepted."""
+        why = journal_unavailable()
+        return public.Failed(
+            request=self.request.order.request,
+            code="unavailable",
+            field="",
+            detail=why.detail,
+            retry_after_s=why.retry_after_s,
+        )
+
+    def _messages(self, piece: Piece) -> list[Message]:
+        messages: list[Message] = []
+        request_id = self.request.order.request
+        if piece.stop > piece.first:
+            messages.append(self._chunk(piece))
+        if piece.tail:
+            messages.append(public.Chunk(request=request_id, first=piece.stop, ids=EMPTY_I32, text=piece.tail))
+        if piece.ended is not None:
+            ended = piece.ended
+            messages.append(
+                public.Finished(
+                    request=request_id,
+                    reason=ended.reason,
+                    n_prompt=self.request.n_prompt[0],
+                    n_generated=piece.stop,
+                    n_cached=ended.n_cached,
+                    detail=f"{ended.code}: {ended.detail}" if ended.code else ended.detail,
+                )
+            )
+        return messages
+
+    def _chunk(self, piece: Piece) -> public.Chunk:
+        request_id, ids = self.request.order.request, int32s(piece.ids)
+        if self.request.order.sampling.logprobs < 0:
+            return public.Chunk(request=request_id, first=piece.first, ids=ids, text=piece.text)
+        some = piece.sequence.logprobs_of(piece.first, piece.stop)
+        width = some.top.shape[1]
+        return public.Chunk(
+            request=request_id,
+            first=piece.first,
+            ids=ids,
+            text=piece.text,
+            logprobs=float32s(some.chosen),
+            top_width=width,
+            top_ids=int32s(some.top_ids.ravel()) if width else EMPTY_I32,
+            top_logprobs=float32s(some.top.ravel()) if width else EMPTY_F32,
+        )
