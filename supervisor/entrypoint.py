@@ -33,7 +33,7 @@ EXIT_UNUSABLE = 2
 RUN_BY_ROLE = {
     "cache_directory": "actors.cache_directory.directory_actor:run",
     "speculation": "actors.speculation.speculation_actor:run",
-    "worker": "gpu_workers.worker:run_worker",
+    "worker": "gpu_workers.process.worker:run_worker",
     "scheduler": "actors.scheduler.scheduler_actor:run",
     "gateway": "actors.gateway.gateway_actor:run",
 }

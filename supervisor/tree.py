@@ -138,7 +138,7 @@ def _rank(config: ServerConfig, place: Place, replica: int, rank: int) -> ChildS
     )
     deadlines = Deadlines(s.hello_s, s.worker_ready_s, s.frozen_s, step_s, first_step_s, s.stop_s)
     name = actor_name("worker", replica, rank)
-    engine = () if settings.is_hash_chain else (f"gpu_workers.warm_imports:import_engine={settings.device}",)
+    engine = () if settings.is_hash_chain else (f"gpu_workers.process.warm_imports:import_engine={settings.device}",)
     return ChildSpec(name, msgspec.json.encode(settings), deadlines, env, warm_ups=(*warm_ups(name), *engine))
 
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
-from gpu_workers.attention import Attention
-from gpu_workers.kv_pages import KvPages, KvShape
+from gpu_workers.batch.step_tensors import StepTensors
+from gpu_workers.layers.attention import Attention
+from gpu_workers.layers.kv_pages import KvPages, KvShape
+from gpu_workers.layers.sharded_layers import Shard, embed_tokens, gather_logits
+from gpu_workers.layers.tensor_group import TensorGroup
+from gpu_workers.layers.torch_ops import KvTarget, Ops, cos_sin_table
 from gpu_workers.model_store.model_config import ModelConfig, RopeScaling
-from gpu_workers.sharded_layers import Shard, embed_tokens, gather_logits
-from gpu_workers.step_tensors import StepTensors
-from gpu_workers.tensor_group import TensorGroup
-from gpu_workers.torch_ops import KvTarget, Ops, cos_sin_table
-from gpu_workers.weights import LayerWeights, ModelWeights
+from gpu_workers.models.weights import LayerWeights, ModelWeights
 
 
 class LlamaFamily:

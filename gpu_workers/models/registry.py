@@ -8,14 +8,14 @@ from pathlib import Path
 import structlog
 import torch
 
-from gpu_workers.attention import Attention, TorchAttention
-from gpu_workers.cpu_kernels.machine import can_attend, this_machine
+from gpu_workers.cpu.kernels.machine import can_attend, this_machine
+from gpu_workers.layers.attention import Attention, TorchAttention
+from gpu_workers.layers.sharded_layers import Shard, shard_model
+from gpu_workers.layers.tensor_group import SingleRank, TensorGroup
+from gpu_workers.layers.torch_ops import Ops, TorchOps
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.llama_family import LlamaFamily
-from gpu_workers.sharded_layers import Shard, shard_model
-from gpu_workers.tensor_group import SingleRank, TensorGroup
-from gpu_workers.torch_ops import Ops, TorchOps
-from gpu_workers.weights import Placement, RandomSource, SafetensorsSource, load_weights
+from gpu_workers.models.weights import Placement, RandomSource, SafetensorsSource, load_weights
 
 FAMILIES = {"llama": LlamaFamily, "mistral": LlamaFamily, "qwen2": LlamaFamily, "qwen3": LlamaFamily}
 LOAD_FORMATS = ("safetensors", "random")
@@ -62,7 +62,7 @@ def torch_attention(config: ModelConfig, shard: Shard, dtype: torch.dtype) -> At
 def cpu_attention(config: ModelConfig, shard: Shard, dtype: torch.dtype) -> Attention:
     """The fastest back end of this CPU: the compiled one where it can be had."""
     if can_attend(dtype, config.head_dim):
-        from gpu_workers.cpu_attention import CpuAttention  # imports what only such machines have
+        from gpu_workers.cpu.attention import CpuAttention  # imports what only such machines have
 
         try:
             return CpuAttention(dtype, shard.shared_heads, len(shard.kv_heads), config.head_dim)
@@ -75,7 +75,7 @@ def cpu_ops(dtype: torch.dtype) -> Ops:
     """The fastest operations of this CPU: compiled ones where they can be had."""
     machine = this_machine()
     if machine is not None and dtype in (torch.float32, torch.bfloat16):
-        from gpu_workers.cpu_ops import CpuOps  # imports what only such machines have
+        from gpu_workers.cpu.ops import CpuOps  # imports what only such machines have
 
         try:
             return CpuOps(dtype, machine)

@@ -181,8 +181,8 @@ def load_engine(settings: bytes, environment: dict[str, str]) -> Engine:
     """The engine of a worker with these settings, in this process. Call it before anything has imported torch."""
     from pathlib import Path
 
+    from gpu_workers.process.worker import build_engine
     from gpu_workers.settings import read_settings
-    from gpu_workers.worker import build_engine
 
     os.environ.update(environment)
     return build_engine(read_settings(settings), Path("/nonexistent"), lambda phase, fraction: None)

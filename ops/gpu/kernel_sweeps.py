@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from gpu_workers.attention_tiles import list_tiles
-from gpu_workers.cuda_ops import CudaOps
-from gpu_workers.kernels.gemv import GemvShape, gemv, gemv_shape
-from gpu_workers.kernels.norm_gemv import norm_gemv
-from gpu_workers.kernels.paged_decode import DecodeShape, paged_decode
-from gpu_workers.kernels.paged_prefill import PrefillShape, paged_prefill, tile_tokens
-from gpu_workers.kernels.sampling import sample_rows
-from gpu_workers.torch_ops import KvTarget, cos_sin_table
+from gpu_workers.cuda.kernels.attention_tiles import list_tiles
+from gpu_workers.cuda.kernels.gemv import GemvShape, gemv, gemv_shape
+from gpu_workers.cuda.kernels.norm_gemv import norm_gemv
+from gpu_workers.cuda.kernels.paged_decode import DecodeShape, paged_decode
+from gpu_workers.cuda.kernels.paged_prefill import PrefillShape, paged_prefill, tile_tokens
+from gpu_workers.cuda.kernels.sampling import sample_rows
+from gpu_workers.cuda.ops import CudaOps
+from gpu_workers.layers.torch_ops import KvTarget, cos_sin_table
 from ops.gpu.timing import graph_time_ms
 from tests.gpu.attention_checks import make_step
 from tests.gpu.kernel_checks import HEAD_SHAPES, random_state

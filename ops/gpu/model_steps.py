@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gpu_workers.cuda_graphs import StepGraphs
-from gpu_workers.cuda_ops import CudaOps
-from gpu_workers.device_state import DeviceState, allocate_device_state
-from gpu_workers.kv_pages import KvPages
+from gpu_workers.batch.device_state import DeviceState, allocate_device_state
+from gpu_workers.batch.step_tensors import StepTensors
+from gpu_workers.cuda.ops import CudaOps
+from gpu_workers.cuda.triton_attention import triton_attention
+from gpu_workers.graphs.cuda_graphs import StepGraphs
+from gpu_workers.layers.kv_pages import KvPages
+from gpu_workers.layers.torch_ops import TorchOps
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.llama_family import LlamaFamily
 from gpu_workers.models.registry import load_model, torch_attention
-from gpu_workers.step_tensors import StepTensors
-from gpu_workers.torch_ops import TorchOps
-from gpu_workers.triton_attention import triton_attention
-from gpu_workers.weights import Placement
+from gpu_workers.models.weights import Placement
 from messages.steps import PAGE_TOKENS
 from ops.gpu.timing import kernel_profile, replay_time_ms
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from gpu_workers.attention_tiles import list_tiles
-from gpu_workers.step_tensors import DeviceTiles, StepTensors
-from gpu_workers.triton_attention import TritonAttention
+from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
+from gpu_workers.cuda.kernels.attention_tiles import list_tiles
+from gpu_workers.cuda.triton_attention import TritonAttention
 from messages.steps import PAGE_TOKENS
 from tests.gpu.kernel_checks import HEAD_SHAPES, Check, assert_near, poisoned_memory
 

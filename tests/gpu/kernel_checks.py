@@ -8,13 +8,13 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from gpu_workers.cuda_ops import CudaOps
-from gpu_workers.device_state import DeviceState, allocate_device_state
-from gpu_workers.kernels.gemv import GemvShape, gemv
-from gpu_workers.kernels.sampling import sample_rows
-from gpu_workers.kernels.step_inputs import StepInputs, step_inputs
-from gpu_workers.sampling import least_kept_sorted
-from gpu_workers.torch_ops import KvTarget, TorchOps, cos_sin_table
+from gpu_workers.batch.device_state import DeviceState, allocate_device_state
+from gpu_workers.cuda.kernels.gemv import GemvShape, gemv
+from gpu_workers.cuda.kernels.sampling import sample_rows
+from gpu_workers.cuda.kernels.step_inputs import StepInputs, step_inputs
+from gpu_workers.cuda.ops import CudaOps
+from gpu_workers.layers.torch_ops import KvTarget, TorchOps, cos_sin_table
+from gpu_workers.sampling.sampler import least_kept_sorted
 
 Check = Callable[[torch.device, torch.dtype], None]
 HEAD_SHAPES = {"llama-8b": (32, 8, 128), "smollm2": (9, 3, 64), "qwen3-0.6b": (16, 8, 128), "one-group": (16, 1, 64)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpu_workers.model_runner import ModelRunner
+from gpu_workers.runner.model_runner import ModelRunner
 from tests.gpu_workers.test_runner import (  # noqa: F401  (the tests of the CPU, collected here with this module's runner)
     KINDS,
     alone,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from gpu_workers.kv_pages import KvPages
+from gpu_workers.batch.step_tensors import StepTensors
+from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.models.llama_family import LlamaFamily
-from gpu_workers.step_tensors import StepTensors
 from messages.steps import PAGE_TOKENS
 
 

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_workers.attention import TorchAttention, group_rows
-from gpu_workers.step_tensors import StepTensors
+from gpu_workers.batch.step_tensors import StepTensors
+from gpu_workers.layers.attention import TorchAttention, group_rows
 from messages.steps import PAGE_TOKENS
 from tests.gpu_workers.paged_loop import PagedSequence, build_step
 

@@ -12,16 +12,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_workers.cpu_kernels.machine import this_machine
-from gpu_workers.cpu_linear import can_pack, pack_weight
+from gpu_workers.cpu.kernels.machine import this_machine
+from gpu_workers.layers.cpu_linear import can_pack, pack_weight
+from gpu_workers.layers.torch_ops import KvTarget, TorchOps, cos_sin_table
 from gpu_workers.models.registry import cpu_ops
-from gpu_workers.torch_ops import KvTarget, TorchOps, cos_sin_table
 from messages.steps import PAGE_TOKENS
 
 if this_machine() is None:
     pytest.skip("needs llvmlite and a processor that kernels are written for", allow_module_level=True)
 
-from gpu_workers.cpu_ops import CpuOps, PackedWeight, count_shares, has_known_layout
+from gpu_workers.cpu.ops import CpuOps, PackedWeight, count_shares, has_known_layout
 
 PLAIN = TorchOps()
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
@@ -136,7 +136,7 @@ def test_a_kernel_that_llvm_refuses_leaves_the_layers_to_torch(monkeypatch: pyte
     def refuse(*_: object) -> None:
         raise RuntimeError("LLVM ERROR: cannot select")
 
-    monkeypatch.setattr("gpu_workers.cpu_ops.compile_kernel", refuse)
+    monkeypatch.setattr("gpu_workers.cpu.ops.compile_kernel", refuse)
     assert type(cpu_ops(torch.float32)) is TorchOps
 
 

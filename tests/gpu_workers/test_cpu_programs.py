@@ -13,23 +13,23 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_workers.batch_tensors import build_batch
-from gpu_workers.cpu_kernels.machine import this_machine
-from gpu_workers.device_state import DeviceState, allocate_device_state
-from gpu_workers.kv_pages import KvPages
+from gpu_workers.batch.batch_tensors import build_batch
+from gpu_workers.batch.device_state import DeviceState, allocate_device_state
+from gpu_workers.batch.step_arrays import StepArrays, build_step
+from gpu_workers.cpu.kernels.machine import this_machine
+from gpu_workers.layers.kv_pages import KvPages
+from gpu_workers.layers.torch_ops import TorchOps
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.llama_family import LlamaFamily
 from gpu_workers.models.registry import load_model, torch_attention
-from gpu_workers.step_arrays import StepArrays, build_step
-from gpu_workers.torch_ops import TorchOps
-from gpu_workers.weights import Placement
+from gpu_workers.models.weights import Placement
 from messages.steps import PAGE_TOKENS, Plan
 from messages.wire.arrays import int32s
 
 if this_machine() is None or torch.backends.cpu.get_cpu_capability() != "AVX512":
     pytest.skip("needs kernels for products, which read what oneDNN packs for AVX-512", allow_module_level=True)
 
-from gpu_workers.cpu_programs import CpuPrograms, cpu_programs
+from gpu_workers.graphs.cpu_programs import CpuPrograms, cpu_programs
 
 LLAMA = ModelConfig("llama", 2, 128, 6, 2, 32, 192, 320, 256)
 CONFIGS = {

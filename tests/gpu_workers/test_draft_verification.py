@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_workers.draft_verification import accept_drafts, take_emitted
-from gpu_workers.sampling import sample_tokens
-from gpu_workers.sampling_table import SamplingTable
+from gpu_workers.batch.sampling_table import SamplingTable
+from gpu_workers.sampling.draft_verification import accept_drafts, take_emitted
+from gpu_workers.sampling.sampler import sample_tokens
 from messages.generation import Sampling
 
 VOCABULARY = 6

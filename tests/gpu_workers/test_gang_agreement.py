@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_workers.gang_agreement import GangAgreement, life_number
+from gpu_workers.process.gang_agreement import GangAgreement, life_number
 
 DEADLINE_S = 10.0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpu_workers.kv_pages import KvPages, KvShape
+from gpu_workers.layers.kv_pages import KvPages, KvShape
 from messages.steps import PAGE_TOKENS
 
 SHAPE = KvShape(n_layers=3, n_kv_heads=2, head_dim=4, dtype=torch.float32)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpu_workers.kv_pages import KvPages
-from gpu_workers.model_loading import fullest_rows, run_empty_step
+from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.registry import load_model
-from gpu_workers.weights import Placement
+from gpu_workers.models.weights import Placement
+from gpu_workers.runner.model_loading import fullest_rows, run_empty_step
 from messages.steps import PAGE_TOKENS
 
 CPU = torch.device("cpu")

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from gpu_workers.layers.tensor_group import DistributedGroup, SingleRank, TensorGroup
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.registry import load_model
-from gpu_workers.tensor_group import DistributedGroup, SingleRank, TensorGroup
-from gpu_workers.weights import Placement
+from gpu_workers.models.weights import Placement
 from tests.gpu_workers.paged_loop import PagedLoop, PagedSequence
 
 CONFIG = ModelConfig("qwen3", 2, 36, 9, 3, 8, 50, 101, 256, qk_norm=True)

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from gpu_workers.model_store.model_config import read_model_config
 from gpu_workers.models.llama_family import LlamaFamily
 from gpu_workers.models.registry import load_model
-from gpu_workers.weights import Placement
+from gpu_workers.models.weights import Placement
 from tests.gpu_workers.paged_loop import PagedLoop, PagedSequence
 
 transformers = pytest.importorskip("transformers")

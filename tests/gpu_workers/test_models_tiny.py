@@ -10,7 +10,7 @@ import torch
 
 from gpu_workers.model_store.model_config import ModelConfig, read_model_config
 from gpu_workers.models.registry import load_model
-from gpu_workers.weights import Placement
+from gpu_workers.models.weights import Placement
 from tests.gpu_workers.paged_loop import PagedLoop, PagedSequence, build_step
 
 transformers = pytest.importorskip("transformers")

@@ -12,11 +12,11 @@ import torch
 from safetensors.torch import save_file
 
 from gpu_workers.engine import PlanRefused
-from gpu_workers.model_loading import load_model_runner
-from gpu_workers.model_runner import ModelRunner
 from gpu_workers.model_store.model_config import read_model_config
+from gpu_workers.models.weights import tensor_shapes
+from gpu_workers.runner.model_loading import load_model_runner
+from gpu_workers.runner.model_runner import ModelRunner
 from gpu_workers.settings import DeviceKind, WorkerSettings
-from gpu_workers.weights import tensor_shapes
 from messages.generation import Sampling
 from tests.gpu_workers.small_scheduler import GREEDY, Row, Running, SmallScheduler
 

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_workers.sampling import least_kept_by_row, least_kept_sorted, philox, position_noise, sample_tokens
-from gpu_workers.sampling_table import SamplingRows, SamplingTable, temperature_of
+from gpu_workers.batch.sampling_table import SamplingRows, SamplingTable, temperature_of
+from gpu_workers.sampling.sampler import least_kept_by_row, least_kept_sorted, philox, position_noise, sample_tokens
 from messages.generation import Sampling
 
 

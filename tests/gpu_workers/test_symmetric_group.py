@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.distributed import _symmetric_memory as symmetric_memory
 
-from gpu_workers.symmetric_group import SymmetricGroup
+from gpu_workers.cuda.symmetric_group import SymmetricGroup
 
 CPU = torch.device("cpu")
 
@@ -30,7 +30,7 @@ def rendezvous(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Whom the ranks met."""
     met: list[str] = []
     world = SimpleNamespace(WORLD=SimpleNamespace(group_name="0"))
-    monkeypatch.setattr("gpu_workers.symmetric_group.dist", SimpleNamespace(group=world))
+    monkeypatch.setattr("gpu_workers.cuda.symmetric_group.dist", SimpleNamespace(group=world))
     monkeypatch.setattr(symmetric_memory, "empty", lambda n, dtype, device: torch.empty(n, dtype=dtype, device=device))
     monkeypatch.setattr(symmetric_memory, "rendezvous", lambda buffer, name: met.append(name))
     return met

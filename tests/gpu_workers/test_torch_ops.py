@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_workers.cpu_linear import can_pack
-from gpu_workers.torch_ops import KvTarget, TorchOps, cos_sin_table
+from gpu_workers.layers.cpu_linear import can_pack
+from gpu_workers.layers.torch_ops import KvTarget, TorchOps, cos_sin_table
 from messages.steps import PAGE_TOKENS
 
 OPS = TorchOps()

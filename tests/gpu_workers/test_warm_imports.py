@@ -16,8 +16,8 @@ def imported(script: str) -> str:
 
 def test_nothing_of_the_engine_is_left_to_import() -> None:
     script = (
-        "import sys; from gpu_workers.warm_imports import import_engine; import_engine('cpu'); known = set(sys.modules);"
-        "from gpu_workers.model_loading import load_model_runner;"
+        "import sys; from gpu_workers.process.warm_imports import import_engine; import_engine('cpu'); known = set(sys.modules);"
+        "from gpu_workers.runner.model_loading import load_model_runner;"
         "print('torch' in known, 'safetensors' in known, set(sys.modules) - known, 'triton' in known)"
     )
     assert imported(script) == "True True set() False"

@@ -14,8 +14,8 @@ import pytest
 
 from gpu_workers.engine import Engine, ReportLoading
 from gpu_workers.hash_chain import HashChainEngine, hash_chain_tokens
+from gpu_workers.process.worker import BuildEngine
 from gpu_workers.settings import WorkerSettings
-from gpu_workers.worker import BuildEngine
 from messages import lifecycle
 from messages.steps import Capacity, Plan, Reset, Result, StepFailed
 from messages.wire.arrays import int32s

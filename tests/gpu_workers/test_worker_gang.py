@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from gpu_workers.hash_chain import HashChainEngine, hash_chain_tokens
+from gpu_workers.process.worker import Worker
 from gpu_workers.settings import WorkerSettings
-from gpu_workers.worker import Worker
 from messages import lifecycle
 from messages.birth import Birth
 from messages.steps import Capacity, Plan, Reset, Result

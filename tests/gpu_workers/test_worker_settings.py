@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gpu_workers.memory_budget import GIB, count_pages, cpu_kv_bytes, cuda_kv_bytes, memory_bytes
+from gpu_workers.process.metrics import WorkerMetrics
+from gpu_workers.runner.memory_budget import GIB, count_pages, cpu_kv_bytes, cuda_kv_bytes, memory_bytes
 from gpu_workers.settings import WorkerSettings, read_settings
-from gpu_workers.worker_metrics import WorkerMetrics
 from messages.errors import ConfigError
 from messages.steps import Plan, Result
 from messages.wire.arrays import int32s

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from gpu_workers.hash_chain import HashChainEngine
+from gpu_workers.process.worker import BuildEngine, build_engine, run_worker
 from gpu_workers.settings import WorkerSettings
-from gpu_workers.worker import BuildEngine, build_engine, run_worker
 from messages import lifecycle
 from messages.birth import Birth
 from messages.steps import Reset

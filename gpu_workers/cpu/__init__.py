@@ -1,0 +1,1 @@
+"""The CPU back end: operations and attention by kernels that are compiled at the start."""

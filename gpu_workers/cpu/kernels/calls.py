@@ -1,0 +1,156 @@
+"""Kernel calls, made at once or written down: what computes with kernels asks one of these for memory and for the call.
+
+A tape is to a CPU what a captured graph is to a GPU: a step is written down once and run many times, each time as one call.
+What changes from run to run must stand in memory that the calls point to; results are where they were when it was written.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from gpu_workers.cpu.kernels import program
+from gpu_workers.cpu.kernels.machine import openmp
+from gpu_workers.cpu.kernels.machine_code import Kernel
+from gpu_workers.cpu.kernels.vector_code import N_COUNTERS
+
+_CACHE_LINE_WORDS = 8
+
+
+class NotTaped(Exception):
+    """Part of a step is not a kernel call; the text says which."""
+
+
+class Calls(Protocol):
+    """Where kernels are called."""
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """Memory for a result, of any content."""
+        ...
+
+    def run(self, kernel: Kernel, words: Sequence[int], *, is_spread: bool) -> None:
+        """Call with these words, spread over the threads or not."""
+        ...
+
+    def leave_to_torch(self, what: str) -> None:
+        """Torch is about to compute something. Raises: NotTaped when that cannot be."""
+        ...
+
+
+class DirectCalls:
+    """See Calls: made at once."""
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """See Calls."""
+        return torch.empty(shape, dtype=dtype)
+
+    def run(self, kernel: Kernel, words: Sequence[int], *, is_spread: bool) -> None:
+        """See Calls."""
+        kernel(words, is_spread=is_spread)
+
+    def leave_to_torch(self, what: str) -> None:
+        """See Calls."""
+
+
+class Tape:
+    """See Calls: written down."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self._calls: list[tuple[Kernel, tuple[int, ...], bool]] = []
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """Memory that no living tensor uses; once the tensor is gone a later call may write there."""
+        return self._arena.empty(shape, dtype)
+
+    def run(self, kernel: Kernel, words: Sequence[int], *, is_spread: bool) -> None:
+        """See Calls."""
+        self._calls.append((kernel, tuple(words), is_spread))
+
+    def leave_to_torch(self, what: str) -> None:
+        """See Calls."""
+        raise NotTaped(what)
+
+    def finish(self, runner: Kernel) -> Program:
+        """All calls so far as one; runner: the kernel of `program.write_program`."""
+        return Program(runner, self._calls)
+
+
+class Program:
+    """Calls that run as one. Not thread-safe. Whoever owns it keeps alive what its words point to."""
+
+    def __init__(self, runner: Kernel, calls: Sequence[tuple[Kernel, tuple[int, ...], bool]]) -> None:
+        self._runner, self._kernels = runner, {kernel for kernel, _, _ in calls}
+        starts, n_words = [], 0
+        for _, words, _ in calls:  # counters of different calls on different cache lines
+            starts.append(n_words)
+            n_words += -(-(N_COUNTERS + len(words)) // _CACHE_LINE_WORDS) * _CACHE_LINE_WORDS
+        self._words = _aligned(n_words, torch.int64)
+        table = np.zeros((len(calls), program.CALL_WORDS), np.int64)
+        for start, (kernel, words, is_spread), row in zip(starts, calls, table, strict=True):
+            self._words[start + N_COUNTERS : start + N_COUNTERS + len(words)] = words
+            row[:] = kernel.address, self._words.ctypes.data + 8 * start, not is_spread
+        self._table, self._meeting = table, _aligned(program.MEETING_WORDS, torch.int64)
+        functions = (_address(openmp().omp_get_num_threads), _address(ctypes.CDLL(None).syscall))
+        own = (table.ctypes.data, len(calls), self._meeting.ctypes.data, *functions)
+        self._own = np.array((0,) * N_COUNTERS + own, np.int64)
+        self._own_address = self._own.ctypes.data
+
+    def run(self) -> None:
+        """All calls, in order, on all of torch's threads."""
+        self._runner.run_at(self._own_address, is_spread=True)
+
+
+@dataclass
+class _Block:
+    memory: np.ndarray  # bytes
+    user: weakref.ref[np.ndarray] | None = None
+
+
+class Arena:
+    """Memory of tapes that never run at the same time: a block is handed out again when the tensor on it is gone."""
+
+    def __init__(self, most_rows: int) -> None:
+        """most_rows: of any shape's first size. A block has room for so many, so that tapes of all sizes share it."""
+        self._most_rows = most_rows
+        self._blocks: list[_Block] = []
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """A tensor on a free block, on a new one if there is none. Raises: ValueError for more rows than promised."""
+        n_rows, *inner = shape
+        if n_rows > self._most_rows:
+            raise ValueError(f"rows: expected at most {self._most_rows}, got {n_rows}")
+        row_bytes = int(np.prod(inner)) * dtype.itemsize
+        block = self._free_block(row_bytes * self._most_rows)
+        piece = block.memory[: row_bytes * n_rows]
+        block.user = weakref.ref(piece)
+        return torch.from_numpy(piece).view(dtype).view(tuple(shape))  # its storage keeps the piece, whatever views there are
+
+    def free_all(self) -> None:
+        """A new tape begins: what another one left may be overwritten."""
+        for block in self._blocks:
+            block.user = None
+
+    def _free_block(self, n_bytes: int) -> _Block:
+        for block in self._blocks:
+            if block.memory.nbytes == n_bytes and (block.user is None or block.user() is None):
+                return block
+        self._blocks.append(_Block(_aligned(n_bytes, torch.uint8)))
+        return self._blocks[-1]
+
+
+def _aligned(size: int, dtype: torch.dtype) -> np.ndarray:
+    """Zeros that begin on a cache line."""
+    return torch.zeros(size, dtype=dtype).numpy()
+
+
+def _address(function: object) -> int:
+    address = ctypes.cast(function, ctypes.c_void_p).value  # pyright: ignore[reportArgumentType]
+    assert address is not None, "a function has an address"
+    return address

@@ -1,0 +1,67 @@
+"""From kernels in vector code to functions that run on torch's own threads.
+
+Work is spread with the OpenMP runtime that torch itself has loaded, so that there is one team of threads and not two that
+wait for each other's cores. Where `machine.this_machine` is None nothing here is used, and plain torch computes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from llvmlite import binding, ir
+
+from gpu_workers.cpu.kernels.machine import Machine, openmp
+from gpu_workers.cpu.kernels.vector_code import N_COUNTERS, VectorCode
+
+_OPTIMISATION = 3
+_ZEROS = (0,) * N_COUNTERS
+
+
+class Kernel:
+    """A compiled kernel. The code lives as long as this object."""
+
+    def __init__(self, engine: Any, address: int) -> None:
+        self._engine, self.address = engine, address
+        self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
+
+    def __call__(self, words: Sequence[int], *, is_spread: bool = False) -> None:
+        """Run with these words behind its counters, on all of torch's threads or on this one."""
+        array = (ctypes.c_int64 * (N_COUNTERS + len(words)))(*_ZEROS, *words)
+        self.run_at(ctypes.addressof(array), is_spread)
+
+    def run_at(self, words_address: int, is_spread: bool) -> None:
+        """Run with the words in this place of memory, counters first.
+
+        Never on some threads: a team smaller than the last one makes the runtime end threads, and start them again later."""
+        n_threads = torch.get_num_threads() if is_spread else 1
+        if n_threads == 1:
+            self._call(words_address)
+        else:
+            openmp().GOMP_parallel(self.address, words_address, n_threads, 0)
+
+
+def compile_kernel(write: Callable[[VectorCode], None], machine: Machine, cpu: str = "", features: str = "") -> Kernel:
+    """`write` writes the body. Compiled for the processor at hand unless cpu and features (LLVM's names) say otherwise.
+
+    Raises: RuntimeError when LLVM refuses the code."""
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    module = ir.Module("kernel")
+    module.triple = binding.get_process_triple()
+    code = VectorCode(module, "kernel", machine)
+    write(code)
+    code.finish()
+    if not cpu:
+        # LLVM would halve the vectors of processors that once clocked down under wide ones
+        cpu, features = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten() + ",-prefer-256-bit"
+    target = binding.Target.from_triple(module.triple).create_target_machine(cpu, features, _OPTIMISATION, jit=True)
+    parsed = binding.parse_assembly(str(module))
+    parsed.verify()
+    passes = binding.create_pass_builder(target, binding.create_pipeline_tuning_options(_OPTIMISATION))
+    passes.getModulePassManager().run(parsed, passes)
+    engine = binding.create_mcjit_compiler(parsed, target)
+    engine.finalize_object()
+    return Kernel(engine, engine.get_function_address("kernel"))

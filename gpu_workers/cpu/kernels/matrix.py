@@ -1,0 +1,93 @@
+"""Few rows times a weight: the weight is read once, at the speed of memory, in the layout that oneDNN packs it into.
+
+That layout, found on processors with AVX-512: blocks of 64 outputs; in a block, for each input (float32) or each two inputs
+(bfloat16), the 64 outputs' weights side by side, the two of a pair together.
+
+    float32   [out / 64, in, 64]          bfloat16  [out / 64, in / 2, 64, 2]
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from gpu_workers.cpu.kernels.vector_code import F32, I16, I32, I64, N_COUNTERS, Value, VectorCode
+
+N_UNITS, X, WEIGHT, OUT, N_ROWS, N_IN, N_OUT, GROUP, SHARE = range(N_COUNTERS, N_COUNTERS + 9)
+BLOCK = 64  # outputs
+MOST_ROWS = 6  # of one pass over a block: with them its sums fill the registers
+
+
+def write_few_rows(code: VectorCode, is_bf16: bool) -> None:
+    """Argument words, in the order of the names above: units; addresses of x [N_ROWS, N_IN], of the packed weight and of
+    out [N_ROWS, N_OUT]; rows of one pass, at most MOST_ROWS; rows of one unit, whole passes. A unit is 64 outputs of so many
+    rows: out / 64 * (N_ROWS / SHARE, rounded up) are all."""
+    b = code.b
+    n_rows = code.argument(N_ROWS)
+    share = code.argument(SHARE)
+    n_shares = b.sdiv(b.sub(code.add(n_rows, share), I64(1)), share)
+    with code.each_unit(code.argument(N_UNITS)) as unit:
+        block, first = b.sdiv(unit, n_shares), code.mul(b.srem(unit, n_shares), share)
+        _rows(code, is_bf16, block, first, code.least(code.add(first, share), n_rows))
+
+
+def _rows(code: VectorCode, is_bf16: bool, block: Value, first: Value, end: Value) -> None:
+    """Rows `first` up to `end` times one block."""
+    b = code.b
+    n_in, n_out, group = code.argument(N_IN), code.argument(N_OUT), code.argument(GROUP)
+    with code.loop(first, end, group) as row:
+        size = code.least(group, b.sub(end, row))
+        done = b.append_basic_block()
+        sizes = b.switch(size, done)
+        for n in range(1, MOST_ROWS + 1):
+            case = b.append_basic_block()
+            sizes.add_case(I64(n), case)
+            b.position_at_end(case)
+            _Pass(code, is_bf16, block, row, n_in, n_out).write(n)
+            b.branch(done)
+        b.position_at_end(done)
+
+
+class _Pass:
+    """The code for some rows of x and one block of outputs."""
+
+    def __init__(self, code: VectorCode, is_bf16: bool, block: Value, row: Value, n_in: Value, n_out: Value) -> None:
+        self.code, self.is_bf16, self.n_in = code, is_bf16, n_in
+        self.x = code.at(code.pointer(X), code.mul(row, n_in), I16 if is_bf16 else F32)
+        self.weight = code.at(code.pointer(WEIGHT), code.mul(block, code.mul(n_in, BLOCK)), I16 if is_bf16 else F32)
+        self.first_out = code.add(code.mul(row, n_out), code.mul(block, BLOCK))
+        self.n_out = n_out
+        self.parts = range(0, BLOCK, code.lanes)
+
+    def write(self, n_rows: int) -> None:
+        """out of these rows."""
+        code = self.code
+        sums = [[code.variable(code.constant(0.0)) for _ in self.parts] for _ in range(n_rows)]
+        with code.loop(0, code.b.sdiv(self.n_in, I64(2)) if self.is_bf16 else self.n_in) as step:
+            vectors = [code.load(self.weight, code.add(code.mul(step, BLOCK), part)) for part in self.parts]
+            for row in range(n_rows):
+                x = self._input(row, step)
+                for place, vector in zip(sums[row], vectors, strict=True):
+                    code.put(place, self._multiply(x, vector, code.get(place)))
+        for row in range(n_rows):
+            for part, place in zip(self.parts, sums[row], strict=True):
+                index = code.add(self.first_out, code.add(code.mul(self.n_out, row), part))
+                code.store(code.get(place), code.pointer(OUT), index, self.is_bf16)
+
+    def _input(self, row: int, step: Value) -> Value:
+        """One input, or two as one word, in all lanes."""
+        code = self.code
+        if not self.is_bf16:
+            return code.load_scalar(self.x, code.add(code.mul(self.n_in, row), step))
+        pair = code.add(code.mul(self.n_in, row), code.mul(step, 2))
+        return code.spread(code.b.load(code.at(self.x, pair, I16), typ=I32, align=2))
+
+    def _multiply(self, x: Value, weight: Value, total: Value) -> Value:
+        code, b = self.code, self.code.b
+        if not self.is_bf16:
+            return code.fma(x, weight, total)
+        pairs = b.bitcast(weight, x.type)
+        if code.machine.has_bf16_dot:
+            return code.dot_pairs(x, pairs, total)
+        low, high = ir.Constant(x.type, [I32(16)] * code.lanes), ir.Constant(x.type, [I32(-65536)] * code.lanes)
+        even = code.fma(b.bitcast(b.shl(x, low), code.vector), b.bitcast(b.shl(pairs, low), code.vector), total)
+        return code.fma(b.bitcast(b.and_(x, high), code.vector), b.bitcast(b.and_(pairs, high), code.vector), even)

@@ -1,0 +1,142 @@
+"""What happens to each token alone: norms, rotation with the writing of keys and values, the gate of the feed-forward, the
+greatest logit.
+
+Every function is a kernel in vector code; the names before it number its argument words. All arithmetic is in float32, and what
+is stored is rounded once. Widths are multiples of the vector.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from gpu_workers.cpu.kernels.vector_code import F32, I16, I32, I64, N_COUNTERS, Value, VectorCode
+
+N_UNITS = N_COUNTERS  # of all of them
+X, WEIGHT, OUT, WIDTH, HEADS, STRIDE, EPS, SHARE, RESIDUAL = range(3, 12)
+Q, K, V, Q_STRIDE, K_STRIDE, V_STRIDE, N_HEADS, N_KV_HEADS, HEAD_DIM = range(3, 12)
+POSITIONS, COS_SIN, SLOTS, K_PAGES, V_PAGES, ROTATED = range(12, 18)
+GATE_UP, GATED, N_GATED = range(3, 6)
+TABLE, IDS, TAKEN, TAKEN_WIDTH = range(3, 7)
+SUMS, BIAS, SUMS_WIDTH = range(3, 6)
+LOGITS, CHOSEN, VOCABULARY = range(3, 6)
+_LOG2_E = 1.4426950408889634
+
+
+def write_norm(code: VectorCode, is_bf16: bool, has_residual: bool) -> None:
+    """Words: rows; addresses of x, weight [WIDTH] and out [rows, WIDTH], contiguous; WIDTH; row i of x is part i % HEADS of
+    the stretch at (i / HEADS) * STRIDE; bits of eps and of 1 / WIDTH. With a residual [rows, WIDTH] x is added to it first."""
+    b, kind = code.b, I16 if is_bf16 else F32
+    width = code.argument(WIDTH)
+    with code.each_unit(code.argument(N_UNITS)) as row:
+        outer, inner = b.sdiv(row, code.argument(HEADS)), b.srem(row, code.argument(HEADS))
+        start = code.add(code.mul(outer, code.argument(STRIDE)), code.mul(inner, width))
+        x = code.at(code.pointer(X), start, kind)
+        residual = code.at(code.pointer(RESIDUAL), code.mul(row, width), kind) if has_residual else x
+        squares = code.variable(code.constant(0.0))
+        with code.loop(0, width, code.lanes) as i:
+            value = code.load(x, i, is_bf16)
+            if has_residual:
+                code.store(b.fadd(value, code.load(residual, i, is_bf16)), residual, i, is_bf16)
+                value = code.load(residual, i, is_bf16)  # as rounded
+            code.put(squares, code.fma(value, value, code.get(squares)))
+        mean = b.fmul(code.fold(code.get(squares), b.fadd), code.float_argument(SHARE))
+        root = code.unary("llvm.sqrt", b.fadd(mean, code.float_argument(EPS)))
+        scale = b.fdiv(code.constant(1.0), root)
+        out = code.at(code.pointer(OUT), code.mul(row, width), kind)
+        with code.loop(0, width, code.lanes) as i:
+            normed = b.fmul(code.load(residual, i, is_bf16), scale)
+            code.store(b.fmul(normed, code.load(code.pointer(WEIGHT), i, is_bf16)), out, i, is_bf16)
+
+
+def write_rope_and_store(code: VectorCode, is_bf16: bool) -> None:
+    """Words: tokens; addresses of q, k, v and how far their tokens lie apart (heads follow each other); sizes; addresses of
+    positions [T] int64, cos_sin [max_position, HEAD_DIM] float32, slots [T] int64, the layer's pages of k and v, and rotated
+    [T, N_HEADS, HEAD_DIM]. See `torch_ops.Ops.rope_and_store`."""
+    kind = I16 if is_bf16 else F32
+    n_heads, n_kv_heads, head_dim = (code.argument(word) for word in (N_HEADS, N_KV_HEADS, HEAD_DIM))
+    kv_width = code.mul(n_kv_heads, head_dim)
+    with code.each_unit(code.argument(N_UNITS)) as token:
+        position = code.load_int(code.pointer(POSITIONS), token, 64)
+        kv_start = code.mul(code.load_int(code.pointer(SLOTS), token, 64), kv_width)
+        cos_sin = code.at(code.pointer(COS_SIN), code.mul(position, head_dim))
+
+        def token_of(address: int, stride: int, token: Value = token) -> Value:
+            return code.at(code.pointer(address), code.mul(token, code.argument(stride)), kind)
+
+        out = code.at(code.pointer(ROTATED), code.mul(token, code.mul(n_heads, head_dim)), kind)
+        _rotate(code, is_bf16, token_of(Q, Q_STRIDE), out, n_heads, cos_sin)
+        _rotate(code, is_bf16, token_of(K, K_STRIDE), code.at(code.pointer(K_PAGES), kv_start, kind), n_kv_heads, cos_sin)
+        v, v_page = token_of(V, V_STRIDE), code.at(code.pointer(V_PAGES), kv_start, kind)
+        with code.loop(0, kv_width, code.lanes) as i:
+            code.store(code.load(v, i, is_bf16), v_page, i, is_bf16)
+
+
+def _rotate(code: VectorCode, is_bf16: bool, x: Value, out: Value, n_heads: Value, cos_sin: Value) -> None:
+    """x and out: one token's heads, one after the other."""
+    b, head_dim = code.b, code.argument(HEAD_DIM)
+    half = b.sdiv(head_dim, I64(2))
+    with code.loop(0, n_heads) as head, code.loop(0, half, code.lanes) as i:
+        at_first = code.add(code.mul(head, head_dim), i)
+        at_second = code.add(at_first, half)
+        first, second = code.load(x, at_first, is_bf16), code.load(x, at_second, is_bf16)
+        cos, sin = code.load(cos_sin, i), code.load(cos_sin, code.add(half, i))
+        code.store(b.fsub(b.fmul(first, cos), b.fmul(second, sin)), out, at_first, is_bf16)
+        code.store(code.fma(first, sin, b.fmul(second, cos)), out, at_second, is_bf16)
+
+
+def write_silu_mul(code: VectorCode, is_bf16: bool) -> None:
+    """Words: rows; addresses of gate_up [rows, 2 n] and of out [rows, n]; n."""
+    b, kind = code.b, I16 if is_bf16 else F32
+    n = code.argument(N_GATED)
+    with code.each_unit(code.argument(N_UNITS)) as row:
+        gate = code.at(code.pointer(GATE_UP), code.mul(row, code.mul(n, 2)), kind)
+        up = code.at(gate, n, kind)
+        out = code.at(code.pointer(GATED), code.mul(row, n), kind)
+        with code.loop(0, n, code.lanes) as i:
+            x = code.load(gate, i, is_bf16)
+            power = code.exp2(b.fmul(x, code.constant(-_LOG2_E)))
+            gated = b.fdiv(x, b.fadd(power, code.constant(1.0)))
+            code.store(b.fmul(gated, code.load(up, i, is_bf16)), out, i, is_bf16)
+
+
+def write_take_rows(code: VectorCode, is_bf16: bool) -> None:
+    """Words: rows; addresses of a table [any, TAKEN_WIDTH], of ids [rows] int64 and of out [rows, TAKEN_WIDTH]; TAKEN_WIDTH."""
+    kind, width = I16 if is_bf16 else F32, code.argument(TAKEN_WIDTH)
+    with code.each_unit(code.argument(N_UNITS)) as row:
+        taken = code.at(code.pointer(TABLE), code.mul(code.load_int(code.pointer(IDS), row, 64), width), kind)
+        out = code.at(code.pointer(TAKEN), code.mul(row, width), kind)
+        with code.loop(0, width, code.lanes) as i:
+            code.store(code.load(taken, i, is_bf16), out, i, is_bf16)
+
+
+def write_add_bias(code: VectorCode, is_bf16: bool) -> None:
+    """Words: rows; addresses of what is added to [rows, SUMS_WIDTH] and of the bias [SUMS_WIDTH]; SUMS_WIDTH."""
+    kind, width = I16 if is_bf16 else F32, code.argument(SUMS_WIDTH)
+    with code.each_unit(code.argument(N_UNITS)) as row:
+        sums = code.at(code.pointer(SUMS), code.mul(row, width), kind)
+        with code.loop(0, width, code.lanes) as i:
+            total = code.b.fadd(code.load(sums, i, is_bf16), code.load(code.pointer(BIAS), i, is_bf16))
+            code.store(total, sums, i, is_bf16)
+
+
+def write_argmax(code: VectorCode, is_bf16: bool) -> None:
+    """Words: rows; addresses of logits [rows, VOCABULARY] and of ids [rows] int64; VOCABULARY. The lowest id among those with
+    the greatest logit; what is not a number is passed over."""
+    b, kind = code.b, I16 if is_bf16 else F32
+    ids = ir.VectorType(I32, code.lanes)
+    width = code.argument(VOCABULARY)
+    with code.each_unit(code.argument(N_UNITS)) as row:
+        logits = code.at(code.pointer(LOGITS), code.mul(row, width), kind)
+        greatest = code.variable(code.constant(float("-inf")))
+        first = code.variable(ir.Constant(ids, [I32(0)] * code.lanes))  # where each lane met its greatest: id minus lane
+        with code.loop(0, width, code.lanes) as i:
+            logit = code.load(logits, i, is_bf16)
+            is_greater = b.fcmp_ordered(">", logit, code.get(greatest))
+            code.put(greatest, b.select(is_greater, logit, code.get(greatest)))
+            code.put(first, b.select(is_greater, code.spread(b.trunc(i, I32)), b.load(first, typ=ids)))
+        is_top = b.fcmp_ordered("==", code.get(greatest), code.fold(code.get(greatest), code.max))
+        found = b.add(b.load(first, typ=ids), ir.Constant(ids, [I32(lane) for lane in range(code.lanes)]))
+        candidates = b.select(is_top, found, ir.Constant(ids, [I32(2**31 - 1)] * code.lanes))
+        lowest = code.fold(candidates, lambda x, y: b.select(b.icmp_signed("<", x, y), x, y))
+        chosen = b.sext(b.extract_element(lowest, I32(0)), I64)
+        b.store(chosen, code.at(code.pointer(CHOSEN), row, I64))

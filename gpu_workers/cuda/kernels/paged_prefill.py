@@ -1,0 +1,136 @@
+"""Causal attention of chunks over pages: rows of any number of tokens that begin at any position.
+
+A tile holds consecutive tokens of a row times all query heads of one kv head, so that short chunks fill it too and no key is
+read once per head. FlashAttention's running softmax (Dao et al., 2022); the packing of grouped heads follows FlashAttention 3.
+"""
+
+# pyright: reportIndexIssue=false, reportMissingImports=false
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from gpu_workers.cuda.kernels.attention_tiles import TILE_FIELDS
+from gpu_workers.cuda.kernels.launch import dependent_launch
+from gpu_workers.cuda.kernels.paged_decode import LOG2_E
+from messages.steps import PAGE_TOKENS
+
+
+@dataclass(frozen=True)
+class PrefillShape:
+    """How prefill attention is cut: (token, head) pairs of a tile, keys at a time, warps and stages of a program."""
+
+    pairs: int = 128
+    keys: int = 64
+    warps: int = 8
+    stages: int = 3
+
+
+@triton.jit
+def _mix_keys(
+    q, K, V, table, kv_offset, maximum, total, mixed, position, n0, length, scale_log2, stride_slot,
+    D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """One block of keys into the running softmax of a tile."""
+    key = n0 + tl.arange(0, BN)
+    d = tl.arange(0, D)
+    if MASKED:
+        page = tl.load(table + key // PAGE, mask=key < length, other=0).to(tl.int64)
+    else:
+        page = tl.load(table + key // PAGE).to(tl.int64)
+    place = (page * PAGE + key % PAGE) * stride_slot + kv_offset
+    if MASKED:
+        k = tl.load(K + place[:, None] + d[None, :], mask=(key < length)[:, None], other=0.0).to(q.dtype)
+    else:
+        k = tl.load(K + place[:, None] + d[None, :]).to(q.dtype)
+    scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale_log2
+    if MASKED:
+        scores = tl.where(key[None, :] <= position[:, None], scores, float("-inf"))
+    new_maximum = tl.maximum(maximum, tl.max(scores, 1))
+    weights = tl.exp2(scores - new_maximum[:, None])
+    shrink = tl.exp2(maximum - new_maximum)
+    total = total * shrink + tl.sum(weights, 1)
+    if MASKED:
+        v = tl.load(V + place[:, None] + d[None, :], mask=(key < length)[:, None], other=0.0).to(q.dtype)
+    else:
+        v = tl.load(V + place[:, None] + d[None, :]).to(q.dtype)
+    mixed = mixed * shrink[:, None] + tl.dot(weights.to(q.dtype), v, input_precision=PRECISION)
+    return new_maximum, total, mixed
+
+
+@triton.jit(do_not_specialize=["stride_table"])
+def _prefill_kernel(
+    Q, K, V, TABLE, TILES, OUT, scale_log2, stride_q, stride_table, stride_slot, n_heads,
+    GROUP: tl.constexpr, TOKENS: tl.constexpr, BM: tl.constexpr, D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr,
+    FIELDS: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    tile = TILES + tl.program_id(0) * FIELDS
+    kv_head = tl.program_id(1)
+    row = tl.load(tile).to(tl.int64)
+    first_token = tl.load(tile + 1).to(tl.int64)  # flat index of the tile's first token
+    n_tokens = tl.load(tile + 2).to(tl.int32)  # of the row from there on
+    first_position = tl.load(tile + 3).to(tl.int32)
+    length = tl.load(tile + 4).to(tl.int32)
+    table = TABLE + row * stride_table
+
+    pair = tl.arange(0, BM)
+    token = pair // GROUP
+    head = kv_head * GROUP + pair % GROUP
+    valid = (token < TOKENS) & (token < n_tokens)
+    position = first_position + tl.minimum(token, n_tokens - 1)
+    d = tl.arange(0, D)
+    place = (first_token + token) * stride_q + head * D
+    q = tl.load(Q + place[:, None] + d[None, :], mask=valid[:, None], other=0.0)
+    maximum = tl.full([BM], float("-inf"), tl.float32)
+    total = tl.zeros([BM], tl.float32)
+    mixed = tl.zeros([BM, D], tl.float32)
+    plain_end = (first_position + 1) // BN * BN  # keys before it are seen by every token of the tile
+    end = tl.minimum(first_position + TOKENS, length)
+    for n0 in range(0, plain_end, BN):
+        maximum, total, mixed = _mix_keys(
+            q, K, V, table, kv_head * D, maximum, total, mixed, position, n0, length, scale_log2, stride_slot,
+            D, BN, PAGE, False, PRECISION,
+        )  # fmt: skip
+    for n0 in range(plain_end, end, BN):
+        maximum, total, mixed = _mix_keys(
+            q, K, V, table, kv_head * D, maximum, total, mixed, position, n0, length, scale_log2, stride_slot,
+            D, BN, PAGE, True, PRECISION,
+        )  # fmt: skip
+    out = (first_token + token) * (n_heads * D) + head * D
+    tl.store(OUT + out[:, None] + d[None, :], (mixed / total[:, None]).to(OUT.dtype.element_ty), mask=valid[:, None])
+
+
+def tile_tokens(group: int, shape: PrefillShape) -> int:
+    """Tokens of one tile when `group` query heads share a kv head."""
+    return shape.pairs // group
+
+
+def paged_prefill(
+    q: torch.Tensor,
+    k_pages: torch.Tensor,
+    v_pages: torch.Tensor,
+    page_table: torch.Tensor,
+    tiles: torch.Tensor,
+    out: torch.Tensor,
+    scale: float,
+    shape: PrefillShape,
+) -> None:
+    """q, out [T, n_heads, head_dim], heads contiguous; tiles from attention_tiles, on the device; the rest as in paged_decode.
+    Writes the tokens that tiles name and no others."""
+    n_heads, head_dim = q.shape[1:]
+    n_kv_heads = k_pages.shape[2]
+    group = n_heads // n_kv_heads
+    pdl = dependent_launch(q.device)
+    _prefill_kernel[(tiles.shape[0], n_kv_heads)](
+        q, k_pages, v_pages, page_table, tiles, out,
+        scale * LOG2_E, q.stride(0), page_table.stride(0), n_kv_heads * head_dim, n_heads,
+        GROUP=group, TOKENS=tile_tokens(group, shape), BM=shape.pairs, D=head_dim, BN=shape.keys, PAGE=PAGE_TOKENS,
+        FIELDS=TILE_FIELDS, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
+        num_warps=shape.warps, num_stages=shape.stages, launch_pdl=pdl,
+    )  # fmt: skip

@@ -1,0 +1,69 @@
+"""Rotary positions and the write of keys and values to their pages, in one kernel.
+
+One program holds one token's kv head and the query heads that read it."""
+
+# pyright: reportIndexIssue=false, reportMissingImports=false
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from gpu_workers.cuda.kernels.launch import dependent_launch, power_of_two
+from gpu_workers.layers.torch_ops import KvTarget
+
+
+@triton.jit
+def _rope_store_kernel(
+    Q, K, V, POSITIONS, COS_SIN, K_PAGES, V_PAGES, KV_SLOTS, OUT,
+    stride_q, stride_k, stride_v, n_heads, slot_elements,
+    GROUP: tl.constexpr, GROUP_BLOCK: tl.constexpr, HALF: tl.constexpr, HALF_BLOCK: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    kv_head = tl.program_id(0)
+    token = tl.program_id(1).to(tl.int64)
+    d = tl.arange(0, HALF_BLOCK)
+    in_half = d < HALF
+    position = tl.load(POSITIONS + token)
+    cos = tl.load(COS_SIN + position * (2 * HALF) + d, mask=in_half, other=0.0)
+    sin = tl.load(COS_SIN + position * (2 * HALF) + HALF + d, mask=in_half, other=0.0)
+
+    group = tl.arange(0, GROUP_BLOCK)
+    inside = (group < GROUP)[:, None] & in_half[None, :]
+    head_offset = ((kv_head * GROUP + group) * (2 * HALF))[:, None] + d[None, :]
+    a = tl.load(Q + token * stride_q + head_offset, mask=inside, other=0.0).to(tl.float32)
+    b = tl.load(Q + token * stride_q + head_offset + HALF, mask=inside, other=0.0).to(tl.float32)
+    out = OUT + token * (n_heads * 2 * HALF) + head_offset
+    tl.store(out, (a * cos[None, :] - b * sin[None, :]).to(OUT.dtype.element_ty), mask=inside)
+    tl.store(out + HALF, (b * cos[None, :] + a * sin[None, :]).to(OUT.dtype.element_ty), mask=inside)
+
+    kv_offset = kv_head * (2 * HALF) + d
+    place = tl.load(KV_SLOTS + token) * slot_elements + kv_offset
+    a = tl.load(K + token * stride_k + kv_offset, mask=in_half, other=0.0).to(tl.float32)
+    b = tl.load(K + token * stride_k + kv_offset + HALF, mask=in_half, other=0.0).to(tl.float32)
+    tl.store(K_PAGES + place, (a * cos - b * sin).to(K_PAGES.dtype.element_ty), mask=in_half)
+    tl.store(K_PAGES + place + HALF, (b * cos + a * sin).to(K_PAGES.dtype.element_ty), mask=in_half)
+    a = tl.load(V + token * stride_v + kv_offset, mask=in_half, other=0.0)
+    b = tl.load(V + token * stride_v + kv_offset + HALF, mask=in_half, other=0.0)
+    tl.store(V_PAGES + place, a.to(V_PAGES.dtype.element_ty), mask=in_half)
+    tl.store(V_PAGES + place + HALF, b.to(V_PAGES.dtype.element_ty), mask=in_half)
+
+
+def rope_and_store(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, target: KvTarget) -> torch.Tensor:
+    """As `Ops.rope_and_store`: heads contiguous inside a token, tokens at any stride."""
+    n_tokens, n_heads, head_dim = q.shape
+    n_kv_heads = k.shape[1]
+    out = torch.empty((n_tokens, n_heads, head_dim), dtype=q.dtype, device=q.device)
+    if n_tokens == 0:
+        return out
+    group = n_heads // n_kv_heads
+    pdl = dependent_launch(q.device)
+    _rope_store_kernel[(n_kv_heads, n_tokens)](
+        q, k, v, target.positions, target.cos_sin, target.k_pages, target.v_pages, target.kv_slots, out,
+        q.stride(0), k.stride(0), v.stride(0), n_heads, n_kv_heads * head_dim,
+        GROUP=group, GROUP_BLOCK=power_of_two(group), HALF=head_dim // 2, HALF_BLOCK=power_of_two(head_dim // 2),
+        PDL=pdl, num_warps=1 if group * head_dim <= 256 else 2, launch_pdl=pdl,
+    )  # fmt: skip
+    return out

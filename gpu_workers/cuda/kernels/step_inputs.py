@@ -1,0 +1,77 @@
+"""The inputs of a step out of the device's tables, given slots and positions: the first kernel of every captured step."""
+
+# pyright: reportIndexIssue=false, reportMissingImports=false
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from gpu_workers.batch.device_state import DeviceState
+from gpu_workers.cuda.kernels.launch import dependent_launch
+from messages.steps import PAGE_TOKENS
+
+_PAGES_AT_ONCE = 128
+
+
+@triton.jit(do_not_specialize=["n_table_rows"])
+def _step_inputs_kernel(
+    SLOTS, POSITIONS, TOKENS, PAGES, TOKEN_IDS, KV_SLOTS, LENGTHS, TABLE,
+    stride_tokens, stride_pages, stride_table, dummy_slot, n_table_rows,
+    PAGE: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    row = tl.program_id(0).to(tl.int64)
+    slot = tl.load(SLOTS + row)
+    position = tl.load(POSITIONS + row)
+    tl.store(TOKEN_IDS + row, tl.load(TOKENS + slot * stride_tokens + position).to(tl.int64))
+    page = tl.load(PAGES + slot * stride_pages + position // PAGE).to(tl.int64)
+    tl.store(KV_SLOTS + row, page * PAGE + position % PAGE)
+    length = tl.where(slot == dummy_slot, 0, position + 1).to(tl.int32)
+    tl.store(LENGTHS + row, length)
+    n_pages = tl.where(row < n_table_rows, tl.cdiv(length, PAGE), 0)
+    for first in range(0, n_pages, BLOCK):
+        index = first + tl.arange(0, BLOCK)
+        pages = tl.load(PAGES + slot * stride_pages + index, mask=index < n_pages, other=0)
+        tl.store(TABLE + row * stride_table + index, pages, mask=index < n_pages)
+
+
+@dataclass(frozen=True)
+class StepInputs:
+    """Where step_inputs writes, for n tokens, of which the first m are rows that decode."""
+
+    token_ids: torch.Tensor  # [n] int64
+    kv_slots: torch.Tensor  # [n] int64
+    lengths: torch.Tensor  # [n] int32; 0 for the dummy slot
+    page_table: torch.Tensor  # [m, max_pages] int32; entries behind the length keep what they held
+
+    @classmethod
+    def allocate(cls, n_tokens: int, n_rows: int, state: DeviceState) -> StepInputs:
+        """For n tokens and m rows of the state's slots; the page table holds the dummy page."""
+        device = state.device
+        return cls(
+            token_ids=torch.zeros(n_tokens, dtype=torch.int64, device=device),
+            kv_slots=torch.zeros(n_tokens, dtype=torch.int64, device=device),
+            lengths=torch.zeros(n_tokens, dtype=torch.int32, device=device),
+            page_table=torch.full((n_rows, state.pages.shape[1]), state.dummy_page, dtype=torch.int32, device=device),
+        )
+
+    def first(self, n_tokens: int, n_rows: int) -> StepInputs:
+        """The beginning of each."""
+        return StepInputs(
+            self.token_ids[:n_tokens], self.kv_slots[:n_tokens], self.lengths[:n_tokens], self.page_table[:n_rows]
+        )
+
+
+def step_inputs(slots: torch.Tensor, positions: torch.Tensor, state: DeviceState, inputs: StepInputs) -> None:
+    """Token i is the one at positions[i] of slots[i]; both [n] int64."""
+    pdl = dependent_launch(slots.device)
+    _step_inputs_kernel[(slots.shape[0],)](
+        slots, positions, state.tokens, state.pages, inputs.token_ids, inputs.kv_slots, inputs.lengths, inputs.page_table,
+        state.tokens.stride(0), state.pages.stride(0), inputs.page_table.stride(0), state.n_slots,
+        inputs.page_table.shape[0], PAGE=PAGE_TOKENS, BLOCK=_PAGES_AT_ONCE, PDL=pdl, num_warps=1, launch_pdl=pdl,
+    )  # fmt: skip

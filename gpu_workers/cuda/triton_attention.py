@@ -1,0 +1,109 @@
+"""Attention over pages on CUDA devices: our Triton kernels behind the interface of attention.py.
+
+Rows of one token take the decode kernel, whose launch depends on nothing but the number of rows and so can be captured in a
+graph; longer rows take the prefill kernel over tiles that `prepare` lists on the host, or that a captured step finds on the
+device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
+from gpu_workers.batch.uploads import upload
+from gpu_workers.cuda.kernels.attention_tiles import list_tiles
+from gpu_workers.cuda.kernels.paged_decode import DecodeShape, paged_decode
+from gpu_workers.cuda.kernels.paged_prefill import PrefillShape, paged_prefill, tile_tokens
+from gpu_workers.layers.sharded_layers import Shard
+from gpu_workers.model_store.model_config import ModelConfig
+
+_MAX_SPLITS = 32
+_PROGRAMS = 512  # of decode attention: about four for each multiprocessor of an H200
+_MANY_PAIRS = 128  # of rows and kv heads: there are programs for everyone, and long rows should not be waited for
+_MANY_SPLITS, _MANY_PROGRAMS = 8, 3072
+_HEAD_DIMS = (16, 32, 64, 128, 256)
+
+
+@dataclass(frozen=True)
+class TritonPlan:
+    """What the kernels need of a step."""
+
+    page_table: torch.Tensor  # [R, P] int32
+    lengths: torch.Tensor  # [R] int32
+    n_decode: int
+    decode: DecodeShape
+    long_rows: DeviceTiles | None  # None: all rows are decode rows
+    prefill: PrefillShape
+
+
+class TritonAttention:
+    """The CUDA back end of `Attention`; holds no tensors."""
+
+    def __init__(self, n_heads: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype) -> None:
+        """Head counts of this rank; dtype of q. Raises ValueError for shapes that the kernels do not cover."""
+        if head_dim not in _HEAD_DIMS:
+            raise ValueError(f"head_dim: expected one of {_HEAD_DIMS}, got {head_dim}")
+        if n_heads % n_kv_heads:
+            raise ValueError(f"n_kv_heads: expected a divisor of {n_heads} heads, got {n_kv_heads}")
+        self._n_kv_heads, self._head_dim = n_kv_heads, head_dim
+        self._group = n_heads // n_kv_heads
+        self._dtype = dtype
+        self._prefill = prefill_shape(head_dim, dtype)
+
+    @property
+    def tile_tokens(self) -> int:
+        """Tokens of one tile of prefill attention."""
+        return tile_tokens(self._group, self._prefill)
+
+    def prepare(self, step: StepTensors) -> TritonPlan:
+        """Cuts the step. Reads row_* only of rows behind n_decode; may be called under capture when there are none."""
+        long_rows = step.device_tiles
+        if step.n_decode < step.n_rows:
+            rows = np.arange(step.n_decode, step.n_rows)
+            cut = list_tiles(rows, step.row_starts[rows], step.row_counts[rows], step.row_offsets[rows], self.tile_tokens)
+            long_rows = DeviceTiles(upload(cut, step.token_ids.device), step.page_table)
+        decode = decode_shape(max(1, step.n_decode), self._n_kv_heads, self._head_dim, self._dtype)
+        return TritonPlan(step.page_table, step.lengths, step.n_decode, decode, long_rows, self._prefill)
+
+    def attend(
+        self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, plan: TritonPlan, scale: float
+    ) -> torch.Tensor:
+        """See Attention."""
+        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        n = plan.n_decode
+        if n:
+            paged_decode(q[:n], k_pages, v_pages, plan.page_table[:n], plan.lengths, out[:n], scale, plan.decode)
+        if plan.long_rows is not None:
+            paged_prefill(q, k_pages, v_pages, plan.long_rows.page_table, plan.long_rows.tiles, out, scale, plan.prefill)
+        return out
+
+
+def triton_attention(config: ModelConfig, shard: Shard, dtype: torch.dtype) -> TritonAttention:
+    """The back end for one rank of a model."""
+    return TritonAttention(len(shard.heads), len(shard.kv_heads), config.head_dim, dtype)
+
+
+def decode_shape(n_rows: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype) -> DecodeShape:
+    """Enough programs to fill the device, and no more splits than that: each costs a partial result. Measured on an H200."""
+    pairs = n_rows * n_kv_heads
+    is_many = pairs >= _MANY_PAIRS
+    splits, limit, programs = 1, *((_MANY_SPLITS, _MANY_PROGRAMS) if is_many else (_MAX_SPLITS, _PROGRAMS))
+    while splits < limit and 2 * splits * pairs <= programs:
+        splits *= 2
+    if not is_many:
+        shape = DecodeShape(splits)
+    elif splits > 1:
+        shape = DecodeShape(splits, warps=2, least=256 if pairs <= 2 * _MANY_PAIRS else 512)
+    else:
+        shape = DecodeShape(splits, keys=128 if head_dim <= 128 else 64)
+    return replace(shape, keys=32, stages=2) if dtype == torch.float32 else shape
+
+
+def prefill_shape(head_dim: int, dtype: torch.dtype) -> PrefillShape:
+    """Tiles that fit the shared memory of an H100 or H200."""
+    if dtype == torch.float32:
+        return PrefillShape(pairs=32, keys=32, warps=4, stages=2)
+    return PrefillShape() if head_dim <= 128 else PrefillShape(pairs=64, keys=32, warps=4, stages=2)

@@ -1,0 +1,1 @@
+"""Captured steps: CUDA graphs, and programs of native calls on a CPU."""

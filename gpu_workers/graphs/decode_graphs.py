@@ -1,0 +1,109 @@
+"""Decode steps as captured CUDA graphs: everything from the token table to the sampled ids is one launch.
+
+A graph is captured for each of a few batch sizes, on buffers that never move; a batch takes the next larger size, and the
+rows too many are of the dummy slot. The graph reads its tokens and pages from DeviceState by slot and position, writes the
+sampled token to `state.tokens[slot, position + 1]` and moves its positions on, so the next step of the same rows is just
+another replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from gpu_workers.batch.step_tensors import StepTensors
+from gpu_workers.cuda.kernels.step_inputs import StepInputs, step_inputs
+from gpu_workers.graphs.graph_pool import GraphPool, Staging
+
+
+def graph_sizes(n_slots: int) -> tuple[int, ...]:
+    """Batch sizes worth a graph: 1, 2, 4, 8, then every 8 up to 64, every 16 up to 256, every 64 above; at most n_slots."""
+    sizes = [1, 2, 4, *range(8, 64, 8), *range(64, 256, 16), *range(256, n_slots + 64, 64)]
+    return tuple(sorted({min(size, n_slots) for size in sizes}))
+
+
+@dataclass(frozen=True)
+class CapturedDecode:
+    """One batch size: its graph and the rows that it reads."""
+
+    graph: torch.cuda.CUDAGraph
+    rows: torch.Tensor  # [2 n] int64: slots, then positions
+
+
+class DecodeGraphs:
+    """Steps in which every row computes one token and samples the next.
+
+    Life: build, `capture()` once after weights and pages are in place (they must not move afterwards), then `run` from the
+    one thread and stream that also run all other steps. Before `run` the device tables must hold, for each row, the token at
+    its position, and pages for all positions that the steps write (queued on the same stream is enough).
+    """
+
+    def __init__(self, pool: GraphPool, sizes: Sequence[int] | None = None) -> None:
+        """sizes: batch sizes to capture, `graph_sizes(n_slots)` by default."""
+        self._pool, state = pool, pool.state
+        self._sizes = tuple(sorted(sizes or graph_sizes(state.n_slots)))
+        self._captured: dict[int, CapturedDecode] = {}
+        largest, device = self._sizes[-1], state.device
+        self._rows = torch.zeros(2 * largest, dtype=torch.int64, device=device)
+        self._inputs = StepInputs.allocate(largest, largest, state)
+        self._index = torch.arange(largest, dtype=torch.int64, device=device)
+        self._staging = Staging(2 * largest)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Batch sizes, rising."""
+        return self._sizes
+
+    @torch.inference_mode()
+    def capture(self, on_size: Callable[[], None] = lambda: None) -> None:
+        """Captures all sizes, the largest first so that the smaller ones reuse its memory. Writes to the dummy slot and the
+        dummy page only."""
+        for size in reversed(self._sizes):
+            rows = self._rows[: 2 * size]
+            rows[:size].fill_(self._pool.state.n_slots)
+            rows[size:].zero_()
+            self._captured[size] = CapturedDecode(self._pool.capture(lambda size=size: self._step(size)), rows)
+            on_size()
+
+    def _step(self, size: int) -> None:
+        """Launches one whole step of `size` rows."""
+        slots, positions = self._rows[:size], self._rows[size : 2 * size]
+        inputs = self._inputs.first(size, size)
+        step_inputs(slots, positions, self._pool.state, inputs)
+        step = StepTensors(
+            token_ids=inputs.token_ids,
+            positions=positions,
+            kv_slots=inputs.kv_slots,
+            page_table=inputs.page_table,
+            lengths=inputs.lengths,
+            n_decode=size,
+            row_starts=np.zeros(size, np.int32),
+            row_counts=np.ones(size, np.int32),
+            row_offsets=np.arange(size, dtype=np.int32),
+            sample_index=self._index[:size],
+        )
+        self._pool.finish(step, slots, positions)
+
+    def run(self, slots: np.ndarray, positions: np.ndarray, n_steps: int, on_step: Callable[[int], None]) -> None:
+        """Queues n_steps steps of the rows on the current stream; waits for nothing on the device.
+
+        slots, positions [n] integers on the host: row i computes the token at positions[i] of slots[i] and samples the one
+        behind it; the next step is one position on. Right after step j is queued, on_step(j) may copy from the pool's first n
+        ids and logits. Raises ValueError when there are no rows or too many."""
+        n = len(slots)
+        if not 1 <= n <= self._sizes[-1]:
+            raise ValueError(f"slots: expected 1 to {self._sizes[-1]} rows, got {n}")
+        size = min(size for size in self._sizes if size >= n)
+        step, dummy_slot = self._captured[size], self._pool.state.n_slots
+
+        def fill(rows: np.ndarray) -> None:
+            rows[:n], rows[n:size] = slots, dummy_slot
+            rows[size : size + n], rows[size + n :] = positions, 0
+
+        self._staging.send(step.rows, fill)
+        for index in range(n_steps):
+            step.graph.replay()
+            on_step(index)

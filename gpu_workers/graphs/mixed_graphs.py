@@ -1,0 +1,96 @@
+"""Steps with prompts as captured CUDA graphs, so that a small step costs what the device needs, not what launching costs.
+
+Launched one by one from Python, the kernels of a step of any size take the host several milliseconds; a graph takes one call.
+A graph is captured for each of `mixed_sizes`; which rows, which tokens and which tiles of attention there are, the graph reads
+on the device. Padding a step to one of a few sizes is what vLLM and SGLang do too; here also attention is inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from gpu_workers.batch.step_arrays import StepArrays
+from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
+from gpu_workers.cuda.kernels.attention_tiles import TILE_FIELDS, list_tiles
+from gpu_workers.cuda.kernels.step_inputs import StepInputs, step_inputs
+from gpu_workers.graphs.graph_pool import GraphPool, Staging
+from gpu_workers.graphs.mixed_sizes import MixedSize, choose_size
+
+
+@dataclass(frozen=True)
+class CapturedMixed:
+    """One size: its graph and what it is told."""
+
+    graph: torch.cuda.CUDAGraph
+    words: torch.Tensor  # [n_words] int64: see MixedSize.split
+
+
+class MixedGraphs:
+    """Steps of decode rows, chunks of prompts and drafts to be verified. Life and rules as in `DecodeGraphs`."""
+
+    def __init__(self, pool: GraphPool, sizes: Sequence[MixedSize], tile_tokens: int) -> None:
+        """sizes: from `mixed_sizes`, at least one; tile_tokens as there."""
+        self._pool, state = pool, pool.state
+        self._sizes, self._tile_tokens = sizes, tile_tokens
+        self._captured: dict[MixedSize, CapturedMixed] = {}
+        n_words = max(size.n_words for size in sizes)
+        self._words = torch.zeros(n_words, dtype=torch.int64, device=state.device)
+        self._inputs = StepInputs.allocate(max(s.n_tokens for s in sizes), max(s.rows for s in sizes), state)
+        self._staging = Staging(n_words)
+
+    @property
+    def sizes(self) -> Sequence[MixedSize]:
+        """The smallest first."""
+        return self._sizes
+
+    @torch.inference_mode()
+    def capture(self, on_size: Callable[[], None] = lambda: None) -> None:
+        """Captures all sizes, the largest first so that the smaller ones reuse its memory. Writes to the dummy slot and the
+        dummy page only."""
+        for size in reversed(self._sizes):
+            words = self._words[: size.n_words]
+            words.zero_()
+            slots, _, sample_slots, *_ = size.split(words)
+            for padding in (slots, sample_slots):
+                padding.fill_(self._pool.state.n_slots)
+            graph = self._pool.capture(lambda size=size, words=words: self._step(size, words))
+            self._captured[size] = CapturedMixed(graph, words)
+            on_size()
+
+    def _step(self, size: MixedSize, words: torch.Tensor) -> None:
+        """Launches one whole step."""
+        slots, positions, sample_slots, sample_positions, sample_index, tiles = size.split(words)
+        inputs = self._inputs.first(size.n_tokens, size.rows)
+        step_inputs(slots, positions, self._pool.state, inputs)
+        nothing = np.zeros(0, np.int32)
+        step = StepTensors(
+            token_ids=inputs.token_ids,
+            positions=positions,
+            kv_slots=inputs.kv_slots,
+            page_table=inputs.page_table,
+            lengths=inputs.lengths[: size.rows],
+            n_decode=size.rows,
+            row_starts=nothing,
+            row_counts=nothing,
+            row_offsets=nothing,
+            sample_index=sample_index,
+            device_tiles=DeviceTiles(tiles.view(-1, TILE_FIELDS), self._pool.state.pages),
+        )
+        self._pool.finish(step, sample_slots, sample_positions)
+
+    def run(self, step: StepArrays) -> bool:
+        """Queues a step on the current stream; its samples, in the step's order, are the pool's first ids and logits.
+        False: it fits no size, and nothing has been done."""
+        n = step.n_decode
+        tiles = list_tiles(step.slots[n:], step.starts[n:], step.counts[n:], step.offsets[n:], self._tile_tokens)
+        size = choose_size(self._sizes, step, len(tiles))
+        if size is None:
+            return False
+        captured = self._captured[size]
+        self._staging.send(captured.words, lambda words: size.place(step, tiles, self._pool.state.n_slots, words))
+        captured.graph.replay()
+        return True

@@ -1,0 +1,1 @@
+"""What models are built from: operations, attention over pages, sharded layers, groups of ranks."""

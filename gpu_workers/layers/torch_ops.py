@@ -1,0 +1,173 @@
+"""The small operations of a decoder layer, behind one seam: `Ops` is what a model calls, `TorchOps` runs it anywhere.
+
+A back end is one object given to the model when it is built. Each method says which of its arguments it may overwrite.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch.nn.functional import embedding, linear, silu
+
+from gpu_workers.layers.cpu_linear import can_pack, pack_weight, packed_linear
+
+_FEW_ROWS = 4
+
+
+@dataclass(frozen=True)
+class KvTarget:
+    """Where the T tokens of a step stand, and where one layer keeps their keys and values."""
+
+    positions: torch.Tensor  # [T] int64
+    cos_sin: torch.Tensor  # [max_position, head_dim] float32: cosines of the head_dim / 2 angles, then their sines
+    k_pages: torch.Tensor  # [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], contiguous
+    v_pages: torch.Tensor  # the same
+    kv_slots: torch.Tensor  # [T] int64
+
+
+class Ops(Protocol):
+    """T tokens; all activations [T, ...] of one float dtype, on the model's device, rows contiguous unless said. Operations
+    made of others are given here; a back end overrides what it does better in one piece."""
+
+    def pack_linear(self, weight: torch.Tensor) -> Any:
+        """Once at load: turns weight [out, in] into whatever `linear` of this back end is fastest with."""
+        ...
+
+    def linear(self, x: torch.Tensor, weight: Any, bias: torch.Tensor | None) -> torch.Tensor:
+        """x [T, in] -> [T, out]: x @ weight.T + bias. weight as pack_linear returned it; bias [out]."""
+        ...
+
+    def embed(self, token_ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        """token_ids [T] int64, table [rows, n] -> a new [T, n]: the rows of these numbers."""
+        return embedding(token_ids, table)
+
+    def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        """x [..., n], weight [n] -> a new [..., n]: x / sqrt(mean(x^2) + eps) * weight, the mean in float32.
+        x may be a strided view (rows contiguous)."""
+        ...
+
+    def add_rms_norm(
+        self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """x, residual [T, n] -> (rms_norm(x + residual), x + residual). May overwrite x and residual."""
+        ...
+
+    def rope_and_store(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, target: KvTarget) -> torch.Tensor:
+        """Rotates q and k, writes k and v to their KV slots, returns the rotated q [T, n_heads, head_dim], contiguous.
+
+        q [T, n_heads, head_dim], k and v [T, n_kv_heads, head_dim]: views of one fused [T, (n_heads + 2 n_kv_heads) *
+        head_dim] where the model has no q/k norm, so strided over T; may be overwritten. Halves are rotated: (a, b) ->
+        (a cos - b sin, b cos + a sin), computed in float32.
+        """
+        ...
+
+    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """gate_up [T, 2 n] -> [T, n]: silu(first half) * second half. May overwrite gate_up."""
+        ...
+
+    def norm_linear(
+        self,
+        x: torch.Tensor | None,
+        residual: torch.Tensor,
+        norm_weight: torch.Tensor,
+        eps: float,
+        weight: Any,
+        bias: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """x, residual [T, n] -> (linear(rms_norm(x + residual)) [T, out], x + residual); x is None before the first layer.
+        May overwrite x and residual."""
+        if x is None:
+            return self.linear(self.rms_norm(residual, norm_weight, eps), weight, bias), residual
+        normed, residual = self.add_rms_norm(x, residual, norm_weight, eps)
+        return self.linear(normed, weight, bias), residual
+
+    def norm_gated(
+        self, x: torch.Tensor, residual: torch.Tensor, norm_weight: torch.Tensor, eps: float, gate_up: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """x, residual [T, n] -> (silu_mul(linear(rms_norm(x + residual))), x + residual). May overwrite both."""
+        projected, residual = self.norm_linear(x, residual, norm_weight, eps, gate_up, None)
+        return self.silu_mul(projected), residual
+
+
+class TorchOps(Ops):
+    """Plain torch: the reference, and what CPUs run."""
+
+    def __init__(self) -> None:
+        self._rotations_of: torch.Tensor | None = None
+        self._rotations = torch.empty(0)
+
+    def pack_linear(self, weight: torch.Tensor) -> Any:
+        """See Ops."""
+        return pack_weight(weight) if weight.device.type == "cpu" and can_pack(weight.dtype) else weight
+
+    def linear(self, x: torch.Tensor, weight: Any, bias: torch.Tensor | None) -> torch.Tensor:
+        """See Ops."""
+        return packed_linear(x, weight, bias) if weight.is_mkldnn else linear(x, weight, bias)
+
+    def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        """See Ops."""
+        if x.dim() == 2 and x.shape[0] <= _FEW_ROWS and x.device.type == "cpu":
+            return _norm_few_rows(x, weight, eps)
+        return torch.rms_norm(x, weight.shape, weight, eps)
+
+    def add_rms_norm(
+        self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See Ops."""
+        residual = residual.add_(x)
+        return self.rms_norm(residual, weight, eps), residual
+
+    def rope_and_store(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, target: KvTarget) -> torch.Tensor:
+        """See Ops."""
+        if self._rotations_of is not target.cos_sin:  # the model has one table; kept, so that `is` cannot mean another
+            self._rotations_of, self._rotations = target.cos_sin, _widen(target.cos_sin)
+        cos, sin = self._rotations.index_select(0, target.positions).unbind(1)  # [T, 1, head_dim] each
+        joined = _joined(q, k)
+        if joined is None:
+            q, k = rotate_halves(q, cos, sin), rotate_halves(k, cos, sin)
+        else:
+            q, k = rotate_halves(joined, cos, sin).split((q.shape[1], k.shape[1]), 1)
+        for pages, rows in ((target.k_pages, k), (target.v_pages, v)):
+            pages.view(-1, *k.shape[1:]).index_copy_(0, target.kv_slots, rows.to(pages.dtype))
+        return q.contiguous()
+
+    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """See Ops."""
+        gate, up = gate_up.chunk(2, -1)
+        return silu(gate).mul_(up)
+
+
+def _norm_few_rows(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """(x, -x) has mean 0 and variance mean(x^2), so a layer norm of it is the norm wanted: fewer calls, for short rows."""
+    both = torch.cat((x, x.neg()), -1)
+    return torch.layer_norm(both, both.shape[-1:], None, None, eps)[:, : x.shape[1]] * weight
+
+
+def rotate_halves(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """x [T, heads, head_dim] in any float dtype; cos, sin [T, 1, head_dim] float32 as in `_widen`. A new tensor like x."""
+    wide = x.float()
+    return torch.addcmul(wide * cos, wide.roll(x.shape[-1] // 2, -1), sin).to(x.dtype)
+
+
+def _widen(cos_sin: torch.Tensor) -> torch.Tensor:
+    """[max_position, head_dim] -> [max_position, 2, 1, head_dim]: cosines of both halves; sines, negative in the first."""
+    cos, sin = cos_sin.chunk(2, -1)
+    return torch.stack((torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)), 1)[:, :, None]
+
+
+def _joined(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor | None:
+    """q and k as one view where k's heads follow q's in memory: half the calls."""
+    if k.stride() != q.stride() or k.data_ptr() != q.data_ptr() + q.shape[1] * q.stride(1) * q.element_size():
+        return None
+    if k.untyped_storage().data_ptr() != q.untyped_storage().data_ptr():
+        return None
+    return q.as_strided((q.shape[0], q.shape[1] + k.shape[1], q.shape[2]), q.stride())
+
+
+def cos_sin_table(inverse_frequencies: torch.Tensor, max_position: int) -> torch.Tensor:
+    """inverse_frequencies [head_dim / 2] float32 -> [max_position, head_dim] float32 on its device; see rope_and_store."""
+    positions = torch.arange(max_position, dtype=torch.float32, device=inverse_frequencies.device)
+    angles = positions[:, None] * inverse_frequencies
+    return torch.cat((angles.cos(), angles.sin()), -1)

@@ -1,0 +1,1 @@
+"""The worker process: its actor, the step thread, agreement between ranks, metrics."""

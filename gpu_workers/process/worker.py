@@ -1,0 +1,244 @@
+"""The process of one rank: a control task for mail and beats, a step thread for the device.
+
+        supervisor / scheduler             control task (this file)              step thread
+        ----------------------             ------------------------              -----------
+                                           Hello at once             ----->      import, load, warm up
+        Loading, Ready           <-----                              <-----      loading, loaded
+        Reset                    ----->    epoch                     ----->      forget slots and pages
+        Capacity                 <-----    (rank 0)                  <-----      reset done
+        Plan                     ----->    of this epoch only        ----->      launch, collect
+        Result, StepFailed       <-----    (rank 0)                  <-----      results, refusals
+        Progress                 <-----    every beat_s, also while a step runs
+        Fault and exit status 1  <-----                              <-----      any error of the device
+
+It differs from `actors.actor.Actor` because a step must not stop the beats: a long step is not death, and a beating loop
+beside a stuck step is not health; `Progress` carries both. A fault is never repaired here: the device's state is unknown,
+and in a gang the other ranks wait inside a collective. The supervisor starts the whole gang again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+from prometheus_client import CollectorRegistry, ProcessCollector
+
+from gpu_workers.engine import Engine, EngineCapacity, ReportLoading
+from gpu_workers.process.gang_agreement import GangAgreement, life_number
+from gpu_workers.process.metrics import WorkerMetrics
+from gpu_workers.process.step_thread import StepThread
+from gpu_workers.settings import WorkerSettings, read_settings
+from messages import lifecycle
+from messages.birth import Birth
+from messages.child import Child
+from messages.errors import MailboxFull
+from messages.ids import actor_name, replica_of
+from messages.snapshot import take_snapshot
+from messages.steps import Capacity, Plan, Reset, Result, StepFailed
+from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
+from messages.transport.zmq_mailbox import ZmqMailbox
+from messages.wire.message import Message
+
+_STOP_S = 0.2  # for the step thread to leave the device in order; then the process ends without it
+_MAX_UNSENT = 4096  # answers to a scheduler that the supervisor has not announced; far above what can be in flight
+
+BuildEngine = Callable[[WorkerSettings, Path, ReportLoading], Engine]
+
+
+def build_engine(settings: WorkerSettings, gang_dir: Path, report: ReportLoading) -> Engine:
+    """The engine that the settings ask for. Runs on the step thread: importing torch takes seconds."""
+    if settings.is_hash_chain:
+        from gpu_workers.hash_chain import HashChainEngine
+
+        return HashChainEngine(settings)
+    report("import torch", 0.0)
+    from gpu_workers.runner.model_loading import load_model_runner
+
+    report("import torch", 1.0)
+    return load_model_runner(settings, gang_dir, report)
+
+
+class Worker:
+    """One life of one rank."""
+
+    def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_engine) -> None:
+        self.settings = read_settings(birth.settings)
+        self.log = structlog.get_logger().bind(actor=birth.name, incarnation=birth.incarnation)
+        self.mailbox: Mailbox = make_mailbox(birth.name, birth.incarnation, birth.endpoint)
+        self.child = Child(birth, self.mailbox, self)
+        self.metrics = WorkerMetrics()
+        self.registry = CollectorRegistry()
+        self.registry.register(self.metrics)
+        ProcessCollector(registry=self.registry)
+        self._scheduler = actor_name("scheduler", replica_of(birth.name))
+        self._life = self._owner = self._epoch = -1  # of the last Reset: its life number, its sender's incarnation, its epoch
+        self._unsent: deque[Message] = deque(maxlen=_MAX_UNSENT)
+        self._capacity: EngineCapacity | None = None
+        self._ending: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        gang_dir = Path(birth.gang_dir or birth.run_dir)
+        self._agreement = GangAgreement(gang_dir, self.settings.rank, self.settings.tp) if self.settings.tp > 1 else None
+        self._steps = StepThread(lambda report: build(self.settings, gang_dir, report), self, self._may_run)
+
+    async def run(self) -> int:
+        """Live until Stop (exit status 0) or a fault (exit status 1)."""
+        self.child.hello()
+        self._steps.start()
+        mail = asyncio.create_task(self._read_mail())
+        try:
+            status = await self._ending
+            is_idle = await asyncio.to_thread(self._steps.stop, _STOP_S)
+            if status == 0:
+                self.log.info("stopped", step_left_running=not is_idle)
+                self.child.stopped()
+            return status
+        finally:
+            mail.cancel()
+            await self.mailbox.close()
+
+    # -- mail -----------------------------------------------------------------------------------------------------
+
+    async def _read_mail(self) -> None:
+        try:
+            while not self.child.is_stopping:
+                for delivery in self.child.filter_lifecycle(await self.mailbox.wait_mail()):
+                    self._handle(delivery)
+            self._end(0)
+        except Exception as error:
+            self.on_fault("mail", f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-8)}"[:60_000])
+
+    def _handle(self, delivery: Delivery) -> None:
+        message = delivery.message
+        if delivery.sender != self._scheduler or not isinstance(message, Reset | Plan):
+            self.metrics.dropped += 1
+        elif isinstance(message, Reset):
+            self._begin_life(delivery.sender_incarnation, message)
+        elif (delivery.sender_incarnation, message.epoch) == (self._owner, self._epoch):
+            self.metrics.count_plan(message)
+            if self._agreement is not None:
+                self._agreement.note_plan(message.step + message.n_steps)
+            self._steps.submit(self._life, message)
+        else:
+            self.metrics.dropped += 1
+
+    def _begin_life(self, incarnation: int, reset: Reset) -> None:
+        self.log.info("reset", epoch=reset.epoch, scheduler_incarnation=incarnation)
+        self._owner, self._epoch = incarnation, reset.epoch
+        self._life = life_number(incarnation, reset.epoch)
+        self._unsent.clear()
+        if self._agreement is not None:
+            self._agreement.note_life(self._life)
+        self._steps.submit(self._life, reset)
+
+    def _may_run(self, life: int, plan: Plan) -> bool:
+        """Asked on the step thread. Alone, a rank passes over what nobody waits for; in a gang all must do the same."""
+        if self._agreement is not None:
+            return self._agreement.wait(life, plan.step + plan.n_steps)
+        return life == self._life
+
+    def _answer(self, life: int, message: Message) -> None:
+        """Say something to the scheduler whose Reset began this life. Its Reset may come before the supervisor's word that it
+        is there, so an answer waits for that; a scheduler of another life must never hear it."""
+        if life != self._life or self._ending.done():
+            self.metrics.dropped += 1
+        elif self.settings.rank == 0:
+            self._unsent.append(message)
+            self._send_answers()
+
+    def _send_answers(self) -> None:
+        peer = self.child.peers.get(self._scheduler)
+        if peer is not None and peer.incarnation == self._owner:
+            try:
+                while self._unsent:
+                    self.mailbox.send(self._scheduler, self._unsent.popleft())
+            except MailboxFull as error:  # an answer that cannot leave is a step lost
+                self.on_fault("answer", str(error))
+
+    def _end(self, status: int) -> None:
+        if not self._ending.done():
+            self._ending.set_result(status)
+
+    # -- the step thread's events (gpu_workers.process.step_thread.StepEvents) ---------------------------------------------
+
+    def on_loading(self, phase: str, fraction: float) -> None:
+        """See StepEvents."""
+        self.child.loading(phase, fraction)
+
+    def on_loaded(self, capacity: EngineCapacity) -> None:
+        """See StepEvents."""
+        self._capacity = capacity
+        details = {
+            "device": capacity.device,
+            "pages": str(capacity.n_pages),
+            "slots": str(capacity.n_slots),
+            "max_length": str(capacity.max_length),
+        }
+        self.child.ready(details)
+        self.log.info("ready", **details)
+
+    def on_reset(self, life: int) -> None:
+        """See StepEvents."""
+        c = self._capacity
+        if c is not None:
+            capacity = Capacity(
+                epoch=self._epoch,
+                n_pages=c.n_pages,
+                n_slots=c.n_slots,
+                max_length=c.max_length,
+                max_step_tokens=c.max_step_tokens,
+                max_lease_steps=c.max_lease_steps,
+                vocabulary=c.vocabulary,
+                device=c.device,
+                lease_s=c.lease_s,
+            )
+            self._answer(life, capacity)
+
+    def on_result(self, life: int, result: Result) -> None:
+        """See StepEvents."""
+        self.metrics.count_result(result)
+        self._answer(life, result)
+
+    def on_refused(self, life: int, failure: StepFailed) -> None:
+        """See StepEvents."""
+        self.metrics.refused += 1
+        self.log.warning("plan refused", step=failure.step, reason=failure.reason)
+        self._answer(life, failure)
+
+    def on_fault(self, doing: str, reason: str) -> None:
+        """See StepEvents."""
+        if not self._ending.done():
+            self.log.error("fault", doing=doing, reason=reason)
+            self.child.tell(lifecycle.Fault(doing=doing[:256], reason=reason))
+            self._end(1)
+
+    # -- turns of life (messages.child.ChildLife) -----------------------------------------------------------------
+
+    def peer_up(self, peer: lifecycle.Peer) -> None:
+        """The scheduler may have said Reset already: now it can be answered."""
+        self._send_answers()
+
+    def peer_down(self, name: str, incarnation: int) -> None:
+        """What runs for a dead scheduler runs to its end; its successor's Reset wipes it."""
+
+    def drain(self, deadline_s: float) -> None:
+        """A worker finishes nothing of its own: its scheduler decides when the plans end."""
+        self.child.drained()
+
+    def beat(self, with_metrics: bool) -> lifecycle.Progress:
+        """See ChildLife."""
+        mail = self.mailbox.statistics()
+        statistics = {**self.metrics.statistics(), "mail_refused": mail.refused, "mail_lost": mail.lost}
+        return lifecycle.Progress(
+            steps=self._steps.steps,
+            busy_s=self._steps.busy_s(),
+            statistics=statistics,
+            metrics=take_snapshot(self.registry) if with_metrics else [],
+        )
+
+
+async def run_worker(birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_engine) -> int:
+    """Live one life of one rank; returns the exit status. The supervisor's entry point calls this."""
+    return await Worker(birth, make_mailbox, build).run()

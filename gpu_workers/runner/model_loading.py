@@ -1,0 +1,207 @@
+"""From settings to a model runner that is warm: device, gang, weights, memory, graphs, in this order, each reported."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from gpu_workers.batch.device_state import DeviceState, allocate_device_state
+from gpu_workers.batch.step_tensors import StepTensors
+from gpu_workers.cpu.kernels.machine import this_machine
+from gpu_workers.cuda.symmetric_group import SymmetricGroup
+from gpu_workers.engine import EngineCapacity, ReportLoading
+from gpu_workers.layers.kv_pages import KvPages
+from gpu_workers.layers.tensor_group import DistributedGroup, SingleRank, TensorGroup
+from gpu_workers.model_store.model_config import ModelConfig, read_model_config
+from gpu_workers.models.llama_family import LlamaFamily
+from gpu_workers.models.registry import load_model, torch_attention
+from gpu_workers.models.weights import Placement
+from gpu_workers.runner.memory_budget import GIB, count_pages, cpu_kv_bytes, cuda_kv_bytes
+from gpu_workers.runner.model_runner import ModelRunner
+from gpu_workers.runner.warm_up import warm_up
+from gpu_workers.settings import WorkerSettings
+from messages.steps import PAGE_TOKENS
+
+_RENDEZVOUS = "rendezvous"
+_GANG_TIMEOUT_S = 600.0  # ranks load at different speeds; a dead one is the supervisor's to notice, long before this
+_RESERVE_BYTES = GIB  # on CUDA: graphs, collectives, fragments
+
+
+def load_model_runner(settings: WorkerSettings, gang_dir: Path, report: ReportLoading) -> ModelRunner:
+    """The engine for a model folder, warmed up.
+
+    Raises: ConfigError, ModelConfigError, WeightsError naming what does not fit; torch's errors for a device that is not there.
+    """
+    device = choose_device(settings)
+    config = read_model_config(Path(settings.model_folder))
+    group = join_gang(settings, gang_dir, device, report)
+    model = build_model(settings, config, device, group, lambda fraction: report("weights", fraction))
+    report("memory", 0.0)
+    capacity = measure_capacity(settings, config, model)
+    kv = KvPages.allocate(model.kv_shape, capacity.n_pages + 1, device)
+    state = allocate_device_state(capacity.n_slots, capacity.max_length, capacity.n_pages, device)
+    runner = ModelRunner(model, kv, state, capacity)
+    if settings.device == "cuda" and settings.cuda_graphs:
+        capture_graphs(runner, model, kv, state, capacity.max_step_tokens, lambda fraction: report("graphs", fraction))
+    if settings.device == "cpu":
+        use_programs(runner, model, kv, state)
+    report("warm up", 0.0)
+    warm_up(runner)
+    report("warm up", 1.0)
+    return runner
+
+
+def use_programs(runner: ModelRunner, model: LlamaFamily, kv: KvPages, state: DeviceState) -> None:
+    """Let the runner use one native call for a step, where the model computes with kernels that can be called so."""
+    if this_machine() is None:
+        return
+    from gpu_workers.graphs.cpu_programs import cpu_programs  # imports what only such machines have
+
+    programs = cpu_programs(model, kv, state)
+    if programs is not None:
+        runner.use_programs(programs)
+
+
+def capture_graphs(
+    runner: ModelRunner,
+    model: LlamaFamily,
+    kv: KvPages,
+    state: DeviceState,
+    max_step_tokens: int,
+    on_progress: Callable[[float], None],
+) -> None:
+    """Let the runner use captured steps. Attention in torch's operators asks the host, which no captured step may do."""
+    from gpu_workers.cuda.triton_attention import TritonAttention
+    from gpu_workers.graphs.cuda_graphs import StepGraphs, launch_bound_tokens  # these import what only CUDA machines have
+    from gpu_workers.graphs.mixed_sizes import mixed_sizes
+
+    if not isinstance(model.attention, TritonAttention):
+        return
+    n_ranks, tile_tokens = model.shard.size, model.attention.tile_tokens
+    max_tokens = launch_bound_tokens(model.config.layer_parameters // n_ranks, max_step_tokens)
+    sizes = mixed_sizes(state.n_slots, max_tokens, tile_tokens, n_ranks)
+    graphs = StepGraphs(state, lambda step: model.logits(model.forward(step, kv)), sizes, tile_tokens)
+    graphs.capture(on_progress)
+    runner.use_graphs(graphs)
+
+
+def choose_device(settings: WorkerSettings) -> torch.device:
+    """Set torch's threads and current device."""
+    cores = len(os.sched_getaffinity(0))
+    torch.set_num_threads(settings.threads or max(1, cores // settings.cpu_ranks))
+    if settings.device == "cpu":
+        return torch.device("cpu")
+    device = torch.device("cuda", settings.device_index)
+    torch.cuda.set_device(device)
+    return device
+
+
+def join_gang(settings: WorkerSettings, gang_dir: Path, device: torch.device, report: ReportLoading) -> TensorGroup:
+    """The group of this incarnation's ranks."""
+    if settings.tp == 1:
+        return SingleRank()
+    report("gang", 0.0)
+    rendezvous = gang_dir / _RENDEZVOUS
+    if device.type == "cpu":
+        return DistributedGroup.join(settings.rank, settings.tp, rendezvous, device, _GANG_TIMEOUT_S)
+    group = SymmetricGroup.join(settings.rank, settings.tp, rendezvous, device, _GANG_TIMEOUT_S)
+    group.share_memory(getattr(torch, settings.dtype_name))
+    return group
+
+
+def build_model(
+    settings: WorkerSettings,
+    config: ModelConfig,
+    device: torch.device,
+    group: TensorGroup,
+    on_progress: Callable[[float], None],
+) -> LlamaFamily:
+    """The rank's part of the model with the back ends of its device."""
+    make_ops, make_attention = None, None  # the CPU's
+    if settings.device == "cuda":
+        from gpu_workers.cuda.ops import CudaOps
+        from gpu_workers.cuda.triton_attention import triton_attention
+
+        make_ops, make_attention = CudaOps, torch_attention if settings.attention == "torch" else triton_attention
+    return load_model(
+        config,
+        Path(settings.model_folder),
+        Placement(device, getattr(torch, settings.dtype_name)),
+        group=group,
+        load_format="random" if settings.load_format == "random" else "safetensors",
+        make_ops=make_ops,
+        make_attention=make_attention,
+        on_progress=on_progress,
+    )
+
+
+def measure_capacity(settings: WorkerSettings, config: ModelConfig, model: LlamaFamily) -> EngineCapacity:
+    """What the gang can hold: the least of its ranks' pages."""
+    max_length = settings.length_limit(config.max_position)
+    if settings.device == "cpu":
+        kv_bytes = cpu_kv_bytes(settings.kv_memory_bytes)
+    else:
+        kv_bytes = settings.kv_memory_bytes or _measure_cuda(settings, model, fullest_rows(settings.step_tokens, max_length))
+    n_pages = count_pages(kv_bytes, model.kv_shape.bytes_per_page, settings.slots, max_length)
+    name = torch.cuda.get_device_name(model.device) if settings.device == "cuda" else "cpu"
+    return EngineCapacity(
+        n_pages=model.group.least(n_pages),
+        n_slots=settings.slots,
+        max_length=max_length,
+        max_step_tokens=settings.step_tokens,
+        max_lease_steps=settings.lease_steps,
+        lease_s=settings.lease_seconds,
+        vocabulary=config.vocabulary,
+        device=f"{name}, {settings.dtype_name}" + (f", {settings.tp} ranks" if settings.tp > 1 else ""),
+    )
+
+
+def fullest_rows(step_tokens: int, max_length: int) -> list[int]:
+    """Tokens of each row of the greatest step: as few prompts as hold step_tokens (or one less: none is a single token)."""
+    n_whole, rest = divmod(step_tokens, max_length)
+    return [max_length] * n_whole + [rest] * (rest > 1 or not n_whole)
+
+
+def _measure_cuda(settings: WorkerSettings, model: LlamaFamily, rows: list[int]) -> int:
+    """Run the greatest step once on pages of its own and see what it needs; what is left is for pages."""
+    device = model.device
+    kv = KvPages.allocate(model.kv_shape, len(rows) * -(-rows[0] // PAGE_TOKENS), device)
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before_bytes = torch.cuda.memory_allocated(device)
+    run_empty_step(model, kv, rows)
+    torch.cuda.synchronize(device)
+    activation_bytes = torch.cuda.max_memory_allocated(device) - before_bytes
+    logits_bytes = settings.slots * model.config.vocabulary * 4 * 6  # sampling's float32 and float64 copies
+    del kv
+    torch.cuda.empty_cache()
+    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+    needed_bytes = activation_bytes + logits_bytes
+    return cuda_kv_bytes(total_bytes, free_bytes, needed_bytes, settings.memory_share, _RESERVE_BYTES)
+
+
+def run_empty_step(model: LlamaFamily, kv: KvPages, rows: list[int]) -> torch.Tensor:
+    """Prompts of zeros, the longest first, over the pages of `kv`, which they share evenly. Returns the last token's logits."""
+    device, pages_each = model.device, kv.n_pages // len(rows)
+    counts = np.array(rows, np.int32)
+    offsets = (np.cumsum(counts) - counts).astype(np.int32)
+    lengths = torch.from_numpy(counts).to(device)
+    positions = torch.cat([torch.arange(count, device=device) for count in rows])
+    row_of_token = torch.repeat_interleave(torch.arange(len(rows), device=device), lengths.long())
+    step = StepTensors(
+        token_ids=torch.zeros(len(positions), dtype=torch.int64, device=device),
+        positions=positions,
+        kv_slots=row_of_token * (pages_each * PAGE_TOKENS) + positions,
+        page_table=torch.arange(len(rows) * pages_each, dtype=torch.int32, device=device).view(len(rows), pages_each),
+        lengths=lengths,
+        n_decode=int(rows[0] == 1) * len(rows),
+        row_starts=np.zeros(len(rows), np.int32),
+        row_counts=counts,
+        row_offsets=offsets,
+        sample_index=torch.full((1,), len(positions) - 1, dtype=torch.int64, device=device),
+    )
+    return model.logits(model.forward(step, kv))

@@ -1,0 +1,254 @@
+"""One rank's model at work: plans in, sampled ids out. Reads like a recipe; every ingredient is another file.
+
+    admit the plan (slot table)  ->  write its differences to the device (tokens, pages, sampling, drafts)
+    each step: index arrays  ->  layers  ->  logits  ->  sample  ->  ids into the token table  ->  copy of the ids to the host
+
+Nothing waits for the host: the ids are in the device's token table before the next plan is launched. On a CPU all of it has
+happened when `launch` returns. On CUDA it is queued, and `collect` waits for the event behind each step; all but the largest
+steps are captured graphs, which choose tokens by all rules but penalties: rows with these are chosen again from the graph's
+logits. In a gang every rank samples from the same gathered logits with the same noise, so all token tables stay equal
+without a word.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from gpu_workers.batch.batch_tensors import build_batch, flat_places, new_places, write_sampling
+from gpu_workers.batch.device_state import DeviceState
+from gpu_workers.batch.sampling_table import SamplingRows
+from gpu_workers.batch.slot_table import SlotTable
+from gpu_workers.batch.step_arrays import StepArrays, build_step, draft_places
+from gpu_workers.batch.uploads import upload_together
+from gpu_workers.engine import EngineCapacity
+from gpu_workers.layers.kv_pages import KvPages
+from gpu_workers.models.llama_family import LlamaFamily
+from gpu_workers.sampling.draft_verification import accept_drafts, take_emitted
+from gpu_workers.sampling.logprobs import Logprobs, compute_logprobs, emitted_arrays
+from gpu_workers.sampling.sampler import sample_tokens
+from messages.steps import Plan, Result
+from messages.wire.arrays import int32s
+
+if TYPE_CHECKING:
+    from gpu_workers.graphs.cpu_programs import CpuPrograms  # imports what only some CPUs have
+    from gpu_workers.graphs.cuda_graphs import StepGraphs  # these import what only CUDA machines have
+    from gpu_workers.graphs.mixed_graphs import MixedGraphs
+
+
+@dataclass(frozen=True)
+class PendingStep:
+    """One step that has been launched: what to wait for and how to read it."""
+
+    plan: Plan
+    number: int
+    result_slots: np.ndarray  # [N] int32
+    widths: np.ndarray  # [N] int64: samples of each row
+    ids: torch.Tensor  # [S] int64, host; there when `ended` has happened
+    logprobs: Logprobs | None
+    compute_s: float  # of a step that has ended already
+    events: tuple[torch.cuda.Event, torch.cuda.Event] | None  # began, ended: of a step that runs on a device
+
+
+@dataclass(frozen=True)
+class ComputedStep:
+    """What the layers gave, before tokens are chosen."""
+
+    logits: torch.Tensor | None  # [S, vocabulary]; None: nothing is sampled
+    places: torch.Tensor  # [S] int64: see StepBatch.sample_places
+    greedy: torch.Tensor | None = None  # [S] int64: the greedy choice, where it came with the logits
+
+
+class ModelRunner:
+    """See `gpu_workers.engine.Engine`. Not thread-safe, but for `collect`."""
+
+    def __init__(self, model: LlamaFamily, kv: KvPages, state: DeviceState, capacity: EngineCapacity) -> None:
+        """`kv` has one page more than `capacity` promises, the state's dummy page."""
+        self._model, self._kv, self._state = model, kv, state
+        self._capacity = capacity
+        self._graphs: StepGraphs | None = None
+        self._programs: CpuPrograms | None = None
+        self._is_cuda = state.device.type == "cuda"
+        self.max_in_flight = 2 if self._is_cuda else 1
+        self._slots = SlotTable(capacity)
+
+    def capacity(self) -> EngineCapacity:
+        """What it can hold, agreed between the ranks."""
+        return self._capacity
+
+    def reset(self, epoch: int) -> None:
+        """Forget all slots. Pages need no wiping: none is read before it is written."""
+        self._slots = SlotTable(self._capacity)
+
+    def use_graphs(self, graphs: StepGraphs) -> None:
+        """Run what fits through captured graphs from now on."""
+        self._graphs = graphs
+
+    def use_programs(self, programs: CpuPrograms) -> None:
+        """Run what fits as one native call from now on."""
+        self._programs = programs
+
+    def close(self) -> None:
+        """Leave the group of ranks."""
+        self._model.group.close()
+
+    @torch.inference_mode()
+    def launch(self, plan: Plan) -> Iterable[PendingStep]:
+        """Put all steps of a plan to work; those of a lease on a CPU begin when they are collected. Raises: PlanRefused."""
+        self._slots.admit(plan)
+        self._write_differences(plan)
+        if self._graphs is not None and len(plan.row_slots):
+            return self._run_captured(plan, self._graphs)
+        steps = (self._run_step(plan, index) for index in range(plan.n_steps))
+        return steps if self.max_in_flight == 1 and plan.n_steps > 1 else list(steps)
+
+    def collect(self, launched: Iterable[PendingStep]) -> Iterator[Result]:
+        """The results, each as soon as its step has ended."""
+        for pending in launched:
+            yield read_step(pending)
+
+    def _write_differences(self, plan: Plan) -> None:
+        state, device = self._state, self._state.device
+        if plan.new:
+            places, ids = upload_together((new_places(plan, state), plan.new_tokens.astype(np.int64)), device)
+            state.tokens.view(-1).index_copy_(0, places, ids.to(torch.int32))
+            if self._graphs is not None:
+                write_sampling(plan, state)
+        if len(plan.page_ids):
+            flat = plan.page_slots.astype(np.int64) * state.pages.shape[1] + plan.page_indices
+            places, ids = upload_together((flat, plan.page_ids.astype(np.int64)), device)
+            state.pages.view(-1).index_copy_(0, places, ids.to(torch.int32))
+        if len(plan.draft_ids):
+            flat = flat_places(state, *draft_places(plan))
+            places, ids = upload_together((flat, plan.draft_ids.astype(np.int64)), device)
+            state.tokens.view(-1).index_copy_(0, places, ids.to(torch.int32))
+
+    def _run_captured(self, plan: Plan, graphs: StepGraphs) -> list[PendingStep]:
+        n = len(plan.row_slots)
+        if (plan.row_counts == 1).all() and plan.row_samples.all() and n <= graphs.decode.sizes[-1]:
+            return self._run_decode(plan, graphs)
+        pending = None
+        if graphs.mixed is not None and plan.n_steps == 1:
+            pending = self._run_mixed(plan, graphs, graphs.mixed)
+        return [pending] if pending else [self._run_step(plan, index) for index in range(plan.n_steps)]
+
+    def _run_decode(self, plan: Plan, graphs: StepGraphs) -> list[PendingStep]:
+        launched: list[PendingStep] = []
+        widths = np.ones(len(plan.row_slots), np.int64)
+        slots, positions = plan.row_slots.astype(np.int64), plan.row_starts.astype(np.int64)
+        events = [timed_event() for _ in range(plan.n_steps + 1)]
+        events[0].record()
+
+        def keep(index: int) -> None:
+            ids, logprobs = self._take_samples(graphs, slots, positions + (index + 1))
+            events[index + 1].record()
+            around = (events[index], events[index + 1])
+            launched.append(PendingStep(plan, plan.step + index, plan.row_slots, widths, ids, logprobs, 0.0, around))
+
+        graphs.decode.run(slots, positions, plan.n_steps, keep)
+        return launched
+
+    def _run_mixed(self, plan: Plan, graphs: StepGraphs, mixed: MixedGraphs) -> PendingStep | None:
+        """None, and nothing done, when it fits no graph. (Penalties count drafts, which a graph's own choices overwrite.)"""
+        events = (timed_event(), timed_event())
+        events[0].record()
+        step = build_step(plan, self._slots.page_table)
+        is_penalised = self._slots.sampling.is_penalised(step.sample_slots).any()
+        if (step.has_drafts and is_penalised) or not mixed.run(step):
+            return None
+        ids, logprobs = self._take_samples(graphs, step.sample_slots, step.sample_positions)
+        events[1].record()
+        return PendingStep(plan, plan.step, step.result_slots, step.result_widths, ids, logprobs, 0.0, events)
+
+    def _take_samples(
+        self, graphs: StepGraphs, slots: np.ndarray, positions: np.ndarray
+    ) -> tuple[torch.Tensor, Logprobs | None]:
+        """What the graph that was launched last chose for positions [S] of slots [S], on its way to the host; rows with
+        penalties are chosen again from its logits."""
+        ids, logprobs = graphs.pool.ids[: len(slots)], None
+        table, state = self._slots.sampling, self._state
+        penalised = np.flatnonzero(table.is_penalised(slots))
+        if len(penalised):
+            rows = table.take(slots[penalised], positions[penalised])
+            index, places = upload_together((penalised, flat_places(state, rows.slots, rows.positions)), state.device)
+            chosen = sample_tokens(graphs.pool.logits.index_select(0, index).float(), rows, state.tokens)
+            ids.index_copy_(0, index, chosen)
+            state.tokens.view(-1).index_copy_(0, places, chosen.to(torch.int32))
+        asked = table.logprobs_of(slots)
+        if (asked >= 0).any():
+            logprobs = compute_logprobs(graphs.pool.logits[: len(slots)], ids, asked).to_host()
+        return ids.to("cpu", non_blocking=True), logprobs
+
+    @torch.inference_mode()
+    def _run_step(self, plan: Plan, index: int) -> PendingStep:
+        events = (timed_event(), timed_event()) if self._is_cuda else None
+        began_s = time.monotonic()
+        if events is not None:
+            events[0].record()
+        step = build_step(plan, self._slots.page_table, index)
+        ids, logprobs = torch.zeros(0, dtype=torch.int64), None
+        if len(step.slots):
+            computed = self._compute(step)
+            if computed.logits is not None:
+                rows = self._slots.sampling.take(step.sample_slots, step.sample_positions)
+                ids, logprobs = self._sample(computed, computed.logits, rows)
+        if events is not None:
+            events[1].record()
+        took_s = time.monotonic() - began_s
+        return PendingStep(plan, plan.step + index, step.result_slots, step.result_widths, ids, logprobs, took_s, events)
+
+    def _compute(self, step: StepArrays) -> ComputedStep:
+        written = self._programs.run(step) if self._programs is not None else None
+        if written is not None:
+            places = torch.from_numpy(flat_places(self._state, step.sample_slots, step.sample_positions))
+            return ComputedStep(written.logits, places, written.greedy)
+        batch = build_batch(step, self._state)
+        hidden = self._model.forward(batch.tensors, self._kv)
+        return ComputedStep(self._model.logits(hidden) if len(step.sample_index) else None, batch.sample_places)
+
+    def _sample(self, computed: ComputedStep, logits: torch.Tensor, rows: SamplingRows) -> tuple[torch.Tensor, Logprobs | None]:
+        logprobs = None
+        if computed.greedy is not None and rows.is_all_greedy:
+            ids = computed.greedy.clone()  # the next step writes there
+        else:
+            logits = logits.float()
+            ids = sample_tokens(logits, rows, self._state.tokens)
+        self._state.tokens.view(-1).index_copy_(0, computed.places, ids.to(torch.int32))
+        if rows.wants_logprobs:
+            logprobs = compute_logprobs(logits, ids, rows.logprobs).to_host()
+        return ids.to("cpu", non_blocking=True), logprobs
+
+
+def timed_event() -> torch.cuda.Event:
+    """An event that knows when it happened."""
+    return torch.cuda.Event(enable_timing=True)
+
+
+def read_step(pending: PendingStep) -> Result:
+    """Wait for one step and judge its drafts."""
+    compute_s = pending.compute_s
+    if pending.events is not None:
+        began, ended = pending.events
+        ended.synchronize()
+        compute_s = began.elapsed_time(ended) / 1e3
+    samples = pending.ids.numpy()
+    counts = accept_drafts(samples, pending.widths, pending.plan.draft_ids)
+    emitted = take_emitted(pending.widths, counts)
+    found = emitted_arrays(pending.logprobs, emitted)
+    return Result(
+        epoch=pending.plan.epoch,
+        step=pending.number,
+        slots=int32s(pending.result_slots),
+        counts=int32s(counts),
+        ids=int32s(samples[emitted]),
+        compute_s=compute_s,
+        logprobs=found.logprobs,
+        top_width=found.top_width,
+        top_ids=found.top_ids,
+        top_logprobs=found.top_logprobs,
+    )

@@ -1,0 +1,1 @@
+"""Sampling: the choice of the next token, log-probabilities, verification of drafts."""
