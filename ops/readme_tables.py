@@ -17,8 +17,8 @@ from itertools import groupby
 from pathlib import Path
 
 from messages.routes import CHILDREN, ROUTES, Route
-from supervisor.child_spec import Group
 from supervisor.config import ServerConfig
+from supervisor.policy.child_spec import Group
 from supervisor.tree import Place, build_tree
 
 REPO = Path(__file__).parents[1]

@@ -95,7 +95,7 @@ def start(**flags: Any) -> None:
     """
     config = _load(flags)
     from messages.errors import ConfigError
-    from supervisor.run_dir import LeftoverAlive
+    from supervisor.children.run_dir import LeftoverAlive
     from supervisor.start import start as run
 
     try:
@@ -136,8 +136,8 @@ def _find(port: int, run_dir: Path | None) -> Path:
 @_server_flags
 def status(port: int, run_dir: Path | None, as_json: bool) -> None:
     """Show the state of a running server."""
-    from supervisor import operator_calls
-    from supervisor.status_table import print_status
+    from supervisor.operator import calls as operator_calls
+    from supervisor.operator.status_table import print_status
 
     report = _reach(lambda: operator_calls.ask_status(_find(port, run_dir)))
     print_status(report, as_json)
@@ -149,7 +149,7 @@ def status(port: int, run_dir: Path | None, as_json: bool) -> None:
 @_server_flags
 def drain(port: int, run_dir: Path | None, deadline_s: float, then_stop: bool) -> None:
     """Refuse new requests and wait until those in progress have finished."""
-    from supervisor import operator_calls
+    from supervisor.operator import calls as operator_calls
 
     where = _find(port, run_dir)
     if then_stop:
@@ -167,7 +167,7 @@ def drain(port: int, run_dir: Path | None, deadline_s: float, then_stop: bool) -
 @_server_flags
 def stop(port: int, run_dir: Path | None, deadline_s: float) -> None:
     """Drain a running server, then end it in order."""
-    from supervisor import operator_calls
+    from supervisor.operator import calls as operator_calls
 
     where = _find(port, run_dir)
     _stop(where, deadline_s, lambda: operator_calls.order_stop(where))
@@ -175,8 +175,8 @@ def stop(port: int, run_dir: Path | None, deadline_s: float) -> None:
 
 def _stop(where: Path, deadline_s: float, order: Any) -> None:
     """Order an end, wait for it, and end with the exit status of the server."""
-    from supervisor import operator_calls
-    from supervisor.run_dir import read_end
+    from supervisor.children.run_dir import read_end
+    from supervisor.operator import calls as operator_calls
 
     _reach(order)
     if not operator_calls.wait_gone(where, deadline_s):
@@ -189,7 +189,7 @@ def _stop(where: Path, deadline_s: float, order: Any) -> None:
 
 def _reach(call: Any) -> Any:
     """Call a server; ends the process with status 6 when there is none."""
-    from supervisor.operator_calls import NoServer
+    from supervisor.operator.calls import NoServer
 
     try:
         return call()

@@ -20,11 +20,11 @@ import structlog
 
 from messages.errors import ConfigError
 from messages.run_dir import front_endpoint, run_dir_of
+from supervisor.children.run_dir import RunDir
+from supervisor.children.state_dir import hold_state_dir
 from supervisor.config import ServerConfig, described
-from supervisor.display import Display
 from supervisor.logs import configure_logs
-from supervisor.run_dir import RunDir
-from supervisor.state_dir import hold_state_dir
+from supervisor.operator.display import Display
 from supervisor.supervisor import Server, Supervisor
 from supervisor.tree import Place, build_tree
 

@@ -29,22 +29,22 @@ from messages.birth import Birth
 from messages.ids import SUPERVISOR
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
-from supervisor.cause_of_death import cause_of_silence
-from supervisor.child_record import ChildRecord
-from supervisor.child_spec import Group
+from supervisor.children.child_record import ChildRecord
+from supervisor.children.entrypoint import EXIT_UNUSABLE
+from supervisor.children.exit_cause import cause_of_silence
+from supervisor.children.nursery import Nursery
+from supervisor.children.process import ExitStatus
+from supervisor.children.rendezvous import Incarnations
+from supervisor.children.run_dir import RunDir
 from supervisor.config import SupervisorSettings
-from supervisor.display import Display
-from supervisor.entrypoint import EXIT_UNUSABLE
-from supervisor.front_desk import FrontDesk
-from supervisor.late_births import LateBirths
-from supervisor.liveness import Liveness, Verdict
-from supervisor.notify import notify
-from supervisor.nursery import Nursery
-from supervisor.orders import Orders
-from supervisor.process import ExitStatus
-from supervisor.rendezvous import Incarnations
-from supervisor.restart_policy import Action, GiveUp, Kill, RestartPolicy, Start
-from supervisor.run_dir import RunDir
+from supervisor.operator.display import Display
+from supervisor.operator.notify import notify
+from supervisor.operator.orders import Orders
+from supervisor.operator.server import FrontDesk
+from supervisor.policy.child_spec import Group
+from supervisor.policy.liveness import Liveness, Verdict
+from supervisor.policy.restart_policy import Action, GiveUp, Kill, RestartPolicy, Start
+from supervisor.policy.spawn_retries import LateBirths
 
 _LOOK_EVERY_S = 0.1
 _PROOF_S = 2.0

@@ -21,9 +21,9 @@ import msgspec
 
 from messages.ids import actor_name
 from messages.run_dir import front_endpoint
-from supervisor.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy
+from supervisor.children.entrypoint import warm_ups
 from supervisor.config import ServerConfig
-from supervisor.entrypoint import warm_ups
+from supervisor.policy.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy
 
 _GPU_ENV = {
     "NCCL_NVLS_ENABLE": "0",  # multicast needs a fabric manager that few hosts run; without one it hangs at the start

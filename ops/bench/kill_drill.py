@@ -22,7 +22,7 @@ from messages.lifecycle import ChildStatus
 from ops.bench.drill_figures import Kill, StreamSeen
 from ops.bench.own_server import OwnServer
 from ops.bench.prompts import random_ids
-from supervisor.operator_calls import NoServer, ask_status
+from supervisor.operator.calls import NoServer, ask_status
 
 _LOOK_S = 0.05
 

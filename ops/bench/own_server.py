@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from messages.run_dir import run_dir_of
-from supervisor.operator_calls import NoServer, ask_status
+from supervisor.operator.calls import NoServer, ask_status
 
 _END_S = 60.0
 _PR_SET_PDEATHSIG = 1

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from messages.client import AsyncClient
-from supervisor.restart_policy import EXIT_BUDGET_SPENT
-from supervisor.run_dir import read_end
+from supervisor.children.run_dir import read_end
+from supervisor.policy.restart_policy import EXIT_BUDGET_SPENT
 from tests.faults.streams import DEADLINE_S, N_STREAMS, Streams
 from tests.support.real_server import RealServer
 

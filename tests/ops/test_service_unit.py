@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.__main__ import EXIT_USAGE, main
 from supervisor.config import SupervisorSettings
-from supervisor.orders import EXIT_REQUESTS_LEFT
+from supervisor.operator.orders import EXIT_REQUESTS_LEFT
 
 UNIT = Path(__file__).parents[2] / "ops" / "systemd" / "tardigrade.service"
 TEXT = UNIT.read_text(encoding="utf-8")

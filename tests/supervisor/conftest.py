@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from supervisor import nursery
-from supervisor.child_spec import Group
+from supervisor.children import nursery
+from supervisor.children.run_dir import RunDir
 from supervisor.config import SupervisorSettings
-from supervisor.display import Display
-from supervisor.run_dir import RunDir
+from supervisor.operator.display import Display
+from supervisor.policy.child_spec import Group
 from supervisor.supervisor import Server, Supervisor
 from tests.supervisor.house import DEADLINE_S, House
 

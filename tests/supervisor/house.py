@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from supervisor.child_record import ChildRecord
-from supervisor.child_spec import Group
+from supervisor.children.child_record import ChildRecord
+from supervisor.policy.child_spec import Group
 from supervisor.supervisor import Supervisor
 from tests.supervisor.trees import group
 

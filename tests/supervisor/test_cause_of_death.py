@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from messages.lifecycle import Cause
-from supervisor.cause_of_death import OutOfMemory, cause_of, cause_of_silence
-from supervisor.child_spec import Strategy
-from supervisor.process import decode_exit
+from supervisor.children.exit_cause import OutOfMemory, cause_of, cause_of_silence
+from supervisor.children.process import decode_exit
+from supervisor.policy.child_spec import Strategy
 from tests.supervisor.house import House, playing
 from tests.supervisor.trees import DEADLINES, group
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.operator_calls import ask_status
-from supervisor.run_dir import read_pid
+from supervisor.children.run_dir import read_pid
+from supervisor.operator.calls import ask_status
 
 DEADLINE_S = 60.0
 

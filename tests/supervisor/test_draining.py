@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.draining import DrainEnd, DrainWatch
-from supervisor.orders import left_text
+from supervisor.operator.orders import left_text
+from supervisor.policy.draining import DrainEnd, DrainWatch
 
 STATES = ["dead", "starting", "welcomed", "ready", "draining", "drained", "stopping", "ending"]
 

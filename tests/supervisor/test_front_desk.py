@@ -10,8 +10,8 @@ import pytest
 from messages.lifecycle import OrderTaken, StatusReport, StatusWanted, StopWanted
 from messages.transport.mailbox import Delivery
 from messages.wire.message import Message
-from supervisor.child_record import ChildRecord
-from supervisor.front_desk import FrontDesk
+from supervisor.children.child_record import ChildRecord
+from supervisor.operator.server import FrontDesk
 from tests.supervisor.trees import group
 
 

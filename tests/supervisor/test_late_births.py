@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.late_births import LateBirths
+from supervisor.policy.spawn_retries import LateBirths
 
 GROUPS: tuple[tuple[str, ...], ...] = (("gateway/0",), ("scheduler/0",), ("worker/0.0", "worker/0.1"))
 

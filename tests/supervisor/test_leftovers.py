@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from supervisor.leftovers import BirthRegister, end_leftovers, start_ticks_of
-from supervisor.run_dir import RunDir
+from supervisor.children.orphans import BirthRegister, end_leftovers, start_ticks_of
+from supervisor.children.run_dir import RunDir
 
 DEADLINE_S = 20.0
 

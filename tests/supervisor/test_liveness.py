@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor.liveness import Liveness
+from supervisor.policy.liveness import Liveness
 from tests.supervisor.trees import DEADLINES
 
 NAME = "worker/0.0"

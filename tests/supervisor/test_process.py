@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from supervisor.process import ChildProcess, ExitStatus, decode_exit
+from supervisor.children.process import ChildProcess, ExitStatus, decode_exit
 
 DEADLINE_S = 20.0
 

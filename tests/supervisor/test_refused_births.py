@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 import pytest
 
-from supervisor import leftovers, nursery, process, spares
-from supervisor.child_spec import Strategy
-from supervisor.spares import Spares
+from supervisor.children import nursery, process, spares
+from supervisor.children import orphans as leftovers
+from supervisor.children.spares import Spares
+from supervisor.policy.child_spec import Strategy
 from tests.supervisor.house import DEADLINE_S
 from tests.supervisor.trees import group
 

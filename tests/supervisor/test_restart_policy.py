@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.child_spec import Budget, Group, Strategy
-from supervisor.restart_policy import EXIT_BUDGET_SPENT, EXIT_START_FAILED, GiveUp, Kill, RestartPolicy, Start
+from supervisor.policy.child_spec import Budget, Group, Strategy
+from supervisor.policy.restart_policy import EXIT_BUDGET_SPENT, EXIT_START_FAILED, GiveUp, Kill, RestartPolicy, Start
 from tests.supervisor.trees import BUDGET, group
 
 GANG = ("worker/0.0", "worker/0.1", "worker/0.2")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from messages.errors import ConfigError
-from supervisor.rendezvous import Incarnations, open_gang_dir
-from supervisor.run_dir import RunDir, make_private, read_pid
+from supervisor.children.rendezvous import Incarnations, open_gang_dir
+from supervisor.children.run_dir import RunDir, make_private, read_pid
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.child_spec import Budget, Strategy
-from supervisor.orders import EXIT_FORCED, EXIT_REQUESTS_LEFT
-from supervisor.restart_policy import EXIT_BUDGET_SPENT, EXIT_START_FAILED
-from supervisor.run_dir import read_end
+from supervisor.children.run_dir import read_end
+from supervisor.operator.orders import EXIT_FORCED, EXIT_REQUESTS_LEFT
+from supervisor.policy.child_spec import Budget, Strategy
+from supervisor.policy.restart_policy import EXIT_BUDGET_SPENT, EXIT_START_FAILED
 from tests.supervisor.house import DEADLINE_S, playing
 from tests.supervisor.trees import DEADLINES, group
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from gpu_workers.settings import WorkerSettings, read_settings
-from supervisor.child_spec import Group, Strategy
 from supervisor.config import ServerConfig
+from supervisor.policy.child_spec import Group, Strategy
 from supervisor.tree import Place, build_tree
 
 

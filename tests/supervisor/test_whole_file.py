@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.leftovers import BirthRegister
-from supervisor.rendezvous import Incarnations
-from supervisor.whole_file import WholeFile
+from supervisor.children.atomic_file import WholeFile
+from supervisor.children.orphans import BirthRegister
+from supervisor.children.rendezvous import Incarnations
 
 
 def fill_disk(path: Path) -> Path:

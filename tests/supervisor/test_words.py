@@ -16,11 +16,11 @@ import structlog
 
 from messages.lifecycle import ChildStatus, MetricFamily, StatusReport
 from messages.run_dir import front_endpoint, run_dir_of
-from supervisor.child_record import ChildRecord, resident_bytes
-from supervisor.display import Display, serving_text
+from supervisor.children.child_record import ChildRecord, resident_bytes
 from supervisor.logs import configure_logs
-from supervisor.notify import notify
-from supervisor.status_table import print_status, span_text
+from supervisor.operator.display import Display, serving_text
+from supervisor.operator.notify import notify
+from supervisor.operator.status_table import print_status, span_text
 from tests.supervisor.trees import group
 
 

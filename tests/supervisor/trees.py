@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from supervisor.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy
+from supervisor.policy.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy
 
 DEADLINES = Deadlines(hello_s=30.0, ready_s=30.0, frozen_s=5.0, step_s=20.0, first_step_s=60.0, stop_s=5.0)
 BUDGET = Budget(restarts=3, window_s=60.0, start_attempts=3, restart_attempts=5)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from messages.lifecycle import ChildStatus, StatusReport
-from supervisor.operator_calls import NoServer, ask_status
+from supervisor.operator.calls import NoServer, ask_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from ops.bench.kill_drill import DrillPlan, KillDrill
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import ServerDidNotStart, own_server
 from ops.bench.serve_load import CONSOLE, write_json
-from supervisor.operator_calls import NoServer, ask_status
+from supervisor.operator.calls import NoServer, ask_status
 
 _UNBOUNDED = ["--set", "supervisor.actor_restarts=1000000", "--set", "supervisor.gang_restarts=1000000"]
 _HASH_CHAIN_VOCABULARY = 32_768

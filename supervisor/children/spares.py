@@ -13,8 +13,8 @@ from functools import partial
 
 import structlog
 
-from supervisor.child_spec import ChildSpec
-from supervisor.process import ChildProcess, ExitStatus
+from supervisor.children.process import ChildProcess, ExitStatus
+from supervisor.policy.child_spec import ChildSpec
 
 _FIRST_AFTER_S = 0.5  # let a tree that has just become ready serve first
 _NEXT_AFTER_S = 0.5  # one at a time: imports take a core

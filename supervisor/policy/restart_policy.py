@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from supervisor.child_spec import Group, Strategy
+from supervisor.policy.child_spec import Group, Strategy
 
 EXIT_START_FAILED = 3
 EXIT_BUDGET_SPENT = 4

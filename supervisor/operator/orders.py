@@ -19,12 +19,12 @@ from typing import Any
 import structlog
 
 from messages.ids import role_of
-from supervisor import shutdown
-from supervisor.child_record import ChildRecord
-from supervisor.display import Display
-from supervisor.draining import DrainEnd, DrainWatch
-from supervisor.notify import notify
-from supervisor.nursery import Nursery
+from supervisor.children.child_record import ChildRecord
+from supervisor.children.nursery import Nursery
+from supervisor.operator import shutdown
+from supervisor.operator.display import Display
+from supervisor.operator.notify import notify
+from supervisor.policy.draining import DrainEnd, DrainWatch
 
 EXIT_STOPPED = 0
 EXIT_FORCED = 5

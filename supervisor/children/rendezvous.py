@@ -6,7 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
-from supervisor.whole_file import WholeFile
+from supervisor.children.atomic_file import WholeFile
 
 
 class Incarnations:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from messages.lifecycle import Cause, ChildStatus, MetricFamily, MetricSample, Peer, Progress
-from supervisor.child_spec import ChildSpec
-from supervisor.process import ChildProcess
+from supervisor.children.process import ChildProcess
+from supervisor.policy.child_spec import ChildSpec
 
 
 @dataclass

@@ -23,16 +23,16 @@ from messages.ids import replica_of
 from messages.lifecycle import Cause, Hello, PeerDown, PeerUp, Welcome
 from messages.transport.mailbox import Mailbox
 from messages.wire.message import Message
-from supervisor.cause_of_death import OutOfMemory, cause_of
-from supervisor.child_record import ChildRecord
-from supervisor.child_spec import ChildSpec, Group
-from supervisor.leftovers import BirthRegister
-from supervisor.process import ChildProcess, ExitStatus
-from supervisor.rendezvous import Incarnations, open_gang_dir
-from supervisor.run_dir import RunDir
-from supervisor.spares import Spares
+from supervisor.children.child_record import ChildRecord
+from supervisor.children.exit_cause import OutOfMemory, cause_of
+from supervisor.children.orphans import BirthRegister
+from supervisor.children.process import ChildProcess, ExitStatus
+from supervisor.children.rendezvous import Incarnations, open_gang_dir
+from supervisor.children.run_dir import RunDir
+from supervisor.children.spares import Spares
+from supervisor.policy.child_spec import ChildSpec, Group
 
-ENTRYPOINT = "supervisor.entrypoint"
+ENTRYPOINT = "supervisor.children.entrypoint"
 
 OnDeath = Callable[[ChildRecord, int, ExitStatus, Cause], None]
 

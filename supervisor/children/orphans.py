@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from supervisor.whole_file import WholeFile
+from supervisor.children.atomic_file import WholeFile
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _POLL_S = 0.02

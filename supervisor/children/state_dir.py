@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from messages.errors import ConfigError
-from supervisor.run_dir import make_private
+from supervisor.children.run_dir import make_private
 
 _LOCK = "journals.lock"  # not "lock": a run directory, which has one of that name, may be a state directory too
 

@@ -17,9 +17,9 @@ import structlog
 
 from messages.ids import role_of
 from messages.lifecycle import Drain, Stop
-from supervisor.child_record import ChildRecord
-from supervisor.draining import DrainEnd, DrainWatch
-from supervisor.nursery import Nursery
+from supervisor.children.child_record import ChildRecord
+from supervisor.children.nursery import Nursery
+from supervisor.policy.draining import DrainEnd, DrainWatch
 
 _PROOF_S = 5.0  # a killed process that is still there after this hangs in its kernel driver
 

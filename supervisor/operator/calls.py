@@ -16,7 +16,7 @@ from messages.ids import actor_name, role_of
 from messages.lifecycle import DrainWanted, OrderTaken, StatusReport, StatusWanted, StopWanted
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
-from supervisor.run_dir import supervisor_endpoint
+from supervisor.children.run_dir import supervisor_endpoint
 
 _SUPERVISOR = "supervisor/0"
 _ASK_EVERY_S = 0.2

@@ -25,7 +25,7 @@ import filelock
 import structlog
 
 from messages.errors import ConfigError, TardigradeError
-from supervisor.leftovers import end_leftovers
+from supervisor.children.orphans import end_leftovers
 
 _SOCKET_PATH_BYTES = 107  # sockaddr_un, without its closing zero
 _LOOK_S = 0.3  # `supervisor stop` holds the lock for a moment when it sees that the server has gone

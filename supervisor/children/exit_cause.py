@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from messages.lifecycle import Cause
-from supervisor.entrypoint import EXIT_FAULT
-from supervisor.process import ExitStatus
+from supervisor.children.entrypoint import EXIT_FAULT
+from supervisor.children.process import ExitStatus
 
 _COUNTERS = Path("/proc/vmstat")
 _OF_COMPUTATIONS = {f"SIG{name}" for name in ("SEGV", "BUS", "FPE", "ILL", "ABRT", "SYS", "TRAP", "XCPU", "XFSZ")}

@@ -1,6 +1,6 @@
 """The first code in every child: read the birth, set up logs, signals and the event loop, then run the actor of that role.
 
-    python -m supervisor.entrypoint NAME PARENT_PID [WARM-UP ...]       with the Birth as JSON on standard input
+    python -m supervisor.children.entrypoint NAME PARENT_PID [WARM-UP ...]       with the Birth as JSON on standard input
 
 A spare process has warm-ups to do before it waits for its birth: `module`, imported; or `module:function=argument`, called
 with that text, for what a life would have to load and the function keeps.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from supervisor.child_spec import Deadlines
+from supervisor.policy.child_spec import Deadlines
 
 _OVERSLEPT = 4.0  # looks later than this many times the usual pause mean that the watcher did not run
 

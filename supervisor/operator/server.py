@@ -12,8 +12,8 @@ import zmq
 from messages.lifecycle import DrainWanted, OrderTaken, StatusReport, StatusWanted, StopWanted
 from messages.transport.mailbox import Delivery, Mailbox
 from messages.wire.message import Message
-from supervisor.nursery import Nursery
-from supervisor.orders import Orders
+from supervisor.children.nursery import Nursery
+from supervisor.operator.orders import Orders
 
 _LINK_S = 2.0  # an operator's tool reads its answer within this time
 _MOST_LINKS = 64

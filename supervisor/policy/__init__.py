@@ -1,0 +1,1 @@
+"""Pure decisions of the supervisor: child specifications, restarts, liveness, spawn retries, draining."""
