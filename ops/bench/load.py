@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from ops.bench.completion_events import Answer
-from ops.bench.http_stream import ConnectionPool, Target
+from ops.bench.http.completion_events import Answer
+from ops.bench.http.stream import ConnectionPool, Target
 from ops.bench.prompts import Job
 
 MakeBody = Callable[[Job], tuple[str, dict]]  # (path, JSON body)

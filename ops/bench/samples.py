@@ -8,7 +8,7 @@ from itertools import chain, pairwise, product
 
 import msgspec
 
-from ops.bench.completion_events import Answer
+from ops.bench.http.completion_events import Answer
 from ops.bench.load import Run
 
 _ADDED = (

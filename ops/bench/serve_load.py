@@ -20,7 +20,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ops.bench.http_stream import Target
+from ops.bench.http.stream import Target
 from ops.bench.lengths import parse_lengths
 from ops.bench.load import Load, Run, Stop
 from ops.bench.prompts import Job, Tokenize, jobs_of_file, random_ids, random_text, synthetic_jobs

@@ -19,8 +19,8 @@ from gpu_workers.cuda.kernels.sampling import sample_rows
 from gpu_workers.cuda.ops import CudaOps
 from gpu_workers.layers.torch_ops import KvTarget, cos_sin_table
 from ops.gpu.timing import graph_time_ms
-from tests.gpu.attention_checks import make_step
-from tests.gpu.kernel_checks import HEAD_SHAPES, random_state
+from tests.support.workers.attention_checks import make_step
+from tests.support.workers.kernel_checks import HEAD_SHAPES, random_state
 
 DEVICE = torch.device("cuda", 0)
 BF16 = torch.bfloat16

@@ -18,8 +18,8 @@ import triton  # pyright: ignore[reportMissingImports]
 
 from ops.gpu import kernel_sweeps as sweeps
 from ops.gpu.model_steps import compare_with_torch, time_decode, time_prefill
-from tests.gpu.attention_checks import ATTENTION_CHECKS
-from tests.gpu.kernel_checks import KERNEL_CHECKS, Check
+from tests.support.workers.attention_checks import ATTENTION_CHECKS
+from tests.support.workers.kernel_checks import KERNEL_CHECKS, Check
 
 _BEGAN = time.monotonic()
 _FAILED: list[str] = []

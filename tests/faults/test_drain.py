@@ -17,8 +17,8 @@ from messages.errors import ClientError
 from supervisor.children.run_dir import read_end
 from supervisor.operator.orders import EXIT_REQUESTS_LEFT
 from supervisor.policy.restart_policy import EXIT_BUDGET_SPENT
-from tests.faults.streams import DEADLINE_S, N_STREAMS, N_TOKENS, Streams
 from tests.support.real_server import RealServer
+from tests.support.streams import DEADLINE_S, N_STREAMS, N_TOKENS, Streams
 
 pytestmark = pytest.mark.timeout(180)
 

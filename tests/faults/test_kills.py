@@ -15,8 +15,8 @@ import pytest
 
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.client import AsyncClient
-from tests.faults.streams import DEADLINE_S, N_STREAMS, N_TOKENS, VOCABULARY, Streams
 from tests.support.real_server import RealServer, real_server
+from tests.support.streams import DEADLINE_S, N_STREAMS, N_TOKENS, VOCABULARY, Streams
 
 pytestmark = pytest.mark.timeout(180)
 OWNERS = ("worker/0.0", "scheduler/0", "gateway/0")  # of what a stream is made of

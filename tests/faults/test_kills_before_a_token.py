@@ -17,8 +17,8 @@ import pytest
 from messages.client import AsyncClient
 from supervisor.children.run_dir import read_end
 from supervisor.policy.restart_policy import EXIT_BUDGET_SPENT
-from tests.faults.streams import DEADLINE_S, N_STREAMS, Streams
 from tests.support.real_server import RealServer
+from tests.support.streams import DEADLINE_S, N_STREAMS, Streams
 
 pytestmark = pytest.mark.timeout(180)
 N_KILLS = 6

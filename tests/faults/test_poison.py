@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from messages.client import AsyncClient
-from tests.faults.streams import DEADLINE_S, Streams
 from tests.support.real_server import RealServer, real_server
+from tests.support.streams import DEADLINE_S, Streams
 
 pytestmark = pytest.mark.timeout(180)
 POISON = 31_337

@@ -10,8 +10,8 @@ import signal
 import pytest
 
 from messages.client import AsyncClient
-from tests.faults.streams import DEADLINE_S, N_STREAMS, Streams
 from tests.support.real_server import RealServer
+from tests.support.streams import DEADLINE_S, N_STREAMS, Streams
 
 pytestmark = pytest.mark.timeout(180)
 

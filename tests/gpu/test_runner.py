@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gpu_workers.runner.model_runner import ModelRunner
-from tests.gpu_workers.test_runner import (  # noqa: F401  (the tests of the CPU, collected here with this module's runner)
+from tests.gpu_workers.runner.test_runner import (  # noqa: F401  (the tests of the CPU, collected here with this module's runner)
     KINDS,
     alone,
     load_runner,

@@ -19,7 +19,7 @@ import torch
 
 from gpu_workers.model_store.resolve import resolve_model
 from messages.client import AsyncClient
-from tests.integration.prompts import CHAT, PLAIN
+from tests.support.prompts import CHAT, PLAIN
 from tests.support.real_server import RealServer, real_server
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gpu_workers.test_warm_imports import imported
+from tests.gpu_workers.process.test_warm_imports import imported
 
 pytestmark = pytest.mark.gpu
 

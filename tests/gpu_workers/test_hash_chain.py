@@ -12,7 +12,7 @@ from gpu_workers.hash_chain import HashChainEngine, hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
 from messages.generation import Sampling
 from messages.steps import PAGE_TOKENS
-from tests.gpu_workers.small_scheduler import GREEDY, Row, SmallScheduler
+from tests.support.workers.small_scheduler import GREEDY, Row, SmallScheduler
 
 VOCABULARY = 997
 

@@ -18,7 +18,7 @@ import pytest
 
 from gpu_workers.model_store.resolve import resolve_model
 from messages.client import AsyncClient, Client
-from tests.integration.prompts import CHAT, PLAIN
+from tests.support.prompts import CHAT, PLAIN
 from tests.support.real_server import RealServer, real_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]

@@ -16,7 +16,7 @@ from messages.public import ClientMessage, FrontMessage
 from messages.routes import INTERNAL_KINDS
 from messages.wire.codec import Codec
 from messages.wire.message import Message
-from tests.messages.examples import INTERNAL, PUBLIC
+from tests.support.message_examples import INTERNAL, PUBLIC
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 PUBLIC_KINDS = (*get_args(ClientMessage), *get_args(FrontMessage))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ops.bench.completion_events import Answer
-from ops.bench.http_stream import Target
+from ops.bench.http.completion_events import Answer
+from ops.bench.http.stream import Target
 from ops.bench.lengths import parse_lengths
 from ops.bench.load import Load, Stop
 from ops.bench.prompts import Job, jobs_of_file, random_text, synthetic_jobs

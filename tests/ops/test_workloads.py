@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from gpu_workers.hash_chain import HashChainEngine
 from gpu_workers.settings import WorkerSettings
 from messages.generation import Sampling
+from ops.bench.children.direct_child import jobs_of
+from ops.bench.children.direct_engine import DirectJob, DirectRun
 from ops.bench.commands.gpu_batch import nano_workload
-from ops.bench.direct_child import jobs_of
-from ops.bench.direct_engine import DirectJob, DirectRun
 
 
 def test_the_batch_workload_is_the_peers_draw_for_draw() -> None:

@@ -14,13 +14,13 @@ from supervisor.config import SupervisorSettings
 from supervisor.operator.display import Display
 from supervisor.policy.child_spec import Group
 from supervisor.supervisor import Server, Supervisor
-from tests.supervisor.house import DEADLINE_S, House
+from tests.support.supervisor.house import DEADLINE_S, House
 
 
 @pytest.fixture
 def open_house(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch):
     """`async with open_house(groups...) as house`; at the end nobody is left alive."""
-    monkeypatch.setattr(nursery, "ENTRYPOINT", "tests.supervisor.stub_entrypoint")
+    monkeypatch.setattr(nursery, "ENTRYPOINT", "tests.support.supervisor.stub_entrypoint")
     path = tmp_path_factory.mktemp("run") / "d"
 
     @asynccontextmanager

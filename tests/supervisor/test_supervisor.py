@@ -14,8 +14,8 @@ from supervisor.children.run_dir import read_end
 from supervisor.operator.orders import EXIT_FORCED, EXIT_REQUESTS_LEFT
 from supervisor.policy.child_spec import Budget, Strategy
 from supervisor.policy.restart_policy import EXIT_BUDGET_SPENT, EXIT_START_FAILED
-from tests.supervisor.house import DEADLINE_S, playing
-from tests.supervisor.trees import DEADLINES, group
+from tests.support.supervisor.house import DEADLINE_S, playing
+from tests.support.supervisor.trees import DEADLINES, group
 
 GANG = group("worker/0.0", "worker/0.1", strategy=Strategy.ONE_FOR_ALL, has_rendezvous=True)
 

@@ -1,4 +1,5 @@
-"""The next token of each row: greedy, or by temperature, top-k and top-p, as in `gpu_workers.sampling.sampler`. Penalties are torch's.
+"""The next token of each row: greedy, or by temperature, top-k and top-p, as in `gpu_workers.sampling.sampler`.
+Penalties are applied by torch before.
 
     survey    maximum and sum of each chunk of the vocabulary
     least     of rows with a filter: the least logit that stays, found bit by bit; no sorting

@@ -10,11 +10,11 @@ import click
 from rich.table import Table
 
 from messages.errors import ConfigError
-from ops.bench.line_child import ChildEnded, LineChild
+from ops.bench.children.line_child import ChildEnded, LineChild
+from ops.bench.children.worker_child import worker_child
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
 from ops.bench.serve_load import CONSOLE, LoadPlan, measure, write_json
-from ops.bench.worker_child import worker_child
 from supervisor.config import load_config
 
 
@@ -68,7 +68,7 @@ def command(
 def _references(stack: contextlib.ExitStack, folder: str, dtype: str) -> list[LineChild]:
     """transformers twice, with its threads waiting as they do by default and passively: which is faster depends on what else
     the machine does, and the faster one counts. (Threads that wait actively would take a core from everybody else.)"""
-    module = "ops.bench.transformers_child"
+    module = "ops.bench.children.transformers_child"
     ways: tuple[dict[str, str], ...] = ({}, {"OMP_WAIT_POLICY": "PASSIVE"})
     return [stack.enter_context(LineChild(module, folder, dtype, environment=way)) for way in ways]
 

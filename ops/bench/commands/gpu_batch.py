@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 import click
 
 from messages.errors import ConfigError
-from ops.bench.http_stream import Target
-from ops.bench.line_child import LineChild
+from ops.bench.children.line_child import LineChild
+from ops.bench.children.worker_child import worker_child
+from ops.bench.http.stream import Target
 from ops.bench.load import Load, Stop
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
 from ops.bench.prompts import Job
 from ops.bench.serve_load import CONSOLE, first_model, write_json
-from ops.bench.worker_child import worker_child
 from supervisor.config import load_config
 
 _TEMPERATURE = 0.6
@@ -55,7 +55,7 @@ def command(
         child = worker_child(load_config(None, [flags, {"worker": worker}]))
         draw_below = min(10_001, child.vocabulary)
         if "direct" in modes and tp == replicas == 1:
-            with LineChild("ops.bench.direct_child", child.settings.decode(), environment=child.environment) as direct:
+            with LineChild("ops.bench.children.direct_child", child.settings.decode(), environment=child.environment) as direct:
                 run = _direct(direct)
                 _finish(described | {"mode": "direct"}, _measure(run, seqs, sizes, draw_below, short), out)
         if "server" in modes:

@@ -18,12 +18,12 @@ import click
 from rich.table import Table
 
 from messages.errors import ConfigError
-from ops.bench.line_child import LineChild
+from ops.bench.children.line_child import LineChild
+from ops.bench.children.worker_child import WorkerChild, worker_child
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
 from ops.bench.prompts import random_ids
 from ops.bench.serve_load import CONSOLE, LoadPlan, measure, write_json
-from ops.bench.worker_child import WorkerChild, worker_child
 from supervisor.config import load_config
 
 _DEADLINE_S = 900.0
@@ -53,7 +53,7 @@ def command(
     try:
         child = worker_child(load_config(None, [flags]))
         with (
-            LineChild("ops.bench.direct_child", child.settings.decode(), environment=child.environment) as direct,
+            LineChild("ops.bench.children.direct_child", child.settings.decode(), environment=child.environment) as direct,
             own_server(arguments) as server,
         ):
             ask = _ask_streamed if streamed else _ask_whole

@@ -7,7 +7,7 @@ import socket
 
 import click
 
-from ops.bench.empty_server import serve_chunks
+from ops.bench.children.empty_server import serve_chunks
 from ops.bench.serve_load import LoadPlan, measure, report
 
 

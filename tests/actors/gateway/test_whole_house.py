@@ -17,8 +17,8 @@ from actors.gateway.gateway_actor import GatewayActor
 from actors.scheduler.scheduler_actor import SchedulerActor
 from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.settings import WorkerSettings
-from tests.actors.gateway.fake_scheduler import ids_text, oracle
-from tests.actors.gateway.gateway_rig import Rig, rig
+from tests.support.gateway.fake_scheduler import ids_text, oracle
+from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.memory_house import Gang
 
 WORKER = WorkerSettings(model_folder="hash-chain", n_slots=16, max_length=512, max_step_tokens=64, hash_chain_pages=128)

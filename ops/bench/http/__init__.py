@@ -1,0 +1,1 @@
+"""Streams and answers over HTTP as a load generator reads them."""

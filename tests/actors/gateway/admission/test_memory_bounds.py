@@ -1,0 +1,85 @@
+"""What clients can make a gateway hold is bounded in all, not only for each: bodies that come, answers that are kept."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import msgspec
+
+from actors.gateway.admission.bodies import UNCOUNTED_BYTES
+from actors.gateway.journal.retained import RetainedRequests
+from actors.gateway.requests.request import Request
+from tests.actors.gateway.http.test_connections import BODY, HEAD, arrived, connected
+from tests.actors.gateway.requests.test_request import order_of, request_of
+from tests.support.gateway.gateway_rig import rig
+
+LARGE = 4 * UNCOUNTED_BYTES
+FULL = 200 << 10  # of one large body: more than half of the budget
+
+
+def large_request(path: str) -> bytes:
+    body = json.dumps({"prompt": [3], "max_tokens": 2, "user": "x" * FULL}).encode()
+    return b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (path.encode(), len(body)) + body
+
+
+async def test_large_bodies_share_a_budget_and_small_ones_pass() -> None:
+    async with (
+        rig(with_socket=True, max_body_bytes=LARGE, max_bodies_bytes=1) as r,
+        connected(r, 3) as (slow, other, small),
+    ):
+        bodies = r.gateway.bodies
+        slow.writer.write(large_request("/v1/completions")[:-1])
+        await r.house.wait_until(lambda: bodies.n_bytes > FULL - UNCOUNTED_BYTES)
+        other.writer.write(large_request("/v1/completions"))
+        status, headers, answer = await other.answer()
+        assert (status, answer["error"]["code"], int(headers[b"retry-after"])) == (503, "too_many_bodies", 1)
+        small.writer.write(HEAD + BODY)
+        assert (await small.answer())[0] == 200
+        slow.writer.transport.abort()
+        await arrived(r, 2)
+        await r.house.wait_until(lambda: bodies.n_bytes == 0)
+        other.writer.write(large_request("/v1/completions"))
+        assert (await other.answer())[0] == 200, "the connection is as good as before"
+        assert bodies.n_bytes == 0
+
+
+async def test_behind_closed_doors_no_body_is_waited_for() -> None:
+    async with rig(with_scheduler=False, with_socket=True) as r, connected(r, 3) as raws:
+        for raw, path in zip(raws, (b"chat/completions", b"completions", b"batch"), strict=True):
+            raw.writer.write(b"POST /v1/%s HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n" % path)
+            assert (await raw.answer())[0] == 503
+
+
+async def test_an_answer_that_is_there_is_given_behind_closed_doors() -> None:
+    async with rig() as r, r.http() as http:
+        wish = {"tokens": [3], "max_tokens": 2, "temperature": 0, "request_id": "mine"}
+        before = await http.post("/v1/generate", json=wish)
+        assert r.gateway.desk is not None
+        r.gateway.desk.doors.is_draining = True
+        again = await http.post("/v1/generate", json=wish)
+        assert (again.status_code, again.json()["tokens"]) == (200, before.json()["tokens"])
+        assert (await http.post("/v1/generate", json={**wish, "request_id": "new"})).status_code == 503
+
+
+def finished(request_id: str, n_bytes: int) -> Request:
+    return request_of(msgspec.structs.replace(order_of(), request=request_id, prompts=[bytes(n_bytes)], is_resumable=True))
+
+
+def test_finished_answers_are_kept_within_a_size() -> None:
+    forgotten: list[int] = []
+    journal = SimpleNamespace(finish=lambda *_: None, forget=forgotten.append, prune=lambda _: None)
+    kept = RetainedRequests(journal, 600.0, most_bytes=10_000)  # pyright: ignore[reportArgumentType]
+    for number in range(1, 6):
+        request = finished(f"r{number}", 4000)
+        request.number = number
+        kept.file(request, 1.0)
+        kept.file(request, 1.0)
+    assert (len(kept), forgotten) == (2, [1, 2, 3])
+    assert kept.find("r3") is None
+    assert kept.find("r4") is not None
+    huge = finished("huge", 40_000)
+    kept.file(huge, 2.0)
+    assert len(kept) == 1, "the newest one is kept"
+    kept.expire(602.5)
+    assert len(kept) == 0

@@ -1,0 +1,173 @@
+"""A drain ends when clients have read the end: slow readers on real sockets, ZeroMQ clients that come back, and the limits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+
+import pytest
+
+from messages import public
+from messages.client import AsyncClient
+from tests.actors.gateway.zeromq.test_front_laws import GREEDY, four_tokens_in, generate, wired
+from tests.support.gateway.fake_scheduler import FakeScheduler, ids_text, oracle
+from tests.support.gateway.gateway_rig import Rig, rig
+
+DEADLINE_S = 20.0
+N_TOKENS = 4000  # some 23 kB as text
+LONG_S = 1000.0
+
+
+def is_drained(r: Rig) -> bool:
+    return "gateway/0" in r.house.drained
+
+
+async def until(condition) -> None:
+    """Real sockets need real time; bounded."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def looked(r: Rig, n_times: int = 3) -> None:
+    """Let the drain look a few times."""
+    assert r.gateway._draining is not None
+    for _ in range(n_times):
+        r.gateway._draining.look()
+        await r.house.settle()
+
+
+class SlowReader:
+    """One request over a connection that takes a few kB at a time."""
+
+    def __init__(self, r: Rig, path: str, **fields: object) -> None:
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self._socket.connect(r.address)
+        body = json.dumps({"max_tokens": N_TOKENS, "temperature": 0, **fields}).encode()
+        self._socket.sendall(b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (path.encode(), len(body)) + body)
+        self._socket.setblocking(False)
+        self.got = b""
+
+    async def read(self, n_bytes: int) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while n_bytes > 0:
+                part = await asyncio.get_running_loop().sock_recv(self._socket, min(n_bytes, 2048))
+                assert part, "the server has closed"
+                n_bytes -= len(part)
+                self.got += part
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+async def everything_computed(r: Rig, scheduler: FakeScheduler) -> None:
+    """All requests run to their end at once."""
+    await until(lambda: scheduler.running)
+    scheduler.step(N_TOKENS)
+    desk = r.gateway.desk
+    assert desk is not None
+    await until(lambda: not desk.n_active)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_slow_reader_gets_its_last_byte_before_the_gateway_is_drained(stream: bool) -> None:
+    async with rig(with_scheduler=False, with_socket=True, max_length=100_000, handover_s=LONG_S) as r:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        reader = SlowReader(r, "/v1/completions", prompt=[1, 2], stream=stream)
+        await until(lambda: scheduler.running)
+        r.gateway.drain(LONG_S)
+        await everything_computed(r, scheduler)
+        for _ in range(4):
+            await reader.read(4000)
+            await looked(r)
+            assert not is_drained(r), "its client has read a part only"
+        end = b"0\r\n\r\n" if stream else b"}}}"
+        while not reader.got.endswith(end):
+            await reader.read(1)
+        await until(lambda: is_drained(r))
+        if not stream:
+            answer = json.loads(reader.got.split(b"\r\n\r\n", 1)[1])
+            assert answer["choices"][0]["text"] == ids_text(oracle([1, 2], N_TOKENS))
+        reader.close()
+
+
+@pytest.mark.parametrize(("handover_s", "deadline_s"), [(0.2, LONG_S), (LONG_S, 0.6)])
+async def test_a_client_that_does_not_read_holds_a_drain_for_a_bounded_time(handover_s: float, deadline_s: float) -> None:
+    async with rig(with_scheduler=False, with_socket=True, max_length=100_000, handover_s=handover_s) as r:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        reader = SlowReader(r, "/v1/completions", prompt=[1, 2])
+        await everything_computed(r, scheduler)
+        r.gateway.drain(deadline_s)
+        await r.house.settle()
+        assert not is_drained(r)
+        await until(lambda: is_drained(r))
+        reader.close()
+
+
+async def test_a_client_that_hangs_up_is_not_waited_for() -> None:
+    async with rig(with_scheduler=False, with_socket=True, max_length=100_000, handover_s=LONG_S) as r:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        reader = SlowReader(r, "/v1/completions", prompt=[1, 2])
+        await everything_computed(r, scheduler)
+        r.gateway.drain(LONG_S)
+        await looked(r)
+        assert not is_drained(r)
+        reader.close()
+        await until(lambda: is_drained(r))
+
+
+async def test_a_zmq_client_that_comes_back_during_a_drain_gets_its_tail_first() -> None:
+    async with wired(2, handover_s=LONG_S) as (r, (one, two)):
+        scheduler = await four_tokens_in(r, one)
+        one.close()
+        r.gateway.drain(LONG_S)
+        await everything_computed(r, scheduler)
+        await looked(r)
+        assert not is_drained(r), "its client may come back"
+        await two.say(generate(have=4))
+        assert isinstance(await two.hear(), public.Accepted)
+        assert await two.hear_tokens(4) == oracle([1, 2], 8)[4:]
+        assert isinstance(await two.hear(), public.Finished)
+        await two.say(public.Received(request="r", up_to=8))
+        assert await two.is_silent()
+        await looked(r)
+        assert not is_drained(r), "the ending is not confirmed"
+        await two.say(public.Received(request="r", up_to=9))
+        await until(lambda: is_drained(r))
+
+
+async def test_a_client_that_does_not_come_back_is_waited_for_only_so_long_and_keeps_its_answer() -> None:
+    async with wired(2, handover_s=0.2) as (r, (one, two)):
+        scheduler = await r.add_scheduler(is_automatic=False)
+        await one.say(generate())
+        await everything_computed(r, scheduler)
+        one.close()
+        r.gateway.drain(LONG_S)
+        assert not is_drained(r)
+        await until(lambda: is_drained(r))
+        await two.say(generate())
+        assert isinstance(await two.hear(), public.Accepted)
+        assert await two.hear_tokens(8) == oracle([1, 2], 8)
+
+
+async def test_the_client_library_confirms_the_end_and_a_cancelled_request_owes_nothing() -> None:
+    async with wired(1, handover_s=LONG_S) as (r, _), AsyncClient(r.settings.front_endpoint) as client:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        whole = asyncio.ensure_future(client.generate([1, 2], max_tokens=8, sampling=GREEDY))
+        await everything_computed(r, scheduler)
+        await whole
+        desk = r.gateway.desk
+        assert desk is not None
+        await until(lambda: not desk.unread.n_waited_for(r.gateway.now_s()))
+        pieces = client.stream(tokens=[6], max_tokens=100, sampling=GREEDY)
+        first = asyncio.ensure_future(anext(pieces))
+        await until(lambda: scheduler.running)
+        scheduler.step(2)
+        await first
+        await pieces.aclose()  # pyright: ignore[reportAttributeAccessIssue]
+        await until(lambda: not desk.n_active)
+        r.gateway.drain(LONG_S)
+        await r.house.settle()
+        assert is_drained(r)

@@ -1,0 +1,130 @@
+"""The OpenAI routes over a scripted scheduler: every token shown is the oracle's."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.support.gateway.fake_scheduler import ids_text, oracle, text_ids
+from tests.support.gateway.gateway_rig import rig
+from tests.support.memory_house import Post
+
+
+def events_of(text: str) -> list[dict]:
+    """The JSON of each server-sent event; the last one is [DONE]."""
+    lines = [line.removeprefix("data: ") for line in text.split("\n\n") if line.startswith("data: ")]
+    assert lines[-1] == "[DONE]"
+    return [json.loads(line) for line in lines[:-1]]
+
+
+async def test_completion_whole() -> None:
+    async with rig() as r, r.http() as http:
+        answer = await http.post("/v1/completions", json={"prompt": "hello", "max_tokens": 5, "temperature": 0})
+        assert answer.status_code == 200, answer.text
+        body = answer.json()
+        assert body["choices"][0]["text"] == ids_text(oracle(text_ids("hello"), 5))
+        assert body["choices"][0]["finish_reason"] == "length"
+        assert body["usage"]["prompt_tokens"] == 5
+        assert body["usage"]["completion_tokens"] == 5
+
+
+async def test_chat_stream() -> None:
+    async with rig() as r, r.http() as http:
+        question = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4, "temperature": 0, "stream": True}
+        answer = await http.post("/v1/chat/completions", json={**question, "stream_options": {"include_usage": True}})
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        events = events_of(answer.text)
+        assert events[0]["choices"][0]["delta"]["role"] == "assistant"
+        text = "".join(e["choices"][0]["delta"].get("content", "") for e in events if e["choices"])
+        assert text == ids_text(oracle(text_ids("user: hi\nassistant: "), 4))
+        assert [e["choices"][0]["finish_reason"] for e in events if e["choices"]][-1] == "length"
+        assert events[-1]["usage"]["completion_tokens"] == 4
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_n_and_several_prompts(stream: bool) -> None:
+    async with rig() as r, r.http() as http:
+        prompts = [[1, 2, 3], [4, 5]]
+        question = {"prompt": prompts, "n": 2, "max_tokens": 3, "temperature": 0, "stream": stream}
+        answer = await http.post("/v1/completions", json=question)
+        assert answer.status_code == 200, answer.text
+        texts = dict.fromkeys(range(4), "")
+        choices = answer.json()["choices"] if not stream else [c for e in events_of(answer.text) for c in e["choices"]]
+        for choice in choices:
+            texts[choice["index"]] += choice["text"]
+        assert [texts[i] for i in range(4)] == [ids_text(oracle(prompts[i // 2], 3)) for i in range(4)]
+
+
+async def test_sampled_sequences_of_one_request_differ() -> None:
+    async with rig() as r, r.http() as http:
+        answer = await http.post("/v1/completions", json={"prompt": [7], "n": 3, "max_tokens": 4, "seed": 5})
+        texts = [choice["text"] for choice in answer.json()["choices"]]
+        assert texts[0] == ids_text(oracle([7], 4, seed=5))
+        assert len(set(texts)) == 3
+
+
+async def test_stop_string_ends_and_is_not_shown() -> None:
+    async with rig() as r, r.http() as http:
+        ids = oracle([9], 10)
+        stop = f"{ids[3]} {ids[4]}"
+        question = {"prompt": [9], "max_tokens": 10, "temperature": 0, "stop": stop}
+        answer = (await http.post("/v1/completions", json=question)).json()
+        assert answer["choices"][0]["text"] == ids_text(ids[:3])
+        assert answer["choices"][0]["finish_reason"] == "stop"
+        assert answer["usage"]["completion_tokens"] == 5
+        scheduler = r.scheduler()
+        await r.house.wait_until(lambda: [c.why for c in scheduler.cancels] == ["stop_string"])
+
+
+async def test_generate_and_batch() -> None:
+    async with rig() as r, r.http() as http:
+        one = (await http.post("/v1/generate", json={"tokens": [3, 4], "max_tokens": 6, "temperature": 0})).json()
+        assert one["tokens"] == oracle([3, 4], 6)
+        assert one["tokens_per_second"] > 0
+        assert one["latency_s"] > 0
+        body = {"prompts": ["a", "bc"], "max_tokens": 2, "temperature": 0}
+        many = (await http.post("/v1/batch", json=body)).json()
+        assert [m["tokens"] for m in many["results"]] == [oracle([97], 2), oracle([98, 99], 2)]
+
+
+async def test_generate_is_idempotent_by_request_id() -> None:
+    async with rig() as r, r.http() as http:
+        body = {"tokens": [3, 4], "max_tokens": 6, "request_id": "mine"}
+        first = (await http.post("/v1/generate", json=body)).json()
+        again = (await http.post("/v1/generate", json=body)).json()
+        assert again["tokens"] == first["tokens"]
+        assert len(r.scheduler().submits) == 1
+        other = await http.post("/v1/generate", json={**body, "max_tokens": 7})
+        assert other.status_code == 409
+
+
+async def test_logprobs_in_both_shapes() -> None:
+    async with rig() as r, r.http() as http:
+        question = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 3, "temperature": 0}
+        chat = await http.post("/v1/chat/completions", json={**question, "logprobs": True, "top_logprobs": 2})
+        content = chat.json()["choices"][0]["logprobs"]["content"]
+        ids = oracle(text_ids("user: x\nassistant: "), 3)
+        assert [entry["token"] for entry in content] == [f"{i} " for i in ids]
+        assert len(content[0]["top_logprobs"]) == 2
+        plain = await http.post("/v1/completions", json={"prompt": [1], "max_tokens": 3, "logprobs": 1, "temperature": 0})
+        logprobs = plain.json()["choices"][0]["logprobs"]
+        assert logprobs["tokens"] == [f"{i} " for i in oracle([1], 3)]
+        assert len(logprobs["text_offset"]) == 3
+
+
+async def test_models_health_and_metrics() -> None:
+    async with rig() as r, r.http() as http:
+        assert (await http.get("/v1/models")).json()["data"][0]["id"] == "hash-chain"
+        assert (await http.get("/v1/models/hash-chain")).status_code == 200
+        assert (await http.get("/v1/models/other")).json()["error"]["code"] == "model_not_found"
+        assert (await http.get("/v1/health")).status_code == 200
+        await r.house.kill("worker/0.0")
+        await r.house.wait_until(lambda: not r.gateway.living("worker"))
+        assert (await http.get("/v1/health")).status_code == 503
+        r.house.introduce(Post(r.house, "worker/0.0", 2))
+        await r.house.wait_until(lambda: bool(r.gateway.living("worker")))
+        assert (await http.get("/v1/health")).status_code == 200
+        await r.house.kill("scheduler/0")
+        await r.house.wait_until(lambda: not r.gateway.living("scheduler"))
+        assert (await http.get("/v1/health")).status_code == 503

@@ -1,0 +1,106 @@
+"""Refusals of the server's state and of size, over HTTP; the table of wrong fields is in `test_refusals`."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from messages import generation
+from tests.support.gateway.gateway_rig import rig
+
+CHAT, PLAIN, GENERATE, BATCH = "/v1/chat/completions", "/v1/completions", "/v1/generate", "/v1/batch"
+HELLO = [{"role": "user", "content": "hi"}]
+
+
+async def test_a_prompt_that_is_too_long_is_told_both_numbers() -> None:
+    async with rig(max_length=512) as r, r.http() as http:
+        error = (await http.post(PLAIN, json={"prompt": [1] * 600})).json()["error"]
+        assert error["code"] == "context_length_exceeded"
+        assert "512" in error["message"]
+        assert "600" in error["message"]
+
+
+async def test_big_bodies_are_refused_while_they_come() -> None:
+    async with rig(max_body_bytes=10_000) as r, r.http() as http:
+        declared = await http.post(PLAIN, content=b"x" * 20_000)
+
+        async def parts():
+            for _ in range(20):
+                yield b"x" * 1000
+
+        streamed = await http.post(PLAIN, content=parts())
+        for answer in (declared, streamed):
+            assert answer.status_code == 413
+            assert "10000" in answer.json()["error"]["message"]
+
+
+async def test_ten_megabytes_of_text() -> None:
+    async with rig(max_length=512) as r, r.http() as http:
+        answer = await http.post(PLAIN, json={"prompt": "x" * 10_000_000})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == "prompt"
+
+
+WRONG_WAYS = [("GET", CHAT, 405), ("POST", "/v1/models", 405), ("GET", "/nowhere", 404)]
+
+
+@pytest.mark.parametrize(("method", "path", "status"), WRONG_WAYS)
+async def test_wrong_method_and_unknown_path_in_openais_shape(method: str, path: str, status: int) -> None:
+    async with rig() as r, r.http() as http:
+        answer = await http.request(method, path)
+        assert answer.status_code == status
+        assert path in answer.json()["error"]["message"]
+
+
+async def test_known_fields_at_their_default_are_taken() -> None:
+    async with rig() as r, r.http() as http:
+        idle = {"tools": [], "tool_choice": "none", "response_format": {"type": "text"}, "logit_bias": None, "user": "me"}
+        more = {"metadata": {"a": "b"}, "store": False, "service_tier": "auto", "parallel_tool_calls": True}
+        body = {"messages": HELLO, "max_tokens": 1, **idle, **more}
+        assert (await http.post(CHAT, json=body)).status_code == 200
+        parts = [{"role": "developer", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, *HELLO]
+        assert (await http.post(CHAT, json={"messages": parts, "max_tokens": 1})).status_code == 200
+
+
+async def test_before_the_first_scheduler_503_afterwards_requests_wait() -> None:
+    async with rig(with_scheduler=False) as r, r.http() as http:
+        early = await http.post(GENERATE, json={"tokens": [1], "max_tokens": 2})
+        assert early.status_code == 503
+        assert int(early.headers["retry-after"]) > 0
+
+
+async def test_too_many_at_once_is_429() -> None:
+    async with rig(with_scheduler=False, max_active_requests=2) as r, r.http() as http:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        body = {"tokens": [[1], [2]], "max_tokens": 2, "temperature": 0}
+        first = asyncio.ensure_future(http.post(BATCH, json=body))
+        await r.house.wait_until(lambda: len(scheduler.running) == 2)
+        second = await http.post(GENERATE, json={"tokens": [3]})
+        assert second.status_code == 429
+        assert second.json()["error"]["type"] == "rate_limit_error"
+        assert int(second.headers["retry-after"]) >= 1
+        scheduler.step(2)
+        assert (await first).status_code == 200
+
+
+async def test_a_scheduler_that_can_never_run_it_makes_a_400() -> None:
+    async with rig() as r, r.http() as http:
+        refusal = generation.Refused(attempt=0, code="too_large_for_memory", detail="needs 99 pages of 4", retryable=False)
+        for stream in (False, True):
+            r.scheduler().refuse_next = refusal
+            answer = await http.post(PLAIN, json={"prompt": "x", "stream": stream})
+            assert answer.status_code == 400
+            assert "99 pages" in answer.json()["error"]["message"]
+
+
+async def test_a_quarantined_request_is_an_error_that_clients_do_not_repeat() -> None:
+    async with rig() as r, r.http() as http:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        asked = asyncio.ensure_future(http.post(PLAIN, json={"prompt": "x"}))
+        await r.house.wait_until(lambda: len(scheduler.running) == 1)
+        scheduler.fail(next(iter(scheduler.running)), "workers died 4 times", "quarantined")
+        answer = await asked
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"], error["type"]) == (422, "quarantined", "invalid_request_error")
+        assert "died 4 times" in error["message"]

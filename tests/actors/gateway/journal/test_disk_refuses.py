@@ -1,0 +1,235 @@
+"""A gateway whose journal disk refuses, as its clients see it: streams go on, new requests are refused, all recovers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import httpx
+import pytest
+
+from actors.gateway.journal.records import decode_order
+from messages.client import AsyncClient
+from messages.errors import Unavailable
+from messages.generation import Sampling
+from tests.support.gateway.fake_scheduler import FakeScheduler, oracle
+from tests.support.gateway.gateway_rig import Rig, rig
+from tests.support.gateway.moody_disk import MoodyDisk, put_under
+
+GREEDY = Sampling(temperature=0.0)
+DEADLINE_S = 20.0
+COMPLETION = {"prompt": [1, 2], "max_tokens": 30, "temperature": 0}
+
+
+@asynccontextmanager
+async def house(**settings: Any) -> AsyncIterator[tuple[Rig, FakeScheduler, MoodyDisk]]:
+    """A gateway with a front, a journal on a moody disk, and a scheduler that steps when told to."""
+    with TemporaryDirectory(prefix="tg-") as folder:
+        places = {"front_endpoint": f"ipc://{folder}/front", "journal_path": str(Path(folder) / "journal")}
+        async with rig(with_scheduler=False, **places, **settings) as r:
+            scheduler = await r.add_scheduler(is_automatic=False)
+            yield r, scheduler, put_under(r.gateway._journal)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def refused(answer: httpx.Response) -> bool:
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (503, "journal_unavailable"), answer.text
+    assert error["type"] == "service_unavailable_error"
+    return int(answer.headers["retry-after"]) >= 1
+
+
+async def test_streams_go_on_and_new_requests_are_refused_until_the_disk_recovers() -> None:
+    async with house() as (r, scheduler, disk), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
+        pieces = client.stream(tokens=[5, 6], max_tokens=40, sampling=GREEDY)
+        first = asyncio.ensure_future(anext(pieces))  # pyright: ignore[reportArgumentType]
+        await until(lambda: bool(scheduler.running))
+        scheduler.step(1)
+        ids = list((await first).ids)
+        disk.refuse()
+        scheduler.step(3)
+        while len(ids) < 4:
+            ids += (await anext(pieces)).ids
+        await until(lambda: not r.gateway._journal.is_healthy)
+        health = await http.get("/v1/health")
+        assert (health.status_code, health.json()["parts"]["journal"]) == (503, "refuses writes")
+        r.gateway.statistics()
+        exposition = r.gateway.tree.render("gateway/0", r.gateway.registry).decode()
+        figures = dict(line.rsplit(" ", 1) for line in exposition.splitlines() if "journal_" in line and line[0] != "#")
+        healthy = next(value for name, value in figures.items() if name.startswith("tardigrade_journal_healthy"))
+        waiting = next(value for name, value in figures.items() if name.startswith("tardigrade_journal_waiting_bytes"))
+        assert (float(healthy), float(waiting) > 0) == (0.0, True)
+        assert refused(await http.post("/v1/completions", json=COMPLETION))
+        with pytest.raises(Unavailable, match="journal"):
+            await client.generate([7], max_tokens=3)
+        disk.recover()
+        await until(lambda: r.gateway._journal.is_healthy)
+        assert (await http.get("/v1/health")).status_code == 200
+        running = asyncio.ensure_future(http.post("/v1/completions", json=COMPLETION))
+        await until(lambda: len(scheduler.running) == 2)
+        scheduler.step(40)
+        assert (await running).status_code == 200
+        async for piece in pieces:
+            ids += piece.ids
+        assert ids == oracle([5, 6], 40)
+        await until(lambda: scheduler.acked == scheduler.sent)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_requests_that_meet_the_refusal_itself_were_never_accepted(is_late: bool) -> None:
+    async with house() as (r, scheduler, disk), r.http() as http:
+        disk.is_late = is_late
+        disk.refuse()
+        kinds = [{}, {"stream": True, "n": 3}, {"n": 2}]
+        answers = asyncio.gather(*(http.post("/v1/completions", json=COMPLETION | more) for more in kinds))
+        await until(lambda: len(scheduler.submits) == 6)
+        scheduler.step(2)  # tokens and endings of what is being withdrawn mean nothing
+        assert all(refused(answer) for answer in await asyncio.wait_for(answers, DEADLINE_S))
+        await until(lambda: not scheduler.running)
+        assert r.gateway.desk is not None
+        assert r.gateway.desk.n_active == 0
+        disk.recover()
+        await until(lambda: r.gateway._journal.is_healthy)
+        await r.kill_gateway()
+        gateway = await r.start_gateway(2)
+        assert gateway.desk is not None
+        assert (gateway.desk.n_active, len(scheduler.submits)) == (0, 6), "nothing of them comes back"
+
+
+@pytest.mark.parametrize(
+    "wish", [{"max_tokens": 1}, {"max_tokens": 2}, {"max_tokens": 2, "n": 2}, {"stop": [str(oracle([1, 2], 2)[1])]}]
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_was_complete_before_the_refusal_is_withdrawn_all_the_same(wish: dict, stream: bool) -> None:
+    """The journal's thread is held inside a commit meanwhile, so the ending comes first."""
+    async with house() as (r, scheduler, disk), r.http() as http:
+        disk.gate.clear()
+        disk.refuse()
+        answer = asyncio.ensure_future(http.post("/v1/completions", json=COMPLETION | wish | {"stream": stream}))
+        await until(lambda: len(scheduler.submits) == wish.get("n", 1))
+        requests = list(r.gateway._desk._request_by_id.values())
+        scheduler.step(2)
+        await until(lambda: all(s.ended is not None for request in requests for s in request.sequences))
+        disk.gate.set()
+        assert refused(await asyncio.wait_for(answer, DEADLINE_S))
+        await until(lambda: not scheduler.running)
+        assert r.gateway._desk.n_active == 0
+
+
+async def test_a_zeromq_request_that_meets_the_refusal_itself_was_never_accepted() -> None:
+    async with house() as (r, scheduler, disk), AsyncClient(r.settings.front_endpoint) as client:
+        disk.refuse()
+        with pytest.raises(Unavailable, match="journal"):
+            await client.generate([7], max_tokens=3, request="mine")
+        assert len(scheduler.submits) == 1
+        disk.recover()
+        await until(lambda: r.gateway._journal.is_healthy)
+        scheduler.is_automatic = True
+        answer = await client.generate([7], max_tokens=3, request="mine", sampling=GREEDY)
+        assert answer.tokens == oracle([7], 3), "the same id may come again"
+
+
+async def test_a_full_buffer_pauses_the_scheduler_and_everything_arrives_afterwards() -> None:
+    async with house(journal_buffer_bytes=1) as (r, scheduler, disk), AsyncClient(r.settings.front_endpoint) as client:
+        answer = asyncio.ensure_future(client.generate([5, 6], max_tokens=20, sampling=GREEDY))
+        await until(lambda: bool(scheduler.running))
+        scheduler.step(2)
+        await until(lambda: scheduler.acked == 1)
+        disk.refuse()
+        for _ in range(6):
+            scheduler.step(3)
+        await until(lambda: r.gateway._journal.state.is_full)
+        assert (scheduler.acked, scheduler.sent) == (1, 7)
+        disk.recover()
+        assert (await asyncio.wait_for(answer, DEADLINE_S)).tokens == oracle([5, 6], 20)
+        await until(lambda: scheduler.acked == 7)
+
+
+async def test_a_gateway_killed_while_its_disk_refuses_computes_the_same_tokens_again() -> None:
+    """Its successor's journal knows the request, but fewer tokens than the client holds."""
+    async with house() as (r, scheduler, disk), AsyncClient(r.settings.front_endpoint) as client:
+        answer = asyncio.ensure_future(client.generate([5, 6], max_tokens=40, sampling=GREEDY))
+        await until(lambda: bool(scheduler.running))
+        scheduler.step(2)
+        await until(lambda: scheduler.acked == 1)
+        disk.refuse()
+        scheduler.step(7)
+        await until(lambda: [len(s.state.tokens) for s in client._streams.values()] == [9])
+        await r.kill_gateway()
+        scheduler.running.clear()
+        await r.start_gateway(2)
+        await until(lambda: bool(scheduler.running))
+        assert len(scheduler.submits[-1].tokens) == 4, "two tokens were recorded"
+        scheduler.step(40)
+        assert (await asyncio.wait_for(answer, DEADLINE_S)).tokens == oracle([5, 6], 40)
+
+
+async def test_a_writer_that_breaks_ends_the_gateway_with_a_fault() -> None:
+    async with house() as (r, _, disk), r.http() as http:
+        life = r.house.actors["gateway/0"][1]
+        disk.trouble = MemoryError("none left")
+        lost = asyncio.ensure_future(http.post("/v1/completions", json=COMPLETION))
+        assert await asyncio.wait_for(asyncio.shield(life), DEADLINE_S) == 1
+        await until(lambda: bool(r.house.faults))
+        fault = r.house.faults.pop()
+        assert (fault.doing, "MemoryError: none left" in fault.reason) == ("journal", True)
+        lost.cancel()
+
+
+def test_the_refusal_is_worth_reading() -> None:
+    from actors.gateway.http.errors import error_response
+    from actors.gateway.requests.refusals import journal_unavailable
+
+    error = json.loads(bytes(error_response(journal_unavailable()).body))["error"]
+    assert "journal" in error["message"]
+
+
+async def test_a_disk_that_hangs_is_told_and_what_waits_goes_on_when_it_answers() -> None:
+    async with house() as (r, scheduler, disk), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
+        writer = r.gateway._journal._writer
+        assert writer is not None
+        writer._hang_s = 0.05
+        writer._look()
+        pieces = client.stream(tokens=[5, 6], max_tokens=4, sampling=GREEDY)
+        first = asyncio.ensure_future(anext(pieces))  # pyright: ignore[reportArgumentType]
+        await until(lambda: bool(scheduler.running))
+        scheduler.step(1)
+        ids = list((await first).ids)
+        disk.gate.clear()
+        try:
+            scheduler.step(3)
+            waiting = asyncio.ensure_future(http.post("/v1/completions", json=COMPLETION))
+            assert refused(await waiting), "it had come before anybody knew"
+            health = await http.get("/v1/health")
+            assert (health.status_code, health.json()["parts"]["journal"]) == (503, "hangs")
+            assert refused(await http.post("/v1/completions", json=COMPLETION))
+            r.gateway.statistics()
+            assert r.gateway.metrics.journal_healthy._value.get() == 0.0
+        finally:
+            disk.gate.set()
+        async for piece in pieces:
+            ids += piece.ids
+        assert ids == oracle([5, 6], 4)
+        await until(lambda: r.gateway._journal.is_healthy)
+        scheduler.is_automatic = True
+        assert (await http.post("/v1/completions", json=COMPLETION)).status_code == 200
+        assert r.gateway.desk is not None
+        assert r.gateway.desk.n_active == 0
+        await until(lambda: _requests_in(r) == ["front"])
+
+
+def _requests_in(r: Rig) -> list[str]:
+    """The routes of the requests that the journal still holds."""
+    with sqlite3.connect(r.settings.journal_path) as journal:
+        return [decode_order(blob).api for (blob,) in journal.execute("SELECT admitted FROM requests")]

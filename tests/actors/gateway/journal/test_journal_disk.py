@@ -1,0 +1,247 @@
+"""A journal whose disk refuses: nothing is lost or out of order, nothing new is promised, and nobody waits in silence."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.gateway.dispatch.recovery import restore
+from actors.gateway.journal.backlog import Backlog, Entry
+from actors.gateway.journal.journal import Journal
+from actors.gateway.journal.records import encode_order, encode_step
+from actors.gateway.text.tokenizer import HashChainText
+from tests.support.gateway.journal_writer import order_of, row_at, token_of
+from tests.support.gateway.moody_disk import put_under
+
+DEADLINE_S = 20.0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def opened(path: Path, **options: int) -> Journal:
+    journal = Journal(str(path), **options)  # pyright: ignore[reportArgumentType]
+    journal.open()
+    return journal
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("add"), st.integers(0, 300), st.booleans()),
+            st.tuples(st.just("refused"), st.just(0), st.just(False)),
+            st.tuples(st.just("recorded"), st.integers(1, 9), st.just(False)),
+        ),
+        max_size=60,
+    ),
+    st.integers(1, 2000),
+)
+def test_every_caller_is_answered_once_and_what_is_recorded_is_in_order(acts: list, limit_bytes: int) -> None:
+    backlog, said, recorded, withdrawn, n_put = Backlog(limit_bytes), [], [], [], 0
+    for act, value, is_promise in acts:
+        if act == "add":
+            n, n_put = n_put, n_put + 1
+            refuse = (lambda n=n: withdrawn.append(n)) if is_promise else None
+            backlog.add([Entry("S", (n, b"x" * value), lambda n=n: said.append(n), refuse)])
+            continue
+        calls = backlog.refused() if act == "refused" else []
+        if act == "recorded":
+            batch = backlog.first(value)
+            recorded += [entry.values[0] for entry in batch]
+            calls = backlog.recorded(len(batch))
+        for call in calls:
+            call()
+        assert backlog.n_bytes <= limit_bytes
+    while batch := backlog.first(7):
+        recorded += [entry.values[0] for entry in batch]
+        for call in backlog.recorded(len(batch)):
+            call()
+    assert recorded == sorted(recorded)
+    assert sorted(recorded + withdrawn) == list(range(n_put))
+    assert said == recorded, "each once, in order, whether from memory or from the disk"
+    assert (len(backlog), backlog.n_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_what_runs_goes_on_from_memory_and_lands_when_the_disk_recovers(tmp_path: Path, is_late: bool) -> None:
+    journal = opened(tmp_path / "journal")
+    disk, said = put_under(journal), []
+    journal.start()
+    journal.admit(1, encode_order(order_of(1)), lambda: said.append("one"), lambda: said.append("not one"))
+    await until(lambda: said == ["one"])
+    disk.is_late = is_late
+    disk.refuse()
+    for at in range(50):
+        journal.step(encode_step([row_at(1, at)], []), lambda at=at: said.append(at))
+    await until(lambda: len(said) == 51)
+    assert (said, str(journal.state)) == (["one", *range(50)], "refuses writes")
+    assert journal.state.waiting_bytes > 50
+    disk.recover()
+    await until(lambda: journal.is_healthy)
+    assert journal.state.waiting_bytes == 0
+    await journal.close()
+    again = opened(tmp_path / "journal")
+    (recovered,) = again._read()
+    assert restore(recovered, HashChainText(), 0.0).sequences[0].ids == [token_of(1, at) for at in range(50)]
+    await again.close()
+
+
+async def test_a_promise_is_not_kept_for_later(tmp_path: Path) -> None:
+    journal = opened(tmp_path / "journal")
+    disk, said = put_under(journal), []
+    disk.refuse()
+    journal.start()
+    for number in (1, 2):
+        journal.admit(number, encode_order(order_of(number)), lambda: said.append("yes"), lambda n=number: said.append(n))
+    await until(lambda: said == [1, 2])
+    disk.recover()
+    journal.step(b"", lambda: said.append("rest"))
+    journal.admit(3, encode_order(order_of(3)), lambda: said.append("yes"), lambda: said.append(3))
+    await until(lambda: len(said) == 4)
+    await until(lambda: journal.is_healthy)
+    journal.admit(4, encode_order(order_of(4)), lambda: said.append("four"), lambda: said.append("not four"))
+    await until(lambda: said[-1] == "four")
+    await journal.close()
+    again = opened(tmp_path / "journal")
+    assert [r.number for r in again._read()] == [4]
+    await again.close()
+
+
+async def test_answers_wait_when_the_buffer_is_full(tmp_path: Path) -> None:
+    journal = opened(tmp_path / "journal", buffer_bytes=3000)
+    disk, said = put_under(journal), []
+    disk.refuse()
+    journal.start()
+    for at in range(50):
+        journal.step(encode_step([row_at(1, at)], []), lambda at=at: said.append(at))
+    await until(lambda: journal.state.is_full)
+    assert 0 < len(said) < 50
+    assert str(journal.state) == "refuses writes, buffer full"
+    n_attempts = disk.attempts
+    await until(lambda: disk.attempts > n_attempts + 1)
+    assert len(said) < 50, "tried again in vain"
+    disk.recover()
+    await until(lambda: said == list(range(50)))
+    assert journal.is_healthy
+    await journal.close()
+
+
+@pytest.mark.parametrize("error", [MemoryError("none left"), sqlite3.DatabaseError("malformed"), KeyError("a bug")])
+async def test_any_other_trouble_is_told_at_once(tmp_path: Path, error: BaseException) -> None:
+    journal, told = opened(tmp_path / "journal"), []
+    put_under(journal).trouble = error
+    journal.on_failure = told.append
+    journal.start()
+    journal.step(b"", lambda: told.append("done"))
+    await until(lambda: bool(told))
+    assert told == [error]
+    await journal.close()
+
+
+async def test_a_disk_that_takes_its_time_does_not_hang(tmp_path: Path) -> None:
+    """One commit of many entries may last longer than any of its statements."""
+    journal, told = opened(tmp_path / "journal"), []
+    journal._hang_s = 0.2
+    disk, lets_through = put_under(journal), threading.Event()
+
+    def slow(statement: str, values: tuple[Any, ...] = (), execute: Any = disk.execute) -> sqlite3.Cursor:
+        lets_through.wait(0.01)  # never set: every statement takes so long
+        return execute(statement, values)
+
+    disk.execute = slow
+    disk.gate.clear()
+    journal.start()
+    for number in range(1, 61):
+        journal.admit(number, encode_order(order_of(number)), lambda: told.append("admitted"), lambda: told.append("withdrawn"))
+    disk.gate.set()
+    await until(lambda: len(told) == 60)
+    assert set(told) == {"admitted"}
+    await journal.close()
+
+
+async def test_a_statement_that_can_never_work_is_not_tried_for_ever(tmp_path: Path) -> None:
+    journal, told = opened(tmp_path / "journal"), []
+    journal.on_failure = told.append
+    journal._connection.execute("DROP TABLE steps")
+    journal.start()
+    journal.step(b"tokens", lambda: None)
+    await until(lambda: bool(told))
+    assert isinstance(told[0], sqlite3.OperationalError)
+    await journal.close()
+
+
+async def test_a_journal_that_is_full_can_be_taken_over(tmp_path: Path) -> None:
+    """A gateway that restarts while the disk refuses reads what is there; opening writes nothing."""
+    journal = opened(tmp_path / "journal")
+    journal.start()
+    done = asyncio.get_running_loop().create_future()
+    journal.admit(1, encode_order(order_of(1)), lambda: done.set_result(None), lambda: None)
+    await asyncio.wait_for(done, DEADLINE_S)
+    before = journal._connection.execute("PRAGMA data_version").fetchone()
+    other = Journal(str(tmp_path / "journal"))
+    assert [r.number for r in other.open()] == [1]
+    assert journal._connection.execute("PRAGMA data_version").fetchone() == before
+    await other.close()
+    await journal.close()
+
+
+_TINY_DISK = """
+import asyncio, resource, sys
+from actors.gateway.journal.journal import Journal
+from actors.gateway.journal.records import encode_order, encode_step
+from tests.support.gateway.journal_writer import order_of, row_at
+
+async def main(path):
+    journal, said, n = Journal(path), [], 0
+    journal.open()
+    journal.start()
+    journal.admit(1, encode_order(order_of(1)), lambda: said.append("one"), lambda: said.append("refused"))
+    async with asyncio.timeout(20):
+        while not said:
+            await asyncio.sleep(0.001)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+        while journal.is_healthy:
+            journal.step(encode_step([row_at(1, n)], []), lambda: None)
+            n += 1
+            await asyncio.sleep(0)
+        for n in range(n, n + 100):
+            journal.step(encode_step([row_at(1, n)], []), lambda: None)
+        journal.admit(2, encode_order(order_of(2)), lambda: said.append("two"), lambda: said.append("refused"))
+        while len(said) < 2:
+            await asyncio.sleep(0.001)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        while not journal.is_healthy:
+            await asyncio.sleep(0.001)
+    await journal.close()
+    print(n + 1, said[1])
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+async def test_a_disk_that_is_really_full_for_a_while(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _TINY_DISK, str(tmp_path / "journal")]
+    run = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[4], check=False
+    )
+    assert run.returncode == 0, run.stderr
+    n_tokens, said = run.stdout.split()[-2:]
+    assert (int(n_tokens) > 100, said) == (True, "refused")
+    journal = Journal(str(tmp_path / "journal"))
+    (recovered,) = journal.open()
+    ids = restore(recovered, HashChainText(), 0.0).sequences[0].ids
+    assert ids == [token_of(1, at) for at in range(int(n_tokens))]
+    await journal.close()

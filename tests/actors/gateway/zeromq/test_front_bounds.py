@@ -1,0 +1,144 @@
+"""What ZeroMQ clients can make a gateway hold is bounded in all: large requests that come, answers that nobody reads."""
+
+from __future__ import annotations
+
+import msgspec
+import zmq
+
+from actors.gateway.admission.bodies import UNCOUNTED_BYTES
+from actors.gateway.zeromq.clients import LateRefusals
+from messages import public
+from messages.generation import Sampling
+from messages.transport import zmq_options
+from messages.wire.arrays import int32s
+from tests.actors.gateway.zeromq.test_front_laws import SlowText, generate, wired
+from tests.support.gateway.fake_scheduler import oracle, text_ids
+
+FULL = "x" * 200_000  # more than half of the budget below
+BUDGET_BYTES = 4 * UNCOUNTED_BYTES
+
+
+def large(request: str) -> public.Generate:
+    return generate(request, prompt=FULL, tokens=int32s([]))
+
+
+async def test_large_requests_share_a_budget_with_http_and_small_ones_pass() -> None:
+    bounds = {"max_length": 300_000, "max_body_bytes": BUDGET_BYTES, "max_bodies_bytes": 1}
+    async with wired(2, **bounds) as (r, (one, two)), r.http() as http:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        slow = SlowText()
+        assert r.gateway._front is not None
+        r.gateway._front._intake._model = slow
+        await one.say(large("a"))
+        await r.house.wait_until(lambda: r.gateway.bodies.n_bytes > len(FULL) - UNCOUNTED_BYTES)
+        held = r.gateway.bodies.n_bytes
+        await two.say(large("b"))
+        refused = await two.hear()
+        assert isinstance(refused, public.Failed)
+        assert (refused.request, refused.code, refused.retry_after_s) == ("b", "unavailable", 1.0)
+        assert refused.detail.startswith(f"body: expected at most {BUDGET_BYTES} bytes in large bodies together, got ")
+        answer = await http.post("/v1/completions", json={"prompt": FULL, "max_tokens": 2})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "too_many_bodies")
+        await two.say(generate("small", n=2))
+        assert isinstance(await two.hear(), public.Accepted)
+        assert r.gateway.bodies.n_bytes == held
+        slow.may_go.set()
+        assert isinstance(await one.hear(), public.Accepted)
+        assert r.gateway.bodies.n_bytes == 0
+        await two.say(large("b"))
+        assert isinstance(await two.hear(), public.Accepted)
+        await r.house.wait_until(lambda: len(scheduler.running) == 3)
+        scheduler.step(8)
+        assert await one.hear_tokens(8) == oracle(text_ids(FULL), 8)
+
+
+async def test_a_request_larger_than_any_may_be_is_refused_by_its_size() -> None:
+    async with wired(max_length=300_000, max_body_bytes=BUDGET_BYTES // 2) as (r, (wire,)):
+        await r.add_scheduler()
+        await wire.say(large("a"))
+        refused = await wire.hear()
+        assert isinstance(refused, public.Failed)
+        assert refused.code == "invalid"
+        assert refused.detail.startswith(f"body: expected at most {BUDGET_BYTES // 2} bytes, got 200")
+        assert r.gateway.bodies.n_bytes == 0
+
+
+async def test_an_answer_that_is_asked_for_again_comes_in_messages_of_a_bounded_size() -> None:
+    sampling = Sampling(temperature=0.0, logprobs=20)
+    async with wired(2) as (r, (one, two)):
+        scheduler = await r.add_scheduler(is_automatic=False)
+        words = generate(n=1000, sampling=sampling)
+        await one.say(words)
+        assert isinstance(await one.hear(), public.Accepted)
+        await r.house.wait_until(lambda: scheduler.running)
+        scheduler.step(1000)
+        await two.say(words)
+        assert isinstance(await two.hear(), public.Accepted)
+        chunks = await until_finished(two.hear)
+        ids = [token for chunk in chunks for token in chunk.ids.tolist()]
+        assert ids == oracle([1, 2], 1000)
+        assert max(chunk.top_ids.nbytes + chunk.top_logprobs.nbytes for chunk in chunks) <= 16 << 10
+        assert all(len(chunk.top_ids) == 20 * len(chunk.ids) for chunk in chunks)
+
+
+async def until_finished(hear) -> list[public.Chunk]:
+    chunks: list[public.Chunk] = []
+    while not isinstance(message := await hear(), public.Finished):
+        assert isinstance(message, public.Chunk)
+        chunks.append(message)
+    return chunks
+
+
+async def test_few_messages_wait_at_the_front_for_each_client_and_from_it() -> None:
+    async with wired() as (r, _):
+        assert r.gateway._front is not None
+        socket = r.gateway._front._reader._socket
+        assert (socket.get(zmq.RCVHWM), socket.get(zmq.SNDHWM), socket.get(zmq.MAXMSGSIZE)) == (
+            16,
+            512,
+            zmq_options.PUBLIC_FRAME_BYTES,
+        )
+
+
+async def test_a_refusal_never_says_more_than_a_screen() -> None:
+    async with wired() as (_, (wire,)):
+        long_name = "x" * 50_000
+        await wire._socket.send_multipart([msgspec.msgpack.encode({"kind": "Generate", "request": "r", long_name: 1}), b""])
+        refused = await wire.hear()
+        assert isinstance(refused, public.Failed)
+        assert (refused.request, refused.code) == ("r", "invalid")
+        assert 256 < len(refused.detail) <= 2_000
+
+
+async def test_no_refusal_is_lost_when_a_client_reads_late() -> None:
+    """A call whose refusal is lost would wait for its deadline."""
+    async with wired() as (r, (wire,)):
+        await r.add_scheduler()
+        names = [str(number) for number in range(3000)]  # more than all buffers between the two hold
+        for name in names:
+            await wire.say(generate(name, model="other", stop=["x" * 250]))
+        heard = [await wire.hear() for _ in names]
+        assert [failed.request for failed in heard if isinstance(failed, public.Failed)] == names
+
+
+def test_refusals_wait_in_order_and_in_a_bounded_number() -> None:
+    sent: list[tuple[bytes, int]] = []
+    room = {b"a": 1, b"b": 9}
+
+    def send(identity: bytes, message: public.Alive) -> bool:
+        room[identity] -= 1
+        if room[identity] >= 0:
+            sent.append((identity, int(message.incarnation)))
+        return room[identity] >= 0
+
+    late = LateRefusals(send)  # pyright: ignore[reportArgumentType]
+    for number in range(4000):
+        late.say(b"a", public.Alive(incarnation=number))
+    late.say(b"b", public.Alive(incarnation=0))
+    assert (sent, len(late)) == ([(b"a", 0), (b"b", 0)], 2048)
+    room[b"a"] = 2
+    late.say_all()
+    assert (sent[2:], len(late)) == ([(b"a", 1), (b"a", 2)], 2046)
+    room[b"a"] = 4000
+    late.say_all()
+    assert ([number for _, number in sent[4:]], len(late)) == (list(range(3, 2049)), 0)

@@ -1,0 +1,67 @@
+"""The layout of the folders: none is crowded, and no package of the product is part of an import circle."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.architecture.source_tree import PRODUCT, files_under, product_files, product_modules
+
+MAX_FILES_IN_FOLDER = 16
+
+
+def test_a_folder_holds_at_most_sixteen_files() -> None:
+    counts = Counter(file.path.rpartition("/")[0] for file in product_files() + files_under("ops", "tests"))
+    assert {folder: n for folder, n in counts.items() if n > MAX_FILES_IN_FOLDER} == {}
+
+
+def test_no_sub_packages_import_each_other_in_a_circle() -> None:
+    circles = {package: find_circle(boxes_of(package)) for package in packages()}
+    assert {package: circle for package, circle in circles.items() if circle} == {}
+
+
+def test_the_search_finds_a_circle() -> None:
+    assert find_circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert find_circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+def packages() -> list[str]:
+    """Every package of the product, by dotted name."""
+    return [file.module for file in product_files() if file.is_package]
+
+
+def boxes_of(package: str) -> dict[str, set[str]]:
+    """What each direct member of a package (a file, or a sub-package as a whole) imports of the others."""
+    arrows: dict[str, set[str]] = {}
+    for file in product_files():
+        box = member(package, file.module)
+        if box:
+            imported = {member(package, name) for name in file.imports() if name in product_modules()}
+            arrows.setdefault(box, set()).update(imported - {box, ""})
+    return arrows
+
+
+def member(package: str, module: str) -> str:
+    """The direct member of `package` that `module` is, or lies in; empty for the package itself and for strangers."""
+    return module.removeprefix(f"{package}.").partition(".")[0] if module.startswith(f"{package}.") else ""
+
+
+def find_circle(arrows: dict[str, set[str]]) -> list[str]:
+    """One circle of arrows, with its first box again at the end; empty if there is none."""
+    done: set[str] = set()
+
+    def walk(box: str, path: list[str]) -> list[str]:
+        if box in path:
+            return [*path[path.index(box) :], box]
+        if box in done:
+            return []
+        for other in sorted(arrows.get(box, ())):
+            if found := walk(other, [*path, box]):
+                return found
+        done.add(box)
+        return []
+
+    return next((found for box in sorted(arrows) if (found := walk(box, []))), [])
+
+
+def test_every_package_of_the_product_is_looked_at() -> None:
+    assert set(PRODUCT) <= set(packages())

@@ -1,0 +1,85 @@
+"""The torch back end against dense attention, for any mixture of rows, lengths and scattered pages."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpu_workers.batch.step_tensors import StepTensors
+from gpu_workers.layers.attention import TorchAttention, group_rows
+from messages.steps import PAGE_TOKENS
+from tests.support.workers.paged_loop import PagedSequence, build_step
+
+HEAD_DIM = 8
+rows_of_a_step = st.lists(
+    st.tuples(st.integers(0, 90), st.one_of(st.just(1), st.integers(1, 40))), min_size=1, max_size=9
+)  # (computed before, tokens now)
+
+
+def paged_rows(
+    rows: list[tuple[int, int]], kv_heads: int, head_dim: int = HEAD_DIM
+) -> tuple[StepTensors, torch.Tensor, torch.Tensor]:
+    """A step of these rows, (computed before, tokens now), and pages with random keys and values in a scattered order."""
+    generator = torch.Generator().manual_seed(3)
+    rows = sorted(rows, key=lambda row: row[1] != 1)
+    sizes = [-(-(start + count) // PAGE_TOKENS) for start, count in rows]
+    order = torch.randperm(sum(sizes) + 2, generator=generator).tolist()
+    sequences = [PagedSequence([0] * (start + count), start) for start, count in rows]
+    for sequence, size in zip(sequences, sizes, strict=True):
+        sequence.pages, order = order[:size], order[size:]
+    shape = (sum(sizes) + 2, PAGE_TOKENS, kv_heads, head_dim)
+    k, v = (torch.randn(shape, generator=generator) for _ in range(2))
+    return build_step([(s, count) for s, (_, count) in zip(sequences, rows, strict=True)]), k, v
+
+
+def dense_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, step: StepTensors, scale: float) -> torch.Tensor:
+    """One token at a time, nothing shared with what is tested."""
+    out = torch.empty_like(q)
+    shared = q.shape[1] // k.shape[2]
+    for row in range(step.n_rows):
+        pages = step.page_table[row].long()
+        keys, values = (x[pages].flatten(0, 1).repeat_interleave(shared, 1) for x in (k, v))
+        for index in range(int(step.row_counts[row])):
+            token, seen = int(step.row_offsets[row]) + index, int(step.row_starts[row]) + index + 1
+            weights = torch.einsum("hd,khd->hk", q[token], keys[:seen]).mul(scale).softmax(-1)
+            out[token] = torch.einsum("hk,khd->hd", weights, values[:seen])
+    return out
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows_of_a_step, st.sampled_from([(1, 1), (2, 1), (3, 3), (2, 4)]))
+def test_equals_dense_attention(rows: list[tuple[int, int]], heads: tuple[int, int]) -> None:
+    kv_heads, shared = heads
+    step, k, v = paged_rows(rows, kv_heads)
+    q = torch.randn((step.n_tokens, kv_heads * shared, HEAD_DIM), generator=torch.Generator().manual_seed(5))
+    back_end = TorchAttention(torch.float32, shared, kv_heads)
+    out = back_end.attend(q, k, v, back_end.prepare(step), 0.4)
+    assert out.is_contiguous()
+    torch.testing.assert_close(out, dense_attention(q, k, v, step, 0.4), atol=1e-5, rtol=1e-5)
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 4000)), min_size=1, max_size=60))
+def test_groups_hold_each_row_once_and_pad_little(rows: list[tuple[int, int]]) -> None:
+    counts = np.array([count for count, _ in rows])
+    ends = np.array([start for _, start in rows]) + counts
+    groups = group_rows(counts, ends)
+    assert sorted(np.concatenate(groups).tolist()) == list(range(len(rows)))
+    for group in groups:
+        assert len(set(counts[group].tolist())) == 1
+        assert (np.diff(group) > 0).all()
+        padded, needed = int(ends[group].max()) * len(group), int(ends[group].sum())
+        assert padded <= 1.5 * needed or padded - needed <= 256 or len(group) == 1
+
+
+def test_like_rows_share_one_call() -> None:
+    assert len(group_rows(np.ones(32, np.int32), np.full(32, 200))) == 1
+
+
+def test_bfloat16_is_close() -> None:
+    step, k, v = paged_rows([(40, 1), (17, 1), (0, 20), (5, 30)], 2)
+    q = torch.randn((step.n_tokens, 4, HEAD_DIM), generator=torch.Generator().manual_seed(5))
+    back_end = TorchAttention(torch.bfloat16, 2, 2)
+    out = back_end.attend(q.bfloat16(), k.bfloat16(), v.bfloat16(), back_end.prepare(step), 0.4)
+    torch.testing.assert_close(out.float(), dense_attention(q, k, v, step, 0.4), atol=5e-2, rtol=5e-2)

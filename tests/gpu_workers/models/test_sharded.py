@@ -1,0 +1,52 @@
+"""Two ranks over gloo give what one rank gives, where the heads do not divide evenly."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from gpu_workers.layers.tensor_group import DistributedGroup, SingleRank, TensorGroup
+from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.models.registry import load_model
+from gpu_workers.models.weights import Placement
+from tests.support.workers.paged_loop import PagedLoop, PagedSequence
+
+CONFIG = ModelConfig("qwen3", 2, 36, 9, 3, 8, 50, 101, 256, qk_norm=True)
+DEADLINE_S = 60.0
+
+
+def _logits(group: TensorGroup) -> np.ndarray:
+    torch.set_num_threads(1)
+    model = load_model(CONFIG, Path(), Placement(torch.device("cpu"), torch.float32), group=group, load_format="random")
+    loop = PagedLoop(model)
+    sequences = [PagedSequence(list(range(3, 3 + n))) for n in (40, 25, 7)]
+    steps = [
+        loop.run([(sequences[0], 30)]),
+        loop.run([(sequences[0], 1), (sequences[1], 25), (sequences[2], 4)]),
+        loop.run([(sequences[0], 1), (sequences[2], 1)]),
+    ]
+    return torch.cat(steps).numpy()
+
+
+def _rank(rank: int, folder: Path) -> None:
+    group = DistributedGroup.join(rank, 2, folder / "rendezvous", torch.device("cpu"), DEADLINE_S)
+    assert group.least(10 + rank) == 10
+    np.save(folder / f"rank{rank}.npy", _logits(group))
+    group.close()
+
+
+def test_two_ranks_equal_one(tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    ranks = [spawn.Process(target=_rank, args=(rank, tmp_path), daemon=True) for rank in range(2)]
+    for process in ranks:
+        process.start()
+    expected = _logits(SingleRank())
+    for process in ranks:
+        process.join(DEADLINE_S)
+        assert process.exitcode == 0
+    first, second = (np.load(tmp_path / f"rank{rank}.npy") for rank in range(2))
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_allclose(first, expected, atol=1e-5, rtol=1e-4)

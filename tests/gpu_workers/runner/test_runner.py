@@ -1,0 +1,239 @@
+"""The model runner on a tiny random model: however the work is cut into plans, the same tokens come out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from gpu_workers.engine import PlanRefused
+from gpu_workers.model_store.model_config import read_model_config
+from gpu_workers.models.weights import tensor_shapes
+from gpu_workers.runner.model_loading import load_model_runner
+from gpu_workers.runner.model_runner import ModelRunner
+from gpu_workers.settings import DeviceKind, WorkerSettings
+from messages.generation import Sampling
+from tests.support.workers.small_scheduler import GREEDY, Row, Running, SmallScheduler
+
+TINY = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "vocab_size": 211,
+    "max_position_embeddings": 512,
+}
+RANDOM = Sampling(temperature=1.0, seed=11)
+FILTERED = Sampling(temperature=0.8, top_k=40, top_p=0.9, seed=12)
+PENALISED = Sampling(temperature=0.0, repetition_penalty=1.3, presence_penalty=0.5, frequency_penalty=0.2)
+KINDS = {"greedy": GREEDY, "random": RANDOM, "filtered": FILTERED, "penalised": PENALISED}
+
+
+def write_model(folder: Path) -> Path:
+    """A tiny checkpoint, the same on every device. Weights are large enough to keep logits well apart."""
+    (folder / "config.json").write_text(json.dumps(TINY))
+    generator = torch.Generator().manual_seed(0)
+    weights = {
+        name: torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=generator) * 0.2
+        for name, shape in tensor_shapes(read_model_config(folder)).items()
+    }
+    save_file(weights, folder / "model.safetensors")
+    return folder
+
+
+def load_runner(folder: Path, device: DeviceKind) -> ModelRunner:
+    """A runner with room for a dozen short sequences."""
+    settings = WorkerSettings(
+        model_folder=str(folder),
+        device=device,
+        dtype="float32",
+        n_slots=12,
+        max_step_tokens=256,
+        kv_memory_bytes=8 << 20,
+        max_lease_steps=4,
+        threads=1,
+    )
+    phases: list[str] = []
+    loaded = load_model_runner(settings, folder, lambda phase, fraction: phases.append(phase))
+    assert {"weights", "memory", "warm up"} <= set(phases)
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> ModelRunner:
+    return load_runner(write_model(tmp_path_factory.mktemp("tiny")), "cpu")
+
+
+def prompt_of(n: int, start: int = 3) -> list[int]:
+    return [(start + 7 * i * i) % TINY["vocab_size"] for i in range(n)]
+
+
+def alone(runner: ModelRunner, prompt: list[int], sampling: Sampling, n: int = 12) -> list[int]:
+    """The output of one sequence that has the runner for itself."""
+    scheduler = SmallScheduler(runner)
+    s = scheduler.add(prompt, sampling)
+    scheduler.prefill(s)
+    scheduler.decode([s], n - 1)
+    return s.output
+
+
+def mixed(runner: ModelRunner, work: Callable[[SmallScheduler, Running], None], sampling: Sampling) -> list[int]:
+    """The output of a sequence after `work`, on a scheduler of its own."""
+    scheduler = SmallScheduler(runner, seed=5)
+    s = scheduler.add(prompt_of(45), sampling)
+    work(scheduler, s)
+    return s.output
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_chunked_prefill_equals_whole(runner: ModelRunner, kind: str) -> None:
+    def work(scheduler: SmallScheduler, s: Running) -> None:
+        for count in (1, 16, 9, 19):
+            scheduler.run([Row(s, count)])
+        scheduler.decode([s], 11)
+
+    assert mixed(runner, work, KINDS[kind]) == alone(runner, prompt_of(45), KINDS[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mixed_batch_equals_alone(runner: ModelRunner, kind: str) -> None:
+    def work(scheduler: SmallScheduler, s: Running) -> None:
+        others = [scheduler.add(prompt_of(20 + i, i), KINDS[k]) for i, k in enumerate(KINDS)]
+        scheduler.prefill(*others)
+        scheduler.run([Row(others[0]), Row(s, 30), Row(others[1])])
+        scheduler.run([Row(s, 15), *(Row(o) for o in others)])
+        scheduler.decode([others[2], s, *others[:2]], 5)
+        scheduler.drop(others[2])
+        late = scheduler.add(prompt_of(60, 9))
+        scheduler.run([Row(late, 60), Row(s)])
+        scheduler.decode([s, late], 5)
+
+    assert mixed(runner, work, KINDS[kind]) == alone(runner, prompt_of(45), KINDS[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lease_equals_single_steps(runner: ModelRunner, kind: str) -> None:
+    def work(scheduler: SmallScheduler, s: Running) -> None:
+        other = scheduler.add(prompt_of(8))
+        scheduler.prefill(s, other)
+        for n in (4, 4, 3):
+            results = scheduler.run([Row(s), Row(other)], n_steps=n)
+            assert len(results) == n
+
+    assert mixed(runner, work, KINDS[kind]) == alone(runner, prompt_of(45), KINDS[kind])
+
+
+def test_a_step_of_a_lease_is_told_before_the_next_is_computed(runner: ModelRunner) -> None:
+    """Or a stream would come two tokens at a time."""
+    scheduler = SmallScheduler(runner)
+    s = scheduler.add(prompt_of(20))
+    scheduler.prefill(s)
+    tokens = runner._state.tokens[s.slot]
+    tokens[21:] = -1  # the prompt has 20 tokens, and the first new one is known
+    results = runner.collect(runner.launch(scheduler.write_plan([Row(s)], n_steps=3)))
+    for n_told in (1, 2, 3):
+        first = next(results)
+        assert int((tokens[21:] >= 0).sum()) == n_told
+        scheduler.read([first])
+    assert next(results, None) is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_in_flight_equals_one(runner: ModelRunner, kind: str) -> None:
+    def work(scheduler: SmallScheduler, s: Running) -> None:
+        flying = [runner.launch(scheduler.write_plan([Row(s, 45)]))]
+        for _ in range(11):
+            flying.append(runner.launch(scheduler.write_plan([Row(s)])))
+            scheduler.read(list(runner.collect(flying.pop(0))))
+        scheduler.read(list(runner.collect(flying.pop(0))))
+
+    assert mixed(runner, work, KINDS[kind]) == alone(runner, prompt_of(45), KINDS[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_right", [0, 1, 3])
+def test_drafts_change_nothing(runner: ModelRunner, kind: str, n_right: int) -> None:
+    expected = alone(runner, prompt_of(45), KINDS[kind], 30)
+
+    def work(scheduler: SmallScheduler, s: Running) -> None:
+        other = scheduler.add(prompt_of(8))
+        scheduler.prefill(s, other)
+        while len(s.output) < 24:
+            done = len(s.output)
+            drafts = [*expected[done : done + n_right], (expected[done + n_right] + 1) % TINY["vocab_size"], 5]
+            scheduler.run([Row(other), Row(s, drafts=drafts)])
+            assert len(s.output) == done + n_right + 1
+
+    output = mixed(runner, work, KINDS[kind])
+    assert output == expected[: len(output)]
+
+
+def test_shared_prefix_equals_own(runner: ModelRunner) -> None:
+    scheduler = SmallScheduler(runner)
+    first = scheduler.add(prompt_of(40))
+    scheduler.prefill(first)
+    second = scheduler.add([*prompt_of(32), 1, 2, 3], shares=first, n_shared=32)
+    scheduler.prefill(second)
+    scheduler.decode([second, first], 8)
+    assert second.output == alone(runner, [*prompt_of(32), 1, 2, 3], GREEDY, 9)
+
+
+def test_logprobs_are_of_the_raw_distribution(runner: ModelRunner) -> None:
+    scheduler = SmallScheduler(runner)
+    asked = Sampling(temperature=0.5, seed=3, logprobs=2)
+    a, b = scheduler.add(prompt_of(9), asked), scheduler.add(prompt_of(9))
+    (result,) = scheduler.run([Row(b, 9), Row(a, 9)])
+    top = result.top_logprobs.reshape(2, 2)
+    ids = result.top_ids.reshape(2, 2)
+    assert np.isnan(result.logprobs[0])
+    assert ids[0].tolist() == [-1, -1]
+    assert ids[1, 0] == b.output[0]  # the greedy choice on the same prompt
+    assert top[1, 0] > top[1, 1]
+    assert result.logprobs[1] <= top[1, 0] + 1e-6
+    assert 0 < np.exp(top[1]).sum() <= 1
+
+
+def test_logprobs_of_drafts_stand_beside_their_tokens(runner: ModelRunner) -> None:
+    asked = Sampling(temperature=0.0, logprobs=0)
+    expected = alone(runner, prompt_of(12), asked, 6)
+    scheduler = SmallScheduler(runner)
+    s = scheduler.add(prompt_of(12), asked)
+    scheduler.prefill(s)
+    (result,) = scheduler.run([Row(s, drafts=[*expected[1:3], 0 if expected[3] else 1])])
+    assert result.counts.tolist() == [3]
+    assert len(result.logprobs) == 3
+    assert result.top_width == 0
+    assert np.isfinite(result.logprobs).all()
+
+
+def test_refused_plan_leaves_no_trace(runner: ModelRunner) -> None:
+    scheduler = SmallScheduler(runner)
+    s = scheduler.add(prompt_of(45))
+    scheduler.prefill(s)
+    before = runner._state.tokens.clone()  # nothing public shows the device's tables
+    ghost = scheduler.add([1, 2])
+    ghost.is_sent = True
+    with pytest.raises(PlanRefused):
+        runner.launch(scheduler.write_plan([Row(ghost, 2), Row(scheduler.add([9]))]))
+    assert torch.equal(before, runner._state.tokens)
+    scheduler.decode([s], 11)
+    assert s.output == alone(runner, prompt_of(45), GREEDY)
+
+
+def test_output_is_not_all_the_same(runner: ModelRunner) -> None:
+    """Else every comparison here would be an empty one."""
+    outputs = [alone(runner, prompt_of(45), sampling) for sampling in KINDS.values()]
+    assert len({tuple(output) for output in outputs}) == len(KINDS)
+    assert all(len(set(output)) > 3 for output in outputs)
+
+
+def test_reset_forgets(runner: ModelRunner) -> None:
+    first = alone(runner, prompt_of(20), GREEDY)
+    assert alone(runner, prompt_of(20), GREEDY) == first

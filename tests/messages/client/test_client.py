@@ -1,0 +1,140 @@
+"""The client for ordinary code where nobody serves: closed, interrupted, at a wrong address. No call waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from messages.client import AsyncClient, Client
+from messages.errors import ConfigError, DeadlineExceeded, Unavailable
+
+DEADLINE_S = 10.0
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    client = Client(f"ipc://{tmp_path}/nobody")
+    yield client
+    client.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.001)
+
+
+def is_busy(client: Client) -> bool:
+    return bool(asyncio.all_tasks(client._loop))
+
+
+def test_a_client_that_is_closed_ends_the_calls_of_other_threads(client: Client) -> None:
+    def close() -> None:
+        until(lambda: is_busy(client))
+        client.close()
+
+    closing = threading.Thread(target=close)
+    closing.start()
+    with pytest.raises(Unavailable, match="closed"):
+        client.models()
+    closing.join(DEADLINE_S)
+    client.close()
+    for call in (client.models, lambda: client.generate("x"), lambda: next(client.stream("x"))):
+        with pytest.raises(Unavailable, match="closed"):
+            call()
+
+
+def test_a_stream_that_outlives_its_client_is_over(client: Client) -> None:
+    stream = client.stream("x")
+    client.close()
+    with pytest.raises(Unavailable, match="closed"):
+        next(stream)
+
+
+@pytest.mark.parametrize("call", ["generate", "stream"])
+def test_an_interrupt_ends_the_call_and_not_the_client(client: Client, call: str) -> None:
+    def interrupt() -> None:
+        until(lambda: is_busy(client))
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    with pytest.raises(KeyboardInterrupt):
+        client.generate("x") if call == "generate" else next(client.stream("x"))
+    interrupting.join(DEADLINE_S)
+    until(lambda: not is_busy(client))
+    with pytest.raises(Unavailable, match=r"no server answered within 0\.01 s"):
+        client.models(0.01)
+
+
+def test_a_deadline_holds_while_nobody_is_there(client: Client) -> None:
+    began_s = time.monotonic()
+    with pytest.raises((Unavailable, DeadlineExceeded)):
+        client.generate("x", deadline_s=0.05)
+    assert time.monotonic() - began_s < 4.0
+
+
+@pytest.mark.parametrize("endpoint", ["tcp://nowhere", "tcp://127.0.0.1", "ipc://" + "x" * 200])
+def test_an_address_that_cannot_be_one_is_a_configuration_error(endpoint: str) -> None:
+    with Client(endpoint) as client, pytest.raises(ConfigError, match="endpoint: expected ipc://PATH or tcp://HOST:PORT, got"):
+        client.models()
+
+
+def test_a_forked_process_needs_a_client_of_its_own(client: Client) -> None:
+    child = os.fork()
+    if not child:  # nothing of pytest may run here
+        signal.alarm(int(DEADLINE_S))
+        try:
+            client.models()
+        except Unavailable as error:
+            client.close()
+            os._exit(0 if "before this fork" in str(error) else 3)
+        os._exit(4)
+    assert os.waitpid(child, 0)[1] == 0
+    with pytest.raises(Unavailable, match="no server"):
+        client.models(0.01)
+
+
+def test_an_asyncio_client_says_that_its_loop_is_gone(tmp_path: Path) -> None:
+    client = AsyncClient(f"ipc://{tmp_path}/nobody")
+    for words in ("no server answered", "another event loop"):
+        with pytest.raises(Unavailable, match=words):
+            asyncio.run(client.models(0.01))
+
+
+FORGETFUL = """
+import asyncio, gc, sys
+from messages.client import AsyncClient, Client
+from messages.errors import Unavailable
+
+async def ask() -> None:
+    try:
+        await AsyncClient(sys.argv[1]).models(0.01)
+    except Unavailable:
+        print("nobody")
+
+asyncio.run(ask())
+gc.collect()
+try:
+    Client(sys.argv[1]).models(0.01)
+except Unavailable:
+    print("nobody")
+gc.collect()
+"""
+
+
+def test_clients_that_nobody_closes_hold_nothing_up(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORGETFUL, f"ipc://{tmp_path}/nobody"]
+    root = str(Path(__file__).parents[3])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True, cwd=root)
+    assert done.stdout == "nobody\nnobody\n"

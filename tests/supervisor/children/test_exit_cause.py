@@ -1,0 +1,138 @@
+"""Peers are told how a life ended: real processes for each cause, and the kernel's count of kills for want of memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from messages.lifecycle import Cause
+from supervisor.children.exit_cause import OutOfMemory, cause_of, cause_of_silence
+from supervisor.children.process import decode_exit
+from supervisor.policy.child_spec import Strategy
+from tests.support.supervisor.house import House, playing
+from tests.support.supervisor.trees import DEADLINES, group
+
+GANG = group("worker/0.0", "worker/0.1", strategy=Strategy.ONE_FOR_ALL, has_rendezvous=True)
+
+
+def hit(house: House, name: str, how: int) -> None:
+    """A signal to the present life."""
+    process = house.record(name).process
+    assert process is not None
+    os.kill(process.pid, how)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "how", "cause"),
+    [
+        ("good", signal.SIGKILL, "killed"),
+        ("good", signal.SIGSEGV, "crashed"),
+        ("good", signal.SIGABRT, "crashed"),
+        ("good", signal.SIGXCPU, "crashed"),
+        ("good", signal.SIGUSR2, "killed"),
+        ("good", signal.SIGSTOP, "killed"),
+        ("freezes", signal.SIGUSR1, "hung"),
+        ("faulty", signal.SIGUSR1, "faulted"),
+        ("leaves", signal.SIGUSR1, "ended"),
+    ],
+)
+async def test_a_peer_hears_how_it_ended(open_house, behaviour: str, how: int, cause: Cause) -> None:
+    dying = playing(behaviour, "speculation/0", deadlines=replace(DEADLINES, frozen_s=1.0))
+    async with open_house(dying, group("gateway/0")) as house:
+        await house.until_serving()
+        await house.until_written("gateway/0", "up speculation/0 1")
+        hit(house, "speculation/0", how)
+        await house.until_written("gateway/0", f"cause speculation/0 1 {cause}")
+        await house.until(lambda: house.record("speculation/0").incarnation == 2)
+
+
+async def test_an_operator_reads_that_a_child_was_stopped(open_house) -> None:
+    async with open_house(group("speculation/0", deadlines=replace(DEADLINES, frozen_s=1.0))) as house:
+        await house.until_serving()
+        hit(house, "speculation/0", signal.SIGSTOP)
+        await house.until(lambda: house.record("speculation/0").incarnation == 2)
+        assert house.record("speculation/0").last_exit == "killed by SIGKILL (frozen: no beat for 1 s, stopped from outside)"
+
+
+def test_only_a_living_process_that_was_stopped_is_taken_for_one() -> None:
+    assert cause_of_silence(os.getpid()) == "hung"
+    assert cause_of_silence(2**22 + 1) == "hung"
+
+
+async def test_ranks_that_must_go_with_a_killed_one_die_of_their_gang(open_house) -> None:
+    async with open_house(GANG, group("scheduler/0")) as house:
+        await house.until_serving()
+        await house.until_written("scheduler/0", "up worker/0.0 1")
+        await house.until_written("scheduler/0", "up worker/0.1 1")
+        hit(house, "worker/0.1", signal.SIGKILL)
+        await house.until_written("scheduler/0", "cause worker/0.0 1 gang")
+        told = [line for line in house.diary("scheduler/0") if line.startswith("cause")]
+        assert told == ["cause worker/0.1 1 killed", "cause worker/0.0 1 gang"]
+
+
+async def test_who_is_stopped_has_ended(open_house) -> None:
+    async with open_house(group("cache_directory/0"), group("gateway/0")) as house:
+        await house.until_serving()
+        house.supervisor.orders.stop()
+        assert await house.end() == 0
+        assert "cause gateway/0 1 ended" in house.diary("cache_directory/0")
+
+
+async def test_a_kill_by_the_kernel_is_told_apart(open_house, tmp_path: Path) -> None:
+    counters = tmp_path / "vmstat"
+    counters.write_text("oom_kill 3\n")
+    async with open_house(group("speculation/0"), group("gateway/0")) as house:
+        house.supervisor.nursery._out_of_memory = OutOfMemory(counters)
+        for life, count, cause in [(1, 4, "out_of_memory"), (2, 4, "killed")]:
+            await house.until(lambda life=life: house.record("speculation/0").incarnation == life)
+            await house.until_serving()
+            await house.until_written("gateway/0", f"up speculation/0 {life}")
+            counters.write_text(f"oom_kill {count}\n")
+            hit(house, "speculation/0", signal.SIGKILL)
+            await house.until_written("gateway/0", f"cause speculation/0 {life} {cause}")
+            if life == 1:
+                assert house.record("speculation/0").last_exit == "killed by SIGKILL, out of memory"
+
+
+def test_each_rise_of_the_count_explains_one_death(tmp_path: Path) -> None:
+    counters = tmp_path / "vmstat"
+    counters.write_text("nr_free_pages 77\noom_kill 3\noom_kill_disable 9\n")
+    memory = OutOfMemory(counters)
+    assert not memory.has_struck()
+    counters.write_text("nr_free_pages 5\noom_kill 5\n")
+    assert memory.has_struck()
+    assert not memory.has_struck()
+
+
+@pytest.mark.parametrize("content", [None, "", "nr_free_pages 77\n"])
+def test_without_a_count_nobody_died_of_it(tmp_path: Path, content: str | None) -> None:
+    counters = tmp_path / "vmstat"
+    if content is not None:
+        counters.write_text(content)
+    assert not OutOfMemory(counters).has_struck()
+
+
+def test_a_count_that_cannot_be_read_for_a_while_explains_nothing(tmp_path: Path) -> None:
+    counters = tmp_path / "vmstat"
+    counters.write_text("oom_kill 4\n")
+    memory = OutOfMemory(counters)
+    counters.unlink()
+    assert not memory.has_struck()
+    counters.write_text("oom_kill 4\n")
+    assert not memory.has_struck()
+
+
+def test_the_count_of_this_machine_can_be_read() -> None:
+    assert OutOfMemory()._count(-1) >= 0
+
+
+def test_a_kill_of_ours_counts_only_when_it_was_the_end() -> None:
+    memory = OutOfMemory()
+    assert cause_of(decode_exit(-signal.SIGKILL), "gang", memory) == "gang"
+    assert cause_of(decode_exit(-signal.SIGSEGV), "gang", memory) == "crashed"
+    assert cause_of(decode_exit(1), "hung", memory) == "faulted"
+    assert cause_of(decode_exit(0), "ended", memory) == "ended"

@@ -1,0 +1,153 @@
+"""A machine without room or processes refuses births: nobody is lost, nobody is left untracked. And a bug ends the server."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from supervisor.children import nursery, process, spares
+from supervisor.children import orphans as leftovers
+from supervisor.children.spares import Spares
+from supervisor.policy.child_spec import Strategy
+from tests.support.supervisor.house import DEADLINE_S
+from tests.support.supervisor.trees import group
+
+GANG = group("worker/0.0", "worker/0.1", strategy=Strategy.ONE_FOR_ALL, has_rendezvous=True)
+
+
+class Refusing:
+    """Stands before a function; refuses calls with an error number as long as `is_wanted` says so."""
+
+    def __init__(self, real: Callable, number: int) -> None:
+        self._real, self._number = real, number
+        self.is_wanted: Callable[[int], bool] = lambda call: False
+        self.calls = 0
+
+    def __call__(self, *args: object, **more: object) -> object:
+        self.calls += 1
+        if self.is_wanted(self.calls):
+            raise OSError(self._number, os.strerror(self._number))
+        return self._real(*args, **more)
+
+
+async def test_a_child_that_dies_while_no_process_can_be_made_comes_back(open_house, monkeypatch: pytest.MonkeyPatch) -> None:
+    popen = Refusing(subprocess.Popen, errno.EAGAIN)
+    monkeypatch.setattr(process.subprocess, "Popen", popen)
+    async with open_house(group("cache_directory/0"), group("gateway/0")) as house:
+        await house.until_serving()
+        popen.calls, popen.is_wanted = 0, lambda call: True
+        os.kill(house.record("gateway/0").process.pid, signal.SIGKILL)
+        await house.until(lambda: house.record("gateway/0").phase.startswith("cannot start now"))
+        (child,) = [child for child in house.supervisor.report(False).children if child.name == "gateway/0"]
+        assert (child.state, child.restarts_left) == ("dead", 2)
+        assert "Resource temporarily unavailable" in child.phase
+        assert house.supervisor.state == "degraded"
+        async with asyncio.timeout(DEADLINE_S):
+            while popen.calls < 3:
+                await asyncio.sleep(0.01)
+        popen.is_wanted = lambda call: False
+        await house.until_serving()
+        assert (house.record("gateway/0").lives, house.record("gateway/0").incarnation) == (2, 2)
+        assert house.record("cache_directory/0").incarnation == 1
+
+
+async def test_a_gang_is_born_together_or_not_at_all(open_house, monkeypatch: pytest.MonkeyPatch) -> None:
+    popen = Refusing(subprocess.Popen, errno.EMFILE)
+    monkeypatch.setattr(process.subprocess, "Popen", popen)
+    async with open_house(GANG, group("scheduler/0")) as house:
+        await house.until_serving()
+        popen.calls, popen.is_wanted = 0, lambda call: call == 2
+        os.kill(house.record("worker/0.0").process.pid, signal.SIGKILL)
+        await house.until(lambda: house.record("worker/0.1").phase.startswith("cannot start now"))
+        assert not house.record("worker/0.0").is_alive
+        (waits,) = house.supervisor.nursery.spares._process_by_name.values()
+        await house.until_serving()
+        first, second = house.record("worker/0.0"), house.record("worker/0.1")
+        assert first.process is waits
+        assert (first.incarnation, first.gang_dir) == (second.incarnation, second.gang_dir)
+        assert (first.lives, second.lives) == (2, 2)
+
+
+async def test_a_gang_without_room_for_its_meeting_place_waits_for_it(open_house, monkeypatch: pytest.MonkeyPatch) -> None:
+    mkdir = Refusing(nursery.open_gang_dir, errno.ENOSPC)
+    monkeypatch.setattr(nursery, "open_gang_dir", mkdir)
+    async with open_house(GANG) as house:
+        await house.until_serving()
+        mkdir.calls, mkdir.is_wanted = 0, lambda call: call <= 2
+        os.kill(house.record("worker/0.1").process.pid, signal.SIGKILL)
+        await house.until(lambda: house.record("worker/0.1").lives == 2)
+        await house.until_serving()
+        assert mkdir.calls == 3
+
+
+async def test_a_process_that_cannot_be_registered_is_ended(open_house, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = Refusing(leftovers.start_ticks_of, errno.EMFILE)
+    monkeypatch.setattr(leftovers, "start_ticks_of", ticks)
+    made: list[subprocess.Popen] = []
+    real_init = process.ChildProcess.__init__
+
+    def remember(self: process.ChildProcess, popen: subprocess.Popen, on_exit: Callable) -> None:
+        made.append(popen)
+        real_init(self, popen, on_exit)
+
+    monkeypatch.setattr(process.ChildProcess, "__init__", remember)
+    async with open_house(group("gateway/0")) as house:
+        await house.until_serving()
+        made.clear()
+        ticks.calls, ticks.is_wanted = 0, lambda call: call == 1
+        os.kill(house.record("gateway/0").process.pid, signal.SIGKILL)
+        await house.until(lambda: house.record("gateway/0").lives == 2)
+        await house.until_serving()
+        refused, accepted = made
+        assert refused.wait(DEADLINE_S) == -signal.SIGKILL
+        assert accepted.pid == house.record("gateway/0").process.pid
+
+
+async def test_a_server_whose_births_are_refused_stops_at_once(open_house, monkeypatch: pytest.MonkeyPatch) -> None:
+    popen = Refusing(subprocess.Popen, errno.EAGAIN)
+    monkeypatch.setattr(process.subprocess, "Popen", popen)
+    popen.is_wanted = lambda call: call > 1
+    async with open_house(group("cache_directory/0"), group("gateway/0")) as house:
+        await house.until(lambda: house.record("gateway/0").phase.startswith("cannot start now"))
+        house.supervisor.orders.stop()
+        assert await house.end() == 0
+
+
+async def test_spares_that_are_refused_are_made_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_FIRST_AFTER_S", "_NEXT_AFTER_S", "_REFUSED_S"):
+        monkeypatch.setattr(spares, name, 0.001)
+
+    def spawn(spec, on_exit) -> process.ChildProcess:
+        return process.ChildProcess.spawn(["/bin/sleep", "60"], on_exit)
+
+    refusing = Refusing(spawn, errno.EAGAIN)
+    refusing.is_wanted = lambda call: call <= 2
+    kept = Spares(refusing, is_wanted=True)  # type: ignore[arg-type]
+    try:
+        kept.fill([*group("gateway/0").children, *group("scheduler/0").children])
+        async with asyncio.timeout(DEADLINE_S):
+            while kept.names != {"gateway/0", "scheduler/0"}:
+                await asyncio.sleep(0.01)
+    finally:
+        kept.close()
+    assert await kept.wait_gone(DEADLINE_S)
+
+
+async def test_a_bug_in_a_callback_ends_the_supervisor(open_house, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    async with open_house(group("gateway/0"), group("scheduler/0")) as house:
+        await house.until_serving()
+        monkeypatch.setattr(house.supervisor._policy, "died", fail)
+        os.kill(house.record("gateway/0").process.pid, signal.SIGKILL)
+        with pytest.raises(RuntimeError, match="a bug"):
+            await house.end()
+        monkeypatch.undo()
+        await house.until(lambda: not house.record("scheduler/0").is_alive)

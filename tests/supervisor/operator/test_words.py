@@ -1,0 +1,210 @@
+"""What the supervisor says: to a service manager, to a person, to a log, to an operator's tool."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import structlog
+
+from messages.lifecycle import ChildStatus, MetricFamily, StatusReport
+from messages.run_dir import front_endpoint, run_dir_of
+from supervisor.children.child_record import ChildRecord, resident_bytes
+from supervisor.logs import configure_logs
+from supervisor.operator.display import Display, serving_text
+from supervisor.operator.notify import notify
+from supervisor.operator.status_table import print_status, span_text
+from tests.support.supervisor.trees import group
+
+
+def test_a_service_manager_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(5.0)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        notify("READY=1")
+        assert manager.recv(100) == b"READY=1"
+
+
+def test_a_service_manager_in_the_abstract_namespace_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind("")  # the kernel picks an abstract name
+        manager.settimeout(5.0)
+        monkeypatch.setenv("NOTIFY_SOCKET", "@" + manager.getsockname()[1:].decode())
+        notify("STOPPING=1")
+        assert manager.recv(100) == b"STOPPING=1"
+
+
+def test_a_deaf_service_manager_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
+    notify("READY=1")
+    monkeypatch.delenv("NOTIFY_SOCKET")
+    notify("READY=1")
+
+
+def test_the_line_to_copy_is_valid_json() -> None:
+    text = serving_text("a model", "http://127.0.0.1:8000", "ipc:///run/front-0", 1.25)
+    body = text.partition("-d '")[2].partition("'\n")[0]
+    assert json.loads(body)["model"] == "a model"
+    assert "after 1.2 s" in text
+    assert "ipc:///run/front-0" in text
+
+
+def test_the_hints_name_the_server_that_they_are_for() -> None:
+    fronts = [front_endpoint(run_dir_of(port)) for port in (8000, 8123)]
+    assert "supervisor stop " in serving_text("m", "http://127.0.0.1:8000", fronts[0], 1.0)
+    assert "supervisor stop --port 8123 " in serving_text("m", "http://127.0.0.1:8123", fronts[1], 1.0)
+    assert "supervisor stop --run-dir /r " in serving_text("m", "http://[::1]:8123", "ipc:///r/front-0", 1.0)
+
+
+def test_progress_is_shown_on_terminals_only(capsys: pytest.CaptureFixture[str]) -> None:
+    display = Display("m", "http://127.0.0.1:8000", "f", is_live=False)
+    display.loading("worker/0.0", "weights", 0.5)
+    display.ready("worker/0.0", 1.0)
+    assert capsys.readouterr().err == ""
+    display.serving(1.0)
+    assert "serves m" in capsys.readouterr().err
+
+
+def test_bars_end_with_the_start(capsys: pytest.CaptureFixture[str]) -> None:
+    display = Display("m", "http://127.0.0.1:8000", "f", is_live=True)
+    display.loading("worker/0.0", "weights", 0.5)
+    display.ready("worker/0.0", 1.0)
+    display.serving(1.0)
+    said = capsys.readouterr().err
+    display.loading("worker/0.0", "starting", 0.0)
+    assert "serves m" in said
+    assert capsys.readouterr().err == ""
+
+
+@pytest.fixture
+def restored_logging():
+    """Logging as it was before."""
+    before = logging.getLogger().handlers[:], logging.getLogger().level
+    yield
+    structlog.reset_defaults()
+    logging.getLogger().handlers[:], level = before
+    logging.getLogger().setLevel(level)
+
+
+@pytest.mark.usefixtures("restored_logging")
+def test_every_line_of_a_log_names_actor_and_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    configure_logs("json", "info", "gateway/0", 7)
+    structlog.get_logger().info("own line", some=1)
+    structlog.get_logger().debug("too quiet")
+    logging.getLogger("uvicorn").warning("line of a library")
+    try:
+        raise ValueError("bad")
+    except ValueError:
+        structlog.get_logger().exception("fault")
+    lines = [json.loads(line) for line in written.getvalue().splitlines()]
+    assert [(line["event"], line["actor"], line["incarnation"]) for line in lines] == [
+        ("own line", "gateway/0", 7),
+        ("line of a library", "gateway/0", 7),
+        ("fault", "gateway/0", 7),
+    ]
+    assert "ValueError" in json.dumps(lines[2])
+
+
+@pytest.mark.usefixtures("restored_logging")
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_no_log_shows_what_a_variable_held(log_format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    configure_logs(log_format, "info", "gateway/0", 7)
+
+    def answer(prompt: str) -> None:
+        raise ValueError("bad")
+
+    for log in (structlog.get_logger(), logging.getLogger("uvicorn")):
+        try:
+            answer("a " + "secret")
+        except ValueError:
+            log.exception("fault")
+    assert written.getvalue().count("answer") >= 2  # the frame is there
+    assert "a secret" not in written.getvalue()
+
+
+@pytest.mark.usefixtures("restored_logging")
+def test_a_log_on_a_full_disk_ends_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        configure_logs("json", "info", "gateway/0", 7)
+        structlog.get_logger().info("own line")
+        logging.getLogger("uvicorn").warning("line of a library")
+        Display("m", "http://u", "").say("serving")
+        monkeypatch.undo()
+        with suppress(OSError):
+            full.close()
+
+
+@pytest.mark.usefixtures("restored_logging")
+def test_console_lines_carry_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    configure_logs("console", "warning", "gateway/0", 7)
+    try:
+        raise ValueError("bad")
+    except ValueError:
+        structlog.get_logger().exception("fault")
+    assert "ValueError: bad" in written.getvalue()
+
+
+def report(child: ChildStatus) -> StatusReport:
+    """A tree of one child."""
+    return StatusReport(state="serving", uptime_s=3.0, model="m", url="http://u", children=[child])
+
+
+def test_status_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    child = ChildRecord(group("gateway/0").children[0]).status(0.0, with_metrics=False)
+    print_status(report(child), as_json=False)
+    said = capsys.readouterr().out
+    assert "gateway/0" in said
+    assert "dead" in said
+    print_status(report(child), as_json=True)
+    assert json.loads(capsys.readouterr().out)["children"][0]["state"] == "dead"
+
+
+def test_status_says_what_an_operator_asks_after_a_kill(capsys: pytest.CaptureFixture[str]) -> None:
+    record = ChildRecord(group("worker/0.0").children[0], state="ending", phase="frozen: no beat for 2 s", lives=1)
+    record.buried("killed by SIGKILL", 100.0)
+    child = record.status(180.0, with_metrics=False, restarts_left=298, has_spare=True)
+    print_status(report(child), as_json=False)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("worker/0.0")]
+    assert "last life: killed by SIGKILL (frozen: no beat for 2 s), 1 min 20 s ago" in line
+    assert {"298", "warm", "dead"} <= set(line.split())
+
+
+def test_the_last_words_of_a_fault_are_shown() -> None:
+    record = ChildRecord(group("worker/0.0").children[0], state="ready", fault="worker/0.0, while in load: OSError\nmore")
+    record.buried("exit status 1", 5.0)
+    assert record.last_exit == "exit status 1 (worker/0.0, while in load: OSError)"
+
+
+def test_memory_is_that_of_the_process() -> None:
+    assert resident_bytes(os.getpid()) > 10_000_000
+    assert resident_bytes(2**22 + 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("span_s", "text"), [(0.4, "0 s"), (59.9, "59 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (350_000, "4 d 1 h")]
+)
+def test_spans(span_s: float, text: str) -> None:
+    assert span_text(span_s) == text
+
+
+def test_the_supervisor_measures_who_is_up() -> None:
+    record = ChildRecord(group("gateway/0").children[0], state="ready", lives=3)
+    families: dict[str, MetricFamily] = {family.name: family for family in record.status(0.0, with_metrics=True).metrics}
+    assert families["tardigrade_up"].samples[0].value == 1.0
+    assert families["tardigrade_restarts"].samples[0].value == 2.0
+    assert families["tardigrade_restarts"].samples[0].suffix == "_total"

@@ -1,0 +1,95 @@
+"""A gateway in a house of memory, with a scripted scheduler, reached by httpx without a socket or by a real one."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import msgspec
+
+from actors.gateway.gateway_actor import GatewayActor
+from actors.gateway.settings import GatewaySettings
+from messages.ids import actor_name, replica_of
+from messages.transport.mailbox import MemoryMailbox
+from tests.support.gateway.fake_scheduler import FakeScheduler
+from tests.support.memory_house import House, Post, birth_of
+
+
+class Rig:
+    """See the file's header."""
+
+    def __init__(self, house: House, settings: GatewaySettings, listen_fd: int = -1) -> None:
+        self.house, self.settings, self._listen_fd = house, settings, listen_fd
+        self.gateway: GatewayActor
+
+    async def start_gateway(self, incarnation: int = 1) -> GatewayActor:
+        """Bring the gateway (or its successor) to life and wait until it is ready."""
+        house, name = self.house, "gateway/0"
+        house.incarnation_of[name] = incarnation
+        birth = msgspec.structs.replace(birth_of(name, self.settings, incarnation), listen_fd=self._listen_fd)
+        actor = GatewayActor(birth, lambda n, i, e: MemoryMailbox(house.network, n, i, e))
+        house.actors[name] = (actor, asyncio.ensure_future(actor.run()))
+        self.gateway = actor
+        await house.wait_until(lambda: name in house.up)
+        return actor
+
+    async def add_scheduler(self, name: str = "scheduler/0", incarnation: int = 1, **options: bool) -> FakeScheduler:
+        """A scheduler and its worker come up, and the gateway knows them."""
+        worker = actor_name("worker", replica_of(name), 0)
+        if worker not in self.house.up:
+            self.house.introduce(Post(self.house, worker))
+        scheduler = FakeScheduler(self.house, name, incarnation, **options)
+        self.house.introduce(scheduler)
+        await self.house.wait_until(lambda: self.gateway.incarnation_of(name) == incarnation)
+        return scheduler
+
+    def scheduler(self, name: str = "scheduler/0") -> FakeScheduler:
+        """One that has come up."""
+        scheduler = self.house.posts[name]
+        assert isinstance(scheduler, FakeScheduler)
+        return scheduler
+
+    async def kill_gateway(self) -> None:
+        """As kill -9: no drain, no last word; the journal keeps what was committed."""
+        gateway = self.gateway
+        if gateway._draining is not None:
+            gateway._draining.stop()
+        if gateway._front is not None:
+            await gateway._front.close()
+        if gateway.desk is not None:
+            gateway.desk.stop()
+        await self.house.kill("gateway/0")
+        await gateway._journal.close()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of a gateway with a socket."""
+        assert self.gateway._http is not None
+        return self.gateway._http._socket.getsockname()[:2]
+
+    def http(self) -> httpx.AsyncClient:
+        """A client that calls the application directly."""
+        transport = httpx.ASGITransport(app=self.gateway.http_app)  # pyright: ignore[reportArgumentType]
+        return httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=20.0)
+
+
+@asynccontextmanager
+async def rig(*, with_scheduler: bool = True, with_socket: bool = False, **settings: Any) -> AsyncIterator[Rig]:
+    """A running gateway; everything is ended behind it."""
+    house = House()
+    listener = socket.create_server(("127.0.0.1", 0)) if with_socket else None
+    one = Rig(house, GatewaySettings(**{"ack_messages": 1, **settings}), listener.detach() if listener else -1)
+    await one.start_gateway()
+    try:
+        if with_scheduler:
+            await one.add_scheduler()
+        yield one
+    finally:
+        if one.gateway._http is not None:
+            await one.gateway._http.stop()
+        await one.kill_gateway()
+        await house.close()

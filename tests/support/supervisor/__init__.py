@@ -1,0 +1,1 @@
+"""A supervisor for tests: trees of stub actors."""

@@ -1,0 +1,1 @@
+"""Workers for tests: a small scheduler, a stage, checks of kernels and attention."""

@@ -1,0 +1,136 @@
+"""Paged attention against a plain float32 softmax over gathered keys, on ragged rows; plain functions as in kernel_checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
+from gpu_workers.cuda.kernels.attention_tiles import list_tiles
+from gpu_workers.cuda.triton_attention import TritonAttention
+from messages.steps import PAGE_TOKENS
+from tests.support.workers.kernel_checks import HEAD_SHAPES, Check, assert_near, poisoned_memory
+
+DECODE_ROWS = ((36, 1), (15, 1), (0, 1), (199, 1), (16, 1), (1030, 1))  # (position of the first token, tokens)
+MIXED_ROWS = ((36, 1), (0, 1), (0, 40), (30, 5), (17, 1), (100, 170), (0, 16), (511, 33))
+
+
+def make_step(rows: Sequence[tuple[int, int]], n_decode: int, device: torch.device) -> tuple[StepTensors, int]:
+    """A step of rows (start, count) on pages in random order; returns it and the number of pages."""
+    starts, counts = (np.array(column, np.int32) for column in zip(*rows, strict=True))
+    ends = starts + counts
+    per_row = -(-int(ends.max()) // PAGE_TOKENS)
+    n_pages = len(rows) * per_row + 1
+    table = torch.randperm(n_pages)[: n_pages - 1].view(len(rows), per_row).to(device, torch.int32)
+    positions = np.concatenate([np.arange(start, end) for start, end in zip(starts, ends, strict=True)])
+    n_tokens = len(positions)
+    step = StepTensors(
+        token_ids=torch.zeros(n_tokens, dtype=torch.int64, device=device),
+        positions=torch.from_numpy(positions).to(device, torch.int64),
+        kv_slots=torch.zeros(n_tokens, dtype=torch.int64, device=device),
+        page_table=table,
+        lengths=torch.from_numpy(ends).to(device),
+        n_decode=n_decode,
+        row_starts=starts,
+        row_counts=counts,
+        row_offsets=(np.cumsum(counts) - counts).astype(np.int32),
+        sample_index=torch.arange(n_tokens, device=device),
+    )
+    return step, n_pages
+
+
+def plain_attention(
+    q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, step: StepTensors, scale: float
+) -> torch.Tensor:
+    """The definition, row by row in float32: [T, n_heads, head_dim]."""
+    out = []
+    group = q.shape[1] // k_pages.shape[2]
+    for row in range(step.n_rows):
+        start, count, offset = (int(a[row]) for a in (step.row_starts, step.row_counts, step.row_offsets))
+        length = start + count
+        k, v = (
+            pages[step.page_table[row].long()].flatten(0, 1)[:length].float().repeat_interleave(group, 1)
+            for pages in (k_pages, v_pages)
+        )
+        scores = torch.einsum("thd,shd->hts", q[offset : offset + count].float(), k) * scale
+        hidden = torch.arange(length, device=q.device) > torch.arange(start, length, device=q.device)[:, None]
+        out.append(torch.einsum("hts,shd->thd", scores.masked_fill(hidden, float("-inf")).softmax(-1), v))
+    return torch.cat(out)
+
+
+def check_decode(device: torch.device, dtype: torch.dtype) -> None:
+    """Every number of splits, also more splits than blocks of keys."""
+    for n_heads, n_kv_heads, head_dim in HEAD_SHAPES.values():
+        step, n_pages = make_step(DECODE_ROWS, len(DECODE_ROWS), device)
+        q, k_pages, v_pages = _random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype)
+        expected = plain_attention(q, k_pages, v_pages, step, head_dim**-0.5)
+        attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype)
+        plan = attention.prepare(step)
+        for splits, least in ((1, 0), (2, 0), (8, 0), (32, 0), (8, 64), (4, 512), (8, 4096)):
+            chosen = replace(plan, decode=replace(plan.decode, splits=splits, least=least))
+            with poisoned_memory():
+                got = attention.attend(q, k_pages, v_pages, chosen, head_dim**-0.5)
+            assert_near(got, expected, dtype)
+
+
+def check_padding(device: torch.device, dtype: torch.dtype) -> None:
+    """Rows of length 0 give zeros, whatever their pages hold."""
+    step, n_pages = make_step(DECODE_ROWS, len(DECODE_ROWS), device)
+    q, k_pages, v_pages = _random_qkv(step.n_tokens, n_pages, HEAD_SHAPES["smollm2"], device, dtype)
+    step.lengths[1] = step.lengths[4] = 0
+    attention = TritonAttention(9, 3, 64, dtype)
+    plan = attention.prepare(step)
+    for splits in (1, 8):
+        with poisoned_memory():
+            got = attention.attend(q, k_pages, v_pages, replace(plan, decode=replace(plan.decode, splits=splits)), 0.125)
+        assert not got[[1, 4]].any()
+        assert got[[0, 2, 3, 5]].isfinite().all()
+
+
+def check_mixed(device: torch.device, dtype: torch.dtype) -> None:
+    """Decode rows, first chunks and later chunks of any length in one step."""
+    for n_heads, n_kv_heads, head_dim in HEAD_SHAPES.values():
+        for rows, n_decode in ((MIXED_ROWS, 2), (MIXED_ROWS[2:], 0)):
+            step, n_pages = make_step(rows, n_decode, device)
+            q, k_pages, v_pages = _random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype)
+            attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype)
+            with poisoned_memory():
+                got = attention.attend(q, k_pages, v_pages, attention.prepare(step), head_dim**-0.5)
+            assert_near(got, plain_attention(q, k_pages, v_pages, step, head_dim**-0.5), dtype)
+
+
+def check_device_tiles(device: torch.device, dtype: torch.dtype) -> None:
+    """Tiles that only the device knows, among tiles that do nothing, over a table in which the rows stand elsewhere."""
+    n_heads, n_kv_heads, head_dim = HEAD_SHAPES["smollm2"]
+    step, n_pages = make_step(MIXED_ROWS, 2, device)
+    q, k_pages, v_pages = _random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype)
+    attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype)
+    rows = np.arange(2, step.n_rows)
+    starts, counts, offsets = (column[rows] for column in (step.row_starts, step.row_counts, step.row_offsets))
+    tiles = list_tiles(rows + 10, starts, counts, offsets, attention.tile_tokens)
+    padded = torch.from_numpy(np.concatenate((tiles, np.zeros_like(tiles)))).to(device)
+    table = torch.cat((torch.full((10, step.page_table.shape[1]), n_pages - 1, device=device), step.page_table)).int()
+    captured = replace(step, page_table=step.page_table[:2], device_tiles=DeviceTiles(padded, table))
+    with poisoned_memory():
+        got = attention.attend(q, k_pages, v_pages, attention.prepare(captured), head_dim**-0.5)
+    assert_near(got, plain_attention(q, k_pages, v_pages, step, head_dim**-0.5), dtype)
+
+
+def _random_qkv(
+    n_tokens: int, n_pages: int, heads: tuple[int, int, int], device: torch.device, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    n_heads, n_kv_heads, head_dim = heads
+    q = torch.randn((n_tokens, n_heads, head_dim), device=device).to(dtype)
+    pages = torch.randn((2, n_pages, PAGE_TOKENS, n_kv_heads, head_dim), device=device).to(dtype)
+    return q, pages[0], pages[1]
+
+
+ATTENTION_CHECKS: dict[str, Check] = {
+    "decode": check_decode,
+    "padding": check_padding,
+    "mixed": check_mixed,
+    "device_tiles": check_device_tiles,
+}
