@@ -4,7 +4,7 @@
 #   make test  [ARGS='-k name']       lint, types and all tests that need no GPU
 #   make gpu-test                     the tests that need a CUDA device, with the machine's own python and torch
 #   make bench ARGS='serve-load ...'  the load tools (python -m ops.bench)
-#   make format                       format, fix what can be fixed, draw the tables of README.md anew
+#   make format                       format, fix what can be fixed, draw the tables of the documents anew
 #
 # PYTHON=python3.12 picks the interpreter of the virtual environment. VENV=dir puts it elsewhere.
 
@@ -40,7 +40,7 @@ bench: $(BENCH_STAMP)
 format: $(TEST_STAMP)
 	@$(VENV)/bin/ruff check --fix $(CHECKED)
 	@$(VENV)/bin/ruff format $(CHECKED)
-	@$(VENV)/bin/python -m ops.readme_tables
+	@$(VENV)/bin/python -m ops.doc_tables
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -1,7 +1,7 @@
-"""Draws the tables of README.md from the code: messages, supervision, the map of files.
+"""Draws the tables of the documents from the code: messages and supervision (docs/architecture.md), files (docs/map.md).
 
-    python -m ops.readme_tables            write them between their markers
-    python -m ops.readme_tables --check    exit status 1 when README.md differs from what would be written
+    python -m ops.doc_tables            write them between their markers
+    python -m ops.doc_tables --check    exit status 1 if a document differs from what would be written
 
 Each table stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. A test runs the check.
 """
@@ -13,6 +13,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -22,7 +23,6 @@ from supervisor.policy.child_spec import Group
 from supervisor.tree import Place, build_tree
 
 REPO = Path(__file__).parents[1]
-README = REPO / "README.md"
 MAPPED_FOLDERS = ("messages", "actors", "gpu_workers", "supervisor", "ops")
 _ALL_CHILDREN = "every child"
 
@@ -108,34 +108,52 @@ def _phrase(path: Path) -> str:
     return first_sentence(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "")
 
 
-TABLES: dict[str, Callable[[], str]] = {"messages": message_table, "supervision": supervision_table, "files": file_map}
+@dataclass(frozen=True)
+class Table:
+    """One table: the document it stands in, and the function that draws it."""
+
+    document: Path
+    draw: Callable[[], str]
 
 
-def redraw(text: str) -> str:
-    """README text with every table drawn anew.
+TABLES = {
+    "messages": Table(REPO / "docs" / "architecture.md", message_table),
+    "supervision": Table(REPO / "docs" / "architecture.md", supervision_table),
+    "files": Table(REPO / "docs" / "map.md", file_map),
+}
 
-    Raises: ValueError when a marker is missing.
+
+def redraw(document: Path) -> str:
+    """The text of a document with each of its tables drawn anew.
+
+    Raises: ValueError if a marker is missing.
     """
-    for name, draw in TABLES.items():
+    text = document.read_text(encoding="utf-8")
+    for name, table in TABLES.items():
+        if table.document != document:
+            continue
         begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
         if begin not in text or end not in text:
-            raise ValueError(f"README.md: expected the markers {begin} and {end}")
+            raise ValueError(f"{document.name}: expected the markers {begin} and {end}")
         before, rest = text.split(begin, 1)
         after = rest.split(end, 1)[1]
-        text = f"{before}{begin}\n{draw()}\n{end}{after}"
+        text = f"{before}{begin}\n{table.draw()}\n{end}{after}"
     return text
 
 
 def main(arguments: list[str]) -> int:
     """Write or check; returns the exit status."""
-    present = README.read_text(encoding="utf-8")
-    wanted = redraw(present)
-    if "--check" in arguments:
-        if present != wanted:
-            print("README.md: its tables are not those of the code; run python -m ops.readme_tables", file=sys.stderr)
-        return int(present != wanted)
-    README.write_text(wanted, encoding="utf-8")
-    return 0
+    stale = 0
+    for document in sorted({table.document for table in TABLES.values()}):
+        wanted = redraw(document)
+        if wanted == document.read_text(encoding="utf-8"):
+            continue
+        stale += 1
+        if "--check" in arguments:
+            print(f"{document.name}: its tables differ from the code; run python -m ops.doc_tables", file=sys.stderr)
+        else:
+            document.write_text(wanted, encoding="utf-8")
+    return int(stale > 0 and "--check" in arguments)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,43 @@
+"""The documents tell the truth: tables are the code's, the map names every file, and what they point at exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ops import doc_tables
+from ops.doc_tables import REPO, TABLES, first_sentence
+from tests.architecture.source_tree import product_files
+
+DOCUMENTS = sorted([*REPO.glob("*.md"), *(REPO / "docs").glob("*.md")])
+
+
+@pytest.mark.parametrize("document", sorted({table.document for table in TABLES.values()}), ids=lambda path: path.name)
+def test_a_table_is_what_the_code_draws(document: Path) -> None:
+    assert document.read_text(encoding="utf-8") == doc_tables.redraw(document), "run python -m ops.doc_tables"
+
+
+def test_the_map_names_every_file_of_the_product_with_a_phrase() -> None:
+    text = TABLES["files"].document.read_text(encoding="utf-8")
+    phrases = dict(re.findall(r"^\| `([^`]+)` \| (.*) \|$", text, re.MULTILINE))
+    missing = [file.path for file in product_files() if not file.is_package and not phrases.get(file.path, "").strip()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_what_a_document_points_at_exists(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    links = [document.parent / link for link in re.findall(r"\]\((?!http|#)([^)#]+)", text)]
+    paths = [
+        REPO / path for path in re.findall(r"`((?:messages|actors|gpu_workers|supervisor|ops|tests|docs)/[\w./-]+)`", text)
+    ]
+    log = document.name in ("log.md", "performance.md", "CHANGELOG.md")  # the past may name what has gone
+    assert [str(path) for path in [*links, *([] if log else paths)] if not path.exists()] == []
+
+
+def test_a_first_sentence_ends_at_its_full_stop() -> None:
+    assert first_sentence("One thing.\n\nMore.") == "One thing"
+    assert first_sentence("Reads x.toml and y. Never writes.") == "Reads x.toml and y"
+    assert first_sentence("Is it\n    long? Yes.") == "Is it long?"
