@@ -11,10 +11,11 @@ import structlog
 from actors.gateway.dispatch.dispatcher import Dispatcher, Post, Timer
 from actors.gateway.dispatch.doors import Doors
 from actors.gateway.dispatch.handover import Handover
-from actors.gateway.dispatch.recovery import restore
+from actors.gateway.dispatch.step_publisher import StepPublisher
 from actors.gateway.dispatch.step_rows import StepRows
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.records import encode_order
+from actors.gateway.journal.restore import restore
 from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.requests.order import Ended, Order
@@ -23,7 +24,6 @@ from actors.gateway.requests.request import Gap, GrowingSequence, Request
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.tokenizer import TextModel
 from messages import generation
-from messages.errors import MailboxFull, UnknownPeer
 
 _SWEEP_S = 1.0
 
@@ -48,8 +48,8 @@ class RequestDesk:
         self._deadline_by_number: dict[int, Timer] = {}
         self._retained = RetainedRequests(journal, settings.retention_s)
         self._next_number = 1
-        self._n_in_journal = 0  # messages whose tokens are not certain yet
         self.doors = Doors(journal, settings.max_active_requests)
+        self._publisher = StepPublisher(settings, post, journal, metrics, self.doors, self._finish)
         self.unread = Handover(min(settings.handover_s, settings.retention_s))  # resumable answers, in tokens and an ending
         self._sweep_timer: Timer | None = None
 
@@ -102,7 +102,7 @@ class RequestDesk:
             if sequence.end(ended):
                 self.dispatcher.forget(sequence, why)
                 rows.ended(sequence)
-        self._record(rows, None)
+        self._publisher.record(rows, None)
 
     def reader_left(self, request: Request) -> None:
         """A client is gone. Without another reader: a resumable request waits for it a while, any other one is cancelled."""
@@ -138,7 +138,7 @@ class RequestDesk:
                 rows.ended(sequence)
         for ending in message.endings:
             self._on_ending(ending, rows)
-        self._record(rows, (sender, incarnation, message.number))
+        self._publisher.record(rows, (sender, incarnation, message.number))
 
     def on_taken(self, message: generation.Taken) -> None:
         """A scheduler holds a sequence: a client may get its status line."""
@@ -170,56 +170,7 @@ class RequestDesk:
         if sequence.end(ended):
             rows = StepRows()
             rows.ended(sequence)
-            self._record(rows, None)
-
-    def _record(self, rows: StepRows, ack: tuple[str, int, int] | None) -> None:
-        """What nobody can come back for is not recorded; but it never overtakes what is."""
-        record = rows.record()
-        if not record and not self._n_in_journal and rows.are_admitted:
-            self._recorded(rows, ack)
-            return
-        self._n_in_journal += 1
-        self._journal.step(record, lambda: self._back_from_journal(rows, ack))
-
-    def _back_from_journal(self, rows: StepRows, ack: tuple[str, int, int] | None) -> None:
-        self._n_in_journal -= 1
-        self._recorded(rows, ack)
-
-    def _recorded(self, rows: StepRows, ack: tuple[str, int, int] | None) -> None:
-        """The law's turning point: clients may see it (the disk has it, or refuses for now)."""
-        now_s = self._post.now_s()
-        touched: dict[int, Request] = {}
-        for sequence, first, stop in rows.rows:
-            if sequence.is_end_visible:  # withdrawn meanwhile
-                continue
-            self.metrics.tokens_shown(sequence, stop - first, now_s)
-            sequence.publish(stop, False)
-            touched[sequence.request.number] = sequence.request
-        for sequence in rows.endings:
-            if not sequence.is_end_visible:
-                self._close(sequence)
-                touched[sequence.request.number] = sequence.request
-        self.metrics.output_tokens.inc(rows.n_tokens)
-        if ack is not None:
-            self._acknowledge(*ack)
-        for request in touched.values():
-            request.wake()
-            if request.is_over:
-                self._finish(request, now_s)
-
-    def _close(self, sequence: GrowingSequence) -> None:
-        """Its ending is visible from now on."""
-        sequence.publish(sequence.n_visible, True)
-        sequence.request.n_open -= 1
-        self.doors.n_active -= 1
-
-    def _acknowledge(self, sender: str, incarnation: int, number: int) -> None:
-        if number % self._settings.ack_messages or self._post.incarnation_of(sender) != incarnation:
-            return
-        try:
-            self._post.send(sender, generation.Ack(up_to=number))
-        except (UnknownPeer, MailboxFull):
-            self._log.warning("ack not sent", to=sender, number=number)
+            self._publisher.record(rows, None)
 
     def _admitted(self, request: Request) -> None:
         request.is_recorded = True
@@ -233,7 +184,7 @@ class RequestDesk:
         for sequence in request.sequences:
             self.dispatcher.forget(sequence, "client_left")
             sequence.withdraw(ended)
-            self._close(sequence)
+            self._publisher.close(sequence)
         self._disown(request)
         self._journal.forget(request.number)  # the disk may have taken it before it refused
         request.wake()

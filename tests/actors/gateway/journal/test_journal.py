@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from actors.gateway.dispatch.recovery import restore
 from actors.gateway.journal.journal import _SCHEMA, Journal, _make
 from actors.gateway.journal.records import SequenceState, StepRow, encode_order, encode_states, encode_step
+from actors.gateway.journal.restore import restore
 from actors.gateway.requests.order import Ended
 from actors.gateway.text.tokenizer import HashChainText
 from tests.support.gateway.journal_writer import N_REQUESTS, order_of, row_at, token_of

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.gateway.dispatch.recovery import restore
 from actors.gateway.journal.backlog import Backlog, Entry
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.records import encode_order, encode_step
+from actors.gateway.journal.restore import restore
 from actors.gateway.text.tokenizer import HashChainText
 from tests.support.gateway.journal_writer import order_of, row_at, token_of
 from tests.support.gateway.moody_disk import put_under

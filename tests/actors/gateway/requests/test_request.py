@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.gateway.dispatch.recovery import restore
 from actors.gateway.journal.records import Recovered, decode_states, decode_step, encode_states, encode_step, row_of, state_of
+from actors.gateway.journal.restore import restore
 from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.reader import Reader
 from actors.gateway.requests.request import Gap, Logprobs, Request

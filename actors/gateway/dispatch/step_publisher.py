@@ -1,0 +1,88 @@
+"""Records the tokens and endings of a step in the journal, then makes them visible to clients.
+
+Nothing becomes visible before the journal has it (or holds it in memory while the disk refuses). Rows of requests whose client
+cannot come back skip the journal, unless earlier rows are still queued in it, so that order is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from actors.gateway.dispatch.dispatcher import Post
+from actors.gateway.dispatch.doors import Doors
+from actors.gateway.dispatch.step_rows import StepRows
+from actors.gateway.journal.journal import Journal
+from actors.gateway.metrics import GatewayMetrics
+from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.settings import GatewaySettings
+from messages import generation
+from messages.errors import MailboxFull, UnknownPeer
+
+Ack = tuple[str, int, int]  # the scheduler's name, its incarnation, the number of its Tokens message
+
+
+class StepPublisher:
+    """`on_over(request, now_s)` is called when the last ending of a request has become visible."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        post: Post,
+        journal: Journal,
+        metrics: GatewayMetrics,
+        doors: Doors,
+        on_over: Callable[[Request, float], None],
+    ) -> None:
+        self._settings, self._post, self._journal, self._metrics, self._doors = settings, post, journal, metrics, doors
+        self._on_over = on_over
+        self._n_in_journal = 0  # calls of `record` whose rows the journal has not confirmed
+
+    def record(self, rows: StepRows, ack: Ack | None) -> None:
+        """Record rows and endings, then publish them. `ack`: the message to acknowledge to its scheduler afterwards."""
+        record = rows.record()
+        if not record and not self._n_in_journal and rows.are_admitted:
+            self._publish(rows, ack)
+            return
+        self._n_in_journal += 1
+        self._journal.step(record, lambda: self._on_recorded(rows, ack))
+
+    def close(self, sequence: GrowingSequence) -> None:
+        """Make the ending of a sequence visible."""
+        sequence.publish(sequence.n_visible, True)
+        sequence.request.n_open -= 1
+        self._doors.n_active -= 1
+
+    def _on_recorded(self, rows: StepRows, ack: Ack | None) -> None:
+        self._n_in_journal -= 1
+        self._publish(rows, ack)
+
+    def _publish(self, rows: StepRows, ack: Ack | None) -> None:
+        now_s = self._post.now_s()
+        touched: dict[int, Request] = {}
+        for sequence, first, stop in rows.rows:
+            if sequence.is_end_visible:  # withdrawn meanwhile
+                continue
+            self._metrics.tokens_shown(sequence, stop - first, now_s)
+            sequence.publish(stop, False)
+            touched[sequence.request.number] = sequence.request
+        for sequence in rows.endings:
+            if not sequence.is_end_visible:
+                self.close(sequence)
+                touched[sequence.request.number] = sequence.request
+        self._metrics.output_tokens.inc(rows.n_tokens)
+        if ack is not None:
+            self._acknowledge(*ack)
+        for request in touched.values():
+            request.wake()
+            if request.is_over:
+                self._on_over(request, now_s)
+
+    def _acknowledge(self, sender: str, incarnation: int, number: int) -> None:
+        if number % self._settings.ack_messages or self._post.incarnation_of(sender) != incarnation:
+            return
+        try:
+            self._post.send(sender, generation.Ack(up_to=number))
+        except (UnknownPeer, MailboxFull):
+            structlog.get_logger().warning("ack not sent", to=sender, number=number)
