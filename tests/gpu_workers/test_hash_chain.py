@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_workers.engine import PlanRefused
@@ -12,6 +12,7 @@ from gpu_workers.hash_chain import HashChainEngine, hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
 from messages.generation import Sampling
 from messages.steps import PAGE_TOKENS
+from tests.support.depth import examples
 from tests.support.workers.small_scheduler import GREEDY, Row, SmallScheduler
 
 VOCABULARY = 997
@@ -43,7 +44,7 @@ def test_seed_counts_only_with_temperature() -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_any_mixture_of_plans_gives_the_oracle(data: st.DataObject) -> None:
     scheduler = SmallScheduler(engine(), seed=data.draw(st.integers(0, 1000)))
     running, n_born = [], 0

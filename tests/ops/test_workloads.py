@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_workers.hash_chain import HashChainEngine
@@ -11,6 +11,7 @@ from messages.generation import Sampling
 from ops.bench.children.direct_child import jobs_of
 from ops.bench.children.direct_engine import DirectJob, DirectRun
 from ops.bench.commands.gpu_batch import nano_workload
+from tests.support.depth import examples
 
 
 def test_the_batch_workload_is_the_peers_draw_for_draw() -> None:
@@ -40,7 +41,7 @@ class Watched(HashChainEngine):
     lease=st.integers(1, 8),
     pages=st.integers(9, 40),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_direct_run_samples_every_token_whatever_the_engine_can_hold(
     lengths: list[tuple[int, int]], n_slots: int, step_tokens: int, lease: int, pages: int
 ) -> None:

@@ -96,7 +96,7 @@ def test_who_dies_on_a_full_disk_comes_back_and_is_written_down_later(disk: Path
 
 def test_who_dies_while_no_descriptor_is_left_comes_back(tmp_path_factory: pytest.TempPathFactory) -> None:
     run_dir = tmp_path_factory.mktemp("run") / "d"
-    with serving(run_dir, "--set", "supervisor.children.spares=false", "--log-level", "info") as server:
+    with serving(run_dir, "--set", "supervisor.spares=false", "--log-level", "info") as server:
         pid = next(child.pid for child in ask_status(run_dir).children if child.name == "worker/0.0")
         with limited(server.process.pid, resource.RLIMIT_NOFILE, 4):  # what is open stays open
             os.kill(pid, signal.SIGKILL)

@@ -11,8 +11,9 @@ from actors.gateway.text.tokenizer import FolderText, load_text_model
 from gpu_workers.model_store.gguf_config import generation_config, hugging_face_config
 from gpu_workers.model_store.gguf_file import GgufFile
 from gpu_workers.model_store.gguf_tokenizer import build_tokenizer, tokenizer_config
+from tests.support.depth import DEPTH
 
-settings.register_profile("gateway", deadline=None, max_examples=60)
+settings.register_profile("gateway", deadline=None, max_examples=60 * DEPTH)
 settings.load_profile("gateway")
 
 

@@ -6,12 +6,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from actors.pages.page_hash import ROOT, page_hash, page_hashes
 from actors.pages.page_ledger import PageLedger
+from tests.support.depth import examples
 
 
 def check_every_page(ledger: PageLedger, held_by: list[list[int]]) -> None:
@@ -83,7 +83,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert statistics.free + statistics.cached + statistics.held == statistics.pages
 
 
-LedgerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+LedgerMachine.TestCase.settings = examples(60, stateful_step_count=40)
 TestLedger = LedgerMachine.TestCase
 
 

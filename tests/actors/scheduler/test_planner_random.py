@@ -12,6 +12,7 @@ from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
 from messages import generation
 from tests.actors.scheduler.test_scheduler_actor import Bench
+from tests.support.depth import DEPTH
 from tests.support.memory_house import Gang, House
 
 
@@ -26,7 +27,8 @@ def _worker(rng: random.Random) -> WorkerSettings:
     )
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.seeds
+@pytest.mark.parametrize("seed", range(12 * DEPTH))
 async def test_random_load(seed: int) -> None:
     rng = random.Random(seed)
     worker = _worker(rng)

@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.scheduler.scheduler_actor import SchedulerActor
@@ -16,6 +16,7 @@ from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
 from messages import generation
 from tests.actors.scheduler.test_scheduler_actor import Bench
+from tests.support.depth import examples
 from tests.support.memory_house import GatewayPost, House
 from tests.support.mortal_gang import Fate, MortalGang
 
@@ -95,7 +96,7 @@ def live(scenario: Callable[[House], Awaitable[None]]) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 3))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_poison_is_quarantined_and_innocents_end_right(seed: int, n_poison: int) -> None:
     rng = random.Random(seed)
 
@@ -132,7 +133,7 @@ async def innocents(house: House, rng: random.Random) -> tuple[MortalBench, Jobs
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_crashes_that_nobody_caused_condemn_nobody_who_gets_on(seed: int) -> None:
     """A bad machine: crashes again and again, as early as after the first token of each life."""
     rng = random.Random(seed)
@@ -153,7 +154,7 @@ def test_crashes_that_nobody_caused_condemn_nobody_who_gets_on(seed: int) -> Non
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_kills_from_elsewhere_put_nobody_apart_however_fast_they_come(seed: int) -> None:
     """As often as the gang comes back, whether or not anybody has got on meanwhile."""
     rng = random.Random(seed)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_workers.batch.slot_table import SlotTable
@@ -15,6 +15,7 @@ from gpu_workers.engine import EngineCapacity, PlanRefused
 from messages.generation import Sampling
 from messages.steps import PAGE_TOKENS, NewSequence, Plan
 from messages.wire.arrays import int32s
+from tests.support.depth import examples
 
 CAPACITY = EngineCapacity(
     n_pages=32, n_slots=4, max_length=100, max_step_tokens=64, max_lease_steps=4, vocabulary=50, device="test"
@@ -132,7 +133,7 @@ def plans(draw: st.DrawFn) -> tuple[SlotTable, Plan]:
 
 
 @given(plans())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_step_arrays_say_what_the_plan_says(case: tuple[SlotTable, Plan]) -> None:
     slots, made = case
     step = build_step(made, slots.page_table)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_workers.cpu.kernels.machine import Machine, can_attend, this_machine
@@ -21,6 +21,7 @@ from gpu_workers.cpu.attention import CpuAttention
 from gpu_workers.cpu.kernels.machine_code import compile_kernel
 from gpu_workers.cpu.kernels.paged_attention import LOG2_E, AttentionShape, write_paged_attention
 from gpu_workers.cpu.kernels.vector_code import float_bits
+from tests.support.depth import examples
 
 HEADS = [(1, 1, 16), (2, 1, 64), (3, 3, 64), (2, 5, 128), (1, 16, 32)]  # kv heads, query heads on each, head_dim
 _KNOWN: dict[tuple[int, int, int, torch.dtype], CpuAttention] = {}
@@ -33,7 +34,8 @@ def _back_end(heads: tuple[int, int, int], dtype: torch.dtype) -> CpuAttention:
     return _KNOWN[*heads, dtype]
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.slow
+@examples(60)
 @given(rows_of_a_step, st.sampled_from(HEADS), st.sampled_from([torch.float32, torch.bfloat16]), st.integers(1, 2))
 def test_equals_dense_attention(
     rows: list[tuple[int, int]], heads: tuple[int, int, int], dtype: torch.dtype, threads: int

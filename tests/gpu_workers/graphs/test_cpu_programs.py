@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_workers.batch.batch_tensors import build_batch
@@ -30,6 +30,7 @@ if this_machine() is None or torch.backends.cpu.get_cpu_capability() != "AVX512"
     pytest.skip("needs kernels for products, which read what oneDNN packs for AVX-512", allow_module_level=True)
 
 from gpu_workers.graphs.cpu_programs import CpuPrograms, cpu_programs
+from tests.support.depth import examples
 
 LLAMA = ModelConfig("llama", 2, 128, 6, 2, 32, 192, 320, 256)
 CONFIGS = {
@@ -106,7 +107,8 @@ def fits(dtype: torch.dtype) -> bool:
 ROWS = st.lists(st.tuples(st.integers(0, MAX_LENGTH - 6), st.sampled_from([1, 1, 1, 2, 5])), min_size=1, max_size=20)
 
 
-@settings(deadline=None, max_examples=50)
+@pytest.mark.slow
+@examples(50)
 @given(ROWS, st.sampled_from(list(CONFIGS)), st.sampled_from([torch.float32, torch.bfloat16]), st.integers(0, 9))
 def test_the_same_bits_as_single_calls(rows: list[tuple[int, int]], name: str, dtype: torch.dtype, seed: int) -> None:
     if not fits(dtype) or sum(count for _, count in rows) > 64:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_workers.batch.step_tensors import StepTensors
 from gpu_workers.layers.attention import TorchAttention, group_rows
 from messages.steps import PAGE_TOKENS
+from tests.support.depth import examples
 from tests.support.workers.paged_loop import PagedSequence, build_step
 
 HEAD_DIM = 8
@@ -48,7 +50,8 @@ def dense_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, step: Ste
     return out
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.slow
+@examples(60)
 @given(rows_of_a_step, st.sampled_from([(1, 1), (2, 1), (3, 3), (2, 4)]))
 def test_equals_dense_attention(rows: list[tuple[int, int]], heads: tuple[int, int]) -> None:
     kv_heads, shared = heads

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_workers.layers.cpu_linear import can_pack
 from gpu_workers.layers.torch_ops import KvTarget, TorchOps, cos_sin_table
 from messages.steps import PAGE_TOKENS
+from tests.support.depth import examples
 
 OPS = TorchOps()
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(st.integers(0, 70), st.booleans(), st.sampled_from([torch.float32, torch.bfloat16]))
 def test_linear_at_any_number_of_rows(rows: int, has_bias: bool, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(rows)

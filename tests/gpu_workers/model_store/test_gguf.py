@@ -250,6 +250,7 @@ def test_names(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> 
         resolve_model("nobody/no-such-model")
 
 
+@pytest.mark.slow
 def test_smollm2_text_round_trips(smollm2_folder: Path) -> None:
     tokenizer = Tokenizer.from_file(str(smollm2_folder / "tokenizer.json"))
     for text in ("Hello, world!  two  spaces\n\n", "caf\u00e9 \u4f60\u597d \U0001f600", "x1 = 12345", "\u0661\u0662\u0663"):

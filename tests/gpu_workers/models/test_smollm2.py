@@ -17,6 +17,8 @@ from tests.support.workers.paged_loop import PagedLoop, PagedSequence
 
 transformers = pytest.importorskip("transformers")
 
+pytestmark = pytest.mark.slow
+
 QUESTIONS = ("What is the capital of France?", "Write a function that adds two numbers.", "Hi", "Name three primary colors.")
 N_TOKENS = 24
 

@@ -6,10 +6,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_workers.process.gang_agreement import GangAgreement, life_number
+from tests.support.depth import examples
 
 DEADLINE_S = 10.0
 
@@ -58,7 +59,7 @@ def test_a_late_rank_is_waited_for(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans()), min_size=1, max_size=12))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_ranks_always_come_to_the_same_answer(lives: list[tuple[int, int, bool]]) -> None:
     """Each life: how many plans reach rank 0, how many rank 1, and whether rank 1 hears of the life at all."""
     import tempfile

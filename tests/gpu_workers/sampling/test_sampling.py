@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_workers.batch.sampling_table import SamplingRows, SamplingTable, temperature_of
 from gpu_workers.sampling.sampler import least_kept_by_row, least_kept_sorted, philox, position_noise, sample_tokens
 from messages.generation import Sampling
+from tests.support.depth import examples
 
 
 def rows(samplings: list[Sampling], positions: list[int], n_prompt: int = 0) -> SamplingRows:
@@ -73,7 +74,7 @@ SAMPLINGS = st.builds(
 
 
 @given(samplings=st.lists(SAMPLINGS, min_size=1, max_size=8), seed=st.integers(0, 1000), spread=st.sampled_from([0.1, 3.0]))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_every_mixture_follows_the_rule(samplings: list[Sampling], seed: int, spread: float) -> None:
     logits = torch.randn(len(samplings), 600, generator=torch.Generator().manual_seed(seed)) * spread
     positions = [seed + i for i in range(len(samplings))]
@@ -136,7 +137,7 @@ def test_penalties_are_those_of_the_rule() -> None:
     seed=st.integers(0, 10_000),
     spread=st.sampled_from([0.0, 0.1, 3.0, 40.0]),
 )
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_both_ways_to_the_threshold_agree(k: int, share: float, seed: int, spread: float) -> None:
     p = torch.softmax(torch.randn(2, 600, generator=torch.Generator().manual_seed(seed)) * spread, -1)
     top_k, top_p = np.array([k, 0]), np.array([share, share], np.float32)
