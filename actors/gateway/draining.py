@@ -14,8 +14,8 @@ from collections.abc import Callable
 import structlog
 
 from actors.gateway.dispatch.dispatcher import Post, Timer
-from actors.gateway.dispatch.handover import Handover
 from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.dispatch.undelivered import UndeliveredAnswers
 from actors.gateway.http.server import HttpServer
 
 _LOOK_S = 0.02
@@ -35,7 +35,7 @@ class Draining:
         done: Callable[[], None],
     ) -> None:
         self._desk, self._http, self._post, self._done = desk, http, post, done
-        self._connections = Handover(handover_s)
+        self._connections = UndeliveredAnswers(handover_s)
         self._end_s = post.now_s() + max(deadline_s - _MARGIN_S, deadline_s / 2)
         self._timer: Timer | None = None
         desk.doors.is_draining = True
@@ -62,5 +62,5 @@ class Draining:
         if self._desk.n_active:
             return 0
         now_s = self._post.now_s()
-        self._connections.look({} if self._http is None else self._http.unread_by_connection(), now_s)
-        return self._connections.n_waited_for(now_s) + self._desk.unread.n_waited_for(now_s)
+        self._connections.update({} if self._http is None else self._http.unread_by_connection(), now_s)
+        return self._connections.n_pending(now_s) + self._desk.undelivered.n_pending(now_s)

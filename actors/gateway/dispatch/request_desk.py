@@ -10,9 +10,9 @@ import structlog
 
 from actors.gateway.dispatch.dispatcher import Dispatcher, Post, Timer
 from actors.gateway.dispatch.doors import Doors
-from actors.gateway.dispatch.handover import Handover
 from actors.gateway.dispatch.step_publisher import StepPublisher
 from actors.gateway.dispatch.step_rows import StepRows
+from actors.gateway.dispatch.undelivered import UndeliveredAnswers
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.records import encode_order
 from actors.gateway.journal.restore import restore
@@ -50,7 +50,8 @@ class RequestDesk:
         self._next_number = 1
         self.doors = Doors(journal, settings.max_active_requests)
         self._publisher = StepPublisher(settings, post, journal, metrics, self.doors, self._finish)
-        self.unread = Handover(min(settings.handover_s, settings.retention_s))  # resumable answers, in tokens and an ending
+        # answers of resumable requests; sizes in tokens, plus one for the ending
+        self.undelivered = UndeliveredAnswers(min(settings.handover_s, settings.retention_s))
         self._sweep_timer: Timer | None = None
 
     @property
@@ -218,7 +219,7 @@ class RequestDesk:
         self._next_number = max(self._next_number, request.number + 1)
         wall_s = self._post.wall_s()
         self._retained.file(request, wall_s if ended_s is None else ended_s)
-        self.owe(request, self._post.now_s() - (0.0 if ended_s is None else wall_s - ended_s))
+        self.add_undelivered(request, self._post.now_s() - (0.0 if ended_s is None else wall_s - ended_s))
 
     def drop(self, number: int) -> None:
         """A record that cannot be read."""
@@ -233,14 +234,14 @@ class RequestDesk:
         self.metrics.requests.labels(request.order.api, ending).inc()
         self.metrics.whole_s.observe(now_s - request.began_s)
         self._retained.file(request, self._post.wall_s())
-        self.owe(request, now_s)
+        self.add_undelivered(request, now_s)
 
-    def owe(self, request: Request, since_s: float) -> None:
-        """A client that can come back is to read an ended request to its end, unless it has given it up."""
+    def add_undelivered(self, request: Request, since_s: float) -> None:
+        """An ended request waits for its client, if the client can ask for it again and did not cancel it."""
         if request.order.is_resumable and not any(
             s.ended is not None and s.ended.reason == "cancelled" for s in request.sequences
         ):
-            self.unread.owe(request.order.request, request.n_generated + 1, since_s)
+            self.undelivered.add(request.order.request, request.n_generated + 1, since_s)
 
     def _sweep(self) -> None:
         """Once a second: orphans; where the disk takes writes, long requests and retention."""
@@ -250,7 +251,7 @@ class RequestDesk:
                 self.cancel(request)
             elif self._journal.is_healthy:
                 self._retained.checkpoint(request)
-        self.unread.forget_given_up(now_s)
+        self.undelivered.drop_expired(now_s)
         if self._journal.is_healthy:
             self._retained.expire(self._post.wall_s())
         self._sweep_timer = self._post.later(_SWEEP_S, self._sweep)

@@ -51,7 +51,7 @@ class _Answer:
             async with asyncio.timeout(self._longest_s + _SLOW_CLIENT_S):
                 await self._answer(scope, receive, send)
             if not self.reader.has_left:
-                self._desk.unread.paid(self.request.order.request)  # what its connection holds is looked at there
+                self._desk.undelivered.remove(self.request.order.request)  # what its connection holds is looked at there
         except (OSError, TimeoutError):
             self.reader.has_left = True
         finally:

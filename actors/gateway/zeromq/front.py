@@ -206,7 +206,7 @@ class Front:
         client.streams[request_id] = stream
         self._owner[request_id] = identity
         if request.is_over:
-            self._desk.owe(request, self._loop.time())
+            self._desk.add_undelivered(request, self._loop.time())
         stream.pump()
 
     def _detach(self, identity: bytes, request_id: str, *, is_gone: bool) -> None:
@@ -224,7 +224,7 @@ class Front:
         stream = client.streams.get(message.request) if client is not None else None
         if stream is not None:
             stream.received(message.up_to)
-        self._desk.unread.received(message.request, message.up_to, self._loop.time())
+        self._desk.undelivered.confirm(message.request, message.up_to, self._loop.time())
 
     def _cancel(self, identity: bytes, client: Client | None, message: public.CancelRequest) -> None:
         asker = self._askers.get(message.request)

@@ -160,7 +160,7 @@ async def test_the_client_library_confirms_the_end_and_a_cancelled_request_owes_
         await whole
         desk = r.gateway.desk
         assert desk is not None
-        await until(lambda: not desk.unread.n_waited_for(r.gateway.now_s()))
+        await until(lambda: not desk.undelivered.n_pending(r.gateway.now_s()))
         pieces = client.stream(tokens=[6], max_tokens=100, sampling=GREEDY)
         first = asyncio.ensure_future(anext(pieces))
         await until(lambda: scheduler.running)
