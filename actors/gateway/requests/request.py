@@ -18,7 +18,7 @@ import numpy as np
 
 from actors.gateway.requests.order import Ended, Order
 from actors.gateway.text.detokenizer import Detokenizer
-from actors.gateway.text.stop_strings import StopWatch
+from actors.gateway.text.stop_strings import StopStringFilter
 
 KEY_BITS = 20  # sequences of one request in a journal key
 
@@ -51,8 +51,8 @@ class GrowingSequence:
     __slots__ = (
         "_detokenizer",
         "_logprobs",
+        "_stop_filter",
         "_stop_set",
-        "_watch",
         "attempt",
         "ended",
         "ids",
@@ -86,7 +86,7 @@ class GrowingSequence:
         self.n_submissions = 0
         self.n_losses = 0  # attempts lost since the last new token
         self._detokenizer = detokenizer
-        self._watch = StopWatch(request.order.stop)
+        self._stop_filter = StopStringFilter(request.order.stop)
         self._stop_set = request.stop_set
         self._logprobs: list[Logprobs] = []
 
@@ -109,11 +109,11 @@ class GrowingSequence:
             raise Gap(f"first: expected at most {start}, got {first}")
         if not start:
             self.n_cached = n_cached
-        ids, texts, push, watch = self.ids, self.texts, self._detokenizer.push, self._watch.push
+        ids, texts, push, filter_text = self.ids, self.texts, self._detokenizer.push, self._stop_filter.push
         for token in new_ids[skip:] if skip else new_ids:
             ids.append(token)
-            texts.append("" if token in self._stop_set else watch(push(token)))
-            if self._watch.is_met:
+            texts.append("" if token in self._stop_set else filter_text(push(token)))
+            if self._stop_filter.is_matched:
                 self.ended = Ended(reason="stop", n_cached=self.n_cached)
                 break
         taken = len(ids) - start
@@ -127,10 +127,10 @@ class GrowingSequence:
         """Set the ending unless there is one; False when there is."""
         if self.ended is not None:
             return False
-        self.tail = self._watch.push(self._detokenizer.flush())
-        if self._watch.is_met:
+        self.tail = self._stop_filter.push(self._detokenizer.flush())
+        if self._stop_filter.is_matched:
             ended = Ended(reason="stop", n_cached=ended.n_cached)
-        self.tail += self._watch.flush()
+        self.tail += self._stop_filter.flush()
         self.ended = ended
         return True
 

@@ -1,44 +1,44 @@
-"""Stop strings: what may be shown of a growing text, and where it must end. Pure."""
+"""Stop strings: which part of a growing text may be shown, and where it ends. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 
-class StopWatch:
-    """Watches one text for stop strings.
+class StopStringFilter:
+    """Passes on the text of one sequence up to its first stop string. `is_matched`: a stop string was found.
 
-    Law: the concatenation of everything returned never contains a stop string and never depends on how the text was cut
-    into pieces. Text that could be the beginning of a stop string is held back until it is decided.
+    Invariant: the concatenation of everything returned never contains a stop string, and does not depend on how the text was cut
+    into pieces. Text that could be the start of a stop string is held back until the next piece decides.
     """
 
     def __init__(self, stop_strings: Sequence[str]) -> None:
         self._stop_strings = tuple(s for s in stop_strings if s)
         self._held = ""
-        self.is_met = False
+        self.is_matched = False
 
     def push(self, piece: str) -> str:
-        """Take the next piece of text; returns what is safe to show now. After a stop string nothing is shown."""
+        """Take the next piece of text; returns what is safe to show now: "" for everything after a stop string."""
         if not self._stop_strings:
             return piece
-        if self.is_met or not piece:
+        if self.is_matched or not piece:
             return ""
         text = self._held + piece
         found = [at for s in self._stop_strings if (at := text.find(s)) >= 0]
         if found:
-            self.is_met, self._held = True, ""
+            self.is_matched, self._held = True, ""
             return text[: self._first_complete(text, min(found))]
         safe = len(text) - self._held_length(text)
         self._held = text[safe:]
         return text[:safe]
 
     def flush(self) -> str:
-        """The text is over: what was held back is shown after all."""
+        """The text is over; returns the text that was held back."""
         rest, self._held = self._held, ""
         return rest
 
     def _first_complete(self, text: str, fallback: int) -> int:
-        """Where the stop string begins that is complete first (the longest one among those that end there)."""
+        """Where the stop string starts that ends first in `text`; the longest one if several end there."""
         best_end, best_at = len(text) + 1, fallback
         for s in self._stop_strings:
             at = text.find(s)
@@ -47,7 +47,7 @@ class StopWatch:
         return best_at
 
     def _held_length(self, text: str) -> int:
-        """Length of the longest end of the text that is a proper beginning of a stop string."""
+        """Length of the longest suffix of `text` that is a proper prefix of a stop string."""
         longest = 0
         for s in self._stop_strings:
             for length in range(min(len(s) - 1, len(text)), longest, -1):

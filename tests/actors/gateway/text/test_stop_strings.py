@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from actors.gateway.text.stop_strings import StopWatch
+from actors.gateway.text.stop_strings import StopStringFilter
 
 TEXTS = st.text(alphabet="abc é👩", max_size=30)
 STOPS = st.lists(st.text(alphabet="abc é", min_size=1, max_size=4), min_size=1, max_size=4)
@@ -31,30 +31,30 @@ def cut(text: str, cuts: list[int]) -> list[str]:
 @example("aab", ["ab", "b"], [1, 2])
 @example("abcab", ["bca", "c"], [2])
 def test_every_cut_shows_what_the_oracle_shows(text: str, stops: list[str], cuts: list[int]) -> None:
-    watch, shown = StopWatch(stops), []
+    text_filter, shown = StopStringFilter(stops), []
     for piece in cut(text, cuts):
-        shown.append(watch.push(piece))
+        shown.append(text_filter.push(piece))
         so_far = "".join(shown)
         assert oracle(text, stops)[0].startswith(so_far), "what was shown is never taken back"
         assert not any(s in so_far for s in stops)
-    is_met = watch.is_met
-    assert ("".join(shown) + watch.flush(), is_met) == oracle(text, stops)
+    is_met = text_filter.is_matched
+    assert ("".join(shown) + text_filter.flush(), is_met) == oracle(text, stops)
 
 
 @given(TEXTS, STOPS)
 def test_nothing_is_held_back_that_cannot_become_a_stop_string(text: str, stops: list[str]) -> None:
-    watch = StopWatch(stops)
-    shown = watch.push(text)
-    held = "" if watch.is_met else text[len(shown) :]
+    text_filter = StopStringFilter(stops)
+    shown = text_filter.push(text)
+    held = "" if text_filter.is_matched else text[len(shown) :]
     assert not held or any(s.startswith(held) for s in stops)
 
 
 def test_after_a_stop_string_nothing_more_is_shown() -> None:
-    watch = StopWatch(["stop"])
-    assert watch.push("a stop b") == "a "
-    assert (watch.push("c"), watch.flush(), watch.is_met) == ("", "", True)
+    text_filter = StopStringFilter(["stop"])
+    assert text_filter.push("a stop b") == "a "
+    assert (text_filter.push("c"), text_filter.flush(), text_filter.is_matched) == ("", "", True)
 
 
 def test_without_stop_strings_everything_passes() -> None:
-    watch = StopWatch([])
-    assert (watch.push("anything"), watch.flush(), watch.is_met) == ("anything", "", False)
+    text_filter = StopStringFilter([])
+    assert (text_filter.push("anything"), text_filter.flush(), text_filter.is_matched) == ("anything", "", False)
