@@ -204,7 +204,7 @@ class Dispatcher:
             sampling=order.sampling_of(sequence.index),
             speculation=order.speculation and self._settings.speculation,
             priority=order.priority,
-            tell_every=self._settings.whole_tokens if order.may_wait_for_tokens else 1,
+            tell_every=self._settings.whole_tokens if order.can_batch_tokens else 1,
         )
         if not self._say(name, message):
             self.book.close(sequence)

@@ -39,8 +39,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         return self.n * len(self.prompts)
 
     @property
-    def may_wait_for_tokens(self) -> bool:
-        """Does nobody look at its tokens one by one? (Stop strings are looked for here; log-probabilities come with steps.)"""
+    def can_batch_tokens(self) -> bool:
+        """True if tokens may be delivered in groups: not streamed, no stop strings (matched here), no log-probabilities."""
         return self.is_whole and not self.stop and self.sampling.logprobs < 0
 
     def prompt_of(self, index: int) -> np.ndarray:
