@@ -38,7 +38,7 @@ class Draining:
         self._connections = UndeliveredAnswers(handover_s)
         self._end_s = post.now_s() + max(deadline_s - _MARGIN_S, deadline_s / 2)
         self._timer: Timer | None = None
-        desk.doors.is_draining = True
+        desk.gate.is_draining = True
 
     def look(self) -> None:
         """Is it over? If not, look again soon."""

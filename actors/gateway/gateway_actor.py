@@ -56,7 +56,7 @@ class GatewayActor(Actor):
     # -- life -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> dict[str, str]:
-        """Load the tokenizer, replay the journal, open the doors."""
+        """Load the tokenizer, replay the journal, then listen for clients."""
         settings, loop = self.settings, asyncio.get_running_loop()
         self.child.loading("tokenizer", 0.0)
         self.model = await loop.run_in_executor(None, load_text_model, settings.model_folder)
@@ -73,7 +73,7 @@ class GatewayActor(Actor):
         self._journal.on_failure = lambda error: self.fail("journal", error)
         self.desk = RequestDesk(settings, self.birth.incarnation, self, self._journal, self.model, self.metrics)
         resumed = take_over_all(self.desk, recovered, self.model, self.now_s())
-        self.desk.doors.was_ready = resumed > 0 or self.birth.incarnation > 1  # this server has served before
+        self.desk.gate.was_ready = resumed > 0 or self.birth.incarnation > 1  # this server has served before
         self.desk.start()
         intake = self._intake = Intake(settings, self.model)
         if settings.front_endpoint:
@@ -89,7 +89,7 @@ class GatewayActor(Actor):
         return {"http": address, "front": settings.front_endpoint, "resumed": str(resumed), "model": settings.model_name}
 
     async def stop(self) -> None:
-        """Close the doors, then the journal."""
+        """Close the sockets, then the journal."""
         if self._draining is not None:
             self._draining.stop()
         if self._http is not None:
@@ -182,7 +182,7 @@ class GatewayActor(Actor):
         schedulers, workers = self.living("scheduler"), self.living("worker")
         has_replica = any(actor_name("worker", replica_of(name), 0) in workers for name in schedulers)
         is_journal_healthy = self.desk is not None and self._journal.is_healthy
-        is_draining = self.desk is not None and self.desk.doors.is_draining
+        is_draining = self.desk is not None and self.desk.gate.is_draining
         is_serving = has_replica and is_journal_healthy and not is_draining
         state = "draining" if is_draining else "serving" if is_serving else "unavailable"
         parts = {

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import structlog
 
+from actors.gateway.dispatch.admission_gate import AdmissionGate
 from actors.gateway.dispatch.dispatcher import Dispatcher, Post, Timer
-from actors.gateway.dispatch.doors import Doors
+from actors.gateway.dispatch.admission_gate import AdmissionGate
 from actors.gateway.dispatch.step_publisher import StepPublisher
 from actors.gateway.dispatch.step_rows import StepRows
 from actors.gateway.dispatch.undelivered import UndeliveredAnswers
@@ -48,8 +49,8 @@ class RequestDesk:
         self._deadline_by_number: dict[int, Timer] = {}
         self._retained = RetainedRequests(journal, settings.retention_s)
         self._next_number = 1
-        self.doors = Doors(journal, settings.max_active_requests)
-        self._publisher = StepPublisher(settings, post, journal, metrics, self.doors, self._finish)
+        self.gate = AdmissionGate(journal, settings.max_active_requests)
+        self._publisher = StepPublisher(settings, post, journal, metrics, self.gate, self._finish)
         # answers of resumable requests; sizes in tokens, plus one for the ending
         self.undelivered = UndeliveredAnswers(min(settings.handover_s, settings.retention_s))
         self._sweep_timer: Timer | None = None
@@ -57,7 +58,7 @@ class RequestDesk:
     @property
     def n_active(self) -> int:
         """Sequences without a visible ending."""
-        return self.doors.n_active
+        return self.gate.n_active
 
     def start(self) -> None:
         """Begin to sweep."""
@@ -76,7 +77,7 @@ class RequestDesk:
 
         Raises: Refusal.
         """
-        self.doors.check(order.n_sequences)
+        self.gate.check(order.n_sequences)
         request = Request(self._next_number, order, self._model.detokenizer, self._post.now_s())
         self._own(request)
         self.metrics.prompt_tokens.inc(sum(request.n_prompt) * order.n)
@@ -149,7 +150,7 @@ class RequestDesk:
 
     def scheduler_up(self) -> None:
         """Somebody can work."""
-        self.doors.was_ready = True
+        self.gate.was_ready = True
         self.dispatcher.scheduler_up()
 
     def _on_ending(self, ending: generation.Ending, rows: StepRows) -> None:
@@ -195,7 +196,7 @@ class RequestDesk:
     def _own(self, request: Request) -> None:
         self._next_number = max(self._next_number, request.number + 1)
         self._request_by_id[request.order.request] = request
-        self.doors.n_active += request.n_open
+        self.gate.n_active += request.n_open
         left_s = self._settings.request_timeout_s - max(0.0, self._post.wall_s() - request.order.created_s)
         self._deadline_by_number[request.number] = self._post.later(max(left_s, 0.0), lambda: self.cancel(request, "deadline"))
 

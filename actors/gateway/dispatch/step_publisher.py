@@ -11,7 +11,7 @@ from collections.abc import Callable
 import structlog
 
 from actors.gateway.dispatch.dispatcher import Post
-from actors.gateway.dispatch.doors import Doors
+from actors.gateway.dispatch.admission_gate import AdmissionGate
 from actors.gateway.dispatch.step_rows import StepRows
 from actors.gateway.journal.journal import Journal
 from actors.gateway.metrics import GatewayMetrics
@@ -32,10 +32,10 @@ class StepPublisher:
         post: Post,
         journal: Journal,
         metrics: GatewayMetrics,
-        doors: Doors,
+        gate: AdmissionGate,
         on_over: Callable[[Request, float], None],
     ) -> None:
-        self._settings, self._post, self._journal, self._metrics, self._doors = settings, post, journal, metrics, doors
+        self._settings, self._post, self._journal, self._metrics, self._gate = settings, post, journal, metricsgate,
         self._on_over = on_over
         self._n_in_journal = 0  # calls of `record` whose rows the journal has not confirmed
 
@@ -52,7 +52,7 @@ class StepPublisher:
         """Make the ending of a sequence visible."""
         sequence.publish(sequence.n_visible, True)
         sequence.request.n_open -= 1
-        self._doors.n_active -= 1
+        self._gate.n_active -= 1
 
     def _on_recorded(self, rows: StepRows, ack: Ack | None) -> None:
         self._n_in_journal -= 1

@@ -108,11 +108,11 @@ class HttpApi:
     def _post(
         self, handler: Callable[[bytearray, str], Awaitable[ASGIApp]], *, may_be_known: bool = False
     ) -> Callable[[HttpRequest], Awaitable[Any]]:
-        """A request with a body. It is not even read behind closed doors, unless it may ask for an answer that is there."""
+        """A request with a body. The body is read only if requests are accepted now, or if its answer may already be known."""
 
         async def with_body(http: HttpRequest, request_id: str) -> ASGIApp:
             if not may_be_known:
-                self._desk.doors.check(1)
+                self._desk.gate.check(1)
             async with self._bodies.read(http) as raw:
                 return await handler(raw, request_id)
 
@@ -241,11 +241,11 @@ class HttpApi:
     async def _order(self, wish: Wish) -> Order:
         """Tokenised, and counted meanwhile. Raises: Refusal."""
         self._intake.check(wish)
-        self._desk.doors.arrive(wish.n_sequences)
+        self._desk.gate.reserve(wish.n_sequences)
         try:
             return await self._intake.order(wish, self._status.wall_s())
         finally:
-            self._desk.doors.arrived(wish.n_sequences)
+            self._desk.gate.release(wish.n_sequences)
 
     def _whole(self, request: Request, render: Callable[[], bytes]) -> ASGIApp:
         return WholeAnswer(self._desk, request, render, self._settings.request_timeout_s)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 class StopStringFilter:
     """Passes on the text of one sequence up to its first stop string. `is_matched`: a stop string was found.
 
-    Invariant: the concatenation of everything returned never contains a stop string, and does not depend on how the text was cut
-    into pieces. Text that could be the start of a stop string is held back until the next piece decides.
+    Invariant: the concatenation of everything returned never contains a stop string, and does not depend on how the text was
+    cut into pieces. Text that could be the start of a stop string is held back until the next piece decides.
     """
 
     def __init__(self, stop_strings: Sequence[str]) -> None:

@@ -146,12 +146,12 @@ class Front:
                 detail = f"request: expected one that is known, got {message.request!r} with have = {message.have}"
                 raise Refusal("not_found", detail, field="request")
             self._intake.check(wish)
-            self._desk.doors.check(1)
+            self._desk.gate.check(1)
             counted = self._bodies.take(n_bytes)
         except Refusal as refusal:
             self._refuse(identity, message.request, refusal)
             return
-        self._desk.doors.arrive(1)
+        self._desk.gate.reserve(1)
         self._askers[message.request] = Asker(identity, digest, counted)
         self._spawn(identity, message.request, self._new(message.request, wish))
 
@@ -177,7 +177,7 @@ class Front:
             self._refuse(asker.identity, request_id, refusal)
             return
         finally:
-            self._desk.doors.arrived(1)
+            self._desk.gate.release(1)
             self._bodies.let_go(asker.counted_bytes)
             del self._askers[request_id]
         try:

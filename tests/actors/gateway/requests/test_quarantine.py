@@ -83,7 +83,7 @@ async def test_the_same_prompt_under_another_id_is_not_computed_again() -> None:
         scheduler.is_automatic = True
         assert (await http.post("/v1/completions", json={**body, "prompt": [1, 2]})).status_code == 200
         assert r.gateway.desk is not None
-        assert (r.gateway.desk.doors.n_arriving, r.gateway.bodies.n_bytes) == (0, 0)
+        assert (r.gateway.desk.gate.n_reserved, r.gateway.bodies.n_bytes) == (0, 0)
 
 
 def sequence_of(*prompts: bytes, index: int = 0, n_known: int = 0, **fields: Any) -> GrowingSequence:

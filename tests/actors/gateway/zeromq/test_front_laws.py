@@ -254,14 +254,14 @@ async def test_what_is_being_tokenised_counts_against_the_limit_on_every_way_in(
         assert r.gateway._front is not None
         assert r.gateway.desk is not None
         r.gateway._front._intake._model = slow
-        doors = r.gateway.desk.doors
+        gate = r.gateway.desk.gate
         await wire.say(generate("a", prompt=LONG, tokens=int32s([])))
         await wire.say(generate("b", prompt=LONG, tokens=int32s([])))
         assert await wire.is_silent()
-        assert doors.n_arriving == 2
+        assert gate.n_reserved == 2
         body = {"prompt": LONG, "max_tokens": 8, "temperature": 0}
         one = asyncio.ensure_future(http.post("/v1/completions", json=body))
-        await r.house.wait_until(lambda: doors.n_arriving == 3)
+        await r.house.wait_until(lambda: gate.n_reserved == 3)
         await wire.say(generate("c"))
         full = await wire.hear()
         assert isinstance(full, public.Failed)
@@ -269,8 +269,8 @@ async def test_what_is_being_tokenised_counts_against_the_limit_on_every_way_in(
         assert (await http.post("/v1/completions", json={**body, "prompt": "x"})).status_code == 429
         slow.may_go.set()
         await r.house.wait_until(lambda: len(scheduler.running) == 3)
-        assert (doors.n_arriving, doors.n_active) == (0, 3), "each made room for itself"
+        assert (gate.n_reserved, gate.n_active) == (0, 3), "each made room for itself"
         scheduler.step(8)
         assert (await one).status_code == 200
         await wire.say(generate("d", prompt="", tokens=int32s([])))
-        await r.house.wait_until(lambda: doors.n_active == 0 and doors.n_arriving == 0)
+        await r.house.wait_until(lambda: gate.n_active == 0 and gate.n_reserved == 0)

@@ -1,0 +1,39 @@
+"""Whether more sequences may be accepted now: the state of the server, and how many sequences it has already. Pure."""
+
+from __future__ import annotations
+
+from actors.gateway.journal.journal import Journal
+from actors.gateway.requests.refusals import Refusal, journal_unavailable
+
+
+class AdmissionGate:
+    """Counts sequences. At most `limit` may be active or reserved at a time; a request that is alone is always accepted."""
+
+    def __init__(self, journal: Journal, limit: int) -> None:
+        self._journal, self._limit = journal, limit
+        self.n_active = 0  # accepted, without a visible ending
+        self.n_reserved = 0  # still being tokenised
+        self.is_draining = False
+        self.was_ready = False  # a scheduler has been connected since this server started
+
+    def check(self, n_sequences: int) -> None:
+        """Return if `n_sequences` more may be accepted now. Raises: Refusal."""
+        if self.is_draining:
+            raise Refusal("unavailable", "the server is draining", retry_after_s=5.0)
+        if not self._journal.is_healthy:
+            raise journal_unavailable()
+        if not self.was_ready:
+            raise Refusal("unavailable", "the server is starting: no scheduler is ready yet", retry_after_s=2.0)
+        n_present = self.n_active + self.n_reserved
+        if n_present and n_present + n_sequences > self._limit:
+            detail = f"{n_present} sequences are active, {self._limit} is the limit"
+            raise Refusal("overloaded", detail, retry_after_s=1.0)
+
+    def reserve(self, n_sequences: int) -> None:
+        """Count sequences while they are tokenised. Call `release` afterwards, accepted or not. Raises: Refusal."""
+        self.check(n_sequences)
+        self.n_reserved += n_sequences
+
+    def release(self, n_sequences: int) -> None:
+        """End a reservation made with `reserve`."""
+        self.n_reserved -= n_sequences
