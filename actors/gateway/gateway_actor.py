@@ -29,7 +29,7 @@ from actors.gateway.requests.request import GrowingSequence
 from actors.gateway.settings import read_settings
 from actors.gateway.text.tokenizer import load_text_model
 from actors.gateway.tree_status import TreeStatus
-from actors.gateway.zeromq.front import Front
+from actors.gateway.zeromq.server import ZmqServer
 from messages import cache, generation, lifecycle
 from messages.birth import Birth
 from messages.ids import actor_name, replica_of, role_of
@@ -48,7 +48,7 @@ class GatewayActor(Actor):
         self.bodies = RequestBodies(self.settings.max_body_bytes, self.settings.max_bodies_bytes)
         self.tree = TreeStatus(self.mailbox.endpoint, self.child.tell)
         self._http: HttpServer | None = None
-        self._front: Front | None = None
+        self._zmq: ZmqServer | None = None
         self._draining: Draining | None = None
         self.desk: RequestDesk | None = None
         self._resubmissions_counted = 0
@@ -78,8 +78,8 @@ class GatewayActor(Actor):
         intake = self._intake = Intake(settings, self.model)
         if settings.front_endpoint:
             life = self.birth.incarnation
-            self._front = Front(settings, life, intake, self.bodies, self.desk, self.summary, self.wall_s)
-            self._front.open()
+            self._zmq = ZmqServer(settings, life, intake, self.bodies, self.desk, self.summary, self.wall_s)
+            self._zmq.open()
         self.http_api = HttpApi(settings, self.model, intake, self.bodies, self.desk, self)
         self.http_app = self.http_api.app()
         address = ""
@@ -94,8 +94,8 @@ class GatewayActor(Actor):
             self._draining.stop()
         if self._http is not None:
             await self._http.stop()
-        if self._front is not None:
-            await self._front.close()
+        if self._zmq is not None:
+            await self._zmq.close()
         if self.desk is not None:
             self.desk.stop()
             await self._journal.close()

@@ -10,7 +10,6 @@ import structlog
 
 from actors.gateway.dispatch.admission_gate import AdmissionGate
 from actors.gateway.dispatch.dispatcher import Dispatcher, Post, Timer
-from actors.gateway.dispatch.admission_gate import AdmissionGate
 from actors.gateway.dispatch.step_publisher import StepPublisher
 from actors.gateway.dispatch.step_rows import StepRows
 from actors.gateway.dispatch.undelivered import UndeliveredAnswers

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import structlog
 
-from actors.gateway.dispatch.dispatcher import Post
 from actors.gateway.dispatch.admission_gate import AdmissionGate
+from actors.gateway.dispatch.dispatcher import Post
 from actors.gateway.dispatch.step_rows import StepRows
 from actors.gateway.journal.journal import Journal
 from actors.gateway.metrics import GatewayMetrics
@@ -35,7 +35,7 @@ class StepPublisher:
         gate: AdmissionGate,
         on_over: Callable[[Request, float], None],
     ) -> None:
-        self._settings, self._post, self._journal, self._metrics, self._gate = settings, post, journal, metricsgate,
+        self._settings, self._post, self._journal, self._metrics, self._gate = settings, post, journal, metrics, gate
         self._on_over = on_over
         self._n_in_journal = 0  # calls of `record` whose rows the journal has not confirmed
 

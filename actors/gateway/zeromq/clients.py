@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from actors.gateway.zeromq.stream import FrontStream
+from actors.gateway.zeromq.stream import ZmqStream
 from messages.wire.message import Message
 
 _MOST_LATE = 2048  # refusals for one client, behind those in its pipe
@@ -18,7 +18,7 @@ class Client:
 
     def __init__(self, now_s: float) -> None:
         self.heard_s = now_s
-        self.streams: dict[str, FrontStream] = {}
+        self.streams: dict[str, ZmqStream] = {}
 
 
 class Asker:

@@ -15,7 +15,7 @@ _CHUNK_BYTES = 16 << 10  # about: what may wait for a client that does not read 
 _TOKEN_BYTES = 16  # id and text, about
 
 
-class FrontStream:
+class ZmqStream:
     """Sends Accepted, Chunks and Finished of a request with one sequence, as far as window and socket allow.
 
     A message that the socket refuses is kept and sent first at the next `pump`.

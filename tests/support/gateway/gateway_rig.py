@@ -58,8 +58,8 @@ class Rig:
         gateway = self.gateway
         if gateway._draining is not None:
             gateway._draining.stop()
-        if gateway._front is not None:
-            await gateway._front.close()
+        if gateway._zmq is not None:
+            await gateway._zmq.close()
         if gateway.desk is not None:
             gateway.desk.stop()
         await self.house.kill("gateway/0")

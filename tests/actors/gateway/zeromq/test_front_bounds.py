@@ -27,8 +27,8 @@ async def test_large_requests_share_a_budget_with_http_and_small_ones_pass() -> 
     async with wired(2, **bounds) as (r, (one, two)), r.http() as http:
         scheduler = await r.add_scheduler(is_automatic=False)
         slow = SlowText()
-        assert r.gateway._front is not None
-        r.gateway._front._intake._model = slow
+        assert r.gateway._zmq is not None
+        r.gateway._zmq._intake._model = slow
         await one.say(large("a"))
         await r.house.wait_until(lambda: r.gateway.bodies.n_bytes > len(FULL) - UNCOUNTED_BYTES)
         held = r.gateway.bodies.n_bytes
@@ -91,8 +91,8 @@ async def until_finished(hear) -> list[public.Chunk]:
 
 async def test_few_messages_wait_at_the_front_for_each_client_and_from_it() -> None:
     async with wired() as (r, _):
-        assert r.gateway._front is not None
-        socket = r.gateway._front._reader._socket
+        assert r.gateway._zmq is not None
+        socket = r.gateway._zmq._reader._socket
         assert (socket.get(zmq.RCVHWM), socket.get(zmq.SNDHWM), socket.get(zmq.MAXMSGSIZE)) == (
             16,
             512,

@@ -155,8 +155,8 @@ async def test_a_request_said_twice_while_it_is_tokenised_runs_once_for_the_newe
     async with wired(2) as (r, (one, two)):
         scheduler = await r.add_scheduler(is_automatic=False)
         slow = SlowText()
-        assert r.gateway._front is not None
-        r.gateway._front._intake._model = slow
+        assert r.gateway._zmq is not None
+        r.gateway._zmq._intake._model = slow
         words = generate(prompt=LONG, tokens=int32s([]))
         await one.say(words)
         assert await one.is_silent()
@@ -179,8 +179,8 @@ async def test_a_cancel_that_overtakes_the_tokenizer_is_kept() -> None:
     async with wired() as (r, (wire,)):
         scheduler = await r.add_scheduler(is_automatic=False)
         slow = SlowText()
-        assert r.gateway._front is not None
-        r.gateway._front._intake._model = slow
+        assert r.gateway._zmq is not None
+        r.gateway._zmq._intake._model = slow
         await wire.say(generate(prompt=LONG, tokens=int32s([])))
         await wire.say(public.CancelRequest(request="r"))
         assert await wire.is_silent()
@@ -251,9 +251,9 @@ async def test_what_is_being_tokenised_counts_against_the_limit_on_every_way_in(
     async with wired(max_active_requests=3) as (r, (wire,)), r.http() as http:
         scheduler = await r.add_scheduler(is_automatic=False)
         slow = SlowText()
-        assert r.gateway._front is not None
+        assert r.gateway._zmq is not None
         assert r.gateway.desk is not None
-        r.gateway._front._intake._model = slow
+        r.gateway._zmq._intake._model = slow
         gate = r.gateway.desk.gate
         await wire.say(generate("a", prompt=LONG, tokens=int32s([])))
         await wire.say(generate("b", prompt=LONG, tokens=int32s([])))

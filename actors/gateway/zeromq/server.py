@@ -1,4 +1,4 @@
-"""The ZeroMQ front: a public ROUTER that speaks `messages.public` with every client library.
+"""The ZeroMQ server: a public ROUTER that speaks `messages.public` with every client library.
 
 A client is an identity with streams. Whatever cannot be read is counted and answered with Failed; it never reaches a
 request or ends the actor. Each stream has a window of tokens that its client has not confirmed.
@@ -23,7 +23,7 @@ from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.zeromq.clients import Asker, Client, LateRefusals
 from actors.gateway.zeromq.garbage import field_in, request_in
-from actors.gateway.zeromq.stream import FrontStream
+from actors.gateway.zeromq.stream import ZmqStream
 from actors.gateway.zeromq.wishes import wish_of
 from messages import public
 from messages.errors import WireError
@@ -39,7 +39,7 @@ _DETAIL_CHARACTERS = 2_000  # of a refusal: thousands of them may wait for one c
 _CODES = {"too_large": "invalid", "quarantined": "internal"}
 
 
-class Front:
+class ZmqServer:
     """The public socket of one gateway."""
 
     def __init__(
@@ -128,7 +128,7 @@ class Front:
             except Refusal as refusal:
                 self._refuse(identity, request, refusal)
             except Exception as error:
-                self._log.exception("front: a call failed", request=request)
+                self._log.exception("ZeroMQ call failed", request=request)
                 self._refuse(identity, request, Refusal("internal", f"{type(error).__name__}: {error}"[:1000]))
 
         task = self._loop.create_task(run())
@@ -201,7 +201,7 @@ class Front:
         if client is None:
             client = self._clients[identity] = Client(self._loop.time())
             self._send(identity, public.Alive(incarnation=self._incarnation))
-        stream = FrontStream(request, have, self._settings.stream_window_tokens, lambda message: self._send(identity, message))
+        stream = ZmqStream(request, have, self._settings.stream_window_tokens, lambda message: self._send(identity, message))
         stream.on_done = lambda: self._detach(identity, request_id, is_gone=True)
         client.streams[request_id] = stream
         self._owner[request_id] = identity
