@@ -17,7 +17,7 @@ from gpu_workers.batch.uploads import upload
 from gpu_workers.cuda.kernels.attention_tiles import list_tiles
 from gpu_workers.cuda.kernels.paged_decode import DecodeShape, paged_decode
 from gpu_workers.cuda.kernels.paged_prefill import PrefillShape, paged_prefill, tile_tokens
-from gpu_workers.layers.sharded_layers import Shard
+from gpu_workers.layers.shard import Shard
 from gpu_workers.model_store.model_config import ModelConfig
 
 _MAX_SPLITS = 32

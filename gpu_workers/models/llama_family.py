@@ -15,7 +15,8 @@ import torch
 from gpu_workers.batch.step_tensors import StepTensors
 from gpu_workers.layers.attention import Attention
 from gpu_workers.layers.kv_pages import KvPages, KvShape
-from gpu_workers.layers.sharded_layers import Shard, embed_tokens, gather_logits
+from gpu_workers.layers.shard import Shard
+from gpu_workers.layers.sharded_layers import embed_tokens, gather_logits
 from gpu_workers.layers.tensor_group import TensorGroup
 from gpu_workers.layers.torch_ops import KvTarget, Ops, cos_sin_table
 from gpu_workers.model_store.model_config import ModelConfig, RopeScaling

@@ -10,7 +10,7 @@ import torch
 
 from gpu_workers.cpu.kernels.machine import can_attend, this_machine
 from gpu_workers.layers.attention import Attention, TorchAttention
-from gpu_workers.layers.sharded_layers import Shard, shard_model
+from gpu_workers.layers.shard import Shard, shard_model
 from gpu_workers.layers.tensor_group import SingleRank, TensorGroup
 from gpu_workers.layers.torch_ops import Ops, TorchOps
 from gpu_workers.model_store.model_config import ModelConfig

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from safetensors import safe_open
 
-from gpu_workers.layers.sharded_layers import Shard
+from gpu_workers.layers.shard import Shard
 from gpu_workers.model_store.model_config import ModelConfig
 
 RANDOM_STD = 0.02

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from gpu_workers.layers.sharded_layers import shard_model
+from gpu_workers.layers.shard import shard_model
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.weights import (
     ModelWeights,

@@ -1,0 +1,81 @@
+"""Which part of each weight a rank of a tensor-parallel group holds. No torch here: the supervisor plans with it.
+
+Heads are split at KV heads, unevenly where they do not divide. With more ranks than KV heads each KV head is held by several
+ranks, which share its query heads. Splits of columns and rows follow Megatron-LM (Shoeybi et al., 2019).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpu_workers.model_store.model_config import ModelConfig
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The part of rank `rank` of `size`: ranges over the whole model's heads, feed-forward width and vocabulary."""
+
+    rank: int
+    size: int
+    heads: range
+    kv_heads: range
+    ffn: range
+    vocabulary: range
+    vocabulary_rows: int  # the same on all ranks: the longest range, so that logits gather evenly; the rest is zero rows
+
+    @property
+    def shared_heads(self) -> int:
+        """Query heads of each KV head on this rank."""
+        return len(self.heads) // len(self.kv_heads)
+
+
+def can_split(config: ModelConfig, size: int) -> bool:
+    """True if the heads and the feed-forward width can be split over `size` ranks."""
+    if not 1 <= size <= config.ffn:
+        return False
+    copies, rest = divmod(size, config.n_kv_heads)  # ranks that hold the same KV head
+    return size <= config.n_kv_heads or (rest == 0 and config.n_heads // config.n_kv_heads % copies == 0)
+
+
+def split_sizes(config: ModelConfig) -> tuple[int, ...]:
+    """All numbers of ranks that the model can be split over, ascending."""
+    return tuple(size for size in range(1, config.n_heads + 1) if can_split(config, size))
+
+
+def is_even_split(config: ModelConfig, size: int) -> bool:
+    """True if every rank gets the same number of heads. An uneven split works, but the fullest rank sets the pace."""
+    return can_split(config, size) and (size > config.n_kv_heads or config.n_kv_heads % size == 0)
+
+
+def shard_model(config: ModelConfig, rank: int, size: int) -> Shard:
+    """The part of one rank. Raises ValueError when the heads cannot be split over `size` ranks."""
+    shared = config.n_heads // config.n_kv_heads
+    if not can_split(config, size):
+        sizes = ", ".join(map(str, split_sizes(config)))
+        raise ValueError(f"tensor parallel size: expected one of {sizes}, got {size}")
+    if size <= config.n_kv_heads:
+        kv_heads = _part(config.n_kv_heads, rank, size)
+        heads = range(kv_heads.start * shared, kv_heads.stop * shared)
+    else:
+        copies = size // config.n_kv_heads
+        kv_heads = range(rank // copies, rank // copies + 1)
+        heads = _part(config.n_heads, rank, size)
+    rows = -(-config.vocabulary // size)
+    vocabulary = range(min(rank * rows, config.vocabulary), min((rank + 1) * rows, config.vocabulary))
+    return Shard(rank, size, heads, kv_heads, _part(config.ffn, rank, size), vocabulary, rows)
+
+
+def _part(total: int, rank: int, size: int) -> range:
+    """Consecutive parts that differ by at most one; the first ones are the longer ones."""
+    least, longer = divmod(total, size)
+    start = rank * least + min(rank, longer)
+    return range(start, start + least + (rank < longer))
+
+
+def rank_parameters(config: ModelConfig, shard: Shard) -> int:
+    """Numbers in the weights that one rank holds."""
+    hidden, queries, keys = config.hidden, len(shard.heads) * config.head_dim, len(shard.kv_heads) * config.head_dim
+    attention = 2 * hidden * (queries + keys) + (queries + 2 * keys) * config.qkv_bias + 2 * config.head_dim * config.qk_norm
+    layer = attention + 3 * hidden * len(shard.ffn) + 2 * hidden + hidden * (config.output_bias and shard.rank == 0)
+    vocabulary = shard.vocabulary_rows * hidden
+    return config.n_layers * layer + hidden + vocabulary * (1 if config.tied_embeddings else 2)

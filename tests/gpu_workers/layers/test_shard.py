@@ -1,0 +1,60 @@
+"""Splitting a model over ranks: which sizes are possible, and what each rank then holds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_workers.layers.shard import can_split, is_even_split, rank_parameters, shard_model, split_sizes
+from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.models.weights import ModelWeights, Placement, RandomSource, load_weights
+
+SMOLLM2 = ModelConfig("llama", 30, 576, 9, 3, 64, 1536, 49_152, 8192, tied_embeddings=True)
+LLAMA_8B = ModelConfig("llama", 32, 4096, 32, 8, 128, 14_336, 128_256, 131_072)
+
+
+def test_the_sizes_that_can_be_split_are_listed() -> None:
+    assert split_sizes(SMOLLM2) == (1, 2, 3, 9)
+    assert split_sizes(LLAMA_8B) == (1, 2, 3, 4, 5, 6, 7, 8, 16, 32)
+    assert [size for size in split_sizes(LLAMA_8B) if is_even_split(LLAMA_8B, size)] == [1, 2, 4, 8, 16, 32]
+    assert not is_even_split(SMOLLM2, 2)
+    with pytest.raises(ValueError, match=r"^tensor parallel size: expected one of 1, 2, 3, 9, got 4$"):
+        shard_model(SMOLLM2, 0, 4)
+
+
+@given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 70))
+def test_the_ranks_together_hold_every_head_once_or_in_copies(n_kv_heads: int, shared: int, size: int) -> None:
+    config = ModelConfig("llama", 1, 64, n_kv_heads * shared, n_kv_heads, 8, 64, 100, 128)
+    if not can_split(config, size):
+        assert size not in split_sizes(config)
+        return
+    shards = [shard_model(config, rank, size) for rank in range(size)]
+    assert [head for shard in shards for head in shard.heads] == list(range(config.n_heads))
+    assert {head for shard in shards for head in shard.kv_heads} == set(range(n_kv_heads))
+    assert all(len(shard.heads) % len(shard.kv_heads) == 0 for shard in shards)
+    assert is_even_split(config, size) == (len({(len(shard.heads), len(shard.kv_heads)) for shard in shards}) == 1)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 6])
+@pytest.mark.parametrize(
+    "config",
+    [
+        ModelConfig("qwen2", 2, 24, 6, 3, 4, 10, 17, 64, qkv_bias=True),
+        ModelConfig("qwen3", 1, 24, 6, 3, 4, 12, 18, 64, qk_norm=True, tied_embeddings=True),
+        ModelConfig("llama", 2, 24, 6, 3, 8, 12, 18, 64, qkv_bias=True, output_bias=True),
+    ],
+)
+def test_the_parameters_of_a_rank_are_those_it_loads(config: ModelConfig, size: int) -> None:
+    for rank in range(size):
+        shard = shard_model(config, rank, size)
+        weights = load_weights(config, shard, RandomSource(), Placement(torch.device("cpu"), torch.float32))
+        assert rank_parameters(config, shard) == _count(weights)
+
+
+def _count(weights: ModelWeights) -> int:
+    tensors = [weights.embedding, weights.norm, *([] if weights.head is weights.embedding else [weights.head])]
+    for layer in weights.layers:
+        tensors += [tensor for tensor in vars(layer).values() if tensor is not None]
+    return sum(tensor.numel() for tensor in tensors)
