@@ -10,6 +10,7 @@ a child that answers heartbeats is not one that makes progress.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Literal
 
 import msgspec
@@ -142,13 +143,37 @@ class StatusWanted(Message, frozen=True):
     metrics: bool
 
 
+class ChildState(StrEnum):
+    """Where one child is in its life. `supervisor/policy/states.py` says which state may follow which."""
+
+    DEAD = "dead"  # no process, or its death is proven
+    STARTING = "starting"  # the process exists
+    WELCOMED = "welcomed"  # it said Hello and is loading
+    READY = "ready"  # it can serve
+    DRAINING = "draining"  # it finishes what it has and takes nothing new
+    DRAINED = "drained"  # it has nothing left to finish
+    STOPPING = "stopping"  # it was asked to end
+    ENDING = "ending"  # it was killed, and its death is not proven yet
+
+
+class TreeState(StrEnum):
+    """What the whole tree is doing."""
+
+    STARTING = "starting"  # some child has never been ready yet
+    SERVING = "serving"  # every child is ready
+    DEGRADED = "degraded"  # some child is missing and is being replaced
+    DRAINING = "draining"  # no new requests; the accepted ones are being finished
+    DRAINED = "drained"  # nothing is left to finish
+    STOPPING = "stopping"  # children are being stopped, in reverse start order
+
+
 class ChildStatus(Part, frozen=True):
     """One child as the supervisor sees it."""
 
     name: ShortText
     incarnation: Count
     pid: Count
-    state: ShortText  # starting, welcomed, ready, draining, stopping, dead
+    state: ChildState
     phase: ShortText
     restarts: Count
     uptime_s: float
@@ -167,7 +192,7 @@ class ChildStatus(Part, frozen=True):
 class StatusReport(Message, frozen=True):
     """The tree, child by child in start order."""
 
-    state: ShortText  # starting, serving, degraded, draining, stopping
+    state: TreeState
     uptime_s: float
     model: ShortText
     url: ShortText
@@ -189,6 +214,6 @@ class StopWanted(Message, frozen=True):
 
 
 class OrderTaken(Message, frozen=True):
-    """The supervisor has taken an operator's order."""
+    """The supervisor has taken an operator's order. `state` is the tree's after it."""
 
-    state: ShortText
+    state: TreeState

@@ -1,14 +1,5 @@
 """The interpreter of the tree: mail of children in, the decisions of policy and liveness carried out.
 
-    state       means
-    ----------  -----------------------------------------------------------------------------
-    starting    some child has never been ready yet
-    serving     everybody is ready
-    degraded    somebody is missing and being replaced
-    draining    no new requests; those accepted are being finished
-    drained     nothing is left to finish
-    stopping    children are being stopped, in reverse start order
-
 It starts everybody at once: a child tolerates the absence of its peers and hears of each as it becomes ready. A restart is an
 event like any other (a timer), so an order to stop is never kept waiting by one.
 """
@@ -27,6 +18,7 @@ import structlog
 from messages import lifecycle
 from messages.birth import Birth
 from messages.ids import SUPERVISOR
+from messages.lifecycle import ChildState, TreeState
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
 from supervisor.children.child_record import ChildRecord
@@ -45,6 +37,7 @@ from supervisor.policy.child_spec import Group
 from supervisor.policy.liveness import Liveness, Verdict
 from supervisor.policy.restart_policy import Action, GiveUp, Kill, RestartPolicy, Start
 from supervisor.policy.spawn_retries import LateBirths
+from supervisor.policy.states import tree_state
 
 _LOOK_EVERY_S = 0.1
 _PROOF_S = 2.0
@@ -73,7 +66,7 @@ class Supervisor:
         self._policy = RestartPolicy(server.groups)
         self._liveness = Liveness(_LOOK_EVERY_S)
         self._late_births = LateBirths()
-        self._state = "starting"
+        self._state = TreeState.STARTING
         incarnations = Incarnations(server.run_dir.path / "incarnations.json")
         incarnation = incarnations.next(SUPERVISOR)
         self._mailbox = ZmqMailbox(SUPERVISOR, incarnation, server.run_dir.supervisor_endpoint)
@@ -105,13 +98,14 @@ class Supervisor:
             await self._mailbox.close()
 
     @property
-    def state(self) -> str:
-        """See the table above."""
-        if self.orders.present:
-            return "drained" if self.orders.is_drained else self.orders.present.removesuffix(" to stop")
-        if all(record.is_serving for record in self.nursery.records):
-            return "serving"
-        return "degraded" if self.orders.has_served else "starting"
+    def state(self) -> TreeState:
+        """What the whole tree is doing now."""
+        return tree_state(
+            self.orders.present,
+            is_drained=self.orders.is_drained,
+            all_serving=all(record.is_serving for record in self.nursery.records),
+            has_served=self.orders.has_served,
+        )
 
     def report(self, with_metrics: bool) -> lifecycle.StatusReport:
         """The whole tree, for an operator."""
@@ -205,11 +199,11 @@ class Supervisor:
         self._state = state
         self._log.info("state", state=state, after_s=round(time.monotonic() - self._born_s, 3))
         notify(f"STATUS={state}")
-        if state == "serving":
+        if state is TreeState.SERVING:
             self.nursery.spares.fill(record.spec for record in self.nursery.records)
         else:
             self.nursery.spares.pause()  # who comes back needs the cores
-        if state == "serving" and not self.orders.has_served:
+        if state is TreeState.SERVING and not self.orders.has_served:
             self.orders.has_served = True
             self._display.serving(time.monotonic() - self._born_s)
             notify("READY=1")
@@ -226,19 +220,19 @@ class Supervisor:
                     _FROM_CHILDREN[type(delivery.message)](self, record, delivery.message)
 
     def _on_hello(self, record: ChildRecord, message: lifecycle.Hello) -> None:
-        if record.state == "starting":
+        if record.state is ChildState.STARTING:
             self._liveness.spoke(record.name, time.monotonic())
             self.nursery.welcome(record, message)
 
     def _on_loading(self, record: ChildRecord, message: lifecycle.Loading) -> None:
-        if record.state != "welcomed":
+        if record.state is not ChildState.WELCOMED:
             return
         record.phase, record.heard_s = f"{message.phase} {message.fraction:.0%}", time.monotonic()
         self._liveness.spoke(record.name, record.heard_s)
         self._display.loading(record.name, message.phase, message.fraction)
 
     def _on_ready(self, record: ChildRecord, message: lifecycle.Ready) -> None:
-        if record.state != "welcomed":
+        if record.state is not ChildState.WELCOMED:
             return
         record.heard_s = now_s = time.monotonic()
         self._liveness.became_ready(record.name, now_s)
@@ -256,8 +250,8 @@ class Supervisor:
         self._liveness.beat(record.name, message.steps, message.busy_s, record.heard_s)
 
     def _on_drained(self, record: ChildRecord, message: lifecycle.Drained) -> None:
-        if record.state == "draining":
-            record.state = "drained"
+        if record.state is ChildState.DRAINING:
+            record.enter(ChildState.DRAINED)
             self.nursery.note_change()
 
     def _on_stopped(self, record: ChildRecord, message: lifecycle.Stopped) -> None:

@@ -6,21 +6,18 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from messages.lifecycle import Cause, ChildStatus, MetricFamily, MetricSample, Peer, Progress
+from messages.lifecycle import Cause, ChildState, ChildStatus, MetricFamily, MetricSample, Peer, Progress
 from supervisor.children.process import ChildProcess
 from supervisor.policy.child_spec import ChildSpec
+from supervisor.policy.states import LINKED_STATES, SERVING_STATES, next_child_state
 
 
 @dataclass
 class ChildRecord:
-    """One child through all of its lives.
-
-    States: dead, starting (spawned), welcomed (said Hello), ready, draining, drained, stopping (was asked to end), ending
-    (killed, its death is not proven yet).
-    """
+    """One child through all of its lives. `enter` changes its state."""
 
     spec: ChildSpec
-    state: str = "dead"
+    state: ChildState = ChildState.DEAD
     incarnation: int = 0
     process: ChildProcess | None = None
     endpoint: str = ""
@@ -49,23 +46,28 @@ class ChildRecord:
     @property
     def is_serving(self) -> bool:
         """Can peers talk to it?"""
-        return self.state in ("ready", "draining", "drained")
+        return self.state in SERVING_STATES
 
     @property
     def is_reachable(self) -> bool:
         """Is there a link to its inbox?"""
-        return self.is_serving or self.state in ("welcomed", "stopping")
+        return self.state in LINKED_STATES
 
     @property
     def peer(self) -> Peer:
         """Its line in the address book."""
         return Peer(name=self.name, incarnation=self.incarnation, endpoint=self.endpoint)
 
+    def enter(self, state: ChildState) -> None:
+        """Change the state. Raises: AssertionError when it may not follow the present one."""
+        self.state = next_child_state(self.name, self.state, state)
+
     def buried(self, how: str, now_s: float) -> None:
         """Its death is proven."""
-        why = self.phase if self.state == "ending" else self.fault.partition("\n")[0]
+        why = self.phase if self.state is ChildState.ENDING else self.fault.partition("\n")[0]
         self.last_exit, self.died_s = (f"{how} ({why})" if why else how)[:256], now_s
-        self.state, self.phase = "dead", how
+        self.enter(ChildState.DEAD)
+        self.phase = how
 
     def status(self, now_s: float, with_metrics: bool, restarts_left: int = 0, has_spare: bool = False) -> ChildStatus:
         """As an operator sees it."""

@@ -20,7 +20,7 @@ import zmq
 from messages.birth import Birth
 from messages.errors import MailboxFull, UnknownPeer
 from messages.ids import replica_of
-from messages.lifecycle import Cause, Hello, PeerDown, PeerUp, Welcome
+from messages.lifecycle import Cause, ChildState, Hello, PeerDown, PeerUp, Welcome
 from messages.transport.mailbox import Mailbox
 from messages.wire.message import Message
 from supervisor.children.child_record import ChildRecord
@@ -108,9 +108,10 @@ class Nursery:
     def kill(self, record: ChildRecord, reason: str, cause: Cause) -> None:
         """SIGKILL; its death is reported, with this cause, when it is proven."""
         if record.is_alive and record.process is not None:
-            if record.state != "ending":
+            if record.state is not ChildState.ENDING:
                 self._log.warning("kill", child=record.name, life=record.incarnation, reason=reason)
-                record.state, record.phase = "ending", reason
+                record.enter(ChildState.ENDING)
+                record.phase = reason
             record.killed_for = record.killed_for or cause
             record.process.kill()
 
@@ -121,13 +122,15 @@ class Nursery:
         except zmq.ZMQError as error:  # no descriptor is left
             self.kill(record, f"cannot be linked to: {error}", "ended")
             return
-        record.state, record.endpoint = "welcomed", hello.endpoint
+        record.enter(ChildState.WELCOMED)
+        record.endpoint = hello.endpoint
         self.tell(record, Welcome(peers=[r.peer for r in self.records if r.is_serving and r is not record]))
         self.note_change()
 
     def became_ready(self, record: ChildRecord) -> None:
         """Tell everybody."""
-        record.state, record.phase = "ready", ""
+        record.enter(ChildState.READY)
+        record.phase = ""
         self._tell_others(record, PeerUp(peer=record.peer))
         self.note_change()
 
@@ -194,7 +197,8 @@ class Nursery:
             gang_dir=gang_dir,
         )
         now_s = time.monotonic()
-        record.state, record.phase, record.endpoint, record.gang_dir = "starting", "", "", gang_dir
+        record.enter(ChildState.STARTING)
+        record.phase, record.endpoint, record.gang_dir = "", "", gang_dir
         record.incarnation, record.lives = incarnation, record.lives + 1
         record.last, record.metrics, record.fault = None, [], ""
         record.killed_for = None
@@ -219,7 +223,7 @@ class Nursery:
 
     def _buried(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus) -> None:
         """Its death is proven: close the link, tell everybody, report it."""
-        was_known = record.is_serving or record.state in ("ending", "stopping")
+        was_known = record.is_serving or record.state in (ChildState.ENDING, ChildState.STOPPING)
         cause = cause_of(exit_status, record.killed_for, self._out_of_memory)
         how = f"{exit_status}, out of memory" if cause == "out_of_memory" else str(exit_status)
         record.buried(how, time.monotonic())

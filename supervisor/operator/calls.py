@@ -13,7 +13,7 @@ import filelock
 
 from messages.errors import TardigradeError
 from messages.ids import actor_name, role_of
-from messages.lifecycle import DrainWanted, OrderTaken, StatusReport, StatusWanted, StopWanted
+from messages.lifecycle import DrainWanted, OrderTaken, StatusReport, StatusWanted, StopWanted, TreeState
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
 from supervisor.children.run_dir import supervisor_endpoint
@@ -34,12 +34,12 @@ def ask_status(run_dir: Path, deadline_s: float = 5.0) -> StatusReport:
     return answer
 
 
-def order_drain(run_dir: Path, drain_s: float, then_stop: bool, deadline_s: float = 5.0) -> str:
+def order_drain(run_dir: Path, drain_s: float, then_stop: bool, deadline_s: float = 5.0) -> TreeState:
     """Let the tree drain; returns its new state. Raises: NoServer."""
     return _order(run_dir, lambda reply_to: DrainWanted(reply_to=reply_to, deadline_s=drain_s, then_stop=then_stop), deadline_s)
 
 
-def order_stop(run_dir: Path, deadline_s: float = 5.0) -> str:
+def order_stop(run_dir: Path, deadline_s: float = 5.0) -> TreeState:
     """Let the tree stop; returns its new state. Raises: NoServer."""
     return _order(run_dir, lambda reply_to: StopWanted(reply_to=reply_to), deadline_s)
 
@@ -52,9 +52,9 @@ def wait_drained(run_dir: Path, deadline_s: float) -> int | None:
     end_s = time.monotonic() + deadline_s + _SLACK_S
     while True:
         report = ask_status(run_dir)
-        if report.state == "drained":
+        if report.state is TreeState.DRAINED:
             return None
-        if report.state == "stopping":
+        if report.state is TreeState.STOPPING:
             raise NoServer(f"run_dir: expected the server in {run_dir} to drain, got one that ends; its log says why")
         if time.monotonic() > end_s:
             gateways = (child for child in report.children if role_of(child.name) == "gateway")
@@ -85,7 +85,7 @@ def wait_gone(run_dir: Path, deadline_s: float) -> bool:
     return True
 
 
-def _order(run_dir: Path, make: Callable[[str], Message], deadline_s: float) -> str:
+def _order(run_dir: Path, make: Callable[[str], Message], deadline_s: float) -> TreeState:
     answer = _ask(run_dir, make, deadline_s)
     assert isinstance(answer, OrderTaken)
     return answer.state

@@ -1,9 +1,13 @@
 """Orders to the whole tree, from operators, signals or a spent budget: drain, stop, force. One order at a time gets stronger.
 
-order      "" -> draining -> drained          `supervisor drain`: everybody stays, nothing new is taken
-           "" -> draining -> stopping         SIGTERM, SIGHUP, Ctrl-C, `supervisor stop`
-           any -> stopping                    a start that failed, a spent budget, or nothing to finish yet
-           any -> stopping, all killed        Ctrl-C again
+    order                    given by
+    -----------------------  ---------------------------------------------------------------------
+    DRAIN                    `supervisor drain`: every process stays, nothing new is taken
+    DRAIN_AND_STOP           SIGTERM, SIGHUP, Ctrl-C, `supervisor stop`
+    STOP                     the end of a drain, a start that failed, a spent budget, nothing to finish yet
+    STOP, everybody killed   Ctrl-C again
+
+`supervisor/policy/states.py` says which order may follow which.
 
 The exit status says how it went: see `__main__.py`.
 """
@@ -19,12 +23,14 @@ from typing import Any
 import structlog
 
 from messages.ids import role_of
+from messages.lifecycle import ChildState
 from supervisor.children.child_record import ChildRecord
 from supervisor.children.nursery import Nursery
 from supervisor.operator import shutdown
 from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
 from supervisor.policy.draining import DrainEnd, DrainWatch
+from supervisor.policy.states import TreeOrder, next_order
 
 EXIT_STOPPED = 0
 EXIT_FORCED = 5
@@ -39,7 +45,7 @@ class Orders:
     """
 
     def __init__(self, nursery: Nursery, display: Display, drain_s: float, on_stopping: Callable[[], None]) -> None:
-        self.present = ""
+        self.present = TreeOrder.NONE
         self.ending: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.has_served = False
         self._nursery, self._display, self._drain_s = nursery, display, drain_s
@@ -54,17 +60,18 @@ class Orders:
     @property
     def is_stopping(self) -> bool:
         """Are deaths wanted?"""
-        return self.present == "stopping"
+        return self.present is TreeOrder.STOP
 
     @property
     def is_ending(self) -> bool:
         """Has somebody ordered the end?"""
-        return self.present in ("draining to stop", "stopping")
+        return self.present in (TreeOrder.DRAIN_AND_STOP, TreeOrder.STOP)
 
     @property
     def is_drained(self) -> bool:
         """Has a drain been ordered, and has no gateway anything left to finish now?"""
-        return self.present == "draining" and all(record.state == "drained" for record in shutdown.gateways(self._nursery))
+        states = [record.state for record in shutdown.gateways(self._nursery)]
+        return self.present is TreeOrder.DRAIN and all(state is ChildState.DRAINED for state in states)
 
     def stop(self, drain_s: float | None = None) -> None:
         """Drain at most so long (None: as configured), then stop in order."""
@@ -73,7 +80,7 @@ class Orders:
         notify("STOPPING=1")
         drain_s = self._drain_s if drain_s is None else drain_s
         if self.has_served:
-            self.present = "draining to stop"
+            self._enter(TreeOrder.DRAIN_AND_STOP)
         self.run_task(self._stop(drain_s))
 
     def give_up(self, exit_status: int, reason: str) -> None:
@@ -92,8 +99,8 @@ class Orders:
         """Refuse new requests; keep everybody running afterwards, or stop."""
         if then_stop:
             self.stop(deadline_s)
-        elif self.present == "":
-            self.present = "draining"
+        elif self.present is TreeOrder.NONE:
+            self._enter(TreeOrder.DRAIN)
             self.run_task(self._drain(deadline_s))
 
     def force(self) -> None:
@@ -150,7 +157,7 @@ class Orders:
 
     async def _stop(self, drain_s: float) -> None:
         exit_status = EXIT_STOPPED
-        if self.present == "draining to stop" and await self._drain(drain_s) is DrainEnd.LATE:
+        if self.present is TreeOrder.DRAIN_AND_STOP and await self._drain(drain_s) is DrainEnd.LATE:
             exit_status = EXIT_REQUESTS_LEFT
             self.last_words = left_text(shutdown.requests_left(self._nursery), drain_s)
             self._display.say(self.last_words)
@@ -170,9 +177,12 @@ class Orders:
         await shutdown.force(self._nursery)
         self._end(EXIT_FORCED)
 
+    def _enter(self, order: TreeOrder) -> None:
+        self.present = next_order(self.present, order)
+
     def _begin_stopping(self) -> None:
         if not self.is_stopping:
-            self.present = "stopping"
+            self._enter(TreeOrder.STOP)
             self._on_stopping()
 
     def _end(self, exit_status: int) -> None:

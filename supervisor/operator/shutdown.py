@@ -16,7 +16,7 @@ import time
 import structlog
 
 from messages.ids import role_of
-from messages.lifecycle import Drain, Stop
+from messages.lifecycle import ChildState, Drain, Stop
 from supervisor.children.child_record import ChildRecord
 from supervisor.children.nursery import Nursery
 from supervisor.policy.draining import DrainEnd, DrainWatch
@@ -31,8 +31,8 @@ def gateways(nursery: Nursery) -> list[ChildRecord]:
 
 def ask_to_drain(nursery: Nursery, record: ChildRecord, deadline_s: float) -> None:
     """One gateway takes nothing new from now on."""
-    if record.state == "ready":
-        record.state = "draining"
+    if record.state is ChildState.READY:
+        record.enter(ChildState.DRAINING)
         nursery.tell(record, Drain(deadline_s=deadline_s))
 
 
@@ -59,8 +59,8 @@ async def stop_in_order(nursery: Nursery) -> bool:
     for group in reversed(nursery.groups):
         members = nursery.members(group)
         for record in members:
-            if record.is_reachable and record.state != "welcomed":
-                record.state = "stopping"
+            if record.is_reachable and record.state is not ChildState.WELCOMED:
+                record.enter(ChildState.STOPPING)
                 nursery.tell(record, Stop())
             else:
                 nursery.kill(record, "stopped before it was ready", "ended")

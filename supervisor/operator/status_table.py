@@ -6,7 +6,7 @@ import sys
 
 import msgspec
 
-from messages.lifecycle import ChildStatus, StatusReport
+from messages.lifecycle import ChildState, ChildStatus, StatusReport
 
 _PLAIN_WIDTH = 240  # where there is no terminal
 _HEADINGS = ("actor", "state", "life", "pid", "up", "beat", "memory", "steps", "restarts", "left", "spare", "")
@@ -52,7 +52,9 @@ def _note(child: ChildStatus) -> str:
     """What it is doing, or its figures; then how its last life ended."""
     numbers = ", ".join(f"{key} {value:g}" for key, value in sorted(child.statistics.items()) if value)
     ended = f"last life: {child.last_exit}, {span_text(child.last_exit_age_s)} ago" if child.last_exit else ""
-    is_told = child.state == "dead" and child.last_exit.startswith(child.phase)  # else a phase says why it is not back yet
+    is_told = child.state is ChildState.DEAD and child.last_exit.startswith(
+        child.phase
+    )  # else a phase says why it is not back yet
     now = "" if is_told else child.phase or numbers
     return "; ".join(part for part in (now, ended) if part)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
+from messages.lifecycle import ChildState
+
 
 class DrainEnd(Enum):
     """How a drain ended."""
@@ -33,10 +35,10 @@ class DrainWatch:
         """Until the deadline; for gateways that come back meanwhile too."""
         return max(self._end_s - now_s, 0.0)
 
-    def verdict(self, states: Sequence[str], now_s: float) -> DrainEnd | None:
+    def verdict(self, states: Sequence[ChildState], now_s: float) -> DrainEnd | None:
         """How it ended, given the states of all gateways; None while it goes on."""
         if self._is_cut:
             return DrainEnd.CUT
-        if all(state == "drained" for state in states):
+        if all(state is ChildState.DRAINED for state in states):
             return DrainEnd.DRAINED
         return DrainEnd.LATE if now_s >= self._end_s else None

@@ -18,7 +18,7 @@ _CHILD = lifecycle.ChildStatus(
     name="worker/0.1",
     incarnation=3,
     pid=42,
-    state="ready",
+    state=lifecycle.ChildState.READY,
     phase="",
     restarts=2,
     uptime_s=1.5,
@@ -49,10 +49,12 @@ INTERNAL: tuple[Message, ...] = (
     lifecycle.Stopped(),
     lifecycle.Fault(doing="Result", reason="ValueError: step"),
     lifecycle.StatusWanted(reply_to="ipc:///run/t/operator-9", metrics=True),
-    lifecycle.StatusReport(state="serving", uptime_s=2.5, model="smollm2", url="http://127.0.0.1:8000", children=[_CHILD]),
+    lifecycle.StatusReport(
+        state=lifecycle.TreeState.SERVING, uptime_s=2.5, model="smollm2", url="http://127.0.0.1:8000", children=[_CHILD]
+    ),
     lifecycle.DrainWanted(reply_to="ipc:///run/t/operator-9", deadline_s=30.0, then_stop=True),
     lifecycle.StopWanted(reply_to="ipc:///run/t/operator-9"),
-    lifecycle.OrderTaken(state="draining"),
+    lifecycle.OrderTaken(state=lifecycle.TreeState.DRAINING),
     cache.FindPrefix(query=3, hashes=uint64s([2**64 - 1, 5])),
     cache.PrefixFound(query=3, replicas=[1], pages=[2]),
     generation.Submit(

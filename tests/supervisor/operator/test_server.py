@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from messages.lifecycle import OrderTaken, StatusReport, StatusWanted, StopWanted
+from messages.lifecycle import ChildState, OrderTaken, StatusReport, StatusWanted, StopWanted, TreeState
 from messages.transport.mailbox import Delivery
 from messages.wire.message import Message
 from supervisor.children.child_record import ChildRecord
@@ -22,7 +22,7 @@ class Post:
         self.said: list[tuple[str, Message]] = []
         self.connected: dict[str, str] = {}
         self.orders: list[str] = []
-        self.record_by_name = {"gateway/0": ChildRecord(group("gateway/0").children[0], state="ready", incarnation=4)}
+        self.record_by_name = {"gateway/0": ChildRecord(group("gateway/0").children[0], state=ChildState.READY, incarnation=4)}
 
     def connect(self, name: str, incarnation: int, endpoint: str) -> None:
         self.connected[name] = endpoint
@@ -48,7 +48,7 @@ def post() -> Post:
 @pytest.fixture
 def desk(post: Post) -> FrontDesk:
     def answer(with_metrics: bool) -> StatusReport:
-        return StatusReport(state="serving", uptime_s=1.0, model="m", url="u", children=[])
+        return StatusReport(state=TreeState.SERVING, uptime_s=1.0, model="m", url="u", children=[])
 
     return FrontDesk(Path("/run/t"), post, post, post, answer)  # type: ignore[arg-type]
 

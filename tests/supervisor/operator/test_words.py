@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from messages.lifecycle import ChildStatus, MetricFamily, StatusReport
+from messages.lifecycle import ChildState, ChildStatus, MetricFamily, StatusReport, TreeState
 from messages.run_dir import front_endpoint, run_dir_of
 from supervisor.children.child_record import ChildRecord, resident_bytes
 from supervisor.logs import configure_logs
@@ -161,7 +161,7 @@ def test_console_lines_carry_the_traceback(monkeypatch: pytest.MonkeyPatch) -> N
 
 def report(child: ChildStatus) -> StatusReport:
     """A tree of one child."""
-    return StatusReport(state="serving", uptime_s=3.0, model="m", url="http://u", children=[child])
+    return StatusReport(state=TreeState.SERVING, uptime_s=3.0, model="m", url="http://u", children=[child])
 
 
 def test_status_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,7 +175,7 @@ def test_status_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_status_says_what_an_operator_asks_after_a_kill(capsys: pytest.CaptureFixture[str]) -> None:
-    record = ChildRecord(group("worker/0.0").children[0], state="ending", phase="frozen: no beat for 2 s", lives=1)
+    record = ChildRecord(group("worker/0.0").children[0], state=ChildState.ENDING, phase="frozen: no beat for 2 s", lives=1)
     record.buried("killed by SIGKILL", 100.0)
     child = record.status(180.0, with_metrics=False, restarts_left=298, has_spare=True)
     print_status(report(child), as_json=False)
@@ -185,7 +185,9 @@ def test_status_says_what_an_operator_asks_after_a_kill(capsys: pytest.CaptureFi
 
 
 def test_the_last_words_of_a_fault_are_shown() -> None:
-    record = ChildRecord(group("worker/0.0").children[0], state="ready", fault="worker/0.0, while in load: OSError\nmore")
+    record = ChildRecord(
+        group("worker/0.0").children[0], state=ChildState.READY, fault="worker/0.0, while in load: OSError\nmore"
+    )
     record.buried("exit status 1", 5.0)
     assert record.last_exit == "exit status 1 (worker/0.0, while in load: OSError)"
 
@@ -203,7 +205,7 @@ def test_spans(span_s: float, text: str) -> None:
 
 
 def test_the_supervisor_measures_who_is_up() -> None:
-    record = ChildRecord(group("gateway/0").children[0], state="ready", lives=3)
+    record = ChildRecord(group("gateway/0").children[0], state=ChildState.READY, lives=3)
     families: dict[str, MetricFamily] = {family.name: family for family in record.status(0.0, with_metrics=True).metrics}
     assert families["tardigrade_up"].samples[0].value == 1.0
     assert families["tardigrade_restarts"].samples[0].value == 2.0

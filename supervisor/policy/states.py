@@ -1,0 +1,79 @@
+"""The state machines of the supervisor as data: which state may follow which, for one child and for the order to the tree.
+
+The states of a child and of the tree are named in `messages/lifecycle.py`, because status reports carry them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from messages.lifecycle import ChildState, TreeState
+
+
+class TreeOrder(Enum):
+    """The strongest order that the whole tree has been given. An order is never taken back, only replaced by a stronger one."""
+
+    NONE = "none"
+    DRAIN = "drain"  # refuse new requests, finish the accepted ones, keep every process
+    DRAIN_AND_STOP = "drain and stop"  # the same, then STOP
+    STOP = "stop"  # stop every child, last started first
+
+
+_C, _O = ChildState, TreeOrder
+
+CHILD_TRANSITIONS: Mapping[ChildState, frozenset[ChildState]] = {
+    _C.DEAD: frozenset({_C.STARTING}),
+    _C.STARTING: frozenset({_C.WELCOMED, _C.ENDING, _C.DEAD}),
+    _C.WELCOMED: frozenset({_C.READY, _C.ENDING, _C.DEAD}),
+    _C.READY: frozenset({_C.DRAINING, _C.STOPPING, _C.ENDING, _C.DEAD}),
+    _C.DRAINING: frozenset({_C.DRAINED, _C.STOPPING, _C.ENDING, _C.DEAD}),
+    _C.DRAINED: frozenset({_C.STOPPING, _C.ENDING, _C.DEAD}),
+    _C.STOPPING: frozenset({_C.ENDING, _C.DEAD}),
+    _C.ENDING: frozenset({_C.DEAD}),
+}
+ORDER_TRANSITIONS: Mapping[TreeOrder, frozenset[TreeOrder]] = {
+    _O.NONE: frozenset({_O.DRAIN, _O.DRAIN_AND_STOP, _O.STOP}),
+    _O.DRAIN: frozenset({_O.DRAIN_AND_STOP, _O.STOP}),
+    _O.DRAIN_AND_STOP: frozenset({_O.STOP}),
+    _O.STOP: frozenset(),
+}
+SERVING_STATES = frozenset({_C.READY, _C.DRAINING, _C.DRAINED})  # peers may send to a child in one of these
+LINKED_STATES = SERVING_STATES | {_C.WELCOMED, _C.STOPPING}  # the supervisor has a link to its inbox
+
+
+def next_child_state(name: str, present: ChildState, wanted: ChildState) -> ChildState:
+    """`wanted`, if it may follow `present`.
+
+    Raises: AssertionError naming the child otherwise: a bug of the supervisor.
+    """
+    assert wanted in CHILD_TRANSITIONS[present], f"{name}: expected no change from {present} to {wanted}"
+    return wanted
+
+
+def next_order(present: TreeOrder, wanted: TreeOrder) -> TreeOrder:
+    """`wanted`, if it may follow `present`.
+
+    Raises: AssertionError otherwise: a bug of the supervisor.
+    """
+    assert wanted in ORDER_TRANSITIONS[present], f"order: expected no change from {present.value} to {wanted.value}"
+    return wanted
+
+
+def tree_state(order: TreeOrder, *, is_drained: bool, all_serving: bool, has_served: bool) -> TreeState:
+    """The state of the tree as operators see it.
+
+    `is_drained`: a drain was ordered and no gateway has anything left to finish. `all_serving`: every child can serve now.
+    `has_served`: every child could serve at least once.
+    """
+    match order:
+        case TreeOrder.STOP:
+            return TreeState.STOPPING
+        case TreeOrder.DRAIN_AND_STOP:
+            return TreeState.DRAINING
+        case TreeOrder.DRAIN:
+            return TreeState.DRAINED if is_drained else TreeState.DRAINING
+        case TreeOrder.NONE if all_serving:
+            return TreeState.SERVING
+        case TreeOrder.NONE:
+            return TreeState.DEGRADED if has_served else TreeState.STARTING
