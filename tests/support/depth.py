@@ -9,6 +9,6 @@ from hypothesis import settings
 DEPTH = int(os.environ.get("TEST_DEPTH", "1"))
 
 
-def examples(count: int, **others: int) -> settings:
+def examples(count: int, stateful_step_count: int = 50) -> settings:
     """Settings of a property test: `count` examples at depth 1, and no deadline, because test machines are busy."""
-    return settings(max_examples=count * DEPTH, deadline=None, **others)
+    return settings(max_examples=count * DEPTH, stateful_step_count=stateful_step_count, deadline=None)
