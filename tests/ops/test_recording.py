@@ -1,0 +1,44 @@
+"""The recorded terminal: what it writes can be played, and a real recording shows every kill and the right tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ops.recording import __main__ as recording
+from ops.recording.cast import HEIGHT, WIDTH, Cast
+
+
+def played(path: Path) -> str:
+    """Everything that a cast writes to the terminal."""
+    header, *events = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    assert (header["version"], header["width"], header["height"]) == (2, WIDTH, HEIGHT)
+    times = [at_s for at_s, _, _ in events]
+    assert times == sorted(times)
+    assert {kind for _, kind, _ in events} == {"o"}
+    return "".join(data for _, _, data in events)
+
+
+def test_the_newest_lines_of_a_long_stream_are_shown(tmp_path: Path) -> None:
+    cast = Cast("python chat.py")
+    for number in range(40):
+        cast.stream(f"line {number}\n")
+    cast.command("kill -9 42", "worker/0.0")
+    cast.save(tmp_path / "a.cast")
+    text = played(tmp_path / "a.cast")
+    assert "line 39" in text
+    assert "kill -9 42" in text
+    assert all(f"\x1b[{row};1H" not in text for row in range(HEIGHT + 1, HEIGHT + 20))
+
+
+@pytest.mark.slow
+def test_a_real_recording_shows_every_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_draw", lambda out: None)
+    result = CliRunner().invoke(recording.main, ["--model", "hash-chain", "--out", str(tmp_path)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    text = played(tmp_path / "kill.cast")
+    assert all(name in text for _, name in recording.KILLS)
+    assert f"{len(recording.KILLS)} processes killed, {recording.N_TOKENS} tokens, the same tokens" in text
