@@ -15,6 +15,14 @@ from messages.wire.message import Count, LongText, Message, Part, Seed, ShortTex
 
 MAX_TOP_LOGPROBS = 20
 Reason = Literal["stop", "length", "cancelled", "failed", "quarantined"]
+CancelReason = Literal[
+    "client_left",
+    "stop_string",
+    "deadline",
+    "replaced",  # a new attempt follows
+    "withdrawn",  # the journal could not record the request
+    "quarantined",  # a sequence that computes the same has killed workers
+]
 
 
 class Sampling(Part, frozen=True):
@@ -120,7 +128,7 @@ class Ack(Message, frozen=True):
 
 
 class Cancel(Message, frozen=True):
-    """Stop working on this attempt: the client left, a stop string was met, a deadline passed. Answered by its Ending."""
+    """Stop working on this attempt. Answered by its Ending."""
 
     attempt: Count
-    why: Literal["client_left", "stop_string", "deadline", "replaced"]
+    why: CancelReason

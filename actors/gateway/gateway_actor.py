@@ -147,7 +147,7 @@ class GatewayActor(Actor):
         order, n_given = condemned.request.order, len(condemned.ids)
         self._intake.quarantine.condemn(order, condemned.index, n_given, self.wall_s())
         ended = Ended(reason="failed", code="quarantined", detail=f"of an equal sequence: {detail}")
-        self._desk.dispatcher.end_all(lambda other: is_same_computation(condemned, other), ended)
+        self._desk.dispatcher.end_all(lambda other: is_same_computation(condemned, other), ended, "quarantined")
 
     def _on_cut(self, why: str) -> None:
         self.metrics.cut.labels(why).inc()

@@ -87,15 +87,15 @@ class Dispatcher:
         for start in range(0, len(request.sequences), n):
             self._place([s for s in request.sequences[start : start + n] if s.ended is None])
 
-    def forget(self, sequence: GrowingSequence, why: str | None) -> None:
-        """A sequence has ended here: its scheduler is told `why` (None: it knows)."""
+    def forget(self, sequence: GrowingSequence, why: generation.CancelReason | None) -> None:
+        """A sequence has ended here. Sends its scheduler a Cancel with `why`; None: the scheduler has ended it already."""
         self._waiting.pop(sequence.key, None)
         if why is not None and sequence.attempt:
-            self._say(sequence.scheduler, generation.Cancel(attempt=sequence.attempt, why=why))  # pyright: ignore[reportArgumentType]
+            self._say(sequence.scheduler, generation.Cancel(attempt=sequence.attempt, why=why))
         self.book.close(sequence)
 
-    def again(self, sequence: GrowingSequence, *, why: str = "replaced") -> None:
-        """Close the present attempt and bring the sequence once more."""
+    def again(self, sequence: GrowingSequence, *, why: generation.CancelReason = "replaced") -> None:
+        """Close the present attempt and submit the sequence again."""
         self.forget(sequence, why)
         self._place_lost(sequence)
 
@@ -145,12 +145,12 @@ class Dispatcher:
             else:
                 self._place_again(sequence)
 
-    def end_all(self, is_meant: Callable[[GrowingSequence], bool], ended: Ended) -> None:
-        """End every sequence that is meant, wherever it is."""
+    def end_all(self, is_meant: Callable[[GrowingSequence], bool], ended: Ended, why: generation.CancelReason) -> None:
+        """End every sequence for which `is_meant` is true, and cancel it at its scheduler with `why`."""
         asked = [sequence for sequences, _ in self._asked.values() for sequence in sequences]
         for sequence in [*self.book.sequences(), *self._waiting.values(), *asked]:
             if is_meant(sequence):
-                self.forget(sequence, "client_left")
+                self.forget(sequence, why)
                 self._give_up(sequence, ended)
 
     # -- placing --------------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ class RequestDesk:
             request = restore(kept.recovered(), self._model, self._post.now_s())
         return request
 
-    def cancel(self, request: Request, why: str = "client_left") -> None:
+    def cancel(self, request: Request, why: generation.CancelReason = "client_left") -> None:
         """Nobody wants it any more."""
         reason = "failed" if why == "deadline" else "cancelled"
         detail = f"not finished within {self._settings.request_timeout_s:g} s" if why == "deadline" else why
@@ -183,7 +183,7 @@ class RequestDesk:
         refusal = journal_unavailable()
         ended = Ended(reason="failed", code=refusal.name, detail=refusal.detail)
         for sequence in request.sequences:
-            self.dispatcher.forget(sequence, "client_left")
+            self.dispatcher.forget(sequence, "withdrawn")
             sequence.withdraw(ended)
             self._publisher.close(sequence)
         self._disown(request)

@@ -97,6 +97,7 @@ async def test_requests_that_meet_the_refusal_itself_were_never_accepted(is_late
         scheduler.step(2)  # tokens and endings of what is being withdrawn mean nothing
         assert all(refused(answer) for answer in await asyncio.wait_for(answers, DEADLINE_S))
         await until(lambda: not scheduler.running)
+        assert {cancel.why for cancel in scheduler.cancels} == {"withdrawn"}
         assert r.gateway.desk is not None
         assert r.gateway.desk.n_active == 0
         disk.recover()
