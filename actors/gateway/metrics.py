@@ -95,12 +95,9 @@ class GatewayMetrics:
         self.whole_s = QuickHistogram(registry, "tardigrade_request_seconds", "Arrival to visible ending.", _LONG_S)
         self.commit_s = QuickHistogram(registry, "tardigrade_journal_commit_seconds", "One journal commit.", _SHORT_S)
 
-    def tokens_shown(self, sequence: GrowingSequence, n_tokens: int, now_s: float) -> None:
-        """More tokens of a sequence became visible."""
-        request = sequence.request
+    def observe_tokens(self, sequence: GrowingSequence, n_tokens: int, now_s: float) -> None:
+        """Record the latency of `n_tokens` tokens that become visible at `now_s`. Call it before `sequence.note_visible`."""
         if sequence.last_visible_s:
             self.gap_s.observe((now_s - sequence.last_visible_s) / n_tokens, n_tokens)
-        elif not request.first_token_s:
-            request.first_token_s = now_s
-            self.first_token_s.observe(now_s - request.began_s)
-        sequence.last_visible_s = now_s
+        elif not sequence.request.first_token_s:
+            self.first_token_s.observe(now_s - sequence.request.began_s)

@@ -64,7 +64,8 @@ class StepPublisher:
         for sequence, first, stop in rows.rows:
             if sequence.is_end_visible:  # withdrawn meanwhile
                 continue
-            self._metrics.tokens_shown(sequence, stop - first, now_s)
+            self._metrics.observe_tokens(sequence, stop - first, now_s)
+            sequence.note_visible(now_s)
             sequence.publish(stop, False)
             touched[sequence.request.number] = sequence.request
         for sequence in rows.endings:

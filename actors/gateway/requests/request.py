@@ -79,7 +79,7 @@ class GrowingSequence:
         self.n_visible = 0
         self.ended: Ended | None = None
         self.is_end_visible = False
-        self.last_visible_s = 0.0
+        self.last_visible_s = 0.0  # when its newest tokens became visible, 0: none have
         self.attempt = 0  # the present submission, 0: none
         self.scheduler = ""
         self.is_taken = False
@@ -142,6 +142,12 @@ class GrowingSequence:
         """Tokens below `n_tokens` (and the ending) are recorded now."""
         self.n_visible = n_tokens
         self.is_end_visible = self.is_end_visible or with_end
+
+    def note_visible(self, now_s: float) -> None:
+        """Tokens become visible at `now_s`; the first of the request's are its first token."""
+        self.last_visible_s = now_s
+        if not self.request.first_token_s:
+            self.request.first_token_s = now_s
 
     def logprobs_of(self, start: int, stop: int) -> Logprobs:
         """Of tokens start .. stop - 1 (only where asked for)."""
