@@ -16,9 +16,9 @@ from typing import Any
 from actors.actor import Actor, Handler
 from actors.gateway.admission.bodies import RequestBodies
 from actors.gateway.admission.intake import Intake
+from actors.gateway.dispatch.draining import Draining
 from actors.gateway.dispatch.recovery import take_over_all
 from actors.gateway.dispatch.request_desk import RequestDesk
-from actors.gateway.draining import Draining
 from actors.gateway.http.api import HttpApi
 from actors.gateway.http.server import HttpServer
 from actors.gateway.journal.journal import Journal
@@ -101,14 +101,21 @@ class GatewayActor(Actor):
             await self._journal.close()
 
     def drain(self, deadline_s: float) -> None:
-        """Take nothing new; drained when the last sequence has its ending, and its client too."""
+        """Accept nothing new; drained when every sequence has ended and its client has read the ending."""
         if self.desk is None:
             self.child.drained()
             return
         if self._draining is not None:
             self._draining.stop()
-        self._draining = Draining(self.desk, self._http, self, self.settings.handover_s, deadline_s, self.child.drained)
-        self._draining.look()
+        self._draining = Draining(
+            self.desk,
+            lambda: {} if self._http is None else self._http.unread_by_connection(),
+            self,
+            handover_s=self.settings.handover_s,
+            deadline_s=deadline_s,
+            on_drained=self.child.drained,
+        )
+        self._draining.poll()
 
     def peer_up(self, peer: lifecycle.Peer) -> None:
         if role_of(peer.name) == "scheduler" and self.desk is not None:

@@ -34,7 +34,7 @@ async def looked(r: Rig, n_times: int = 3) -> None:
     """Let the drain look a few times."""
     assert r.gateway._draining is not None
     for _ in range(n_times):
-        r.gateway._draining.look()
+        r.gateway._draining.poll()
         await r.house.settle()
 
 
