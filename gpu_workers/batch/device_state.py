@@ -1,13 +1,19 @@
-"""What a rank keeps on its device about each slot: tokens, pages, sampling. Written by the runner, read and advanced by decode
-graphs, so that a step needs nothing from the host but the list of rows."""
+"""What a rank keeps on its device about each slot: tokens, pages, sampling. Plans bring differences, captured steps read the
+tables and advance them, so that a step needs nothing from the host but the list of rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
-from messages.steps import PAGE_TOKENS
+from gpu_workers.batch.sampling_table import SAMPLING_ROW, SamplingTable, greedy_rows
+from gpu_workers.batch.step_arrays import draft_places
+from gpu_workers.batch.uploads import upload, upload_together
+from messages.steps import PAGE_TOKENS, Plan
+
+SAMPLING_WORDS = SAMPLING_ROW.itemsize // 8
 
 
 @dataclass(frozen=True)
@@ -15,18 +21,15 @@ class DeviceState:
     """Tables by slot. Slots 0 .. n_slots - 1 are the scheduler's; slot n_slots is the dummy that fills up batches.
 
     The dummy's tokens are 0 and all its pages are the dummy page, a page of the pool that the scheduler never hands out;
-    what padding rows write lands there. Its position stays 0 and its temperature is 0.
+    what padding rows write lands there. Its position stays 0 and it is greedy.
 
     Rules: `tokens[slot, p]` is the token at position p, prompt or generated. The host writes prompts; steps that sample write
-    position p + 1 themselves, so the host never sends a sampled token back. Entries behind the known tokens are undefined.
+    position p + 1 themselves, so the host never sends a sampled token back. Entries after the known tokens are undefined.
     """
 
     tokens: torch.Tensor  # [n_slots + 1, max_length + 1] int32; one more than the length: the last step's token has a place
-    pages: torch.Tensor  # [n_slots + 1, max_pages] int32: page ids in order; entries behind the held ones are valid ids
-    temperature: torch.Tensor  # [n_slots + 1] float32; 0 is greedy
-    top_p: torch.Tensor  # [n_slots + 1] float32; 1 is off
-    top_k: torch.Tensor  # [n_slots + 1] int32; 0 is off
-    seed: torch.Tensor  # [n_slots + 1] int64
+    pages: torch.Tensor  # [n_slots + 1, max_pages] int32: page ids in order; entries after the held ones are valid ids
+    sampling: torch.Tensor  # [n_slots + 1, SAMPLING_WORDS] int64: the bytes of a `SAMPLING_ROW` for each slot
     dummy_page: int
 
     @property
@@ -44,9 +47,46 @@ class DeviceState:
         """Of all tables."""
         return self.tokens.device
 
+    def places(self, slots: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """[N] int64: flat index into `tokens` of positions [N] of slots [N], both int64 on the host."""
+        return slots * self.tokens.shape[1] + positions
+
+    def write_tokens(self, plan: Plan) -> None:
+        """Copies the tokens of the plan's new sequences, and its drafts, into the token table."""
+        if plan.new:
+            _put(self.tokens, _new_places(plan, self), plan.new_tokens)
+        if len(plan.draft_ids):
+            _put(self.tokens, self.places(*draft_places(plan)), plan.draft_ids)
+
+    def write_pages(self, plan: Plan) -> None:
+        """Copies the plan's new entries into the page tables."""
+        if len(plan.page_ids):
+            _put(self.pages, plan.page_slots.astype(np.int64) * self.pages.shape[1] + plan.page_indices, plan.page_ids)
+
+    def write_sampling(self, plan: Plan, table: SamplingTable) -> None:
+        """Copies the rows of the plan's new sequences, which `table` holds already. Only captured steps read them here."""
+        if plan.new:
+            slots = np.array([new.slot for new in plan.new], np.int64)
+            index, words = upload_together((slots, table.values_of(slots).view(np.int64)), self.device)
+            self.sampling.index_copy_(0, index, words.view(-1, SAMPLING_WORDS))
+
+
+def _put(table: torch.Tensor, places: np.ndarray, values: np.ndarray) -> None:
+    """Writes values [N] int32 to flat places [N] int64 of an int32 table, in one upload."""
+    index, found = upload_together((places, values.astype(np.int64)), table.device)
+    table.view(-1).index_copy_(0, index, found.to(torch.int32))
+
+
+def _new_places(plan: Plan, state: DeviceState) -> np.ndarray:
+    """[len(new_tokens)] int64: where the tokens of the plan's new sequences go."""
+    counts = np.array([new.n_tokens for new in plan.new], np.int64)
+    slots = np.array([new.slot for new in plan.new], np.int64)
+    positions = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return state.places(np.repeat(slots, counts), positions)
+
 
 def allocate_device_state(n_slots: int, max_length: int, dummy_page: int, device: torch.device | str) -> DeviceState:
-    """Tables for n_slots sequences of at most max_length tokens; every page entry starts as `dummy_page`.
+    """Tables for n_slots sequences of at most max_length tokens; every page entry starts as `dummy_page`, every slot greedy.
 
     Raises: ValueError naming the number that is too small.
     """
@@ -55,12 +95,10 @@ def allocate_device_state(n_slots: int, max_length: int, dummy_page: int, device
             raise ValueError(f"{name}: expected at least {least}, got {value}")
     rows = n_slots + 1
     max_pages = -(-max_length // PAGE_TOKENS)
+    sampling = greedy_rows(rows).view(np.int64).reshape(rows, SAMPLING_WORDS)
     return DeviceState(
         tokens=torch.zeros((rows, max_length + 1), dtype=torch.int32, device=device),
         pages=torch.full((rows, max_pages), dummy_page, dtype=torch.int32, device=device),
-        temperature=torch.zeros(rows, dtype=torch.float32, device=device),
-        top_p=torch.ones(rows, dtype=torch.float32, device=device),
-        top_k=torch.zeros(rows, dtype=torch.int32, device=device),
-        seed=torch.zeros(rows, dtype=torch.int64, device=device),
+        sampling=upload(sampling, torch.device(device)),
         dummy_page=dummy_page,
     )

@@ -1,102 +1,123 @@
-"""How each slot wants its tokens chosen, as arrays: the host's side of sampling, taken apart once when a sequence arrives."""
+"""How each slot wants its tokens chosen, as columns by slot. Each column is declared once, in `SamplingRows`.
+
+A declaration is a name, an element type, and how the value of a new sequence is found. The host's table, the rows of a step,
+the table on the device (`DeviceState.sampling`) and its upload follow from the declarations. To add a column, declare it
+here and use it by name in `gpu_workers.sampling.sampler` and `gpu_workers.cuda.kernels.sampling`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 
 from messages.generation import Sampling
+from messages.steps import NewSequence
 
-_COLDEST = 1e-4
+_LEAST_TEMPERATURE = 1e-4
 
 
 def temperature_of(sampling: Sampling) -> float:
-    """The temperature to divide by; 0 is greedy. Anything colder than 0.0001 is: the quotients would leave float32."""
-    return sampling.temperature if sampling.temperature >= _COLDEST else 0.0
+    """The temperature to divide logits by; 0 is greedy. Temperatures below 1e-4 are treated as greedy: the quotients would
+    overflow float32."""
+    return sampling.temperature if sampling.temperature >= _LEAST_TEMPERATURE else 0.0
 
 
-@dataclass(frozen=True)
+def _has_penalty(sampling: Sampling) -> bool:
+    return bool(sampling.presence_penalty or sampling.frequency_penalty or sampling.repetition_penalty != 1)
+
+
+class Column:
+    """One declared column. Read from `SamplingRows` it is the array [S] of its values."""
+
+    name: str
+
+    def __init__(self, dtype: str, read: Callable[[NewSequence], float]) -> None:
+        """dtype: of numpy, such as "<f4"; read: the value of a sequence that enters a slot."""
+        self.dtype, self.read = dtype, read
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, rows: SamplingRows, owner: type) -> np.ndarray:
+        return rows.values[self.name]
+
+
 class SamplingRows:
-    """What is asked of S samples of one step. All arrays [S], on the host."""
+    """What S samples of one step ask for. All arrays are [S], on the host."""
 
-    slots: np.ndarray  # int64
-    positions: np.ndarray  # int64: index of the token to be sampled in its whole sequence
-    n_prompt: np.ndarray  # int64: tokens of the sequence that are prompt
-    temperature: np.ndarray  # float32; 0 is greedy
-    top_p: np.ndarray  # float32; 1 is off
-    top_k: np.ndarray  # int64; 0 is off
-    seed: np.ndarray  # int64
-    presence: np.ndarray  # float32
-    frequency: np.ndarray  # float32
-    repetition: np.ndarray  # float32; 1 is off
-    logprobs: np.ndarray  # int64: -1 none, n: the chosen token's and the top n
+    n_prompt = Column("<i8", lambda new: new.n_prompt)  # tokens of the sequence that are prompt
+    seed = Column("<i8", lambda new: new.sampling.seed)
+    temperature = Column("<f4", lambda new: temperature_of(new.sampling))  # 0 is greedy
+    top_p = Column("<f4", lambda new: new.sampling.top_p)  # 1 is off
+    top_k = Column("<i4", lambda new: new.sampling.top_k)  # 0 is off
+    presence = Column("<f4", lambda new: new.sampling.presence_penalty)  # 0 is off
+    frequency = Column("<f4", lambda new: new.sampling.frequency_penalty)  # 0 is off
+    repetition = Column("<f4", lambda new: new.sampling.repetition_penalty)  # 1 is off
+    is_penalised = Column("<i4", lambda new: _has_penalty(new.sampling))  # 1 if any of the three penalties is on
+    logprobs = Column("<i4", lambda new: new.sampling.logprobs)  # -1: none; n: the chosen token's and the top n
+
+    def __init__(self, slots: np.ndarray, positions: np.ndarray, values: np.ndarray) -> None:
+        """slots: int64; positions: int64, index of the token to be sampled in its whole sequence; values: `SAMPLING_ROW`."""
+        self.slots, self.positions, self.values = slots, positions, values
 
     @property
     def is_all_greedy(self) -> bool:
-        """Is one argmax all that is needed? (Logprobs aside.)"""
+        """True if one argmax is all that is needed (log probabilities aside)."""
         return not self.temperature.any() and not self.is_penalised.any()
 
     @property
-    def is_penalised(self) -> np.ndarray:
-        """[S] bool."""
-        return (self.presence != 0) | (self.frequency != 0) | (self.repetition != 1)
-
-    @property
     def wants_logprobs(self) -> bool:
-        """Does any row?"""
+        """True if any row asks for log probabilities."""
         return bool((self.logprobs >= 0).any())
 
 
+_COLUMNS = [column for column in vars(SamplingRows).values() if isinstance(column, Column)]
+# One slot's values. Its size is a multiple of 8 bytes, so that a device holds the same bytes as int64 words.
+SAMPLING_ROW = np.dtype([(column.name, column.dtype) for column in _COLUMNS], align=True)
+
+
+def column_index(name: str) -> int:
+    """Where a column stands in a row, counted in elements of its own type. Raises: KeyError for no column's name."""
+    dtype, offset, *_ = {str(field): place for field, place in (SAMPLING_ROW.fields or {}).items()}[name]
+    return offset // dtype.itemsize
+
+
+def row_of(new: NewSequence) -> tuple[float, ...]:
+    """The values of a sequence, in the order of the columns."""
+    return tuple([column.read(new) for column in _COLUMNS])
+
+
+def greedy_rows(n: int) -> np.ndarray:
+    """[n] SAMPLING_ROW of greedy sequences that ask for nothing else."""
+    rows = np.zeros(n, SAMPLING_ROW)
+    rows[:] = row_of(NewSequence(slot=0, n_tokens=0, n_prompt=0, sampling=Sampling(temperature=0.0)))
+    return rows
+
+
 class SamplingTable:
-    """`Sampling` by slot, as columns."""
+    """The columns of all slots of a rank, on the host."""
 
     def __init__(self, n_slots: int) -> None:
-        self._n_prompt = np.zeros(n_slots, np.int64)
-        self._temperature = np.zeros(n_slots, np.float32)
-        self._top_p = np.ones(n_slots, np.float32)
-        self._top_k = np.zeros(n_slots, np.int64)
-        self._seed = np.zeros(n_slots, np.int64)
-        self._presence = np.zeros(n_slots, np.float32)
-        self._frequency = np.zeros(n_slots, np.float32)
-        self._repetition = np.ones(n_slots, np.float32)
-        self._logprobs = np.full(n_slots, -1, np.int64)
-        self._is_penalised = np.zeros(n_slots, bool)
+        self._values = greedy_rows(n_slots)
+        self._is_penalised, self._logprobs = self._values["is_penalised"], self._values["logprobs"]  # views
 
-    def put(self, slot: int, sampling: Sampling, n_prompt: int) -> None:
-        """A sequence enters a slot."""
-        self._n_prompt[slot] = n_prompt
-        self._temperature[slot] = temperature_of(sampling)
-        self._top_p[slot] = sampling.top_p
-        self._top_k[slot] = sampling.top_k
-        self._seed[slot] = sampling.seed
-        self._presence[slot] = sampling.presence_penalty
-        self._frequency[slot] = sampling.frequency_penalty
-        self._repetition[slot] = sampling.repetition_penalty
-        self._logprobs[slot] = sampling.logprobs
-        has_penalty = sampling.presence_penalty or sampling.frequency_penalty or sampling.repetition_penalty != 1
-        self._is_penalised[slot] = bool(has_penalty)
+    def put(self, new: NewSequence) -> None:
+        """A sequence enters its slot."""
+        self._values[new.slot] = row_of(new)
+
+    def values_of(self, slots: np.ndarray) -> np.ndarray:
+        """[N] SAMPLING_ROW, a copy. slots [N] int64."""
+        return self._values.take(slots)
 
     def is_penalised(self, slots: np.ndarray) -> np.ndarray:
-        """[N] bool: do logits of these slots [N] depend on the tokens before? A captured step does not know how."""
+        """[N] int32: 1 where the logits of a slot depend on the tokens before. Captured steps do not apply penalties."""
         return self._is_penalised[slots]
 
     def logprobs_of(self, slots: np.ndarray) -> np.ndarray:
-        """[N] int64, as in SamplingRows."""
+        """[N] int32, as in SamplingRows."""
         return self._logprobs[slots]
 
     def take(self, slots: np.ndarray, positions: np.ndarray) -> SamplingRows:
         """The rows of these samples: slots and positions [S] int64."""
-        return SamplingRows(
-            slots=slots,
-            positions=positions,
-            n_prompt=self._n_prompt[slots],
-            temperature=self._temperature[slots],
-            top_p=self._top_p[slots],
-            top_k=self._top_k[slots],
-            seed=self._seed[slots],
-            presence=self._presence[slots],
-            frequency=self._frequency[slots],
-            repetition=self._repetition[slots],
-            logprobs=self._logprobs[slots],
-        )
+        return SamplingRows(slots, positions, self._values.take(slots))

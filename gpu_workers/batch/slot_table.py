@@ -37,7 +37,7 @@ class SlotTable:
         self._judge_rows(plan, known, held)
         self.n_known, self.n_pages_held = known, held
         for new in plan.new:
-            self.sampling.put(new.slot, new.sampling, new.n_prompt)
+            self.sampling.put(new)
         self.page_table[plan.page_slots, plan.page_indices] = plan.page_ids
 
     def _judge_new(self, plan: Plan, known: np.ndarray, held: np.ndarray) -> None:

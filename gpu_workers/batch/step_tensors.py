@@ -8,6 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from gpu_workers.batch.device_state import DeviceState
+from gpu_workers.batch.step_arrays import StepArrays
+from gpu_workers.batch.uploads import upload_together
+
 
 @dataclass(frozen=True)
 class DeviceTiles:
@@ -46,3 +50,40 @@ class StepTensors:
     def n_rows(self) -> int:
         """R."""
         return int(self.page_table.shape[0])
+
+
+@dataclass(frozen=True)
+class StepBatch:
+    """What the runner needs for one step: the model's view and where the sampled tokens go."""
+
+    tensors: StepTensors
+    sample_places: torch.Tensor  # [S] int64: flat index into `DeviceState.tokens`
+
+
+def build_batch(step: StepArrays, state: DeviceState) -> StepBatch:
+    """The step on the state's device. The state must already hold the plan's tokens, pages and drafts."""
+    places, positions, kv_slots, sample_index, sample_places, slots, ends = upload_together(
+        (
+            state.places(step.token_slots, step.positions),
+            step.positions,
+            step.kv_slots,
+            step.sample_index,
+            state.places(step.sample_slots, step.sample_positions),
+            step.slots,
+            step.starts + step.counts,
+        ),
+        state.device,
+    )
+    tensors = StepTensors(
+        token_ids=state.tokens.view(-1).index_select(0, places).to(torch.int64),
+        positions=positions,
+        kv_slots=kv_slots,
+        page_table=state.pages[:, : step.n_pages_wide].index_select(0, slots),
+        lengths=ends.to(torch.int32),
+        n_decode=step.n_decode,
+        row_starts=step.starts.astype(np.int32),
+        row_counts=step.counts.astype(np.int32),
+        row_offsets=step.offsets.astype(np.int32),
+        sample_index=sample_index,
+    )
+    return StepBatch(tensors, sample_places)

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from gpu_workers.batch.batch_tensors import build_batch, flat_places, new_places, write_sampling
 from gpu_workers.batch.device_state import DeviceState
 from gpu_workers.batch.sampling_table import SamplingRows
 from gpu_workers.batch.slot_table import SlotTable
-from gpu_workers.batch.step_arrays import StepArrays, build_step, draft_places
+from gpu_workers.batch.step_arrays import StepArrays, build_step
+from gpu_workers.batch.step_tensors import build_batch
 from gpu_workers.batch.uploads import upload_together
 from gpu_workers.engine import EngineCapacity
 from gpu_workers.layers.kv_pages import KvPages
@@ -101,7 +101,10 @@ class ModelRunner:
     def launch(self, plan: Plan) -> Iterable[PendingStep]:
         """Put all steps of a plan to work; those of a lease on a CPU begin when they are collected. Raises: PlanRefused."""
         self._slots.admit(plan)
-        self._write_differences(plan)
+        self._state.write_tokens(plan)
+        self._state.write_pages(plan)
+        if self._graphs is not None:
+            self._state.write_sampling(plan, self._slots.sampling)
         if self._graphs is not None and len(plan.row_slots):
             return self._run_captured(plan, self._graphs)
         steps = (self._run_step(plan, index) for index in range(plan.n_steps))
@@ -111,22 +114,6 @@ class ModelRunner:
         """The results, each as soon as its step has ended."""
         for pending in launched:
             yield read_step(pending)
-
-    def _write_differences(self, plan: Plan) -> None:
-        state, device = self._state, self._state.device
-        if plan.new:
-            places, ids = upload_together((new_places(plan, state), plan.new_tokens.astype(np.int64)), device)
-            state.tokens.view(-1).index_copy_(0, places, ids.to(torch.int32))
-            if self._graphs is not None:
-                write_sampling(plan, state)
-        if len(plan.page_ids):
-            flat = plan.page_slots.astype(np.int64) * state.pages.shape[1] + plan.page_indices
-            places, ids = upload_together((flat, plan.page_ids.astype(np.int64)), device)
-            state.pages.view(-1).index_copy_(0, places, ids.to(torch.int32))
-        if len(plan.draft_ids):
-            flat = flat_places(state, *draft_places(plan))
-            places, ids = upload_together((flat, plan.draft_ids.astype(np.int64)), device)
-            state.tokens.view(-1).index_copy_(0, places, ids.to(torch.int32))
 
     def _run_captured(self, plan: Plan, graphs: StepGraphs) -> list[PendingStep]:
         n = len(plan.row_slots)
@@ -175,7 +162,7 @@ class ModelRunner:
         penalised = np.flatnonzero(table.is_penalised(slots))
         if len(penalised):
             rows = table.take(slots[penalised], positions[penalised])
-            index, places = upload_together((penalised, flat_places(state, rows.slots, rows.positions)), state.device)
+            index, places = upload_together((penalised, state.places(rows.slots, rows.positions)), state.device)
             chosen = sample_tokens(graphs.pool.logits.index_select(0, index).float(), rows, state.tokens)
             ids.index_copy_(0, index, chosen)
             state.tokens.view(-1).index_copy_(0, places, chosen.to(torch.int32))
@@ -205,7 +192,7 @@ class ModelRunner:
     def _compute(self, step: StepArrays) -> ComputedStep:
         written = self._programs.run(step) if self._programs is not None else None
         if written is not None:
-            places = torch.from_numpy(flat_places(self._state, step.sample_slots, step.sample_positions))
+            places = torch.from_numpy(self._state.places(step.sample_slots, step.sample_positions))
             return ComputedStep(written.logits, places, written.greedy)
         batch = build_batch(step, self._state)
         hidden = self._model.forward(batch.tensors, self._kv)

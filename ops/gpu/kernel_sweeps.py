@@ -20,7 +20,7 @@ from gpu_workers.cuda.ops import CudaOps
 from gpu_workers.layers.torch_ops import KvTarget, cos_sin_table
 from ops.gpu.timing import graph_time_ms
 from tests.support.workers.attention_checks import make_step
-from tests.support.workers.kernel_checks import HEAD_SHAPES, random_state
+from tests.support.workers.kernel_checks import HEAD_SHAPES, column_of, random_state
 
 DEVICE = torch.device("cuda", 0)
 BF16 = torch.bfloat16
@@ -105,7 +105,7 @@ def _repeated_us(run: Callable[[], object]) -> float:
 def time_sampling(vocabulary: int, rows: int) -> None:
     """Microseconds of sampling by temperature, for logits of both dtypes."""
     state = random_state(DEVICE, rows, 64, 8)
-    state.temperature.fill_(0.8)
+    column_of(state, "temperature").fill_(0.8)
     slots, (positions, ids) = torch.arange(rows, device=DEVICE), torch.zeros(2, rows, device=DEVICE, dtype=torch.int64)
     for dtype in (torch.float32, BF16):
         logits = _randn(rows, vocabulary).to(dtype)

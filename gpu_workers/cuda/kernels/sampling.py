@@ -19,25 +19,34 @@ import torch
 import triton
 import triton.language as tl
 
-from gpu_workers.batch.device_state import DeviceState
+from gpu_workers.batch.device_state import SAMPLING_WORDS, DeviceState
+from gpu_workers.batch.sampling_table import column_index
 from gpu_workers.cuda.kernels.launch import dependent_launch, power_of_two
 
 _CHUNK = 2048
 _WALK = 8192  # logits at once when a whole row is read
 _ALL_STAY = tl.constexpr(0)  # below the order of any logit
+_ROW_WORDS = tl.constexpr(SAMPLING_WORDS)
+_TEMPERATURE, _TOP_P, _TOP_K, _SEED = (tl.constexpr(column_index(name)) for name in ("temperature", "top_p", "top_k", "seed"))
 _ORDER_BITS = {torch.bfloat16: 16, torch.float16: 20, torch.float32: 32}  # leading bits of a float32 that tell logits apart
 
 
 @triton.jit
+def _of_slot(SAMPLING, slot, COLUMN: tl.constexpr, TYPE: tl.constexpr):
+    """A column of a slot's row. SAMPLING: `DeviceState.sampling`; TYPE: the column's element type."""
+    return tl.load((SAMPLING + slot * _ROW_WORDS).to(tl.pointer_type(TYPE)) + COLUMN)
+
+
+@triton.jit
 def _survey_kernel(
-    LOGITS, SLOTS, TEMPERATURE, MAXIMA, SUMS, BEST, V, stride_logits, n_chunks, CHUNK: tl.constexpr, PDL: tl.constexpr
+    LOGITS, SLOTS, SAMPLING, MAXIMA, SUMS, BEST, V, stride_logits, n_chunks, CHUNK: tl.constexpr, PDL: tl.constexpr
 ):
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     chunk = tl.program_id(0)
     row = tl.program_id(1).to(tl.int64)
-    temperature = tl.load(TEMPERATURE + tl.load(SLOTS + row))
+    temperature = _of_slot(SAMPLING, tl.load(SLOTS + row), _TEMPERATURE, tl.float32)
     scale = tl.where(temperature > 0.0, 1.0 / temperature, 1.0)
     token = chunk * CHUNK + tl.arange(0, CHUNK)
     x = tl.load(LOGITS + row * stride_logits + token, mask=token < V, other=float("-inf")).to(tl.float32) * scale
@@ -73,7 +82,7 @@ def _measure(row_logits, least, scale, maximum, V, COUNTS: tl.constexpr, WALK: t
 
 @triton.jit
 def _least_kernel(
-    LOGITS, SLOTS, TEMPERATURE, TOP_K, TOP_P, MAXIMA, LEAST, V, stride_logits, n_chunks,
+    LOGITS, SLOTS, SAMPLING, MAXIMA, LEAST, V, stride_logits, n_chunks,
     CHUNKS: tl.constexpr, WALK: tl.constexpr, BITS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     if PDL:
@@ -81,9 +90,9 @@ def _least_kernel(
         tl.extra.cuda.gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(SLOTS + row)
-    temperature = tl.load(TEMPERATURE + slot)
-    top_k = tl.load(TOP_K + slot)
-    top_p = tl.load(TOP_P + slot)
+    temperature = _of_slot(SAMPLING, slot, _TEMPERATURE, tl.float32)
+    top_k = _of_slot(SAMPLING, slot, _TOP_K, tl.int32)
+    top_p = _of_slot(SAMPLING, slot, _TOP_P, tl.float32)
     least = tl.full((), 0, tl.uint32)
     if (temperature > 0.0) & ((top_k > 0) | (top_p < 1.0)):
         logits = LOGITS + row * stride_logits
@@ -110,7 +119,7 @@ def _least_kernel(
 
 @triton.jit
 def _filter_kernel(
-    LOGITS, SLOTS, TEMPERATURE, LEAST, MAXIMA, SUMS, V, stride_logits, n_chunks, CHUNK: tl.constexpr, PDL: tl.constexpr
+    LOGITS, SLOTS, SAMPLING, LEAST, MAXIMA, SUMS, V, stride_logits, n_chunks, CHUNK: tl.constexpr, PDL: tl.constexpr
 ):
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
@@ -119,7 +128,7 @@ def _filter_kernel(
     row = tl.program_id(1).to(tl.int64)
     least = tl.load(LEAST + row)
     if least > _ALL_STAY:
-        scale = 1.0 / tl.load(TEMPERATURE + tl.load(SLOTS + row))
+        scale = 1.0 / _of_slot(SAMPLING, tl.load(SLOTS + row), _TEMPERATURE, tl.float32)
         token = chunk * CHUNK + tl.arange(0, CHUNK)
         x = tl.load(LOGITS + row * stride_logits + token, mask=token < V, other=float("-inf")).to(tl.float32)
         stays = (_order(x).to(tl.int64) >= least) & (token < V)
@@ -131,7 +140,7 @@ def _filter_kernel(
 
 @triton.jit
 def _pick_kernel(
-    LOGITS, SLOTS, POSITIONS, TEMPERATURE, SEED, LEAST, MAXIMA, SUMS, BEST, TOKENS, IDS,
+    LOGITS, SLOTS, POSITIONS, SAMPLING, LEAST, MAXIMA, SUMS, BEST, TOKENS, IDS,
     V, stride_logits, n_chunks, stride_tokens, dummy_slot,
     CHUNK: tl.constexpr, CHUNKS: tl.constexpr, ADVANCE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -141,7 +150,7 @@ def _pick_kernel(
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(SLOTS + row)
     position = tl.load(POSITIONS + row) + 1
-    temperature = tl.load(TEMPERATURE + slot)
+    temperature = _of_slot(SAMPLING, slot, _TEMPERATURE, tl.float32)
     chunk = tl.arange(0, CHUNKS)
     maxima = tl.load(MAXIMA + row * n_chunks + chunk, mask=chunk < n_chunks, other=float("-inf"))
     maximum, best_chunk = tl.max(maxima, 0, return_indices=True)
@@ -149,7 +158,9 @@ def _pick_kernel(
     if temperature > 0.0:
         sums = tl.load(SUMS + row * n_chunks + chunk, mask=chunk < n_chunks, other=0.0) * tl.exp(maxima - maximum)
         reached = tl.cumsum(sums, 0)
-        u = (tl.randint(tl.load(SEED + slot), position.to(tl.uint32)) >> 8).to(tl.float32) * (1.0 / (1 << 24))
+        u = (tl.randint(_of_slot(SAMPLING, slot, _SEED, tl.int64), position.to(tl.uint32)) >> 8).to(tl.float32) * (
+            1.0 / (1 << 24)
+        )
         target = u * tl.sum(tl.where(chunk == n_chunks - 1, reached, 0.0), 0)
         last_chunk = tl.max(tl.where(sums > 0.0, chunk, 0), 0)
         found = tl.minimum(tl.sum((reached <= target).to(tl.int32), 0), last_chunk)
@@ -207,20 +218,20 @@ def sample_rows(
     n_chunks = triton.cdiv(vocabulary, _CHUNK)
     pdl = dependent_launch(logits.device)
     _survey_kernel[(n_chunks, n_rows)](
-        logits, slots, state.temperature, scratch.maxima, scratch.sums, scratch.best,
+        logits, slots, state.sampling, scratch.maxima, scratch.sums, scratch.best,
         vocabulary, logits.stride(0), n_chunks, CHUNK=_CHUNK, PDL=pdl, num_warps=4, launch_pdl=pdl,
     )  # fmt: skip
     _least_kernel[(n_rows,)](
-        logits, slots, state.temperature, state.top_k, state.top_p, scratch.maxima, scratch.least,
+        logits, slots, state.sampling, scratch.maxima, scratch.least,
         vocabulary, logits.stride(0), n_chunks, CHUNKS=power_of_two(n_chunks), WALK=_WALK, BITS=_ORDER_BITS[logits.dtype],
         PDL=pdl, num_warps=8, launch_pdl=pdl,
     )  # fmt: skip
     _filter_kernel[(n_chunks, n_rows)](
-        logits, slots, state.temperature, scratch.least, scratch.maxima, scratch.sums,
+        logits, slots, state.sampling, scratch.least, scratch.maxima, scratch.sums,
         vocabulary, logits.stride(0), n_chunks, CHUNK=_CHUNK, PDL=pdl, num_warps=4, launch_pdl=pdl,
     )  # fmt: skip
     _pick_kernel[(n_rows,)](
-        logits, slots, positions, state.temperature, state.seed, scratch.least, scratch.maxima, scratch.sums, scratch.best,
+        logits, slots, positions, state.sampling, scratch.least, scratch.maxima, scratch.sums, scratch.best,
         state.tokens, ids, vocabulary, logits.stride(0), n_chunks, state.tokens.stride(0), state.n_slots,
         CHUNK=_CHUNK, CHUNKS=power_of_two(n_chunks), ADVANCE=advance, PDL=pdl, num_warps=4, launch_pdl=pdl,
     )  # fmt: skip

@@ -13,9 +13,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_workers.batch.batch_tensors import build_batch
 from gpu_workers.batch.device_state import DeviceState, allocate_device_state
 from gpu_workers.batch.step_arrays import StepArrays, build_step
+from gpu_workers.batch.step_tensors import build_batch
 from gpu_workers.cpu.kernels.machine import this_machine
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.layers.torch_ops import TorchOps

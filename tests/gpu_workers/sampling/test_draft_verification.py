@@ -11,6 +11,7 @@ from gpu_workers.batch.sampling_table import SamplingTable
 from gpu_workers.sampling.draft_verification import accept_drafts, take_emitted
 from gpu_workers.sampling.sampler import sample_tokens
 from messages.generation import Sampling
+from messages.steps import NewSequence
 
 VOCABULARY = 6
 
@@ -44,7 +45,7 @@ def test_distribution_of_two_tokens_is_that_of_the_model() -> None:
     n, start = 6000, 0
     table = SamplingTable(n)
     for slot in range(n):
-        table.put(slot, Sampling(temperature=1.0, seed=slot), 1)
+        table.put(NewSequence(slot=slot, n_tokens=1, n_prompt=1, sampling=Sampling(temperature=1.0, seed=slot)))
     draft = int(p[start].argmax())
     slots, places = np.repeat(np.arange(n), 2), np.tile([1, 2], n)
     both = logits[torch.tensor([start, draft])].repeat(n, 1)

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from gpu_workers.batch.sampling_table import SamplingRows, SamplingTable, temperature_of
 from gpu_workers.sampling.sampler import least_kept_by_row, least_kept_sorted, philox, position_noise, sample_tokens
 from messages.generation import Sampling
+from messages.steps import NewSequence
 from tests.support.depth import examples
 
 
 def rows(samplings: list[Sampling], positions: list[int], n_prompt: int = 0) -> SamplingRows:
     table = SamplingTable(len(samplings))
     for slot, sampling in enumerate(samplings):
-        table.put(slot, sampling, n_prompt)
+        table.put(NewSequence(slot=slot, n_tokens=n_prompt, n_prompt=n_prompt, sampling=sampling))
     return table.take(np.arange(len(samplings)), np.array(positions))
 
 

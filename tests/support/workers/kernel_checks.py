@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from gpu_workers.batch.device_state import DeviceState, allocate_device_state
+from gpu_workers.batch.sampling_table import SAMPLING_ROW, column_index
 from gpu_workers.cuda.kernels.gemv import GemvShape, gemv
 from gpu_workers.cuda.kernels.sampling import sample_rows
 from gpu_workers.cuda.kernels.step_inputs import StepInputs, step_inputs
@@ -172,8 +173,8 @@ def check_sampling(device: torch.device, dtype: torch.dtype) -> None:
         before = positions.tolist()
         logits = (_randn(device, torch.float32, 7, vocabulary) * 3).to(dtype)
         ids = torch.full((7,), -7, dtype=torch.int64, device=device)
-        state.top_k[[3, 2]] = torch.tensor([40, 1], dtype=torch.int32, device=device)
-        state.top_p[[1, 3, 4]] = torch.tensor([0.9, 0.5, 1e-6], device=device)
+        column_of(state, "top_k")[[3, 2]] = torch.tensor([40, 1], dtype=torch.int32, device=device)
+        column_of(state, "top_p")[[1, 3, 4]] = torch.tensor([0.9, 0.5, 1e-6], device=device)
         sample_rows(logits, slots, positions, state, ids, advance=True)
         for row, slot in enumerate(slots.tolist()):
             _check_choice(logits[row].double().cpu(), state, slot, before[row] + 1, int(ids[row]))
@@ -182,18 +183,21 @@ def check_sampling(device: torch.device, dtype: torch.dtype) -> None:
 
 
 def _check_choice(logits: torch.Tensor, state: DeviceState, slot: int, position: int, chosen: int) -> None:
-    temperature = float(state.temperature[slot])
+    temperature = float(column_of(state, "temperature")[slot])
     if temperature == 0.0:
         assert logits[chosen] == logits.max()
         assert chosen == int(logits.argmax())
         return
     p = torch.softmax(logits / temperature, 0)
-    top_k, top_p = np.array([int(state.top_k[slot])]), np.array([float(state.top_p[slot])], np.float32)
+    top_k, top_p = (
+        np.array([int(column_of(state, "top_k")[slot])]),
+        np.array([float(column_of(state, "top_p")[slot])], np.float32),
+    )
     if top_k[0] or top_p[0] < 1:
         p = torch.where(p >= least_kept_sorted(p[None], top_k, top_p)[0], p, 0.0)
         assert p[chosen] > 0
     reached = (p / p.sum()).cumsum(0)
-    u = (philox_word(int(state.seed[slot]), position) >> 8) / 2**24
+    u = (philox_word(int(column_of(state, "seed")[slot]), position) >> 8) / 2**24
     low = float(reached[chosen - 1]) if chosen else 0.0
     slack = 2e-6  # of float32 sums over the vocabulary
     assert low - slack <= u <= float(reached[chosen]) + slack, f"u {u}: chose {chosen}, which covers {low}..{reached[chosen]}"
@@ -209,14 +213,19 @@ def philox_word(seed: int, counter: int) -> int:
     return c[0]
 
 
+def column_of(state: DeviceState, name: str) -> torch.Tensor:
+    """[n_slots + 1] of the column's type: a column of `state.sampling`, to be read and written."""
+    return state.sampling.view(getattr(torch, SAMPLING_ROW[name].name))[:, column_index(name)]
+
+
 def random_state(device: torch.device, n_slots: int, max_length: int, n_pages: int) -> DeviceState:
     """Tables with random tokens, pages, temperatures (every fourth slot greedy) and seeds; the dummy as it must be."""
     state = allocate_device_state(n_slots, max_length, n_pages, device)
     state.tokens[:n_slots].random_(0, 1000)
     state.pages[:n_slots].random_(0, n_pages)
-    state.seed[:n_slots].random_()
-    state.temperature[:n_slots].uniform_(0.3, 2.0)
-    state.temperature[0:n_slots:4] = 0.0
+    column_of(state, "seed")[:n_slots].random_()
+    column_of(state, "temperature")[:n_slots].uniform_(0.3, 2.0)
+    column_of(state, "temperature")[0:n_slots:4] = 0.0
     return state
 
 
