@@ -6,6 +6,8 @@ import msgspec
 
 from messages.errors import ConfigError
 
+LISTEN_SOCKET = "listen"  # name of the descriptor of the listening TCP socket that all gateways share
+
 
 class Birth(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Identity of one life of one actor, where its supervisor is, and its section of the configuration."""
@@ -20,7 +22,7 @@ class Birth(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     log_level: str  # "debug", "info", "warning", "error"
     settings: msgspec.Raw  # the owner's settings struct, as JSON
     beat_s: float = 0.5  # how often to say Progress
-    listen_fd: int = -1  # gateways: an inherited listening TCP socket
+    descriptors: dict[str, int] = {}  # inherited file descriptors by name, such as LISTEN_SOCKET
     gang_dir: str = ""  # workers: rendezvous directory of this incarnation of the gang
 
 

@@ -14,11 +14,13 @@ reverse order: those who accept work first, those who do it last.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from messages.birth import LISTEN_SOCKET
 from messages.ids import actor_name
 from messages.run_dir import front_endpoint
 from supervisor.children.entrypoint import warm_ups
@@ -91,17 +93,22 @@ def _gateway(config: ServerConfig, place: Place, index: int) -> Group:
     warm_up = (
         f"actors.gateway.text.tokenizer:load_text_model={place.model_setting}",
     )  # a large vocabulary takes half a second
-    return _single(config, actor_name("gateway", index), why, settings, place.listen_fd, warm_up)
+    return _single(config, actor_name("gateway", index), why, settings, {LISTEN_SOCKET: place.listen_fd}, warm_up)
 
 
 def _single(
-    config: ServerConfig, name: str, why: str, settings: msgspec.Struct, listen_fd: int = -1, warm_up: tuple[str, ...] = ()
+    config: ServerConfig,
+    name: str,
+    why: str,
+    settings: msgspec.Struct,
+    descriptors: Mapping[str, int] | None = None,
+    warm_up: tuple[str, ...] = (),
 ) -> Group:
     """An actor that restarts alone."""
     s = config.supervisor
     deadlines = Deadlines(s.hello_s, s.ready_s, s.frozen_s, s.step_s, s.first_step_s, s.stop_s)
     encoded = msgspec.json.encode(settings)
-    child = ChildSpec(name, encoded, deadlines, listen_fd=listen_fd, warm_ups=(*warm_ups(name), *warm_up))
+    child = ChildSpec(name, encoded, deadlines, descriptors=descriptors or {}, warm_ups=(*warm_ups(name), *warm_up))
     budget = Budget(s.actor_restarts, s.actor_window_s, s.start_attempts, s.restart_attempts)
     return Group(name, why, Strategy.ONE_FOR_ONE, budget, (child,))
 

@@ -31,7 +31,7 @@ from actors.gateway.text.tokenizer import load_text_model
 from actors.gateway.tree_status import TreeStatus
 from actors.gateway.zeromq.server import ZmqServer
 from messages import cache, generation, lifecycle
-from messages.birth import Birth
+from messages.birth import LISTEN_SOCKET, Birth
 from messages.ids import actor_name, replica_of, role_of
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
@@ -83,8 +83,8 @@ class GatewayActor(Actor):
         self.http_api = HttpApi(settings, self.model, intake, self.bodies, self.desk, self)
         self.http_app = self.http_api.app()
         address = ""
-        if self.birth.listen_fd >= 0:
-            self._http = HttpServer(self.http_app, self.birth.listen_fd, settings, self._on_cut)
+        if (listen_fd := self.birth.descriptors.get(LISTEN_SOCKET)) is not None:
+            self._http = HttpServer(self.http_app, listen_fd, settings, self._on_cut)
             address = await self._http.start()
         return {"http": address, "front": settings.front_endpoint, "resumed": str(resumed), "model": settings.model_name}
 

@@ -193,7 +193,7 @@ class Nursery:
             incarnation=incarnation,
             endpoint=self._run_dir.endpoint(spec.name, incarnation),
             settings=msgspec.Raw(spec.settings),
-            listen_fd=spec.listen_fd,
+            descriptors=dict(spec.descriptors),
             gang_dir=gang_dir,
         )
         now_s = time.monotonic()
@@ -209,7 +209,7 @@ class Nursery:
 
     def _spawn(self, spec: ChildSpec, on_exit: Callable[[ExitStatus], None], warm: tuple[str, ...] = ()) -> ChildProcess:
         argv = [sys.executable, "-m", ENTRYPOINT, spec.name, str(os.getpid()), *warm]
-        process = ChildProcess.spawn(argv, on_exit, spec.env, () if spec.listen_fd < 0 else (spec.listen_fd,))
+        process = ChildProcess.spawn(argv, on_exit, spec.env, tuple(spec.descriptors.values()))
         try:
             self._register.born(spec.name, process.pid)
         except OSError:  # a process that no register names must not live on

@@ -58,7 +58,7 @@ class ChildSpec:
     settings: bytes  # its section of the configuration, as JSON
     deadlines: Deadlines
     env: Mapping[str, str] = field(default_factory=dict)  # added to the supervisor's own environment
-    listen_fd: int = -1  # inherited listening socket, or none
+    descriptors: Mapping[str, int] = field(default_factory=dict)  # file descriptors that it inherits, by name
     warm_ups: tuple[str, ...] = ()  # what a spare process of it does in advance; see entrypoint.py
 
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from gpu_workers.settings import WorkerSettings, read_settings
+from messages.birth import LISTEN_SOCKET
 from supervisor.config import ServerConfig
 from supervisor.policy.child_spec import Group, Strategy
 from supervisor.tree import Place, build_tree
@@ -88,7 +89,7 @@ def test_length_is_the_smaller_of_wish_and_model(asked: int, made_for: int, leng
 def test_gateways_share_the_listener_and_own_their_journals() -> None:
     groups = tree_of(ServerConfig(gateways=2, front_tcp_port=5000))
     children = [child for group in groups for child in group.children if child.name.startswith("gateway")]
-    assert [child.listen_fd for child in children] == [9, 9]
+    assert [child.descriptors for child in children] == [{LISTEN_SOCKET: 9}] * 2
     second = settings_of(groups, "gateway/1")
     assert second["journal_path"] == "/s/journal-1.sqlite"
     assert second["front_endpoint"] == "ipc:///r/front-1"

@@ -13,6 +13,7 @@ import msgspec
 
 from actors.gateway.gateway_actor import GatewayActor
 from actors.gateway.settings import GatewaySettings
+from messages.birth import LISTEN_SOCKET
 from messages.ids import actor_name, replica_of
 from messages.transport.mailbox import MemoryMailbox
 from tests.support.gateway.fake_scheduler import FakeScheduler
@@ -22,15 +23,16 @@ from tests.support.memory_house import House, Post, birth_of
 class Rig:
     """See the file's header."""
 
-    def __init__(self, house: House, settings: GatewaySettings, listen_fd: int = -1) -> None:
-        self.house, self.settings, self._listen_fd = house, settings, listen_fd
+    def __init__(self, house: House, settings: GatewaySettings, listen_fd: int | None = None) -> None:
+        self.house, self.settings = house, settings
+        self._descriptors = {} if listen_fd is None else {LISTEN_SOCKET: listen_fd}
         self.gateway: GatewayActor
 
     async def start_gateway(self, incarnation: int = 1) -> GatewayActor:
         """Bring the gateway (or its successor) to life and wait until it is ready."""
         house, name = self.house, "gateway/0"
         house.incarnation_of[name] = incarnation
-        birth = msgspec.structs.replace(birth_of(name, self.settings, incarnation), listen_fd=self._listen_fd)
+        birth = msgspec.structs.replace(birth_of(name, self.settings, incarnation), descriptors=self._descriptors)
         actor = GatewayActor(birth, lambda n, i, e: MemoryMailbox(house.network, n, i, e))
         house.actors[name] = (actor, asyncio.ensure_future(actor.run()))
         self.gateway = actor
@@ -82,7 +84,7 @@ async def rig(*, with_scheduler: bool = True, with_socket: bool = False, **setti
     """A running gateway; everything is ended behind it."""
     house = House()
     listener = socket.create_server(("127.0.0.1", 0)) if with_socket else None
-    one = Rig(house, GatewaySettings(**{"ack_messages": 1, **settings}), listener.detach() if listener else -1)
+    one = Rig(house, GatewaySettings(**{"ack_messages": 1, **settings}), listener.detach() if listener else None)
     await one.start_gateway()
     try:
         if with_scheduler:
