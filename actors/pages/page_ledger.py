@@ -5,7 +5,7 @@ Every page is in exactly one of three states:
     | state  | holders | content known | where it stands                               |
     |--------|---------|---------------|-----------------------------------------------|
     | free   | 0       | no            | `_free`                                       |
-    | cached | 0       | yes           | `_cached`, least recently used first          |
+    | cached | 0       | yes           | the eviction policy                           |
     | held   | >= 1    | no or yes     | nowhere; its holders know it                  |
 
 free -> held (allocate) -> cached or free (last release) -> held (acquire by content) or free (eviction, inside allocate).
@@ -14,8 +14,10 @@ A page is sealed when the plan that completes it is made: steps run in order, so
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from dataclasses import dataclass
+
+from actors.pages.eviction import EvictionPolicy
 
 
 @dataclass(frozen=True)
@@ -31,13 +33,13 @@ class LedgerStatistics:
 
 
 class PageLedger:
-    """Reference counts and content index of `n_pages` pages."""
+    """Reference counts and content index of `n_pages` pages. `eviction` decides which cached page is overwritten."""
 
-    def __init__(self, n_pages: int) -> None:
+    def __init__(self, n_pages: int, eviction: EvictionPolicy) -> None:
         self.n_pages = n_pages
         self._holders = [0] * n_pages
         self._free: deque[int] = deque(range(n_pages))
-        self._cached: OrderedDict[int, None] = OrderedDict()
+        self._cached = eviction
         self._page_of: dict[int, int] = {}  # content hash -> page
         self._content: dict[int, tuple[int, int, bytes]] = {}  # page -> (hash, parent's hash, tokens)
         self._fresh: set[int] = set()  # hashes sealed by the plan in the making
@@ -62,20 +64,20 @@ class PageLedger:
         """Is this content completed by the plan in the making? One step later it can be shared."""
         return content_hash in self._fresh
 
-    def acquire(self, page: int) -> None:
-        """One more holder of a page that `find` gave."""
-        if self._holders[page] == 0:
-            del self._cached[page]
-        self._holders[page] += 1
-        self._n_references += 1
-        self._hits += 1
+    def acquire(self, pages: list[int]) -> None:
+        """Add one holder to each of these pages, which `find` gave."""
+        self._cached.remove([page for page in pages if self._holders[page] == 0])
+        for page in pages:
+            self._holders[page] += 1
+        self._n_references += len(pages)
+        self._hits += len(pages)
 
     def allocate(self) -> int | None:
-        """A page without content for one holder, evicting the least recently used cached page if need be."""
+        """A page without content for one holder; evicts a cached page when none is free. None when every page is held."""
         if self._free:
             page = self._free.popleft()
         elif self._cached:
-            page, _ = self._cached.popitem(last=False)
+            page = self._cached.evict()
             self._forget(page)
             self._evictions += 1
         else:
@@ -101,15 +103,14 @@ class PageLedger:
 
     def release(self, pages: list[int]) -> None:
         """One holder less of each. Deep pages become evictable before the pages they build on."""
+        cached = []
         for page in reversed(pages):
             self._holders[page] -= 1
-            self._n_references -= 1
             assert self._holders[page] >= 0, f"page {page} released more often than held"
             if self._holders[page] == 0:
-                if page in self._content:
-                    self._cached[page] = None
-                else:
-                    self._free.append(page)
+                (cached if page in self._content else self._free).append(page)
+        self._n_references -= len(pages)
+        self._cached.add(cached)
 
     def take_news(self) -> tuple[list[int], list[int]]:
         """(hashes sealed, hashes dropped) since the last call."""

@@ -153,8 +153,7 @@ class BatchPlanner:
                 continue
             needed = sequence.pages_short(sequence.known) - len(shared)
             reserve = len(self._roster.running)  # a page for each running sequence, so that admission does not cause preemption
-            for page in shared:
-                self._ledger.acquire(page)
+            self._ledger.acquire(shared)
             if needed + reserve > self._ledger.n_available and (self._roster.running or needed > self._ledger.n_available):
                 self._ledger.release(shared)
                 return

@@ -10,6 +10,7 @@ from actors.scheduler.admission import Limits
 from actors.scheduler.batch_planner import BatchPlanner, PlannedStep, Row
 from actors.scheduler.draft_box import DraftBox
 from actors.scheduler.pace import Pace
+from actors.scheduler.policy import make_eviction
 from actors.scheduler.probation import Probation, Verdict, is_evidence
 from actors.scheduler.roster import Roster
 from actors.scheduler.sequence import Sequence, State
@@ -49,7 +50,7 @@ class Gang:
     def begin(self, capacity: Capacity) -> Limits:
         """The gang is empty and says what it can hold."""
         self.limits = Limits.of(capacity, self._settings.step_tokens)
-        self.ledger = PageLedger(self.limits.n_pages)
+        self.ledger = PageLedger(self.limits.n_pages, make_eviction(self._settings.eviction))
         reuse, depth = self._settings.prefix_reuse, self._settings.draft_depth
         self._planner = BatchPlanner(self._roster, self.ledger, self.limits, reuse, depth)
         self._pace = Pace(self._settings.plans_in_flight, capacity.lease_s)

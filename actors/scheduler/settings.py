@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -16,6 +16,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     max_waiting: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 16_384
     unacked_messages: Annotated[int, msgspec.Meta(ge=2, le=100_000)] = 512  # then a gateway's sequences pause
     prefix_reuse: bool = True
+    eviction: Literal["lru"] = "lru"  # which cached page is overwritten first; see actors.scheduler.policy
     speculation: bool = True
     draft_depth: Annotated[int, msgspec.Meta(ge=1, le=32)] = 8  # drafts verified in one step at most
     draft_rows: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 8  # with more sequences running, drafts cost more than they give
