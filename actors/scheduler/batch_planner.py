@@ -16,8 +16,10 @@ import numpy as np
 from actors.pages.page_ledger import PageLedger
 from actors.scheduler.admission import Limits
 from actors.scheduler.draft_box import DraftBox
+from actors.scheduler.policy import VictimChoice
 from actors.scheduler.roster import Roster
 from actors.scheduler.sequence import Sequence, State
+from actors.scheduler.settings import SchedulerSettings
 from messages.steps import PAGE_TOKENS, NewSequence, Plan
 from messages.wire.arrays import EMPTY_I32, int32s
 
@@ -47,9 +49,15 @@ class Draft:
     n_cached: int = 0
     n_preempted: int = 0
 
+    _with_rows: set[int] = field(default_factory=set)  # numbers of the sequences in `rows`, as far as they were asked for
+
     def has_row(self, sequence: Sequence) -> bool:
-        """Does this plan compute anything of a sequence?"""
-        return any(row.sequence is sequence for row in self.rows)
+        """Does this plan compute anything of a sequence? Constant time on average: each row is entered into the set once, and
+        only when pages are short."""
+        n_entered = len(self._with_rows)  # a plan has one row for a sequence
+        if n_entered < len(self.rows):
+            self._with_rows.update(row.sequence.number for row in self.rows[n_entered:])
+        return sequence.number in self._with_rows
 
 
 @dataclass(frozen=True)
@@ -67,9 +75,16 @@ class PlannedStep:
 class BatchPlanner:
     """See the file's header."""
 
-    def __init__(self, roster: Roster, ledger: PageLedger, limits: Limits, prefix_reuse: bool, draft_depth: int) -> None:
-        self._roster, self._ledger, self._limits = roster, ledger, limits
-        self._prefix_reuse, self._draft_depth = prefix_reuse, draft_depth
+    def __init__(
+        self,
+        roster: Roster,
+        ledger: PageLedger,
+        limits: Limits,
+        victims: VictimChoice,
+        settings: SchedulerSettings,
+    ) -> None:
+        self._roster, self._ledger, self._limits, self._victims = roster, ledger, limits, victims
+        self._prefix_reuse, self._draft_depth = settings.prefix_reuse, settings.draft_depth
 
     def plan(
         self,
@@ -198,7 +213,7 @@ class BatchPlanner:
         for _ in range(sequence.pages_short(up_to)):
             page = self._ledger.allocate()
             while page is None:
-                victim = next((s for s in reversed(self._roster.running) if not draft.has_row(s)), sequence)
+                victim = self._victims.choose(self._roster.running, draft.has_row) or sequence
                 self._ledger.release(self._roster.preempt(victim))
                 draft.n_preempted += 1
                 if victim is sequence:

@@ -10,7 +10,7 @@ from actors.scheduler.admission import Limits
 from actors.scheduler.batch_planner import BatchPlanner, PlannedStep, Row
 from actors.scheduler.draft_box import DraftBox
 from actors.scheduler.pace import Pace
-from actors.scheduler.policy import make_eviction
+from actors.scheduler.policy import LastInOrder, make_eviction
 from actors.scheduler.probation import Probation, Verdict, is_evidence
 from actors.scheduler.roster import Roster
 from actors.scheduler.sequence import Sequence, State
@@ -27,7 +27,7 @@ class Gang:
 
     def __init__(self, roster: Roster, settings: SchedulerSettings) -> None:
         self._roster, self._settings = roster, settings
-        self.tracker, self.probation = StepTracker(), Probation()
+        self.tracker, self.probation = StepTracker(), Probation(roster.order)
         self.limits: Limits | None = None  # of the last gang; the next one's are the same unless its machine changed
         self.ledger: PageLedger | None = None
         self._planner: BatchPlanner | None = None
@@ -51,8 +51,7 @@ class Gang:
         """The gang is empty and says what it can hold."""
         self.limits = Limits.of(capacity, self._settings.step_tokens)
         self.ledger = PageLedger(self.limits.n_pages, make_eviction(self._settings.eviction))
-        reuse, depth = self._settings.prefix_reuse, self._settings.draft_depth
-        self._planner = BatchPlanner(self._roster, self.ledger, self.limits, reuse, depth)
+        self._planner = BatchPlanner(self._roster, self.ledger, self.limits, LastInOrder(), self._settings)
         self._pace = Pace(self._settings.plans_in_flight, capacity.lease_s)
         self._roster.set_slots(self.limits.n_slots)
         return self.limits

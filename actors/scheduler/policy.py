@@ -1,12 +1,66 @@
-"""The policies of one scheduler, by the names that its settings use."""
+"""The policies of one scheduler: who is planned first, who loses its pages when they run short, which cached page goes first.
+
+Each is a small object, chosen by name when the scheduler starts. A new one is a class and a line in the table below it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Values
+from typing import Protocol
 
 from actors.pages.eviction import EvictionPolicy, LruEviction
+from actors.scheduler.sequence import Sequence
 
+
+class AdmissionOrder(Protocol):
+    """The order in which sequences are admitted and planned."""
+
+    def key(self, sequence: Sequence) -> tuple[int, ...]:
+        """Sort key; the lowest is first. It must be unique and must not change while the sequence lives."""
+        ...
+
+
+class PriorityOrder(AdmissionOrder):
+    """By priority (the lowest number first), then by arrival."""
+
+    def key(self, sequence: Sequence) -> tuple[int, ...]:
+        return sequence.priority, sequence.number
+
+
+class ArrivalOrder(AdmissionOrder):
+    """By arrival alone; the priorities that clients ask for are ignored."""
+
+    def key(self, sequence: Sequence) -> tuple[int, ...]:
+        return (sequence.number,)
+
+
+class VictimChoice(Protocol):
+    """Which running sequence gives its pages back and waits, when a decode step finds no page."""
+
+    def choose(self, running: Values[Sequence], has_row: Callable[[Sequence], bool]) -> Sequence | None:
+        """The victim, or None when every running sequence is in the plan.
+
+        Args: running: in the order of planning. has_row: is this sequence part of the plan being made? Then it must not be
+        chosen, because the plan refers to its pages.
+        """
+        ...
+
+
+class LastInOrder(VictimChoice):
+    """The last sequence in the order of planning: the first ones always finish, so everybody does."""
+
+    def choose(self, running: Values[Sequence], has_row: Callable[[Sequence], bool]) -> Sequence | None:
+        return next((sequence for sequence in reversed(running) if not has_row(sequence)), None)
+
+
+_ORDERS: Mapping[str, Callable[[], AdmissionOrder]] = {"priority": PriorityOrder, "arrival": ArrivalOrder}
 _EVICTION: Mapping[str, Callable[[], EvictionPolicy]] = {"lru": LruEviction}
+
+
+def make_order(name: str) -> AdmissionOrder:
+    """`name`: as in `SchedulerSettings.order`. Raises: KeyError."""
+    return _ORDERS[name]()
 
 
 def make_eviction(name: str) -> EvictionPolicy:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from actors.scheduler.batch_planner import Row
+from actors.scheduler.policy import AdmissionOrder
 from actors.scheduler.sequence import Sequence, State
 from messages.lifecycle import Cause
 
@@ -65,7 +66,8 @@ def is_evidence(causes: Iterable[Cause]) -> bool:
 class Probation:
     """See the file's header."""
 
-    def __init__(self) -> None:
+    def __init__(self, order: AdmissionOrder) -> None:
+        self._order = order
         self._suspicions: dict[int, _Suspicion] = {}  # by sequence number
         self.is_active = False  # is anybody on probation?
 
@@ -85,7 +87,7 @@ class Probation:
     def next_alone(self, may_run: Callable[[Sequence], bool]) -> Sequence | None:
         """Whom the next step computes with nothing beside it; None when nobody on probation may run."""
         ready = [s for s in self._suspicions.values() if s.is_on_probation and may_run(s.sequence)]
-        first = min(ready, key=lambda s: (-s.certain, s.sequence.priority, s.sequence.number), default=None)
+        first = min(ready, key=lambda s: (-s.certain, self._order.key(s.sequence)), default=None)
         return first.sequence if first is not None else None
 
     # -- what happened ---------------------------------------------------------------------------------------------

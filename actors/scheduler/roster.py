@@ -5,18 +5,15 @@ from __future__ import annotations
 import heapq
 from bisect import insort
 
+from actors.scheduler.policy import AdmissionOrder
 from actors.scheduler.sequence import Sequence, State
 
 
-def _order(sequence: Sequence) -> tuple[int, int]:
-    return sequence.priority, sequence.number
-
-
 class Roster:
-    """Sequences by state. `waiting` and `running` are in order of (priority, arrival): the first runs first, the last is
-    preempted first."""
+    """Sequences by state. `waiting` and `running` are sorted by `order`: the first one is planned first."""
 
-    def __init__(self, n_slots: int = 0) -> None:
+    def __init__(self, order: AdmissionOrder, n_slots: int = 0) -> None:
+        self.order = order
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self._by_attempt: dict[tuple[str, int], Sequence] = {}
@@ -47,19 +44,19 @@ class Roster:
     def enter(self, sequence: Sequence) -> None:
         """A new sequence waits."""
         self._by_attempt[sequence.gateway, sequence.attempt] = sequence
-        insort(self.waiting, sequence, key=_order)
+        insort(self.waiting, sequence, key=self.order.key)
 
     def admit(self, sequence: Sequence) -> None:
         """From waiting to running, into a free slot."""
         self.waiting.remove(sequence)
         sequence.admit(heapq.heappop(self._free_slots))
-        insort(self.running, sequence, key=_order)
+        insort(self.running, sequence, key=self.order.key)
 
     def preempt(self, sequence: Sequence) -> list[int]:
         """From running back to waiting. Returns the pages to release."""
         self._leave_slot(sequence)
         pages = sequence.preempt()
-        insort(self.waiting, sequence, key=_order)
+        insort(self.waiting, sequence, key=self.order.key)
         return pages
 
     def finish(self, sequence: Sequence) -> list[int]:

@@ -20,6 +20,7 @@ from actors.scheduler.gang import Gang
 from actors.scheduler.metrics import SchedulerMetrics
 from actors.scheduler.outgoing import Outgoing
 from actors.scheduler.page_news import PageNews
+from actors.scheduler.policy import make_order
 from actors.scheduler.probation import Verdict
 from actors.scheduler.roster import Roster
 from actors.scheduler.sequence import Sequence
@@ -46,7 +47,7 @@ class SchedulerActor(Actor):
         super().__init__(birth, make_mailbox)
         replica = replica_of(birth.name)
         self._ranks = [str(actor_name("worker", replica, rank)) for rank in range(self.settings.tp)]
-        self._roster = Roster()
+        self._roster = Roster(make_order(self.settings.order))
         self._gang = Gang(self._roster, self.settings)
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
         self._drafts, self._feed = DraftBox(), DraftFeed()

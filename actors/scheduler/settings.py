@@ -8,15 +8,16 @@ import msgspec
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Limits and policies of one scheduler."""
+    """Limits and policies of one scheduler. The policies are declared in actors.scheduler.policy and actors.pages."""
 
     tp: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # ranks of the gang
     plans_in_flight: Annotated[int, msgspec.Meta(ge=1, le=4)] = 2  # the device never waits for Python
     step_tokens: Annotated[int, msgspec.Meta(ge=0, le=1_048_576)] = 0  # token budget of a step; 0: the gang's limit
     max_waiting: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 16_384
     unacked_messages: Annotated[int, msgspec.Meta(ge=2, le=100_000)] = 512  # then a gateway's sequences pause
+    order: Literal["priority", "arrival"] = "priority"  # who is planned first
     prefix_reuse: bool = True
-    eviction: Literal["lru"] = "lru"  # which cached page is overwritten first; see actors.scheduler.policy
+    eviction: Literal["lru"] = "lru"  # which cached page is overwritten first
     speculation: bool = True
     draft_depth: Annotated[int, msgspec.Meta(ge=1, le=32)] = 8  # drafts verified in one step at most
     draft_rows: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 8  # with more sequences running, drafts cost more than they give

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from actors.scheduler.batch_planner import PlannedStep
 from actors.scheduler.gang import Gang
+from actors.scheduler.policy import PriorityOrder
 from actors.scheduler.probation import Verdict
 from actors.scheduler.roster import Roster
 from actors.scheduler.sequence import Sequence
@@ -26,7 +27,7 @@ class Bench:
     """A gang that is only believed in: plans are taken, results are made up."""
 
     def __init__(self, n_slots: int = 4) -> None:
-        self.roster = Roster()
+        self.roster = Roster(PriorityOrder())
         self.gang = Gang(self.roster, SchedulerSettings())
         self._n_slots = n_slots
         self._number = 0
