@@ -28,7 +28,7 @@ class LedgerStatistics:
     free: int
     cached: int
     held: int
-    hits: int  # pages that were reused by content
+    hits: int  # pages that entered a slot without being computed; a failed admission does not count
     evictions: int
 
 
@@ -65,11 +65,14 @@ class PageLedger:
         return content_hash in self._fresh
 
     def acquire(self, pages: list[int]) -> None:
-        """Add one holder to each of these pages, which `find` gave."""
+        """Add one holder to each of these distinct pages, which `find` gave."""
         self._cached.remove([page for page in pages if self._holders[page] == 0])
         for page in pages:
             self._holders[page] += 1
         self._n_references += len(pages)
+
+    def count_hits(self, pages: list[int]) -> None:
+        """A sequence has entered a slot with these pages, which it holds, instead of computing them."""
         self._hits += len(pages)
 
     def allocate(self) -> int | None:

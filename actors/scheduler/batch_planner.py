@@ -175,6 +175,7 @@ class BatchPlanner:
             self._enter(draft, sequence, shared)
 
     def _enter(self, draft: Draft, sequence: Sequence, shared: list[int]) -> None:
+        self._ledger.count_hits(shared)
         sequence.pages = list(shared)
         sequence.planned = len(shared) * PAGE_TOKENS
         draft.n_cached += sequence.planned
