@@ -10,7 +10,10 @@ from typing import Protocol
 
 
 class EvictionPolicy(Protocol):
-    """The cached pages of one ledger: known content, no holder. Every method takes constant or logarithmic time per page."""
+    """The cached pages of one ledger (known content, no holder), and what it remembers of the use of held ones.
+
+    Every method takes constant or logarithmic time per page.
+    """
 
     def __len__(self) -> int:
         """Number of cached pages."""
@@ -28,8 +31,16 @@ class EvictionPolicy(Protocol):
         """These cached pages have a holder again. Raises: KeyError when one is not cached."""
         ...
 
+    def use(self, pages: list[int]) -> None:
+        """A sequence has reused the content of these pages, which it holds, instead of computing it."""
+        ...
+
     def evict(self) -> int:
-        """Remove and return the page to overwrite. Raises: KeyError when no page is cached."""
+        """Remove and return the page to overwrite, and forget its uses. Raises: KeyError when no page is cached."""
+        ...
+
+    def forget(self, page: int) -> None:
+        """The content of a page, cached or held, is not known any more: it is not cached, and its uses do not count."""
         ...
 
 
@@ -53,5 +64,11 @@ class LruEviction(EvictionPolicy):
         for page in pages:
             del self._pages[page]
 
+    def use(self, pages: list[int]) -> None:
+        """Nothing to remember: the order follows the last release."""
+
     def evict(self) -> int:
         return self._pages.popitem(last=False)[0]
+
+    def forget(self, page: int) -> None:
+        self._pages.pop(page, None)

@@ -74,6 +74,7 @@ class PageLedger:
     def count_hits(self, pages: list[int]) -> None:
         """A sequence has entered a slot with these pages, which it holds, instead of computing them."""
         self._hits += len(pages)
+        self._cached.use(pages)
 
     def allocate(self) -> int | None:
         """A page without content for one holder; evicts a cached page when none is free. None when every page is held."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence as Values
 from typing import Protocol
 
 from actors.pages.eviction import EvictionPolicy, LruEviction
+from actors.pages.lfu import LfuEviction
 from actors.scheduler.sequence import Sequence
 
 
@@ -55,7 +56,7 @@ class LastInOrder(VictimChoice):
 
 
 _ORDERS: Mapping[str, Callable[[], AdmissionOrder]] = {"priority": PriorityOrder, "arrival": ArrivalOrder}
-_EVICTION: Mapping[str, Callable[[], EvictionPolicy]] = {"lru": LruEviction}
+_EVICTION: Mapping[str, Callable[[], EvictionPolicy]] = {"lru": LruEviction, "lfu": LfuEviction}
 
 
 def make_order(name: str) -> AdmissionOrder:

@@ -17,7 +17,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     unacked_messages: Annotated[int, msgspec.Meta(ge=2, le=100_000)] = 512  # then a gateway's sequences pause
     order: Literal["priority", "arrival"] = "priority"  # who is planned first
     prefix_reuse: bool = True
-    eviction: Literal["lru"] = "lru"  # which cached page is overwritten first
+    eviction: Literal["lru", "lfu"] = "lru"  # cached pages are overwritten least recently or least frequently used first
     speculation: bool = True
     draft_depth: Annotated[int, msgspec.Meta(ge=1, le=32)] = 8  # drafts verified in one step at most
     draft_rows: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 8  # with more sequences running, drafts cost more than they give

@@ -37,6 +37,8 @@ def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ("supervisor.drain=1", "supervisor.drain: unknown key; did you mean drain_s?"),
         ("gateway.max_n=0", "gateway.max_n: expected `int` >= 1, got 0"),
         ("worker.dtype=int4", "worker.dtype: expected one of auto, float32, bfloat16, float16, got 'int4'"),
+        ("scheduler.eviction=lfu", None),
+        ("scheduler.eviction=fifo", "scheduler.eviction: expected one of lru, lfu, got 'fifo'"),
         ('port="http"', "port: expected `int`, got `str`"),
         ("worker.tp=2", "worker.tp: expected to be left to the supervisor; say tp instead"),
         ("gateway.journal_path=x", "gateway.journal_path: expected to be left to the supervisor; say state_dir instead"),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from actors.pages.eviction import LruEviction
+from actors.pages.eviction import EvictionPolicy, LruEviction
+from actors.pages.lfu import LfuEviction
 from actors.pages.page_hash import ROOT, page_hash, page_hashes
 from actors.pages.page_ledger import PageLedger
 from tests.support.depth import examples
@@ -29,9 +31,11 @@ def check_every_page(ledger: PageLedger, held_by: list[list[int]]) -> None:
 class LedgerMachine(RuleBasedStateMachine):
     """Holders are lists of pages; every page's sealed content is remembered beside the ledger."""
 
+    make_eviction: Callable[[], EvictionPolicy] = LruEviction
+
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = PageLedger(12, LruEviction())
+        self.ledger = PageLedger(12, self.make_eviction())
         self.holders: list[list[int]] = []
         self.content: dict[int, tuple[int, int, bytes]] = {}
         self.next_content = 1
@@ -71,6 +75,8 @@ class LedgerMachine(RuleBasedStateMachine):
         assert found == page
         self.ledger.acquire([page])
         self.holders.append([page])
+        if data.draw(st.booleans()):
+            self.ledger.count_hits([page])
 
     @precondition(lambda self: self.holders)
     @rule(data=st.data())
@@ -85,8 +91,15 @@ class LedgerMachine(RuleBasedStateMachine):
         assert statistics.free + statistics.cached + statistics.held == statistics.pages
 
 
-LedgerMachine.TestCase.settings = examples(60, stateful_step_count=40)
+class LfuLedgerMachine(LedgerMachine):
+    """The same laws for the other policy."""
+
+    make_eviction = LfuEviction
+
+
+LedgerMachine.TestCase.settings = LfuLedgerMachine.TestCase.settings = examples(60, stateful_step_count=40)
 TestLedger = LedgerMachine.TestCase
+TestLfuLedger = LfuLedgerMachine.TestCase
 
 
 def allocated(ledger: PageLedger) -> int:

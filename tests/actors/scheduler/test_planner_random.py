@@ -67,6 +67,11 @@ async def test_random_load(seed: int) -> None:
 
 
 def _settings(rng: random.Random) -> dict:
-    settings = {"plans_in_flight": rng.choice([1, 2, 3]), "prefix_reuse": rng.random() < 0.8}
+    settings = {
+        "plans_in_flight": rng.choice([1, 2, 3]),
+        "prefix_reuse": rng.random() < 0.8,
+        "eviction": rng.choice(["lru", "lfu"]),
+        "order": rng.choice(["priority", "arrival"]),
+    }
     SchedulerSettings(**settings)
     return settings

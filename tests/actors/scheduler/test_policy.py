@@ -1,0 +1,57 @@
+"""Policies by name: every name of the settings makes one; admission orders; the choice of a victim."""
+
+from __future__ import annotations
+
+from typing import get_args, get_type_hints
+
+import pytest
+
+from actors.pages.lfu import LfuEviction
+from actors.scheduler.policy import LastInOrder, make_eviction, make_order
+from actors.scheduler.sequence import Sequence
+from actors.scheduler.settings import SchedulerSettings
+from messages.generation import Sampling, Submit
+from messages.wire.arrays import int32s
+
+
+def sequence_of(number: int, priority: int = 0) -> Sequence:
+    submit = Submit(
+        attempt=number,
+        request="r",
+        tokens=int32s([1, 2, 3]),
+        n_prompt=3,
+        max_tokens=5,
+        stop_tokens=[],
+        sampling=Sampling(),
+        speculation=False,
+        priority=priority,
+    )
+    return Sequence("gateway/0", submit, number)
+
+
+def names_of(field: str) -> tuple[str, ...]:
+    return get_args(get_type_hints(SchedulerSettings)[field])
+
+
+def test_every_name_of_the_settings_makes_a_policy() -> None:
+    assert names_of("eviction")
+    assert names_of("order")
+    for name in names_of("eviction"):
+        assert len(make_eviction(name)) == 0
+    for name in names_of("order"):
+        assert make_order(name).key(sequence_of(1))
+    assert isinstance(make_eviction("lfu"), LfuEviction)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("priority", [2, 0, 1]), ("arrival", [0, 1, 2])])
+def test_orders(name: str, expected: list[int]) -> None:
+    sequences = [sequence_of(number, priority) for number, priority in enumerate([1, 1, 0])]
+    assert [sequence.number for sequence in sorted(sequences, key=make_order(name).key)] == expected
+
+
+def test_the_victim_is_the_last_one_without_a_row() -> None:
+    running = [sequence_of(number) for number in range(4)]
+    planned = {3, 2}
+    assert LastInOrder().choose(running, lambda sequence: sequence.number in planned) is running[1]
+    assert LastInOrder().choose(running, lambda sequence: True) is None
+    assert LastInOrder().choose([], lambda sequence: False) is None
