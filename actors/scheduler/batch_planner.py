@@ -15,7 +15,7 @@ import numpy as np
 
 from actors.pages.page_ledger import PageLedger
 from actors.scheduler.admission import Limits
-from actors.scheduler.draft_box import DraftBox
+from actors.scheduler.drafts import ReceivedDrafts
 from actors.scheduler.policy import VictimChoice
 from actors.scheduler.roster import Roster
 from actors.scheduler.sequence import Sequence, State
@@ -91,7 +91,7 @@ class BatchPlanner:
         epoch: int,
         step: int,
         may_run: Callable[[Sequence], bool],
-        drafts: DraftBox | None = None,
+        drafts: ReceivedDrafts | None = None,
         most_steps: int = 1,
     ) -> PlannedStep | None:
         """The next step, or None when nothing can be computed now. The ledger and the sequences are moved accordingly.
@@ -136,14 +136,14 @@ class BatchPlanner:
 
     # -- the three kinds of rows -------------------------------------------------------------------------------------
 
-    def _plan_decode(self, draft: Draft, sequence: Sequence, drafts: DraftBox | None) -> None:
+    def _plan_decode(self, draft: Draft, sequence: Sequence, drafts: ReceivedDrafts | None) -> None:
         budget = self._limits.step_tokens - draft.n_tokens
         if sequence.is_verifying or sequence.room <= 0 or budget <= 0:
             return
         proposed: list[int] = []
         if drafts is not None and sequence.wants_drafts:
             if sequence.in_flight:
-                if drafts.reaches_beyond_flight(sequence):
+                if drafts.extends_past_flight(sequence):
                     return
             else:
                 depth = min(self._draft_depth, sequence.room - 1, budget - 1, self._limits.max_length - sequence.known - 1)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from actors.pages.page_ledger import PageLedger
 from actors.scheduler.admission import Limits
 from actors.scheduler.batch_planner import BatchPlanner, PlannedStep, Row
-from actors.scheduler.draft_box import DraftBox
+from actors.scheduler.drafts import ReceivedDrafts
 from actors.scheduler.pace import Pace
 from actors.scheduler.policy import LastInOrder, make_eviction
 from actors.scheduler.probation import Probation, Verdict, is_evidence
@@ -89,7 +89,7 @@ class Gang:
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
-    def plan(self, has_credit: MayRun, drafts: DraftBox | None) -> PlannedStep | None:
+    def plan(self, has_credit: MayRun, drafts: ReceivedDrafts | None) -> PlannedStep | None:
         """The next step, which is on its way with that; None: there is nothing to compute, or enough is on its way."""
         tracker, planner = self.tracker, self._planner
         if planner is None or self.limits is None:
@@ -107,7 +107,7 @@ class Gang:
             self._is_dirty = True
         return planned
 
-    def _plan_apart(self, planner: BatchPlanner, has_credit: MayRun, drafts: DraftBox | None) -> PlannedStep | None:
+    def _plan_apart(self, planner: BatchPlanner, has_credit: MayRun, drafts: ReceivedDrafts | None) -> PlannedStep | None:
         """While anybody is on probation: it alone, or (when its gateway has no credit) all others without it."""
         at = (self.tracker.epoch, self.tracker.next_step)
         alone = self.probation.next_alone(has_credit)

@@ -14,8 +14,7 @@ import msgspec
 
 from actors.actor import Actor, Handler
 from actors.scheduler.admission import Limits, judge, unfit
-from actors.scheduler.draft_box import DraftBox
-from actors.scheduler.draft_feed import DraftFeed
+from actors.scheduler.drafts import ReceivedDrafts, TailReport
 from actors.scheduler.gang import Gang
 from actors.scheduler.metrics import SchedulerMetrics
 from actors.scheduler.outgoing import Outgoing
@@ -50,7 +49,7 @@ class SchedulerActor(Actor):
         self._roster = Roster(make_order(self.settings.order))
         self._gang = Gang(self._roster, self.settings)
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
-        self._drafts, self._feed = DraftBox(), DraftFeed()
+        self._drafts, self._tails = ReceivedDrafts(), TailReport()
         self._page_news = PageNews()
         self._next_number = 1
         self._is_draining = False
@@ -105,7 +104,7 @@ class SchedulerActor(Actor):
         elif peer.name == DIRECTORY:
             self.on_inventory_wanted(None, None)
         elif peer.name == SPECULATION:
-            self._feed.forget()
+            self._tails.clear()
 
     def peer_down(self, name: str, incarnation: int) -> None:
         if name in self._ranks:
@@ -186,7 +185,7 @@ class SchedulerActor(Actor):
             self.mailbox.send_all(self._ranks, planned.plan)
             self.metrics.count_plan(planned)
 
-    def _worthy_drafts(self) -> DraftBox | None:
+    def _worthy_drafts(self) -> ReceivedDrafts | None:
         """None when so many sequences run that drafts cost more than they give."""
         is_few = len(self._roster.running) <= self.settings.draft_rows
         return self._drafts if self.settings.speculation and is_few else None
@@ -203,7 +202,7 @@ class SchedulerActor(Actor):
         if advance.ending is not None:
             self._end(sequence, advance.ending)
         elif is_drafting and sequence.wants_drafts:
-            self._feed.tell(sequence, n_drafts, len(advance.ids) - 1 if n_drafts else 0)
+            self._tails.add(sequence, n_drafts, len(advance.ids) - 1 if n_drafts else 0)
 
     def _fit(self, sequence: Sequence, limits: Limits) -> None:
         """End at once what turns out to be impossible or already complete; cap the length by the context."""
@@ -226,17 +225,13 @@ class SchedulerActor(Actor):
     def _release(self, sequence: Sequence) -> None:
         self._gang.release(sequence)
         self._drafts.drop(sequence.number)
-        self._feed.end(sequence)
+        self._tails.end(sequence)
 
     # -- hints: directory and speculation --------------------------------------------------------------------------------
 
     def on_drafts(self, delivery: Delivery, message: drafts.Drafts) -> None:
         """Keep what may still be in time."""
-        at, ids = 0, message.ids.tolist()
-        rows = zip(message.sequences.tolist(), message.starts.tolist(), message.counts.tolist(), strict=True)
-        for number, start, count in rows:
-            self._drafts.put(number, start, ids[at : at + count])
-            at += count
+        self._drafts.receive(message)
 
     def on_inventory_wanted(self, delivery: Delivery | None, message: cache.InventoryWanted | None) -> None:
         """Publish every page that can be reused, as a snapshot."""
@@ -253,7 +248,7 @@ class SchedulerActor(Actor):
                 self._hint(DIRECTORY, message)
 
     def _tell_speculation(self) -> None:
-        tails = self._feed.take()
+        tails = self._tails.take()
         if tails is not None and SPECULATION in self.child.peers:
             self._hint(SPECULATION, tails)
 

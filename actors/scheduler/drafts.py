@@ -1,0 +1,103 @@
+"""The scheduler's side of speculation: drafts that have come and wait for a step, and the next report to speculation. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from actors.scheduler.sequence import Sequence
+from messages.drafts import Drafts, Tails
+from messages.wire.arrays import int32s, int64s
+
+
+class ReceivedDrafts:
+    """One draft per sequence: ids for positions start, start + 1, ... Late and wrong drafts are dropped."""
+
+    def __init__(self) -> None:
+        self._by_number: dict[int, tuple[int, list[int]]] = {}  # sequence number -> (start, ids)
+
+    def receive(self, message: Drafts) -> None:
+        """Keep the drafts of a message. Each replaces the older draft of its sequence."""
+        offset, ids = 0, message.ids.tolist()
+        rows = zip(message.sequences.tolist(), message.starts.tolist(), message.counts.tolist(), strict=True)
+        for number, start, count in rows:
+            self._by_number[number] = (start, ids[offset : offset + count])
+            offset += count
+
+    def drop(self, number: int) -> None:
+        """The sequence with this number has ended, or its draft was wrong."""
+        self._by_number.pop(number, None)
+
+    def clear(self) -> None:
+        """Speculation has died."""
+        self._by_number.clear()
+
+    def extends_past_flight(self, sequence: Sequence) -> bool:
+        """Would this draft still propose something after the steps in flight? Then the sequence waits for their results
+        instead of a further plain step."""
+        draft = self._by_number.get(sequence.number)
+        return draft is not None and draft[0] + len(draft[1]) > sequence.on_device
+
+    def take(self, sequence: Sequence, depth: int) -> list[int]:
+        """At most `depth` draft ids for the positions after all known tokens; none if the known tokens differ from the draft.
+
+        The rest of the draft stays for the next step.
+        """
+        draft = self._by_number.get(sequence.number)
+        if draft is None:
+            return []
+        start, ids = draft
+        n_known = sequence.known - start  # ids of the draft that have become known tokens meanwhile
+        if n_known < 0 or n_known >= len(ids) or ids[:n_known] != sequence.tokens(start).tolist():
+            self.drop(sequence.number)
+            return []
+        return ids[n_known : n_known + depth]
+
+
+@dataclass(frozen=True)
+class _TailRow:
+    """One row of the next `Tails`."""
+
+    number: int
+    start: int
+    ids: list[int]
+    drafted: int = 0
+    accepted: int = 0
+    has_ended: bool = False
+
+
+class TailReport:
+    """New tokens of the sequences that want drafts, and how their drafts fared, gathered until `take` makes the message."""
+
+    def __init__(self) -> None:
+        self._n_sent: dict[int, int] = {}  # sequence number -> tokens that speculation has
+        self._rows: list[_TailRow] = []
+
+    def clear(self) -> None:
+        """A new speculation process has started: it has no tokens."""
+        self._n_sent.clear()
+        self._rows.clear()
+
+    def add(self, sequence: Sequence, drafted: int, accepted: int) -> None:
+        """Report every token that speculation does not have; `accepted` of `drafted` draft tokens were right."""
+        start = self._n_sent.get(sequence.number, 0)
+        self._n_sent[sequence.number] = sequence.known
+        self._rows.append(_TailRow(sequence.number, start, sequence.tokens(start).tolist(), drafted, accepted))
+
+    def end(self, sequence: Sequence) -> None:
+        """The sequence has ended."""
+        if self._n_sent.pop(sequence.number, None) is not None:
+            self._rows.append(_TailRow(sequence.number, 0, [], has_ended=True))
+
+    def take(self) -> Tails | None:
+        """The next message, or None when there is nothing to report."""
+        if not self._rows:
+            return None
+        rows, self._rows = self._rows, []
+        return Tails(
+            sequences=int64s([row.number for row in rows]),
+            starts=int32s([row.start for row in rows]),
+            counts=int32s([-1 if row.has_ended else len(row.ids) for row in rows]),
+            ids=int32s([token for row in rows for token in row.ids]),
+            drafted=int32s([row.drafted for row in rows]),
+            accepted=int32s([row.accepted for row in rows]),
+        )
