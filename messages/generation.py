@@ -6,7 +6,7 @@ tokens from 0 over the whole life of the request, also across attempts, so that 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict
 
 import msgspec
 
@@ -39,6 +39,19 @@ class Sampling(Part, frozen=True):
     frequency_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0)] = 0.0
     repetition_penalty: Annotated[float, msgspec.Meta(ge=0.01, le=10.0)] = 1.0
     logprobs: Annotated[int, msgspec.Meta(ge=-1, le=MAX_TOP_LOGPROBS)] = -1  # -1: none; n: the chosen token's and the top n
+
+
+class SamplingOptions(TypedDict, total=False):
+    """The fields of `Sampling` as keyword arguments, for type checkers. A test holds the two together."""
+
+    temperature: float
+    top_p: float
+    top_k: int
+    seed: int
+    presence_penalty: float
+    frequency_penalty: float
+    repetition_penalty: float
+    logprobs: int
 
 
 class Submit(Message, frozen=True):

@@ -46,7 +46,7 @@ class AsyncClient:
         await self.close()
 
     async def generate(self, prompt: str | Iterable[int], **options: Any) -> Answer:
-        """The whole answer to a text or to token ids. Options: see `client_options.Options`. Raises: ClientError."""
+        """The whole answer to a text or to token ids. Options: see `messages.client.options.Options`. Raises: ClientError."""
         return await self._whole(request_of(prompt, None, None, options), options)
 
     async def chat(self, messages: Iterable[dict[str, str]], **options: Any) -> Answer:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypedDict, get_type_hints
+from typing import Any, get_type_hints
 
 import msgspec
 import numpy as np
 
 from messages import public
 from messages.errors import ConfigError, InvalidRequest
-from messages.generation import Sampling
+from messages.generation import Sampling, SamplingOptions
 from messages.ids import mint_request_id, seed_of
 from messages.run_dir import front_endpoint, run_dir_of
 from messages.transport.zmq_options import PUBLIC_FRAME_BYTES
@@ -22,20 +22,12 @@ _MOST_TOKEN = 2**31 - 1
 _GOT_CHARACTERS = 120
 
 
-class Options(TypedDict, total=False):
+class Options(SamplingOptions, total=False):
     """What every generating call takes besides its prompt."""
 
     request: str  # the idempotency key; chosen at random unless given
     max_tokens: int | None  # default: to the end of the context
-    temperature: float
-    top_p: float
-    top_k: int
-    seed: int  # default: follows from `request`
-    presence_penalty: float
-    frequency_penalty: float
-    repetition_penalty: float
-    logprobs: int  # the chosen token's and the top n; -1: none
-    sampling: Sampling  # instead of the eight fields above
+    sampling: Sampling  # instead of its single fields; without either, `seed` follows from `request`
     stop: list[str] | str
     stop_tokens: list[int]
     ignore_eos: bool
@@ -43,6 +35,7 @@ class Options(TypedDict, total=False):
     deadline_s: float | None  # default: 600 s; None: none
 
 
+_OPTIONS = get_type_hints(Options)
 _SAMPLING = Sampling.__struct_fields__
 _HINTS: dict[str, Any] = get_type_hints(Sampling, include_extras=True) | get_type_hints(public.Generate, include_extras=True)
 _TURN: dict[str, Any] = get_type_hints(public.ChatTurn, include_extras=True)  # role, content
@@ -76,10 +69,10 @@ def request_of(
     options: Mapping[str, Any],
 ) -> public.Generate:
     """The request of a call. Raises: InvalidRequest naming the option."""
-    unknown = options.keys() - Options.__annotations__.keys()
+    unknown = options.keys() - _OPTIONS.keys()
     if unknown:
         name = min(unknown)
-        raise InvalidRequest(f"expected one of {', '.join(sorted(Options.__annotations__))}, got {name}", name)
+        raise InvalidRequest(f"expected one of {', '.join(sorted(_OPTIONS))}, got {name}", name)
     deadline_of(options)
     request = _checked("request", options.get("request", mint_request_id()))
     if not request:

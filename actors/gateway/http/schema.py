@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from hashlib import blake2b
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import msgspec
 
@@ -69,17 +69,23 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     include_obfuscation: bool | None = None  # no padding is ever sent
 
 
-class SamplingFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every route takes. None is the default, as OpenAI has it."""
+# The fields of `Sampling`, each with its range, or None for the default; `logprobs` differs from route to route.
+_SAMPLING = {name: kind for name, kind in get_type_hints(Sampling, include_extras=True).items() if name != "logprobs"}
+_OptionalSampling = msgspec.defstruct(
+    "_OptionalSampling",
+    [(name, kind | None, None) for name, kind in _SAMPLING.items()],
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+)
+
+
+class SamplingFields(_OptionalSampling, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every route takes: the fields of `Sampling` and these. None is the default, as OpenAI has it."""
 
     model: Annotated[str, msgspec.Meta(max_length=256)] | None = None
-    temperature: Annotated[float, msgspec.Meta(ge=0.0, le=100.0)] | None = None
-    top_p: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None
-    top_k: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None = None
+    top_k: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None = None  # -1 is off too, as in vLLM
     seed: _Int | None = None
-    presence_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0)] | None = None
-    frequency_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0)] | None = None
-    repetition_penalty: Annotated[float, msgspec.Meta(ge=0.01, le=10.0)] | None = None
     max_tokens: _Int | None = None
     n: _Int | None = None
     stop: str | list[str] | None = None
@@ -96,16 +102,10 @@ class SamplingFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def sampling(self, logprobs: int) -> Sampling:
         """The wire's sampling; a seed is always chosen. `logprobs` -1: none."""
-        return Sampling(
-            temperature=_or(self.temperature, 1.0),
-            top_p=_or(self.top_p, 1.0),
-            top_k=max(_or(self.top_k, 0), 0),
-            seed=mint_seed() if self.seed is None else self.seed & _SEED_MASK,
-            presence_penalty=_or(self.presence_penalty, 0.0),
-            frequency_penalty=_or(self.frequency_penalty, 0.0),
-            repetition_penalty=_or(self.repetition_penalty, 1.0),
-            logprobs=logprobs,
-        )
+        given = {name: value for name in _SAMPLING if (value := getattr(self, name)) is not None}
+        given["top_k"] = max(_or(self.top_k, 0), 0)
+        given["seed"] = mint_seed() if self.seed is None else self.seed & _SEED_MASK
+        return Sampling(**given, logprobs=logprobs)
 
 
 class ChatBody(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):

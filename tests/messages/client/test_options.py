@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
 
 from messages.client.options import deadline_of, endpoint_of, request_of
 from messages.errors import ConfigError, InvalidRequest
-from messages.generation import Sampling
+from messages.generation import Sampling, SamplingOptions
 from messages.public import ChatTurn, Generate
 from messages.run_dir import front_endpoint, run_dir_of
 
@@ -113,3 +113,7 @@ def test_where_the_server_is() -> None:
     for port in (-1, 65_536, "8000", True):
         with pytest.raises(ConfigError, match="port: expected 0 to 65535, got"):
             endpoint_of(None, port)  # pyright: ignore[reportArgumentType]
+
+
+def test_the_options_of_sampling_are_its_fields() -> None:
+    assert get_type_hints(SamplingOptions) == get_type_hints(Sampling)
