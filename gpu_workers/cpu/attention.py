@@ -80,7 +80,7 @@ class CpuAttention:
         """See Attention."""
         out = self._calls.empty(q.shape, q.dtype)
         if len(plan.places):
-            pages = (q.data_ptr(), k_pages.data_ptr(), v_pages.data_ptr(), out.data_ptr())
+            pages = (q.data_ptr(), k_pages.data_ptr(), v_pages.data_ptr(), k_pages.stride(0), out.data_ptr())
             table = (plan.page_table.data_ptr(), plan.page_table.shape[1])
             tokens = (plan.places.data_ptr(), plan.rows.data_ptr(), plan.n_keys.data_ptr())
             scratch = (plan.scratch.data_ptr(), plan.scratch.shape[1])

@@ -14,6 +14,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_workers.batch.step_tensors import StepTensors
+from gpu_workers.layers.kv_pages import page_rows, rows_between_pages
 from messages.steps import PAGE_TOKENS
 
 MAX_BATCHED_COUNT = 16  # rows of at most so many tokens share one call; longer ones have work enough alone
@@ -32,7 +33,8 @@ class Attention(Protocol):
     def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, plan: Any, scale: float) -> torch.Tensor:
         """Causal attention of each token over the keys of its row up to its own position.
 
-        q [T, n_heads, head_dim]; k_pages, v_pages [n_pages, PAGE_TOKENS, n_kv_heads, head_dim]; scale multiplies q.k.
+        q [T, n_heads, head_dim]; k_pages, v_pages [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], of one layer: each page
+        contiguous, pages at one stride for both; scale multiplies q.k.
         Returns [T, n_heads, head_dim], contiguous, dtype of q. Head h reads kv head h // (n_heads / n_kv_heads)."""
         ...
 
@@ -45,7 +47,8 @@ class RowGroup:
     count: int
     rows: int
     n_keys: int  # of the longest row; of all its pages unless it is alone
-    vectors: torch.Tensor  # [rows * n_kv_heads * n_keys] int64: which head_dim-long vectors of the pages, in this order
+    pages: torch.Tensor  # [rows * n_kv_heads * n_keys] int64: the page of each vector of head_dim numbers, in this order
+    places: torch.Tensor  # the same size: which vector of its page it is
     mask: torch.Tensor  # additive, see `_mask`
     is_alone: bool
 
@@ -88,11 +91,17 @@ class TorchAttention:
         if len(rows) != rows[-1] - rows[0] + 1:
             tokens = _on((step.row_offsets[rows][:, None] + np.arange(count)).reshape(-1), device)
             table = step.page_table[_on(rows, device)]
-        slots = table[:, : -(-n_keys // PAGE_TOKENS), None].to(torch.int64) * PAGE_TOKENS
-        slots = (slots + torch.arange(PAGE_TOKENS, device=device)).flatten(1)[:, None, :n_keys]
-        heads = torch.arange(self._n_kv_heads, device=device)[:, None]
-        vectors = (slots * self._n_kv_heads + heads).reshape(-1)
-        return RowGroup(tokens, count, len(rows), n_keys, vectors, self._mask(step, rows, n_keys, is_alone), is_alone)
+        pages, places = self._vectors(table, n_keys)
+        return RowGroup(tokens, count, len(rows), n_keys, pages, places, self._mask(step, rows, n_keys, is_alone), is_alone)
+
+    def _vectors(self, table: torch.Tensor, n_keys: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """See RowGroup.pages and RowGroup.places; table [rows, P]."""
+        keys = torch.arange(n_keys, device=table.device)
+        heads = torch.arange(self._n_kv_heads, device=table.device)[:, None]
+        pages = table[:, None, : -(-n_keys // PAGE_TOKENS)].to(torch.int64).repeat_interleave(PAGE_TOKENS, 2)[:, :, :n_keys]
+        places = keys % PAGE_TOKENS * self._n_kv_heads + heads
+        sizes = (table.shape[0], self._n_kv_heads, n_keys)
+        return pages.expand(sizes).reshape(-1), places.expand(sizes).reshape(-1)
 
     def _mask(self, step: StepTensors, rows: np.ndarray, n_keys: int, is_alone: bool) -> torch.Tensor:
         """[count, n_keys] of a row alone (empty: plainly causal), else [rows * n_kv_heads, shared_heads * count, n_keys]."""
@@ -150,14 +159,15 @@ def attend_group(q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, 
     """q [rows * count, n_heads, head_dim] of the group's tokens; returns the same shape."""
     n_heads, head_dim = q.shape[1:]
     n_kv_heads = k_pages.shape[2]
-    keys = k_pages.view(-1, head_dim).index_select(0, group.vectors).view(-1, group.n_keys, head_dim)
-    values = v_pages.view(-1, head_dim).index_select(0, group.vectors).view(-1, group.n_keys, head_dim)
+    vectors = torch.add(group.places, group.pages, alpha=rows_between_pages(k_pages, head_dim))
+    keys = page_rows(k_pages, head_dim).index_select(0, vectors).view(-1, group.n_keys, head_dim)
+    values = page_rows(v_pages, head_dim).index_select(0, vectors).view(-1, group.n_keys, head_dim)
     if group.is_alone:
         return _attend_alone(q, keys, values, group.mask, scale)
     # The heads that share keys stand as queries of one head, so that no key is read twice.
     queries = q.view(group.rows, group.count, n_kv_heads, -1, head_dim).permute(0, 2, 3, 1, 4)
     queries = queries.reshape(group.rows * n_kv_heads, -1, head_dim)
-    if q.dtype != torch.float32 and len(group.vectors) < _FEW_VECTORS:
+    if q.dtype != torch.float32 and len(vectors) < _FEW_VECTORS:
         out = scaled_dot_product_attention(queries[None], keys[None], values[None], attn_mask=group.mask[None], scale=scale)
     else:
         scores = torch.baddbmm(group.mask, queries, keys.transpose(1, 2), alpha=scale)

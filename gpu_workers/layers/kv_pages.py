@@ -1,11 +1,13 @@
-"""The physical keys and values of a rank: one block of memory, seen as pages of each layer.
+"""The physical keys and values of a rank: one block of memory, page after page, each with all layers.
 
-    storage  [n_layers, 2, n_pages, PAGE_TOKENS, n_kv_heads, head_dim]
-                        |
-                        0 keys, 1 values
+    storage  [n_pages, n_layers, 2, PAGE_TOKENS, n_kv_heads, head_dim]
+                                 |
+                                 0 keys, 1 values
 
-A token's key stands at `keys[layer][page, offset]`, [n_kv_heads, head_dim], contiguous; seen flat over pages its row number
-is its KV slot, page * PAGE_TOKENS + offset. Which sequence owns which page is the scheduler's knowledge, not ours.
+A whole page is one stretch of memory, so it can be mapped, copied or sent in one piece: 2 MiB for a model of 32 layers with 8
+kv heads of 128 in 16 bits. One layer's pages are a view of the storage in which each page is contiguous and pages lie
+`stride(0)` numbers apart. A token's key stands at `keys[layer][page, offset]`, [n_kv_heads, head_dim], contiguous; its KV slot
+is page * PAGE_TOKENS + offset. Which sequence owns which page is known by the scheduler alone.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class KvShape:
 
 @dataclass(frozen=True)
 class KvPages:
-    """`keys[layer]` and `values[layer]`: [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], contiguous views of `storage`."""
+    """`keys[layer]` and `values[layer]`: [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], views of `storage`."""
 
     shape: KvShape
     storage: torch.Tensor
@@ -48,7 +50,7 @@ class KvPages:
         kernel zeroes each piece when it is first touched, so that a rank starts without writing all of it."""
         if n_pages < 1:
             raise ValueError(f"n_pages: expected at least 1, got {n_pages}")
-        sizes = (shape.n_layers, 2, n_pages, PAGE_TOKENS, shape.n_kv_heads, shape.head_dim)
+        sizes = (n_pages, shape.n_layers, 2, PAGE_TOKENS, shape.n_kv_heads, shape.head_dim)
         if torch.device(device).type != "cpu":
             return cls.over(shape, torch.zeros(sizes, dtype=shape.dtype, device=device))
         memory = mmap.mmap(-1, n_pages * shape.bytes_per_page, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -57,15 +59,30 @@ class KvPages:
     @classmethod
     def over(cls, shape: KvShape, storage: torch.Tensor) -> KvPages:
         """Pages in memory that somebody else allocated; `storage` has the sizes drawn above."""
-        expected = (shape.n_layers, 2, storage.shape[2], PAGE_TOKENS, shape.n_kv_heads, shape.head_dim)
+        expected = (storage.shape[0], shape.n_layers, 2, PAGE_TOKENS, shape.n_kv_heads, shape.head_dim)
         if tuple(storage.shape) != expected or storage.dtype != shape.dtype or not storage.is_contiguous():
             got = f"{tuple(storage.shape)} {storage.dtype}"
             raise ValueError(f"storage: expected contiguous {expected} {shape.dtype}, got {got}")
-        keys = tuple(storage[layer, 0] for layer in range(shape.n_layers))
-        values = tuple(storage[layer, 1] for layer in range(shape.n_layers))
+        keys = tuple(storage[:, layer, 0] for layer in range(shape.n_layers))
+        values = tuple(storage[:, layer, 1] for layer in range(shape.n_layers))
         return cls(shape, storage, keys, values)
 
     @property
     def n_pages(self) -> int:
         """Pages of the pool."""
-        return int(self.storage.shape[2])
+        return int(self.storage.shape[0])
+
+
+def page_rows(pages: torch.Tensor, width: int) -> torch.Tensor:
+    """All memory from the first of a layer's pages to the end of the last one, as rows of `width` numbers.
+
+    pages [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], each page contiguous; width: head_dim, or that times n_kv_heads.
+    Returns a view [n, width]; page p begins at row p * rows_between_pages(pages, width)."""
+    per_page = pages[0].numel() // width
+    n_rows = (pages.shape[0] - 1) * rows_between_pages(pages, width) + per_page
+    return pages.as_strided((n_rows, width), (width, 1))
+
+
+def rows_between_pages(pages: torch.Tensor, width: int) -> int:
+    """How many rows of `page_rows` lie between the beginnings of two pages."""
+    return pages.stride(0) // width

@@ -12,6 +12,8 @@ import torch
 from torch.nn.functional import embedding, linear, silu
 
 from gpu_workers.layers.cpu_linear import can_pack, pack_weight, packed_linear
+from gpu_workers.layers.kv_pages import page_rows, rows_between_pages
+from messages.steps import PAGE_TOKENS
 
 _FEW_ROWS = 4
 
@@ -22,8 +24,8 @@ class KvTarget:
 
     positions: torch.Tensor  # [T] int64
     cos_sin: torch.Tensor  # [max_position, head_dim] float32: cosines of the head_dim / 2 angles, then their sines
-    k_pages: torch.Tensor  # [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], contiguous
-    v_pages: torch.Tensor  # the same
+    k_pages: torch.Tensor  # [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], each page contiguous, pages at any stride
+    v_pages: torch.Tensor  # the same, at the same stride
     kv_slots: torch.Tensor  # [T] int64
 
 
@@ -129,8 +131,11 @@ class TorchOps(Ops):
             q, k = rotate_halves(q, cos, sin), rotate_halves(k, cos, sin)
         else:
             q, k = rotate_halves(joined, cos, sin).split((q.shape[1], k.shape[1]), 1)
+        width = k.shape[1] * k.shape[2]
+        pages_before = target.kv_slots.div(PAGE_TOKENS, rounding_mode="floor")
+        places = torch.add(target.kv_slots, pages_before, alpha=rows_between_pages(target.k_pages, width) - PAGE_TOKENS)
         for pages, rows in ((target.k_pages, k), (target.v_pages, v)):
-            pages.view(-1, *k.shape[1:]).index_copy_(0, target.kv_slots, rows.to(pages.dtype))
+            page_rows(pages, width).index_copy_(0, places, rows.reshape(-1, width).to(pages.dtype))
         return q.contiguous()
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:

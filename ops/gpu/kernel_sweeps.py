@@ -17,10 +17,11 @@ from gpu_workers.cuda.kernels.paged_decode import DecodeShape, paged_decode
 from gpu_workers.cuda.kernels.paged_prefill import PrefillShape, paged_prefill, tile_tokens
 from gpu_workers.cuda.kernels.sampling import sample_rows
 from gpu_workers.cuda.ops import CudaOps
+from gpu_workers.layers.kv_pages import KvShape
 from gpu_workers.layers.torch_ops import KvTarget, cos_sin_table
 from ops.gpu.timing import graph_time_ms
 from tests.support.workers.attention_checks import make_step
-from tests.support.workers.kernel_checks import HEAD_SHAPES, column_of, random_state
+from tests.support.workers.kernel_checks import HEAD_SHAPES, column_of, random_pages, random_state
 
 DEVICE = torch.device("cuda", 0)
 BF16 = torch.bfloat16
@@ -86,12 +87,12 @@ def time_small(hidden: int, ffn: int, heads: tuple[int, int, int], rows: int) ->
     ops, weight = CudaOps(), torch.ones(hidden, device=DEVICE, dtype=BF16)
     x, residual, gate_up = _randn(rows, hidden), _randn(rows, hidden), _randn(rows, 2 * ffn)
     q, k, v = _randn(rows, n_heads + 2 * n_kv_heads, dim).split((n_heads, n_kv_heads, n_kv_heads), 1)
-    k_pages, v_pages = _randn(2, rows // 16 + 1, 16, n_kv_heads, dim)
+    kv = random_pages(KvShape(1, n_kv_heads, dim, BF16), rows // 16 + 1, DEVICE)
     table, index = cos_sin_table(torch.ones(dim // 2, device=DEVICE), 4096), torch.arange(rows, device=DEVICE)
     runs: dict[str, Callable[[], object]] = {
         "rms_norm": lambda: ops.rms_norm(x, weight, 1e-5),
         "add_rms_norm": lambda: ops.add_rms_norm(x, residual, weight, 1e-5),
-        "rope_store": lambda: ops.rope_and_store(q, k, v, KvTarget(index, table, k_pages, v_pages, index)),
+        "rope_store": lambda: ops.rope_and_store(q, k, v, KvTarget(index, table, kv.keys[0], kv.values[0], index)),
         "silu_mul": lambda: ops.silu_mul(gate_up),
     }
     times = {name: _repeated_us(run) for name, run in runs.items()}
@@ -118,12 +119,12 @@ def sweep_decode(name: str, rows: int, context: int) -> None:
     n_heads, n_kv_heads, dim = HEAD_SHAPES[name]
     step, n_pages = make_step([(context - 1, 1)] * rows, rows, DEVICE)
     copies = max(1, min(16, int(_CACHE_BYTES / (n_pages * 16 * n_kv_heads * dim * 4))))
-    pages, q = _randn(2, copies, n_pages, 16, n_kv_heads, dim), _randn(rows, n_heads, dim)
+    kv, q = random_pages(KvShape(copies, n_kv_heads, dim, BF16), n_pages, DEVICE), _randn(rows, n_heads, dim)
     out = torch.empty_like(q)
 
     def run(shape: DecodeShape) -> None:
         for copy in range(copies):
-            paged_decode(q, pages[0, copy], pages[1, copy], step.page_table, step.lengths, out, dim**-0.5, shape)
+            paged_decode(q, kv.keys[copy], kv.values[copy], step.page_table, step.lengths, out, dim**-0.5, shape)
 
     cuts = [
         DecodeShape(splits, *cut)
@@ -140,7 +141,7 @@ def sweep_prefill(name: str, rows: int, start: int, count: int) -> None:
     """Prefill attention of equal chunks, against torch's cuDNN path on contiguous keys."""
     n_heads, n_kv_heads, dim = HEAD_SHAPES[name]
     step, n_pages = make_step([(start, count)] * rows, 0, DEVICE)
-    pages, q = _randn(2, n_pages, 16, n_kv_heads, dim), _randn(rows * count, n_heads, dim)
+    kv, q = random_pages(KvShape(1, n_kv_heads, dim, BF16), n_pages, DEVICE), _randn(rows * count, n_heads, dim)
     out, flops = torch.empty_like(q), 4 * rows * n_heads * dim * count * (start + count / 2)
     group = n_heads // n_kv_heads
     tiles = {}
@@ -150,7 +151,7 @@ def sweep_prefill(name: str, rows: int, start: int, count: int) -> None:
         tiles[pairs] = torch.from_numpy(listed).to(DEVICE)
 
     def run(shape: PrefillShape) -> None:
-        paged_prefill(q, pages[0], pages[1], step.page_table, tiles[shape.pairs], out, dim**-0.5, shape)
+        paged_prefill(q, kv.keys[0], kv.values[0], step.page_table, tiles[shape.pairs], out, dim**-0.5, shape)
 
     title = f"prefill {name} {rows} x {count} from {start}: 100 TFLOP/s is {flops / 1e8:.0f} us"
     if start == 0:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from gpu_workers.cpu.kernels.vector_code import F32, I16, I64, N_COUNTERS, THREADS, Value, VectorCode
 from messages.steps import PAGE_TOKENS
 
-N_UNITS, Q, K, V, OUT, TABLE, TABLE_WIDTH, PLACES, ROWS, KEYS, SCRATCH, SCRATCH_STRIDE, SCALE = range(
-    N_COUNTERS, N_COUNTERS + 13
+N_UNITS, Q, K, V, PAGE_STRIDE, OUT, TABLE, TABLE_WIDTH, PLACES, ROWS, KEYS, SCRATCH, SCRATCH_STRIDE, SCALE = range(
+    N_COUNTERS, N_COUNTERS + 14
 )
 LOG2_E = 1.4426950408889634
 _CACHE_LINE = 64
@@ -34,10 +34,11 @@ class AttentionShape:
 
 
 def write_paged_attention(code: VectorCode, shape: AttentionShape) -> None:
-    """Argument words, in the order of the names above: units, n_kv_heads for each token; addresses of q and out
-    [T, n_heads, head_dim], of the layer's pages, of the page table [R, TABLE_WIDTH] int32; of each token its place in q, its
-    row of the table and its number of keys, int64; scratch of SCRATCH_STRIDE float32 for each thread, at least shared * keys
-    rounded up to pages; SCALE: float bits of the factor of q.k times log2(e)."""
+    """Argument words, in the order of the names above: units, n_kv_heads for each token; addresses of q [T, n_heads, head_dim]
+    and of the layer's pages; numbers from one page to the next; addresses of out, like q, and of the page table
+    [R, TABLE_WIDTH] int32; of each token its place in q, its row of the table and its number of keys, int64; scratch of
+    SCRATCH_STRIDE float32 for each thread, at least shared * keys rounded up to pages; SCALE: float bits of the factor of q.k
+    times log2(e)."""
     b = code.b
     thread = code.draw(THREADS)
     scratch = code.at(code.pointer(SCRATCH), code.mul(thread, code.argument(SCRATCH_STRIDE)))
@@ -78,8 +79,8 @@ class _Unit:
         """The address of this head's vector of the page's first token."""
         kind = I16 if self.shape.is_bf16 else F32
         page_id = self.code.load_int(self.table, page, 32)
-        tokens = self.code.mul(page_id, PAGE_TOKENS * self.shape.n_kv_heads)
-        return self.code.at(self.code.pointer(base), self.code.mul(self.code.add(tokens, self.head), self.shape.head_dim), kind)
+        start = self.code.mul(page_id, self.code.argument(PAGE_STRIDE))
+        return self.code.at(self.code.pointer(base), self.code.add(start, self.code.mul(self.head, self.shape.head_dim)), kind)
 
     def _vectors(self, page: Value, token: Value) -> list[Value]:
         """The head_dim numbers of one token of a page."""

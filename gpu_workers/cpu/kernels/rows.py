@@ -10,11 +10,12 @@ from __future__ import annotations
 from llvmlite import ir
 
 from gpu_workers.cpu.kernels.vector_code import F32, I16, I32, I64, N_COUNTERS, Value, VectorCode
+from messages.steps import PAGE_TOKENS
 
 N_UNITS = N_COUNTERS  # of all of them
 X, WEIGHT, OUT, WIDTH, HEADS, STRIDE, EPS, SHARE, RESIDUAL = range(3, 12)
 Q, K, V, Q_STRIDE, K_STRIDE, V_STRIDE, N_HEADS, N_KV_HEADS, HEAD_DIM = range(3, 12)
-POSITIONS, COS_SIN, SLOTS, K_PAGES, V_PAGES, ROTATED = range(12, 18)
+POSITIONS, COS_SIN, SLOTS, K_PAGES, V_PAGES, PAGE_STRIDE, ROTATED = range(12, 19)
 GATE_UP, GATED, N_GATED = range(3, 6)
 TABLE, IDS, TAKEN, TAKEN_WIDTH = range(3, 7)
 SUMS, BIAS, SUMS_WIDTH = range(3, 6)
@@ -50,14 +51,16 @@ def write_norm(code: VectorCode, is_bf16: bool, has_residual: bool) -> None:
 
 def write_rope_and_store(code: VectorCode, is_bf16: bool) -> None:
     """Words: tokens; addresses of q, k, v and how far their tokens lie apart (heads follow each other); sizes; addresses of
-    positions [T] int64, cos_sin [max_position, HEAD_DIM] float32, slots [T] int64, the layer's pages of k and v, and rotated
-    [T, N_HEADS, HEAD_DIM]. See `torch_ops.Ops.rope_and_store`."""
+    positions [T] int64, cos_sin [max_position, HEAD_DIM] float32, slots [T] int64, the layer's pages of k and v, numbers
+    from one page to the next, and the address of rotated [T, N_HEADS, HEAD_DIM]. See `torch_ops.Ops.rope_and_store`."""
     kind = I16 if is_bf16 else F32
-    n_heads, n_kv_heads, head_dim = (code.argument(word) for word in (N_HEADS, N_KV_HEADS, HEAD_DIM))
+    b, n_heads, n_kv_heads, head_dim = code.b, *(code.argument(word) for word in (N_HEADS, N_KV_HEADS, HEAD_DIM))
     kv_width = code.mul(n_kv_heads, head_dim)
     with code.each_unit(code.argument(N_UNITS)) as token:
         position = code.load_int(code.pointer(POSITIONS), token, 64)
-        kv_start = code.mul(code.load_int(code.pointer(SLOTS), token, 64), kv_width)
+        slot = code.load_int(code.pointer(SLOTS), token, 64)
+        page, offset = b.sdiv(slot, I64(PAGE_TOKENS)), b.srem(slot, I64(PAGE_TOKENS))
+        kv_start = code.add(code.mul(page, code.argument(PAGE_STRIDE)), code.mul(offset, kv_width))
         cos_sin = code.at(code.pointer(COS_SIN), code.mul(position, head_dim))
 
         def token_of(address: int, stride: int, token: Value = token) -> Value:

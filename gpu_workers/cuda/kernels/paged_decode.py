@@ -67,7 +67,7 @@ def _arrive(
 @triton.jit(do_not_specialize=["stride_table", "n_splits", "least"])
 def _decode_kernel(
     Q, K, V, TABLE, LENGTHS, OUT, PARTIAL, LSE, ARRIVED,
-    scale_log2, stride_q, stride_table, stride_slot, n_heads, n_splits, least,
+    scale_log2, stride_q, stride_table, stride_page, stride_slot, n_heads, n_splits, least,
     GROUP: tl.constexpr, GROUP_BLOCK: tl.constexpr, D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr,
     SPLIT: tl.constexpr, LAST_JOINS: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -93,7 +93,7 @@ def _decode_kernel(
         key = n0 + tl.arange(0, BN)
         seen = key < end
         page = tl.load(TABLE + row * stride_table + key // PAGE, mask=seen, other=0).to(tl.int64)
-        place = (page * PAGE + key % PAGE) * stride_slot + kv_head * D
+        place = page * stride_page + (key % PAGE) * stride_slot + kv_head * D
         k = tl.load(K + place[:, None] + d[None, :], mask=seen[:, None], other=0.0).to(q.dtype)
         scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale_log2
         scores = tl.where(seen[None, :], scores, float("-inf"))
@@ -161,9 +161,9 @@ def paged_decode(
     scale: float,
     shape: DecodeShape,
 ) -> None:
-    """q, out [R, n_heads, head_dim], heads contiguous; pages [n_pages, PAGE_TOKENS, n_kv_heads, head_dim] contiguous;
-    page_table [R, P] int32; lengths [R] int32, rows of length 0 get zeros. head_dim and splits are
-    powers of two. The first call on a device may not be captured."""
+    """q, out [R, n_heads, head_dim], heads contiguous; pages [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], each
+    page contiguous, pages at one stride for both; page_table [R, P] int32; lengths [R] int32, rows of length 0 get zeros.
+    head_dim and splits are powers of two. The first call on a device may not be captured."""
     n_rows, n_heads, head_dim = q.shape
     n_kv_heads = k_pages.shape[2]
     group = n_heads // n_kv_heads
@@ -177,7 +177,8 @@ def paged_decode(
         partial = lse = out
     _decode_kernel[(n_kv_heads, splits, n_rows)](
         q, k_pages, v_pages, page_table, lengths, out, partial, lse, _arrivals(q.device),
-        scale * LOG2_E, q.stride(0), page_table.stride(0), n_kv_heads * head_dim, n_heads, splits, shape.least,
+        scale * LOG2_E, q.stride(0), page_table.stride(0), k_pages.stride(0), n_kv_heads * head_dim, n_heads,
+        splits, shape.least,
         GROUP=group, GROUP_BLOCK=power_of_two(group, 16), D=head_dim, BN=shape.keys, PAGE=PAGE_TOKENS, SPLIT=splits > 1,
         LAST_JOINS=last_joins, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
         num_warps=shape.warps, num_stages=shape.stages, launch_pdl=pdl,

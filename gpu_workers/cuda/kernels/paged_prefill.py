@@ -31,7 +31,7 @@ class PrefillShape:
 
 @triton.jit
 def _mix_keys(
-    q, K, V, table, kv_offset, maximum, total, mixed, position, n0, length, scale_log2, stride_slot,
+    q, K, V, table, kv_offset, maximum, total, mixed, position, n0, length, scale_log2, stride_page, stride_slot,
     D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One block of keys into the running softmax of a tile."""
@@ -41,7 +41,7 @@ def _mix_keys(
         page = tl.load(table + key // PAGE, mask=key < length, other=0).to(tl.int64)
     else:
         page = tl.load(table + key // PAGE).to(tl.int64)
-    place = (page * PAGE + key % PAGE) * stride_slot + kv_offset
+    place = page * stride_page + (key % PAGE) * stride_slot + kv_offset
     if MASKED:
         k = tl.load(K + place[:, None] + d[None, :], mask=(key < length)[:, None], other=0.0).to(q.dtype)
     else:
@@ -63,7 +63,7 @@ def _mix_keys(
 
 @triton.jit(do_not_specialize=["stride_table"])
 def _prefill_kernel(
-    Q, K, V, TABLE, TILES, OUT, scale_log2, stride_q, stride_table, stride_slot, n_heads,
+    Q, K, V, TABLE, TILES, OUT, scale_log2, stride_q, stride_table, stride_page, stride_slot, n_heads,
     GROUP: tl.constexpr, TOKENS: tl.constexpr, BM: tl.constexpr, D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr,
     FIELDS: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -94,12 +94,12 @@ def _prefill_kernel(
     end = tl.minimum(first_position + TOKENS, length)
     for n0 in range(0, plain_end, BN):
         maximum, total, mixed = _mix_keys(
-            q, K, V, table, kv_head * D, maximum, total, mixed, position, n0, length, scale_log2, stride_slot,
+            q, K, V, table, kv_head * D, maximum, total, mixed, position, n0, length, scale_log2, stride_page, stride_slot,
             D, BN, PAGE, False, PRECISION,
         )  # fmt: skip
     for n0 in range(plain_end, end, BN):
         maximum, total, mixed = _mix_keys(
-            q, K, V, table, kv_head * D, maximum, total, mixed, position, n0, length, scale_log2, stride_slot,
+            q, K, V, table, kv_head * D, maximum, total, mixed, position, n0, length, scale_log2, stride_page, stride_slot,
             D, BN, PAGE, True, PRECISION,
         )  # fmt: skip
     out = (first_token + token) * (n_heads * D) + head * D
@@ -129,7 +129,7 @@ def paged_prefill(
     pdl = dependent_launch(q.device)
     _prefill_kernel[(tiles.shape[0], n_kv_heads)](
         q, k_pages, v_pages, page_table, tiles, out,
-        scale * LOG2_E, q.stride(0), page_table.stride(0), n_kv_heads * head_dim, n_heads,
+        scale * LOG2_E, q.stride(0), page_table.stride(0), k_pages.stride(0), n_kv_heads * head_dim, n_heads,
         GROUP=group, TOKENS=tile_tokens(group, shape), BM=shape.pairs, D=head_dim, BN=shape.keys, PAGE=PAGE_TOKENS,
         FIELDS=TILE_FIELDS, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
         num_warps=shape.warps, num_stages=shape.stages, launch_pdl=pdl,

@@ -11,13 +11,15 @@ import triton.language as tl
 
 from gpu_workers.cuda.kernels.launch import dependent_launch, power_of_two
 from gpu_workers.layers.torch_ops import KvTarget
+from messages.steps import PAGE_TOKENS
 
 
 @triton.jit
 def _rope_store_kernel(
     Q, K, V, POSITIONS, COS_SIN, K_PAGES, V_PAGES, KV_SLOTS, OUT,
-    stride_q, stride_k, stride_v, n_heads, slot_elements,
-    GROUP: tl.constexpr, GROUP_BLOCK: tl.constexpr, HALF: tl.constexpr, HALF_BLOCK: tl.constexpr, PDL: tl.constexpr,
+    stride_q, stride_k, stride_v, n_heads, stride_page, stride_slot,
+    GROUP: tl.constexpr, GROUP_BLOCK: tl.constexpr, HALF: tl.constexpr, HALF_BLOCK: tl.constexpr, PAGE: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
@@ -40,7 +42,8 @@ def _rope_store_kernel(
     tl.store(out + HALF, (b * cos[None, :] + a * sin[None, :]).to(OUT.dtype.element_ty), mask=inside)
 
     kv_offset = kv_head * (2 * HALF) + d
-    place = tl.load(KV_SLOTS + token) * slot_elements + kv_offset
+    slot = tl.load(KV_SLOTS + token)
+    place = slot // PAGE * stride_page + slot % PAGE * stride_slot + kv_offset
     a = tl.load(K + token * stride_k + kv_offset, mask=in_half, other=0.0).to(tl.float32)
     b = tl.load(K + token * stride_k + kv_offset + HALF, mask=in_half, other=0.0).to(tl.float32)
     tl.store(K_PAGES + place, (a * cos - b * sin).to(K_PAGES.dtype.element_ty), mask=in_half)
@@ -62,8 +65,8 @@ def rope_and_store(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, target: Kv
     pdl = dependent_launch(q.device)
     _rope_store_kernel[(n_kv_heads, n_tokens)](
         q, k, v, target.positions, target.cos_sin, target.k_pages, target.v_pages, target.kv_slots, out,
-        q.stride(0), k.stride(0), v.stride(0), n_heads, n_kv_heads * head_dim,
+        q.stride(0), k.stride(0), v.stride(0), n_heads, target.k_pages.stride(0), n_kv_heads * head_dim,
         GROUP=group, GROUP_BLOCK=power_of_two(group), HALF=head_dim // 2, HALF_BLOCK=power_of_two(head_dim // 2),
-        PDL=pdl, num_warps=1 if group * head_dim <= 256 else 2, launch_pdl=pdl,
+        PAGE=PAGE_TOKENS, PDL=pdl, num_warps=1 if group * head_dim <= 256 else 2, launch_pdl=pdl,
     )  # fmt: skip
     return out

@@ -41,9 +41,9 @@ def test_equals_dense_attention(
     rows: list[tuple[int, int]], heads: tuple[int, int, int], dtype: torch.dtype, threads: int
 ) -> None:
     kv_heads, shared, head_dim = heads
-    step, k, v = paged_rows(rows, kv_heads, head_dim)
+    step, k, v = paged_rows(rows, kv_heads, head_dim, dtype)
     q = torch.randn((step.n_tokens, kv_heads * shared, head_dim), generator=torch.Generator().manual_seed(5))
-    q, k, v = (x.to(dtype) for x in (q, k, v))
+    q = q.to(dtype)
     back_end = _back_end(heads, dtype)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -92,12 +92,12 @@ def test_large_scores_stay_finite() -> None:
 def test_narrow_vectors(dtype: torch.dtype) -> None:
     shape = AttentionShape(6, 2, 64, dtype == torch.bfloat16)
     kernel = compile_kernel(lambda code: write_paged_attention(code, shape), Machine(8, 16), "haswell")
-    step, k, v = paged_rows([(50, 1), (3, 1), (16, 1)], 2, 64)
+    step, k, v = paged_rows([(50, 1), (3, 1), (16, 1)], 2, 64, dtype)
     q = torch.randn((3, 6, 64), generator=torch.Generator().manual_seed(5))
-    q, k, v = (x.to(dtype) for x in (q, k, v))
+    q = q.to(dtype)
     out, table = torch.empty_like(q), step.page_table.contiguous()
     order, n_keys, scratch = torch.arange(3), torch.tensor([51, 4, 17]), torch.empty(3 * 4 * PAGE_TOKENS)
-    arrays = [x.data_ptr() for x in (q, k, v, out, table)]
+    arrays = [q.data_ptr(), k.data_ptr(), v.data_ptr(), k.stride(0), out.data_ptr(), table.data_ptr()]
     tokens = [order.data_ptr(), order.data_ptr(), n_keys.data_ptr(), scratch.data_ptr()]
     kernel([6, *arrays, table.shape[1], *tokens, len(scratch), float_bits(0.4 * LOG2_E)])
     expected = dense_attention(q.float(), k.float(), v.float(), step, 0.4)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gpu_workers.cpu.kernels.machine import this_machine
 from gpu_workers.layers.cpu_linear import can_pack, pack_weight
+from gpu_workers.layers.kv_pages import KvPages, KvShape
 from gpu_workers.layers.torch_ops import KvTarget, TorchOps, cos_sin_table
 from gpu_workers.models.registry import cpu_ops
 from messages.steps import PAGE_TOKENS
@@ -183,10 +184,10 @@ def test_rope_and_store(n_tokens: int, sizes: tuple[int, int, int], is_fused: bo
         q, k, v = qkv.clone().split((n_heads, n_kv_heads, n_kv_heads), 1)
         if not is_fused:
             q, k = q.clone(), k.clone()
-        k_pages, v_pages = (torch.zeros(4, PAGE_TOKENS, n_kv_heads, head_dim, dtype=dtype) for _ in range(2))
-        rotated = ops.rope_and_store(q, k, v, KvTarget(positions, table, k_pages, v_pages, slots))
+        kv = KvPages.allocate(KvShape(3, n_kv_heads, head_dim, dtype), 4, "cpu")
+        rotated = ops.rope_and_store(q, k, v, KvTarget(positions, table, kv.keys[1], kv.values[1], slots))
         assert rotated.is_contiguous()
-        results.append((rotated, k_pages, v_pages))
+        results.append((rotated, kv.storage[:, :, 0], kv.storage[:, :, 1]))
     for want, got in zip(*results, strict=True):
         torch.testing.assert_close(got, want, atol=near(dtype), rtol=near(dtype))
     assert results[0][2].equal(results[1][2])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gpu_workers.batch.step_tensors import StepTensors
 from gpu_workers.layers.attention import TorchAttention, group_rows
+from gpu_workers.layers.kv_pages import KvPages, KvShape
 from messages.steps import PAGE_TOKENS
 from tests.support.depth import examples
 from tests.support.workers.paged_loop import PagedSequence, build_step
@@ -21,9 +22,10 @@ rows_of_a_step = st.lists(
 
 
 def paged_rows(
-    rows: list[tuple[int, int]], kv_heads: int, head_dim: int = HEAD_DIM
+    rows: list[tuple[int, int]], kv_heads: int, head_dim: int = HEAD_DIM, dtype: torch.dtype = torch.float32
 ) -> tuple[StepTensors, torch.Tensor, torch.Tensor]:
-    """A step of these rows, (computed before, tokens now), and pages with random keys and values in a scattered order."""
+    """A step of these rows, (computed before, tokens now), and one layer's pages among those of others, with random keys and
+    values in a scattered order."""
     generator = torch.Generator().manual_seed(3)
     rows = sorted(rows, key=lambda row: row[1] != 1)
     sizes = [-(-(start + count) // PAGE_TOKENS) for start, count in rows]
@@ -31,9 +33,10 @@ def paged_rows(
     sequences = [PagedSequence([0] * (start + count), start) for start, count in rows]
     for sequence, size in zip(sequences, sizes, strict=True):
         sequence.pages, order = order[:size], order[size:]
-    shape = (sum(sizes) + 2, PAGE_TOKENS, kv_heads, head_dim)
-    k, v = (torch.randn(shape, generator=generator) for _ in range(2))
-    return build_step([(s, count) for s, (_, count) in zip(sequences, rows, strict=True)]), k, v
+    kv = KvPages.allocate(KvShape(3, kv_heads, head_dim, dtype), sum(sizes) + 2, "cpu")
+    kv.storage.copy_(torch.randn(kv.storage.shape, generator=generator))
+    step = build_step([(s, count) for s, (_, count) in zip(sequences, rows, strict=True)])
+    return step, kv.keys[1], kv.values[1]
 
 
 def dense_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, step: StepTensors, scale: float) -> torch.Tensor:
@@ -81,8 +84,8 @@ def test_like_rows_share_one_call() -> None:
 
 
 def test_bfloat16_is_close() -> None:
-    step, k, v = paged_rows([(40, 1), (17, 1), (0, 20), (5, 30)], 2)
+    step, k, v = paged_rows([(40, 1), (17, 1), (0, 20), (5, 30)], 2, dtype=torch.bfloat16)
     q = torch.randn((step.n_tokens, 4, HEAD_DIM), generator=torch.Generator().manual_seed(5))
     back_end = TorchAttention(torch.bfloat16, 2, 2)
-    out = back_end.attend(q.bfloat16(), k.bfloat16(), v.bfloat16(), back_end.prepare(step), 0.4)
-    torch.testing.assert_close(out.float(), dense_attention(q, k, v, step, 0.4), atol=5e-2, rtol=5e-2)
+    out = back_end.attend(q.bfloat16(), k, v, back_end.prepare(step), 0.4)
+    torch.testing.assert_close(out.float(), dense_attention(q, k.float(), v.float(), step, 0.4), atol=5e-2, rtol=5e-2)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_workers.layers.cpu_linear import can_pack
+from gpu_workers.layers.kv_pages import KvPages, KvShape
 from gpu_workers.layers.torch_ops import KvTarget, TorchOps, cos_sin_table
-from messages.steps import PAGE_TOKENS
 from tests.support.depth import examples
 
 OPS = TorchOps()
@@ -56,14 +56,15 @@ def test_rope_rotates_halves_and_stores(is_fused: bool) -> None:
         q, k = q.clone(), k.clone()
     positions, slots = torch.tensor([0, 7, 3, 90, 1]), torch.tensor([33, 2, 47, 16, 0])
     table = cos_sin_table(10_000.0 ** -(torch.arange(4) / 4.0), 128)
-    k_pages, v_pages = (torch.zeros(3, PAGE_TOKENS, 2, 8) for _ in range(2))
+    kv = KvPages.allocate(KvShape(4, 2, 8, torch.float32), 3, "cpu")
+    k_pages, v_pages = kv.keys[2], kv.values[2]
     expected_q, expected_k = (_rotated(x.clone(), positions) for x in (q, k))
     rotated = OPS.rope_and_store(q, k, v.clone(), KvTarget(positions, table, k_pages, v_pages, slots))
     assert rotated.is_contiguous()
     torch.testing.assert_close(rotated, expected_q)
     torch.testing.assert_close(k_pages.flatten(0, 1)[slots], expected_k)
     assert v_pages.flatten(0, 1)[slots].equal(v)
-    assert v_pages.flatten(0, 1).any(-1).any(-1).sum() == 5
+    assert kv.storage.any(-1).any(-1).sum() == 2 * 5
 
 
 def _rotated(x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

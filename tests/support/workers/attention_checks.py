@@ -11,8 +11,9 @@ import torch
 from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
 from gpu_workers.cuda.kernels.attention_tiles import list_tiles
 from gpu_workers.cuda.triton_attention import TritonAttention
+from gpu_workers.layers.kv_pages import KvShape
 from messages.steps import PAGE_TOKENS
-from tests.support.workers.kernel_checks import HEAD_SHAPES, Check, assert_near, poisoned_memory
+from tests.support.workers.kernel_checks import HEAD_SHAPES, Check, assert_near, poisoned_memory, random_pages
 
 DECODE_ROWS = ((36, 1), (15, 1), (0, 1), (199, 1), (16, 1), (1030, 1))  # (position of the first token, tokens)
 MIXED_ROWS = ((36, 1), (0, 1), (0, 40), (30, 5), (17, 1), (100, 170), (0, 16), (511, 33))
@@ -124,8 +125,8 @@ def _random_qkv(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     n_heads, n_kv_heads, head_dim = heads
     q = torch.randn((n_tokens, n_heads, head_dim), device=device).to(dtype)
-    pages = torch.randn((2, n_pages, PAGE_TOKENS, n_kv_heads, head_dim), device=device).to(dtype)
-    return q, pages[0], pages[1]
+    kv = random_pages(KvShape(3, n_kv_heads, head_dim, dtype), n_pages, device)
+    return q, kv.keys[1], kv.values[1]
 
 
 ATTENTION_CHECKS: dict[str, Check] = {

@@ -14,6 +14,7 @@ from gpu_workers.cuda.kernels.gemv import GemvShape, gemv
 from gpu_workers.cuda.kernels.sampling import sample_rows
 from gpu_workers.cuda.kernels.step_inputs import StepInputs, step_inputs
 from gpu_workers.cuda.ops import CudaOps
+from gpu_workers.layers.kv_pages import KvPages, KvShape
 from gpu_workers.layers.torch_ops import KvTarget, TorchOps, cos_sin_table
 from gpu_workers.sampling.sampler import least_kept_sorted
 
@@ -37,6 +38,13 @@ def assert_near(got: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -
     """Equal shapes and values that differ by rounding to `dtype` only."""
     atol, rtol = _TOLERANCE[dtype]
     torch.testing.assert_close(got.float(), expected.float(), atol=atol, rtol=rtol)
+
+
+def random_pages(shape: KvShape, n_pages: int, device: torch.device) -> KvPages:
+    """Pages of random keys and values in all layers."""
+    kv = KvPages.allocate(shape, n_pages, device)
+    kv.storage.copy_(torch.randn(kv.storage.shape, device=device))
+    return kv
 
 
 def check_rms_norm(device: torch.device, dtype: torch.dtype) -> None:
@@ -81,13 +89,13 @@ def check_rope_and_store(device: torch.device, dtype: torch.dtype) -> None:
             cos_sin = cos_sin_table(1e4 ** -(torch.arange(0, head_dim, 2, device=device) / head_dim), 4096)
             positions = torch.randint(0, 4096, (n_tokens,), device=device)
             slots = torch.randperm(7 * 16, device=device)[:n_tokens]
-            pages = _randn(device, dtype, 2, 7, 16, n_kv_heads, head_dim)
-            wanted = pages.clone()
+            kv = random_pages(KvShape(3, n_kv_heads, head_dim, dtype), 7, device)
+            wanted = KvPages.over(kv.shape, kv.storage.clone())
             with poisoned_memory():
-                got = CudaOps().rope_and_store(q, k, v, KvTarget(positions, cos_sin, pages[0], pages[1], slots))
-            want = TorchOps().rope_and_store(q, k, v, KvTarget(positions, cos_sin, wanted[0], wanted[1], slots))
+                got = CudaOps().rope_and_store(q, k, v, KvTarget(positions, cos_sin, kv.keys[1], kv.values[1], slots))
+            want = TorchOps().rope_and_store(q, k, v, KvTarget(positions, cos_sin, wanted.keys[1], wanted.values[1], slots))
             assert_near(got, want, dtype)
-            assert_near(pages, wanted, dtype)
+            assert_near(kv.storage, wanted.storage, dtype)
 
 
 def check_gemv(device: torch.device, dtype: torch.dtype) -> None:
