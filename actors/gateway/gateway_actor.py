@@ -1,7 +1,7 @@
 """The gateway: clients on one side, schedulers on the other. Mail in, mail out; everything else is in the modules beside it.
 
 HTTP (uvicorn on the inherited socket) --+
-                                         +--> intake --> desk <--> journal
+                                         +--> admission --> desk <--> journal
 ZeroMQ front ----------------------------+                 |
                                                       dispatcher --> schedulers, directory
 """
@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from actors.actor import Actor, Handler
+from actors.gateway.admission.admission import Admission
 from actors.gateway.admission.bodies import RequestBodies
-from actors.gateway.admission.intake import Intake
+from actors.gateway.admission.order_builder import OrderBuilder
 from actors.gateway.dispatch.draining import Draining
 from actors.gateway.dispatch.recovery import take_over_all
 from actors.gateway.dispatch.request_desk import RequestDesk
@@ -23,9 +24,6 @@ from actors.gateway.http.api import HttpApi
 from actors.gateway.http.server import HttpServer
 from actors.gateway.journal.journal import Journal
 from actors.gateway.metrics import GatewayMetrics
-from actors.gateway.requests.order import Ended
-from actors.gateway.requests.quarantine import is_same_computation
-from actors.gateway.requests.request import GrowingSequence
 from actors.gateway.settings import read_settings
 from actors.gateway.text.tokenizer import load_text_model
 from actors.gateway.tree_status import TreeStatus
@@ -75,12 +73,13 @@ class GatewayActor(Actor):
         resumed = take_over_all(self.desk, recovered, self.model, self.now_s())
         self.desk.gate.was_ready = resumed > 0 or self.birth.incarnation > 1  # this server has served before
         self.desk.start()
-        intake = self._intake = Intake(settings, self.model)
+        builder = OrderBuilder(settings, self.model)
+        admission = self.admission = Admission(builder, self.bodies, self.desk, self.wall_s)
         if settings.front_endpoint:
             life = self.birth.incarnation
-            self._zmq = ZmqServer(settings, life, intake, self.bodies, self.desk, self.summary, self.wall_s)
+            self._zmq = ZmqServer(settings, life, admission, self.desk, self.summary)
             self._zmq.open()
-        self.http_api = HttpApi(settings, self.model, intake, self.bodies, self.desk, self)
+        self.http_api = HttpApi(settings, self.model, admission, self.desk, self)
         self.http_app = self.http_api.app()
         address = ""
         if (listen_fd := self.birth.descriptors.get(LISTEN_SOCKET)) is not None:
@@ -142,19 +141,7 @@ class GatewayActor(Actor):
         return self.desk
 
     def _on_tokens(self, delivery: Delivery, message: generation.Tokens) -> None:
-        find = self._desk.dispatcher.book.find
-        quarantined = [(find(ending.attempt), ending.detail) for ending in message.endings if ending.reason == "quarantined"]
         self._desk.on_tokens(delivery.sender, delivery.sender_incarnation, message)
-        for sequence, detail in quarantined:  # with the tokens that came with its ending: how far it got decides who is equal
-            if sequence is not None:
-                self._condemn(sequence, detail)
-
-    def _condemn(self, condemned: GrowingSequence, detail: str) -> None:
-        """What is the same as a quarantined sequence is not computed: neither what runs already nor what will come."""
-        order, n_given = condemned.request.order, len(condemned.ids)
-        self._intake.quarantine.condemn(order, condemned.index, n_given, self.wall_s())
-        ended = Ended(reason="failed", code="quarantined", detail=f"of an equal sequence: {detail}")
-        self._desk.dispatcher.end_all(lambda other: is_same_computation(condemned, other), ended, "quarantined")
 
     def _on_cut(self, why: str) -> None:
         self.metrics.cut.labels(why).inc()

@@ -16,22 +16,25 @@ class AdmissionGate:
         self.is_draining = False
         self.was_ready = False  # a scheduler has been connected since this server started
 
-    def check(self, n_sequences: int) -> None:
-        """Return if `n_sequences` more may be accepted now. Raises: Refusal."""
+    def check_state(self) -> None:
+        """Return if this server accepts requests at all now. Raises: Refusal."""
         if self.is_draining:
             raise Refusal("unavailable", "the server is draining", retry_after_s=5.0)
         if not self._journal.is_healthy:
             raise journal_unavailable()
         if not self.was_ready:
             raise Refusal("unavailable", "the server is starting: no scheduler is ready yet", retry_after_s=2.0)
+
+    def check(self, n_sequences: int) -> None:
+        """Return if `n_sequences` more may be accepted now. Raises: Refusal."""
+        self.check_state()
         n_present = self.n_active + self.n_reserved
         if n_present and n_present + n_sequences > self._limit:
             detail = f"{n_present} sequences are active, {self._limit} is the limit"
             raise Refusal("overloaded", detail, retry_after_s=1.0)
 
     def reserve(self, n_sequences: int) -> None:
-        """Count sequences while they are tokenised. Call `release` afterwards, accepted or not. Raises: Refusal."""
-        self.check(n_sequences)
+        """Count sequences that `check` has passed while they are tokenised. Call `release` afterwards, accepted or not."""
         self.n_reserved += n_sequences
 
     def release(self, n_sequences: int) -> None:

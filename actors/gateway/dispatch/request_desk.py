@@ -19,6 +19,7 @@ from actors.gateway.journal.restore import restore
 from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.requests.order import Ended, Order
+from actors.gateway.requests.quarantine import Quarantine, is_same_computation
 from actors.gateway.requests.refusals import journal_unavailable
 from actors.gateway.requests.request import Gap, GrowingSequence, Request
 from actors.gateway.settings import GatewaySettings
@@ -49,6 +50,7 @@ class RequestDesk:
         self._retained = RetainedRequests(journal, settings.retention_s)
         self._next_number = 1
         self.gate = AdmissionGate(journal, settings.max_active_requests)
+        self.quarantine = Quarantine(settings.retention_s)
         self._publisher = StepPublisher(settings, post, journal, metrics, self.gate, self._finish)
         # answers of resumable requests; sizes in tokens, plus one for the ending
         self.undelivered = UndeliveredAnswers(min(settings.handover_s, settings.retention_s))
@@ -72,11 +74,7 @@ class RequestDesk:
     # -- clients --------------------------------------------------------------------------------------------------
 
     def admit(self, order: Order) -> Request:
-        """Accept a request. Nothing of it is visible before its record is certain.
-
-        Raises: Refusal.
-        """
-        self.gate.check(order.n_sequences)
+        """Accept a request that has passed admission. Nothing of it is visible before its record is certain."""
         request = Request(self._next_number, order, self._model.detokenizer, self._post.now_s())
         self._own(request)
         self.metrics.prompt_tokens.inc(sum(request.n_prompt) * order.n)
@@ -137,9 +135,14 @@ class RequestDesk:
             if sequence.ended is not None:  # a stop string
                 self.dispatcher.forget(sequence, "stop_string")
                 rows.ended(sequence)
+        quarantined = []
         for ending in message.endings:
-            self._on_ending(ending, rows)
+            sequence = self._on_ending(ending, rows)
+            if sequence is not None and ending.reason == "quarantined":
+                quarantined.append((sequence, ending.detail))
         self._publisher.record(rows, (sender, incarnation, message.number))
+        for sequence, detail in quarantined:  # only now: the tokens of this message count in how far it got
+            self._quarantine(sequence, detail)
 
     def on_taken(self, message: generation.Taken) -> None:
         """A scheduler holds a sequence: a client may get its status line."""
@@ -152,16 +155,25 @@ class RequestDesk:
         self.gate.was_ready = True
         self.dispatcher.scheduler_up()
 
-    def _on_ending(self, ending: generation.Ending, rows: StepRows) -> None:
+    def _on_ending(self, ending: generation.Ending, rows: StepRows) -> GrowingSequence | None:
+        """End the sequence of an attempt; returns it, or None if that attempt was closed before."""
         sequence = self.dispatcher.book.find(ending.attempt)
         if sequence is None:
-            return
+            return None
         self.dispatcher.forget(sequence, None)
         code = {"failed": "internal", "quarantined": "quarantined"}.get(ending.reason, "")
         reason = "failed" if ending.reason == "quarantined" else ending.reason
         n_cached = sequence.n_cached if sequence.ids else ending.n_cached
         if sequence.end(Ended(reason=reason, n_cached=n_cached, code=code, detail=ending.detail)):
             rows.ended(sequence)
+        return sequence
+
+    def _quarantine(self, sequence: GrowingSequence, detail: str) -> None:
+        """Refuse the prompt of a quarantined sequence from now on, and end running sequences that compute the same."""
+        order, n_given = sequence.request.order, len(sequence.ids)
+        self.quarantine.condemn(order, sequence.index, n_given, self._post.wall_s())
+        ended = Ended(reason="failed", code="quarantined", detail=f"of an equal sequence: {detail}")
+        self.dispatcher.end_all(lambda other: is_same_computation(sequence, other), ended, "quarantined")
 
     # -- records --------------------------------------------------------------------------------------------------
 

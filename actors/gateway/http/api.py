@@ -14,8 +14,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from actors.gateway.admission.bodies import RequestBodies
-from actors.gateway.admission.intake import Intake, Wish
+from actors.gateway.admission.admission import Admission
+from actors.gateway.admission.chat_turns import turns_of
+from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.http import schema as api_schema
 from actors.gateway.http.errors import error_response, on_exception, on_http_exception
@@ -23,7 +24,6 @@ from actors.gateway.http.openai_chunks import ChunkWriter, whole_body
 from actors.gateway.http.plain_bodies import batch_body, generate_body
 from actors.gateway.http.routes import DirectRoutes
 from actors.gateway.http.sse import EventStream, WholeAnswer
-from actors.gateway.requests.order import Order
 from actors.gateway.requests.refusals import Refusal, invalid
 from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
@@ -60,13 +60,12 @@ class HttpApi:
         self,
         settings: GatewaySettings,
         model: TextModel,
-        intake: Intake,
-        bodies: RequestBodies,
+        admission: Admission,
         desk: RequestDesk,
         status: Status,
     ) -> None:
         self._settings, self._model = settings, model
-        self._intake, self._bodies, self._desk, self._status = intake, bodies, desk, status
+        self._admission, self._desk, self._status = admission, desk, status
         self._started_s = int(status.wall_s())
 
     def app(self) -> ASGIApp:
@@ -112,8 +111,8 @@ class HttpApi:
 
         async def with_body(http: HttpRequest, request_id: str) -> ASGIApp:
             if not may_be_known:
-                self._desk.gate.check(1)
-            async with self._bodies.read(http) as raw:
+                self._admission.check_open()
+            async with self._admission.bodies.read(http) as raw:
                 return await handler(raw, request_id)
 
         return self._route(with_body)
@@ -124,16 +123,16 @@ class HttpApi:
         """POST /v1/chat/completions."""
         body = api_schema.read_body(raw, api_schema.ChatBody)
         longest = body.max_completion_tokens
-        wish = Wish(
+        new = NewRequest(
             **self._shared(body, request_id or "chatcmpl-" + mint_request_id()[4:]),
             api="chat",
             sampling=body.sampling(body.wanted_logprobs),
-            turns=api_schema.turns_of(body.messages),
+            turns=turns_of(body.messages),
             max_tokens=body.max_tokens if longest is None else longest,
             prompt_field="messages",
             max_tokens_field="max_tokens" if longest is None else "max_completion_tokens",
         )
-        return await self._openai(body, wish, [])
+        return await self._openai(body, new, [])
 
     async def completions(self, raw: bytearray, request_id: str) -> ASGIApp:
         """POST /v1/completions."""
@@ -143,7 +142,7 @@ class HttpApi:
             raise invalid("best_of", "the same as n", body.best_of)
         if body.echo and (body.logprobs is not None or texts is None):
             raise invalid("echo", "false with logprobs or token ids", True)
-        wish = Wish(
+        new = NewRequest(
             **self._shared(body, request_id or "cmpl-" + mint_request_id()[4:]),
             api="completion",
             sampling=body.sampling(-1 if body.logprobs is None else body.logprobs),
@@ -151,7 +150,7 @@ class HttpApi:
             ids=ids,
             max_tokens=self._settings.default_max_tokens if body.max_tokens is None else body.max_tokens,
         )
-        return await self._openai(body, wish, list(texts or ()) if body.echo else [])
+        return await self._openai(body, new, list(texts or ()) if body.echo else [])
 
     async def generate(self, raw: bytearray, request_id: str) -> ASGIApp:
         """POST /v1/generate: idempotent by the request's id when the client gives one."""
@@ -161,22 +160,19 @@ class HttpApi:
             raise Refusal("invalid", "prompt: expected exactly one of prompt and tokens", field="prompt")
         if _count(body.n) != 1:
             raise invalid("n", "1", body.n)
-        given, digest = body.request_id or request_id, api_schema.digest_of(raw)
-        request = self._known(given, digest)
-        if request is None:
-            wish = Wish(
-                **self._shared(body, given or "gen-" + mint_request_id()[4:]),
-                api="generate",
-                sampling=body.sampling(-1),
-                texts=None if body.prompt is None else [body.prompt],
-                ids=None if body.tokens is None else [body.tokens],
-                max_tokens=body.max_tokens,
-                is_resumable=bool(given),
-                digest=digest,
-                prompt_field="prompt" if body.tokens is None else "tokens",
-            )
-            order = await self._order(wish)
-            request = self._known(given, digest) or self._desk.admit(order)  # said twice while it was tokenised
+        given = body.request_id or request_id
+        new = NewRequest(
+            **self._shared(body, given or "gen-" + mint_request_id()[4:]),
+            api="generate",
+            sampling=body.sampling(-1),
+            texts=None if body.prompt is None else [body.prompt],
+            ids=None if body.tokens is None else [body.tokens],
+            max_tokens=body.max_tokens,
+            is_resumable=bool(given),
+            digest=api_schema.digest_of(raw),
+            prompt_field="prompt" if body.tokens is None else "tokens",
+        )
+        request = await self._admission.admit(new)
         return self._whole(request, lambda: generate_body(request))
 
     async def batch(self, raw: bytearray, request_id: str) -> ASGIApp:
@@ -189,7 +185,7 @@ class HttpApi:
         n_prompts = len(body.prompts or body.tokens or ())
         if not 1 <= n_prompts <= self._settings.max_batch:
             raise invalid(name, f"1 to {self._settings.max_batch} prompts", n_prompts)
-        wish = Wish(
+        new = NewRequest(
             **self._shared(body, request_id or "batch-" + mint_request_id()[4:]),
             api="generate",
             sampling=body.sampling(-1),
@@ -198,16 +194,8 @@ class HttpApi:
             max_tokens=body.max_tokens,
             prompt_field=name,
         )
-        request = await self._admit(wish)
+        request = await self._admission.admit(new)
         return self._whole(request, lambda: batch_body(request))
-
-    def _known(self, request_id: str, digest: str) -> Request | None:
-        """The request that this id already stands for. Raises: Refusal when it was asked in other words."""
-        request = self._desk.find(request_id) if request_id else None
-        if request is not None and request.order.digest != digest:
-            detail = f"request_id: {request_id!r} belongs to another request"
-            raise Refusal("invalid", detail, field="request_id", status=409)
-        return request
 
     def _shared(self, body: api_schema.SamplingFields, request_id: str) -> dict[str, Any]:
         return {
@@ -219,33 +207,19 @@ class HttpApi:
             "ignore_eos": bool(body.ignore_eos),
             "priority": body.priority or 0,
             "is_whole": not body.stream,
+            "request_field": "request_id" if isinstance(body, api_schema.GenerateBody) else "X-Request-Id",
         }
 
-    async def _openai(self, body: api_schema.SamplingFields, wish: Wish, echo: list[str]) -> ASGIApp:
+    async def _openai(self, body: api_schema.SamplingFields, new: NewRequest, echo: list[str]) -> ASGIApp:
         if body.stream_options is not None and not body.stream:
             raise Refusal("invalid", "stream_options: expected only beside stream: true", field="stream_options")
-        request = await self._admit(wish)
+        request = await self._admission.admit(new)
         name = self._settings.model_name
         if not body.stream:
             return self._whole(request, lambda: whole_body(request, name, self._model, echo))
         with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
         writer = ChunkWriter(request, name, self._model, with_usage=with_usage, echo=echo)
         return EventStream(self._desk, request, writer, self._settings.request_timeout_s, self._settings.sse_ping_s)
-
-    async def _admit(self, wish: Wish) -> Request:
-        order = await self._order(wish)
-        if self._desk.find(order.request) is not None:
-            raise Refusal("invalid", f"X-Request-Id: {order.request!r} is in use", field="X-Request-Id", status=409)
-        return self._desk.admit(order)
-
-    async def _order(self, wish: Wish) -> Order:
-        """Tokenised, and counted meanwhile. Raises: Refusal."""
-        self._intake.check(wish)
-        self._desk.gate.reserve(wish.n_sequences)
-        try:
-            return await self._intake.order(wish, self._status.wall_s())
-        finally:
-            self._desk.gate.release(wish.n_sequences)
 
     def _whole(self, request: Request, render: Callable[[], bytes]) -> ASGIApp:
         return WholeAnswer(self._desk, request, render, self._settings.request_timeout_s)

@@ -1,4 +1,4 @@
-"""The JSON that clients may send, as typed structs, and its translation to wishes. The only place that knows OpenAI's names.
+"""The JSON that clients may send, as typed structs. The only place that knows the names of OpenAI's fields.
 
 Fields of OpenAI's API that have no effect here are taken where they say what is done anyway, and refused by name elsewhere.
 """
@@ -17,8 +17,6 @@ from messages.ids import mint_seed
 
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _SEED_MASK = 2**63 - 1
-_ROLES = ("system", "user", "assistant", "tool")
-_ROLE_ALIASES = {"developer": "system"}
 
 # Fields with no effect on the answer: any value is taken.
 _IGNORED = frozenset(
@@ -195,40 +193,6 @@ def _named(text: str, fields: dict[str, Any]) -> Refusal:
         return Refusal("invalid", f"{name}: {text[: path.start()]}, got {str(fields[name])[:80]}", field=name)
     inner = _UNKNOWN.search(text) or _MISSING.search(text)
     return Refusal("invalid", f"{name}: {text[: path.start()]}", field=f"{name}.{inner.group(1)}" if inner else name)
-
-
-def turns_of(messages: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """OpenAI's chat messages as turns for the template: role and text.
-
-    Raises: Refusal.
-    """
-    if not messages:
-        raise invalid("messages", "at least one message", "none")
-    return [_turn(message, f"messages[{index}]") for index, message in enumerate(messages)]
-
-
-def _turn(message: dict[str, Any], path: str) -> dict[str, str]:
-    role = message.get("role")
-    role = _ROLE_ALIASES.get(role, role) if isinstance(role, str) else role
-    if role not in _ROLES:
-        raise invalid(f"{path}.role", f"one of {', '.join(_ROLES)}", role)
-    for name in ("tool_calls", "function_call", "audio"):
-        if message.get(name):
-            raise Refusal("invalid", f"{path}.{name}: not supported by this server", field=f"{path}.{name}")
-    content = message.get("content")
-    if isinstance(content, list):
-        content = "".join(_part_text(part, f"{path}.content[{i}]") for i, part in enumerate(content))
-    if content is None and role == "assistant":
-        content = ""
-    if not isinstance(content, str):
-        raise invalid(f"{path}.content", "text or a list of text parts", content)
-    return {"role": role, "content": content}
-
-
-def _part_text(part: Any, path: str) -> str:
-    if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-        raise invalid(path, '{"type": "text", "text": ...}', part)
-    return part["text"]
 
 
 def prompts_of(prompt: str | list[Any]) -> tuple[list[str] | None, list[list[int]] | None]:

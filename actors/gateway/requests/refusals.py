@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-Code = Literal["invalid", "not_found", "overloaded", "too_long", "unavailable", "internal", "too_large", "quarantined"]
+Code = Literal[
+    "invalid", "not_found", "overloaded", "too_long", "unavailable", "internal", "too_large", "quarantined", "conflict"
+]
 STATUS_BY_CODE: dict[Code, int] = {
     "invalid": 400,
     "too_long": 400,
     "not_found": 404,
+    "conflict": 409,  # the request's id belongs to another request
     "too_large": 413,
     "quarantined": 422,  # not a 500, which clients repeat by themselves: it would kill workers again
     "overloaded": 429,

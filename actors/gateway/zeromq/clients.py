@@ -22,15 +22,12 @@ class Client:
 
 
 class Asker:
-    """Who wants a request that is still being tokenised: the newest connection that said its Generate.
+    """Who wants a request that is still being tokenised: the newest connection that sent its Generate."""
 
-    `counted_bytes`: what its Generate holds of the budget for large ones, until then.
-    """
+    __slots__ = ("identity", "is_cancelled")
 
-    __slots__ = ("counted_bytes", "digest", "identity", "is_cancelled")
-
-    def __init__(self, identity: bytes, digest: str, counted_bytes: int) -> None:
-        self.identity, self.digest, self.counted_bytes = identity, digest, counted_bytes
+    def __init__(self, identity: bytes) -> None:
+        self.identity = identity
         self.is_cancelled = False
 
 

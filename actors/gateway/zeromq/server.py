@@ -15,16 +15,14 @@ import msgspec
 import structlog
 import zmq
 
-from actors.gateway.admission.bodies import RequestBodies
-from actors.gateway.admission.intake import Intake, Wish
+from actors.gateway.admission.admission import Admission, Arrival
 from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.zeromq.clients import Asker, Client, LateRefusals
-from actors.gateway.zeromq.garbage import field_in, request_in
+from actors.gateway.zeromq.parse import field_in, new_request_of, request_in
 from actors.gateway.zeromq.stream import ZmqStream
-from actors.gateway.zeromq.wishes import wish_of
 from messages import public
 from messages.errors import WireError
 from messages.transport import zmq_options
@@ -46,14 +44,12 @@ class ZmqServer:
         self,
         settings: GatewaySettings,
         incarnation: int,
-        intake: Intake,
-        bodies: RequestBodies,
+        admission: Admission,
         desk: RequestDesk,
         summary: Callable[[], Awaitable[dict[str, Any]]],
-        wall_s: Callable[[], float],
     ) -> None:
         self._settings, self._incarnation = settings, incarnation
-        self._intake, self._bodies, self._desk, self._summary, self._wall_s = intake, bodies, desk, summary, wall_s
+        self._admission, self._desk, self._summary = admission, desk, summary
         self._codec: Codec[Message] = Codec(_KINDS)
         self._clients: dict[bytes, Client] = {}
         self._owner: dict[str, bytes] = {}  # request id -> identity of its present client
@@ -137,30 +133,25 @@ class ZmqServer:
 
     def _generate(self, identity: bytes, message: public.Generate, n_bytes: int) -> None:
         try:
-            digest, wish = wish_of(message)
-            known = self._desk.find(message.request) or self._askers.get(message.request)
+            new = new_request_of(message)
+            known = self._admission.find(new)
             if known is not None:
-                self._again(identity, message, known, digest)
+                self._again(identity, message, known)
                 return
             if message.have:
                 detail = f"request: expected one that is known, got {message.request!r} with have = {message.have}"
                 raise Refusal("not_found", detail, field="request")
-            self._intake.check(wish)
-            self._desk.gate.check(1)
-            counted = self._bodies.take(n_bytes)
+            arrival = self._admission.begin(new, n_bytes)
         except Refusal as refusal:
             self._refuse(identity, message.request, refusal)
             return
-        self._desk.gate.reserve(1)
-        self._askers[message.request] = Asker(identity, digest, counted)
-        self._spawn(identity, message.request, self._new(message.request, wish))
+        self._askers[message.request] = Asker(identity)
+        self._spawn(identity, message.request, self._new(message.request, arrival))
 
-    def _again(self, identity: bytes, message: public.Generate, known: Request | Asker, digest: str) -> None:
-        """A request that was said before, on this connection or another: the newest one is its client."""
-        if (known.digest if isinstance(known, Asker) else known.order.digest) != digest:
-            raise Refusal("invalid", f"request: {message.request!r} belongs to another request", field="request")
-        if isinstance(known, Asker):
-            known.identity = identity
+    def _again(self, identity: bytes, message: public.Generate, known: Request | Arrival) -> None:
+        """A request that was sent before, on this connection or another: the newest one is its client. Raises: Refusal."""
+        if isinstance(known, Arrival):
+            self._askers[message.request].identity = identity
             return
         if message.have > known.sequences[0].n_visible:
             detail = f"have: expected at most {known.sequences[0].n_visible}, got {message.have}"
@@ -168,25 +159,16 @@ class ZmqServer:
         self._desk.metrics.reattached.inc()
         self._attach(identity, known, message.have)
 
-    async def _new(self, request_id: str, wish: Wish) -> None:
-        """A request that nobody has said before. While it is tokenised, it may be said again and cancelled."""
+    async def _new(self, request_id: str, arrival: Arrival) -> None:
+        """A request that is not known yet. While it is tokenised, it may be sent again, and cancelled."""
         asker = self._askers[request_id]
         try:
-            order = await self._intake.order(wish, self._wall_s())
+            request = await self._admission.finish(arrival)
         except Refusal as refusal:
             self._refuse(asker.identity, request_id, refusal)
             return
         finally:
-            self._desk.gate.release(1)
-            self._bodies.let_go(asker.counted_bytes)
             del self._askers[request_id]
-        try:
-            if self._desk.find(request_id) is not None:
-                raise Refusal("invalid", f"request: {request_id!r} belongs to another request", field="request")
-            request = self._desk.admit(order)
-        except Refusal as refusal:
-            self._refuse(asker.identity, request_id, refusal)
-            return
         self._attach(asker.identity, request, 0)
         if asker.is_cancelled:
             self._desk.cancel(request)

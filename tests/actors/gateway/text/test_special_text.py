@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from actors.gateway.admission.intake import Intake, Wish
+from actors.gateway.admission.new_request import NewRequest
+from actors.gateway.admission.order_builder import OrderBuilder
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.chat_template import ChatTemplate
 from actors.gateway.text.special_text import SpecialText, _any_of
@@ -107,7 +108,7 @@ def test_what_a_spare_process_has_loaded_is_kept(smollm2_text_folder: Path, smol
 
 
 async def test_such_a_conversation_is_encoded_off_the_loop(smollm2_text: FolderText, monkeypatch: pytest.MonkeyPatch) -> None:
-    intake = Intake(GatewaySettings(model_name="m"), smollm2_text)
+    builder = OrderBuilder(GatewaySettings(model_name="m"), smollm2_text)
     threads: list[str] = []
     encode = smollm2_text.encode_chat
 
@@ -117,7 +118,9 @@ async def test_such_a_conversation_is_encoded_off_the_loop(smollm2_text: FolderT
 
     monkeypatch.setattr(smollm2_text, "encode_chat", seen)
     for text in ("hello", EVIL):
-        order = await intake.order(Wish(api="chat", sampling=Sampling(), turns=user(text), max_tokens=1), 0.0)
+        order = await builder.build(
+            NewRequest(request="r", api="chat", sampling=Sampling(), turns=user(text), max_tokens=1), 0.0
+        )
         assert order.prompt_of(0).tolist() == encode(user(text))
     main = threading.main_thread().name
     assert [name == main for name in threads] == [True, False]

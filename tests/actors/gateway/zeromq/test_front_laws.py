@@ -156,7 +156,7 @@ async def test_a_request_said_twice_while_it_is_tokenised_runs_once_for_the_newe
         scheduler = await r.add_scheduler(is_automatic=False)
         slow = SlowText()
         assert r.gateway._zmq is not None
-        r.gateway._zmq._intake._model = slow
+        r.gateway.admission.builder._model = slow
         words = generate(prompt=LONG, tokens=int32s([]))
         await one.say(words)
         assert await one.is_silent()
@@ -180,7 +180,7 @@ async def test_a_cancel_that_overtakes_the_tokenizer_is_kept() -> None:
         scheduler = await r.add_scheduler(is_automatic=False)
         slow = SlowText()
         assert r.gateway._zmq is not None
-        r.gateway._zmq._intake._model = slow
+        r.gateway.admission.builder._model = slow
         await wire.say(generate(prompt=LONG, tokens=int32s([])))
         await wire.say(public.CancelRequest(request="r"))
         assert await wire.is_silent()
@@ -253,7 +253,7 @@ async def test_what_is_being_tokenised_counts_against_the_limit_on_every_way_in(
         slow = SlowText()
         assert r.gateway._zmq is not None
         assert r.gateway.desk is not None
-        r.gateway._zmq._intake._model = slow
+        r.gateway.admission.builder._model = slow
         gate = r.gateway.desk.gate
         await wire.say(generate("a", prompt=LONG, tokens=int32s([])))
         await wire.say(generate("b", prompt=LONG, tokens=int32s([])))

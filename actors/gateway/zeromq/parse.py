@@ -1,4 +1,4 @@
-"""A public Generate as a wish. Pure."""
+"""Reads what ZeroMQ clients send: a Generate as a new request, and what can be said of bytes that are no message. Pure."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from hashlib import blake2b
 
 import msgspec
 
-from actors.gateway.admission.intake import Wish
-from actors.gateway.http.schema import turns_of
+from actors.gateway.admission.chat_turns import turns_of
+from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.requests.refusals import Refusal, invalid
 from messages.public import PROTOCOL_VERSION, Generate
 from messages.wire.arrays import EMPTY_I32
 
 
-def wish_of(message: Generate) -> tuple[str, Wish]:
-    """(digest, wish) of a client's message. The digest leaves out how far the client has come.
+def new_request_of(message: Generate) -> NewRequest:
+    """The request in a client's message. Its digest leaves out `have`: how far the client has come.
 
     Raises: Refusal.
     """
@@ -30,7 +30,7 @@ def wish_of(message: Generate) -> tuple[str, Wish]:
     turns = None
     if message.turns is not None:
         turns = turns_of([{"role": turn.role, "content": turn.content} for turn in message.turns])
-    return digest.hexdigest(), Wish(
+    return NewRequest(
         api="front",
         sampling=message.sampling,
         texts=None if message.prompt is None else [message.prompt],
@@ -46,3 +46,24 @@ def wish_of(message: Generate) -> tuple[str, Wish]:
         prompt_field="tokens" if len(message.tokens) else "turns" if turns is not None else "prompt",
         model=message.model,
     )
+
+
+def field_in(text: str) -> str:
+    """The field that a decoder's words name, or ""."""
+    for opening, closing in (("`$.", "`"), ("field `", "`")):
+        start = text.find(opening)
+        if start >= 0:
+            start += len(opening)
+            return text[start : text.find(closing, start)]
+    head = text.removeprefix("message: ").partition(":")[0]
+    return head if head.isidentifier() else ""
+
+
+def request_in(frames: list[bytes]) -> str:
+    """The request id in a message that could not be read as a whole, or ""."""
+    try:
+        fields = msgspec.msgpack.decode(frames[1]) if len(frames) > 1 else None
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
+        return ""
+    value = fields.get("request", fields.get("call")) if isinstance(fields, dict) else None
+    return value[:256] if isinstance(value, str) else ""

@@ -1,0 +1,107 @@
+"""The one way into this gateway. Every door (HTTP, ZeroMQ) parses a request, hands it in here, and answers with what comes out.
+
+    find      is the id known already? Then it is that request, or a conflict
+    begin     are the fields valid? Is the server open, with room for so many sequences? Reserve them
+    finish    tokenise -> (a look-up of cached answers will stand here) -> is the prompt quarantined? -> admit at the desk
+
+The bytes of a request count against the budget `bodies`, which all doors share, until the request is accepted or refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from actors.gateway.admission.bodies import RequestBodies
+from actors.gateway.admission.new_request import NewRequest
+from actors.gateway.admission.order_builder import OrderBuilder
+from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.requests.refusals import Refusal
+from actors.gateway.requests.request import Request
+
+
+class Arrival:
+    """A request on its way in: checked, with its sequences reserved, not yet tokenised."""
+
+    __slots__ = ("_accepted", "counted_bytes", "new")
+
+    def __init__(self, new: NewRequest, counted_bytes: int) -> None:
+        self.new, self.counted_bytes = new, counted_bytes
+        self._accepted: asyncio.Future[Request | Refusal] = asyncio.get_running_loop().create_future()
+
+    def end(self, outcome: Request | Refusal) -> None:
+        """Tell everybody who waits what has become of it."""
+        if not self._accepted.done():
+            self._accepted.set_result(outcome)
+
+    async def wait_accepted(self) -> Request:
+        """The accepted request. Raises: Refusal."""
+        outcome = await asyncio.shield(self._accepted)
+        if isinstance(outcome, Refusal):
+            raise outcome
+        return outcome
+
+
+class Admission:
+    """Admits requests to one gateway, for all of its doors."""
+
+    def __init__(self, builder: OrderBuilder, bodies: RequestBodies, desk: RequestDesk, wall_s: Callable[[], float]) -> None:
+        self.builder, self.bodies = builder, bodies
+        self._desk, self._wall_s = desk, wall_s
+        self._arrivals: dict[str, Arrival] = {}  # by request id
+
+    async def admit(self, new: NewRequest) -> Request:
+        """The accepted request: a new one, or the one that its id already stands for. Raises: Refusal."""
+        known = self.find(new)
+        if known is None:
+            return await self.finish(self.begin(new))
+        return known if isinstance(known, Request) else await known.wait_accepted()
+
+    def check_open(self) -> None:
+        """Could one more sequence be accepted now? A door asks this before it reads a body. Raises: Refusal."""
+        self._desk.gate.check(1)
+
+    def find(self, new: NewRequest) -> Request | Arrival | None:
+        """What the request's id already stands for: a request, one on its way in, or nothing.
+
+        Raises: Refusal when the id stands for another request.
+        """
+        known = self._arrivals.get(new.request) or self._desk.find(new.request)
+        if known is None:
+            return None
+        digest = known.new.digest if isinstance(known, Arrival) else known.order.digest
+        if not new.is_resumable or digest != new.digest:
+            detail = f"{new.request_field}: {new.request!r} belongs to another request"
+            raise Refusal("conflict", detail, field=new.request_field)
+        return known
+
+    def begin(self, new: NewRequest, n_bytes: int = 0) -> Arrival:
+        """Check a request whose id is not known, and reserve its sequences and bytes. Follow with `finish`.
+
+        `n_bytes`: of the request as it came; 0 where its door counts them itself while it reads. Raises: Refusal.
+        """
+        self.builder.check(new)
+        self._desk.gate.check(new.n_sequences)
+        arrival = Arrival(new, self.bodies.take(n_bytes))
+        self._desk.gate.reserve(new.n_sequences)
+        self._arrivals[new.request] = arrival
+        return arrival
+
+    async def finish(self, arrival: Arrival) -> Request:
+        """Tokenise a request and accept it. Raises: Refusal."""
+        new, desk = arrival.new, self._desk
+        outcome: Request | Refusal = Refusal("internal", "the request could not be read")
+        try:
+            order = await self.builder.build(new, self._wall_s())
+            desk.quarantine.check(order, self._wall_s())
+            desk.gate.check_state()  # a drain may have begun meanwhile
+            outcome = desk.admit(order)
+        except Refusal as refusal:
+            outcome = refusal
+            raise
+        finally:
+            desk.gate.release(new.n_sequences)
+            self.bodies.let_go(arrival.counted_bytes)
+            del self._arrivals[new.request]
+            arrival.end(outcome)
+        return outcome

@@ -1,0 +1,42 @@
+"""A request as its client asked for it: parsed by one of the doors, not yet checked or tokenised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from actors.gateway.requests.order import Api
+from messages.generation import Sampling
+
+
+@dataclass(frozen=True)
+class NewRequest:
+    """What a client asks for. Exactly one of `texts`, `ids` and `turns` is given."""
+
+    request: str  # the request's id: the client's own, or minted by the door
+    api: Api
+    sampling: Sampling
+    texts: Sequence[str] | None = None
+    ids: Sequence[Sequence[int] | np.ndarray] | None = None
+    turns: Sequence[Mapping[str, Any]] | None = None
+    max_tokens: int | None = None  # None: to the end of the context
+    n: int = 1
+    stop: Sequence[str] = ()
+    stop_tokens: Sequence[int] = ()
+    ignore_eos: bool = False
+    is_whole: bool = False
+    is_resumable: bool = False  # the client can come back for it by its id
+    digest: str = ""  # of what was asked, if resumable: the same id with another digest is another request
+    priority: int = 0
+    model: str = ""  # empty: whatever is served
+    prompt_field: str = "prompt"  # what the client's protocol calls the prompt,
+    max_tokens_field: str = "max_tokens"  # the limit on generated tokens
+    request_field: str = "request"  # and the request's id
+
+    @property
+    def n_sequences(self) -> int:
+        """Sequences in all: prompts times `n`."""
+        return (len(self.ids if self.ids is not None else self.texts or ()) or 1) * self.n
