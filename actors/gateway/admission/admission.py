@@ -89,19 +89,23 @@ class Admission:
 
     async def finish(self, arrival: Arrival) -> Request:
         """Tokenise a request and accept it. Raises: Refusal."""
-        new, desk = arrival.new, self._desk
-        outcome: Request | Refusal = Refusal("internal", "the request could not be read")
         try:
-            order = await self.builder.build(new, self._wall_s())
-            desk.quarantine.check(order, self._wall_s())
-            desk.gate.check_state()  # a drain may have begun meanwhile
-            outcome = desk.admit(order)
+            request = await self._accept(arrival.new)
         except Refusal as refusal:
-            outcome = refusal
+            arrival.end(refusal)
+            raise
+        except BaseException:
+            arrival.end(Refusal("internal", "the request could not be read"))
             raise
         finally:
-            desk.gate.release(new.n_sequences)
+            self._desk.gate.release(arrival.new.n_sequences)
             self.bodies.let_go(arrival.counted_bytes)
-            del self._arrivals[new.request]
-            arrival.end(outcome)
-        return outcome
+            del self._arrivals[arrival.new.request]
+        arrival.end(request)
+        return request
+
+    async def _accept(self, new: NewRequest) -> Request:
+        order = await self.builder.build(new, self._wall_s())
+        self._desk.quarantine.check(order, self._wall_s())
+        self._desk.gate.check_state()  # a drain may have begun meanwhile
+        return self._desk.admit(order)
