@@ -11,6 +11,7 @@ TardigradeError
      ├─ Unavailable        no gateway answered within the deadline
      ├─ DeadlineExceeded   the call's own deadline passed
      └─ RequestFailed      accepted, and ended as failed (or an internal error)
+         └─ Quarantined    workers died of this prompt: the server refuses it for a while
 """
 
 from __future__ import annotations
@@ -66,3 +67,7 @@ class DeadlineExceeded(ClientError):
 
 class RequestFailed(ClientError):
     """The server accepted the request and could not finish it."""
+
+
+class Quarantined(RequestFailed):
+    """Workers died while they computed this prompt. The server refuses it for a while."""

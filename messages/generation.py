@@ -10,11 +10,11 @@ from typing import Annotated, Literal, TypedDict
 
 import msgspec
 
+from messages.outcomes import Code, EndReason
 from messages.wire.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s, Int64s, total
 from messages.wire.message import Count, LongText, Message, Part, Seed, ShortText
 
 MAX_TOP_LOGPROBS = 20
-Reason = Literal["stop", "length", "cancelled", "failed", "quarantined"]
 CancelReason = Literal[
     "client_left",
     "stop_string",
@@ -81,7 +81,7 @@ class Refused(Message, frozen=True):
     """The scheduler can never (or not now) run this attempt. `retryable` says which."""
 
     attempt: Count
-    code: Literal["invalid", "too_long", "too_large_for_memory", "overloaded", "duplicate"]
+    code: Code
     detail: LongText
     retryable: bool
 
@@ -90,7 +90,7 @@ class Ending(Part, frozen=True):
     """The one ending of an attempt. It stands beside the attempt's last tokens."""
 
     attempt: Count
-    reason: Reason
+    reason: EndReason
     n_cached: Count  # prompt tokens whose prefill was skipped by prefix reuse
     detail: LongText = ""
 

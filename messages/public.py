@@ -8,11 +8,12 @@ once more and loses and repeats nothing. The client picks the seed for that reas
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
 from messages.generation import MAX_TOP_LOGPROBS, Sampling
+from messages.outcomes import Code, EndReason, NoCode
 from messages.wire.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s
 from messages.wire.message import Count, LongText, Message, Part, ShortText, Text
 
@@ -68,10 +69,11 @@ class Finished(Message, frozen=True):
     """The one ending of a request that was accepted."""
 
     request: ShortText
-    reason: Literal["stop", "length", "cancelled", "failed"]
+    reason: EndReason
     n_prompt: Count
     n_generated: Count
     n_cached: Count
+    code: Code | NoCode = ""  # why it failed
     detail: LongText = ""
 
 
@@ -79,7 +81,7 @@ class Failed(Message, frozen=True):
     """The request was not accepted, or a call could not be answered. `field` names the culprit when there is one."""
 
     request: ShortText
-    code: Literal["invalid", "not_found", "overloaded", "too_long", "unavailable", "internal"]
+    code: Code
     field: ShortText
     detail: LongText
     retry_after_s: float = 0.0

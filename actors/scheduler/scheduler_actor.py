@@ -31,6 +31,7 @@ from messages.errors import MailboxFull
 from messages.generation import Ending
 from messages.ids import actor_name, replica_of, role_of
 from messages.lifecycle import Peer
+from messages.outcomes import EndReason
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
@@ -74,7 +75,7 @@ class SchedulerActor(Actor):
         refusal = judge(submit, self._gang.limits, len(self._roster.waiting), self.settings.max_waiting)
         if self._roster.find(delivery.sender, int(submit.attempt)) is not None:
             detail = f"attempt: {submit.attempt} is already here"
-            refusal = generation.Refused(attempt=submit.attempt, code="duplicate", detail=detail, retryable=False)
+            refusal = generation.Refused(attempt=submit.attempt, code="conflict", detail=detail, retryable=False)
         if refusal is not None:
             self.send(delivery.sender, refusal)
             return
@@ -214,7 +215,7 @@ class SchedulerActor(Actor):
             self.send(sequence.gateway, refusal)
             self._release(sequence)
 
-    def _end(self, sequence: Sequence, reason: generation.Reason, detail: str = "") -> None:
+    def _end(self, sequence: Sequence, reason: EndReason, detail: str = "") -> None:
         ending = Ending(
             attempt=sequence.attempt, reason=reason, n_cached=min(sequence.n_cached, sequence.n_prompt), detail=detail
         )

@@ -8,7 +8,7 @@ from collections import deque
 import msgspec
 
 from actors.scheduler.batch_planner import PlannedStep, Row
-from messages.generation import Reason
+from messages.outcomes import EndReason
 from messages.steps import Result
 
 
@@ -19,7 +19,7 @@ class Advance(msgspec.Struct, frozen=True, gc=False):
     first: int  # index of ids[0] among the generated tokens
     ids: list[int]
     offset: int  # of ids[0] in the result's arrays
-    ending: Reason | None
+    ending: EndReason | None
 
 
 class _Step(msgspec.Struct, frozen=True, gc=False):
@@ -115,7 +115,7 @@ def _advance(row: Row, ids: list[int], offset: int) -> Advance:
     else:
         sequence.in_flight -= 1
     first = sequence.known - sequence.n_prompt
-    ending: Reason | None = None
+    ending: EndReason | None = None
     if first + len(ids) > sequence.max_tokens:
         ids = ids[: sequence.max_tokens - first]
     if not sequence.stop_tokens.isdisjoint(ids):

@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 
 from messages import public
-from messages.errors import ClientError, InvalidRequest, Overloaded, RequestFailed, Unavailable
+from messages.errors import ClientError, InvalidRequest, Overloaded, Quarantined, RequestFailed, Unavailable
+from messages.outcomes import FAILURES
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,9 @@ class StreamState:
         if finished.n_generated > len(self.tokens):
             return Next.SAY_AGAIN
         self.finished = finished
-        if finished.reason == "failed":
-            self.error = RequestFailed(finished.detail or "the server could not finish the request")
+        if finished.reason in FAILURES:
+            detail = finished.detail or "the server could not finish the request"
+            self.error = Quarantined(detail) if finished.reason == "quarantined" else RequestFailed(detail)
         return Next.END
 
     def _fail(self, failed: public.Failed) -> Next:
@@ -173,7 +175,9 @@ def error_of(failed: public.Failed) -> ClientError:
             return Overloaded(failed.detail, failed.retry_after_s)
         case "unavailable":
             return Unavailable(failed.detail)
-        case "internal":
+        case "quarantined":
+            return Quarantined(failed.detail)
+        case "internal" | "deadline":
             return RequestFailed(failed.detail)
         case _:
             return InvalidRequest(failed.detail.removeprefix(f"{failed.field}: "), failed.field)

@@ -98,7 +98,7 @@ class OrderBuilder:
         fewest, limit = max(map(self._model.fewest_tokens, texts), default=0), self._settings.max_length
         if fewest >= limit:
             detail = f"this model's context is {limit} tokens; the prompt has at least {fewest}"
-            raise Refusal("too_long", detail, field=name, name="context_length_exceeded")
+            raise Refusal("too_long", detail, field=name)
 
     def _encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         return [self._model.encode(text) for text in texts]
@@ -126,7 +126,7 @@ class OrderBuilder:
         longest, limit = max(len(prompt) for prompt in prompts), self._settings.max_length
         if longest >= limit:
             detail = f"this model's context is {limit} tokens; the prompt has {longest}"
-            raise Refusal("too_long", detail, field=new.prompt_field, name="context_length_exceeded")
+            raise Refusal("too_long", detail, field=new.prompt_field)
         if new.max_tokens is None:
             return limit - longest
         if new.max_tokens < 1:
@@ -136,5 +136,5 @@ class OrderBuilder:
                 f"this model's context is {limit} tokens; the prompt has {longest} and "
                 f"{new.max_tokens_field} asks for {new.max_tokens}"
             )
-            raise Refusal("too_long", detail, field=new.max_tokens_field, name="context_length_exceeded")
+            raise Refusal("too_long", detail, field=new.max_tokens_field)
         return new.max_tokens

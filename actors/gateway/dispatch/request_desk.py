@@ -25,8 +25,11 @@ from actors.gateway.requests.request import Gap, GrowingSequence, Request
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.tokenizer import TextModel
 from messages import generation
+from messages.outcomes import Code, EndReason, NoCode
 
 _SWEEP_S = 1.0
+_CODE_BY_REASON: dict[EndReason, Code] = {"failed": "internal", "quarantined": "quarantined"}
+_MOST_SERIOUS_FIRST: tuple[EndReason, ...] = ("quarantined", "failed", "cancelled", "length", "stop")
 
 
 class RequestDesk:
@@ -161,10 +164,9 @@ class RequestDesk:
         if sequence is None:
             return None
         self.dispatcher.forget(sequence, None)
-        code = {"failed": "internal", "quarantined": "quarantined"}.get(ending.reason, "")
-        reason = "failed" if ending.reason == "quarantined" else ending.reason
         n_cached = sequence.n_cached if sequence.ids else ending.n_cached
-        if sequence.end(Ended(reason=reason, n_cached=n_cached, code=code, detail=ending.detail)):
+        code: Code | NoCode = _CODE_BY_REASON.get(ending.reason, "")
+        if sequence.end(Ended(reason=ending.reason, n_cached=n_cached, code=code, detail=ending.detail)):
             rows.ended(sequence)
         return sequence
 
@@ -172,7 +174,7 @@ class RequestDesk:
         """Refuse the prompt of a quarantined sequence from now on, and end running sequences that compute the same."""
         order, n_given = sequence.request.order, len(sequence.ids)
         self.quarantine.condemn(order, sequence.index, n_given, self._post.wall_s())
-        ended = Ended(reason="failed", code="quarantined", detail=f"of an equal sequence: {detail}")
+        ended = Ended(reason="quarantined", code="quarantined", detail=f"of an equal sequence: {detail}")
         self.dispatcher.end_all(lambda other: is_same_computation(sequence, other), ended, "quarantined")
 
     # -- records --------------------------------------------------------------------------------------------------
@@ -193,7 +195,7 @@ class RequestDesk:
         """The disk has refused it: it was never accepted, and nobody has seen anything of it."""
         self.metrics.refused.labels("unavailable").inc()
         refusal = journal_unavailable()
-        ended = Ended(reason="failed", code=refusal.name, detail=refusal.detail)
+        ended = Ended(reason="failed", code=refusal.code, detail=refusal.detail)
         for sequence in request.sequences:
             self.dispatcher.forget(sequence, "withdrawn")
             sequence.withdraw(ended)
@@ -242,7 +244,7 @@ class RequestDesk:
         request.ended_s = now_s
         self._disown(request)
         reasons = {s.ended.reason for s in request.sequences if s.ended is not None}
-        ending = next(r for r in ("failed", "cancelled", "length", "stop") if r in reasons)
+        ending = next(r for r in _MOST_SERIOUS_FIRST if r in reasons)
         self.metrics.requests.labels(request.order.api, ending).inc()
         self.metrics.whole_s.observe(now_s - request.began_s)
         self._retained.file(request, self._post.wall_s())

@@ -12,11 +12,13 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from actors.gateway.requests.order import Ended
-from actors.gateway.requests.refusals import JOURNAL_UNAVAILABLE, Code, Refusal, journal_unavailable
+from actors.gateway.requests.refusals import Refusal, journal_unavailable
+from messages.outcomes import Code
 
 _TYPES: dict[int, str] = dict.fromkeys((400, 404, 405, 409, 413, 422), "invalid_request_error")
 _TYPES |= {429: "rate_limit_error", 503: "service_unavailable_error"}
 _CODE_BY_STATUS: dict[int, Code] = {404: "not_found", 405: "invalid", 413: "too_large"}
+_OPENAI_NAMES: dict[Code, str] = {"too_long": "context_length_exceeded", "internal": "internal_error"}
 
 
 def error_body(status: int, message: str, field: str = "", name: str = "") -> dict[str, Any]:
@@ -30,23 +32,17 @@ def error_response(refusal: Refusal, headers: dict[str, str] | None = None) -> R
     headers = dict(headers or {})
     if refusal.retry_after_s:
         headers["Retry-After"] = str(math.ceil(refusal.retry_after_s))
-    body = error_body(refusal.status, refusal.detail, refusal.field, refusal.name or refusal.code)
+    body = error_body(
+        refusal.status, refusal.detail, refusal.field, refusal.name or _OPENAI_NAMES.get(refusal.code, refusal.code)
+    )
     return Response(msgspec.json.encode(body), refusal.status, headers, media_type="application/json")
 
 
 def refusal_of(ended: Ended) -> Refusal:
     """An accepted request that failed, as an error."""
-    if ended.code == "too_long":
-        return Refusal("too_long", ended.detail, name="context_length_exceeded")
-    if ended.code in ("invalid", "too_large_for_memory"):
-        return Refusal("invalid", ended.detail, name=ended.code)
-    if ended.code == "quarantined":
-        return Refusal("quarantined", ended.detail)
-    if ended.code == JOURNAL_UNAVAILABLE:
+    if ended.code == "unavailable":  # only a request that could not be recorded ends so
         return journal_unavailable()
-    if ended.code == "deadline":
-        return Refusal("internal", ended.detail, status=504, name="deadline")
-    return Refusal("internal", ended.detail or "the request failed", name="internal_error")
+    return Refusal(ended.code or "internal", ended.detail or "the request failed")
 
 
 async def on_http_exception(http: HttpRequest, error: HTTPException) -> Response:

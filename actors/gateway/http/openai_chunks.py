@@ -64,7 +64,7 @@ class ChunkWriter:
             if text or (self._wants_logprobs and piece.stop > piece.first):
                 logprobs = self._logprobs(piece) if self._wants_logprobs else b"null"
                 parts.append(self._event(sequence.index, text, logprobs, b"null"))
-            if piece.ended is not None and piece.ended.reason != "failed":
+            if piece.ended is not None and not piece.ended.is_failure:
                 parts.append(self._event(sequence.index, None, b"null", _FINISH[finish_reason(piece.ended)]))
         return b"".join(parts)
 

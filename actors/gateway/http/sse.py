@@ -33,7 +33,7 @@ _STREAM_HEADERS = [
 def _failure(request: Request) -> Response | None:
     """The error response of a request that failed."""
     for sequence in request.sequences:
-        if sequence.is_end_visible and sequence.ended is not None and sequence.ended.reason == "failed":
+        if sequence.is_end_visible and sequence.ended is not None and sequence.ended.is_failure:
             return error_response(refusal_of(sequence.ended), {"X-Request-Id": request.order.request})
     return None
 

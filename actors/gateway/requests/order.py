@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 
 from messages.generation import Sampling
+from messages.outcomes import FAILURES, Code, EndReason, NoCode
 
 Api = Literal["chat", "completion", "generate", "front"]
-Reason = Literal["stop", "length", "cancelled", "failed"]
 _SEED_STRIDE = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: neighbours end up far from each other
 _SEED_MASK = 2**63 - 1
 
@@ -58,7 +58,12 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """The one ending of one sequence."""
 
-    reason: Reason
+    reason: EndReason
     n_cached: Annotated[int, msgspec.Meta(ge=0)] = 0
-    code: str = ""  # for "failed": a word of the error vocabulary
+    code: Code | NoCode = ""  # why it failed
     detail: str = ""
+
+    @property
+    def is_failure(self) -> bool:
+        """Did the server fail to finish the sequence?"""
+        return self.reason in FAILURES

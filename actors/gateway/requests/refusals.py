@@ -1,25 +1,22 @@
-"""Why a request is not taken: one small vocabulary for every way in, and its HTTP statuses."""
+"""The exception for a request that is refused, and the HTTP status of each code."""
 
 from __future__ import annotations
 
-from typing import Literal
+from messages.outcomes import Code
 
-Code = Literal[
-    "invalid", "not_found", "overloaded", "too_long", "unavailable", "internal", "too_large", "quarantined", "conflict"
-]
 STATUS_BY_CODE: dict[Code, int] = {
     "invalid": 400,
     "too_long": 400,
+    "too_large_for_memory": 400,
     "not_found": 404,
-    "conflict": 409,  # the request's id belongs to another request
+    "conflict": 409,
     "too_large": 413,
     "quarantined": 422,  # not a 500, which clients repeat by themselves: it would kill workers again
     "overloaded": 429,
     "internal": 500,
     "unavailable": 503,
+    "deadline": 504,
 }
-
-JOURNAL_UNAVAILABLE = "journal_unavailable"
 
 
 class Refusal(Exception):
@@ -29,9 +26,10 @@ class Refusal(Exception):
         self, code: Code, detail: str, *, field: str = "", retry_after_s: float = 0.0, status: int = 0, name: str = ""
     ) -> None:
         super().__init__(detail)
-        self.code, self.detail, self.field, self.retry_after_s = code, detail, field, retry_after_s
+        self.code: Code = code
+        self.detail, self.field, self.retry_after_s = detail, field, retry_after_s
         self.status = status or STATUS_BY_CODE[code]
-        self.name = name  # OpenAI's `code` where it has one of its own
+        self.name = name  # what HTTP clients see as `code`, where it says more than `code`
 
 
 def invalid(field: str, expected: str, got: object) -> Refusal:
@@ -43,4 +41,4 @@ def invalid(field: str, expected: str, got: object) -> Refusal:
 def journal_unavailable() -> Refusal:
     """No request can be recorded now, so none can be accepted."""
     detail = "the request journal does not take writes, so nothing new can be accepted"
-    return Refusal("unavailable", detail, retry_after_s=5.0, name=JOURNAL_UNAVAILABLE)
+    return Refusal("unavailable", detail, retry_after_s=5.0, name="journal_unavailable")

@@ -34,7 +34,6 @@ _BEAT_S = 0.5
 _CLIENT_SILENCE_S = 30.0  # a client with open streams answers beats; after this it is gone
 _KINDS = (*public.ClientMessage.__args__, *public.FrontMessage.__args__)
 _DETAIL_CHARACTERS = 2_000  # of a refusal: thousands of them may wait for one client
-_CODES = {"too_large": "invalid", "quarantined": "internal"}
 
 
 class ZmqServer:
@@ -234,10 +233,9 @@ class ZmqServer:
 
     def _refuse(self, identity: bytes, request: str, refusal: Refusal) -> None:
         self._desk.metrics.refused.labels(refusal.code).inc()
-        code: Any = _CODES.get(refusal.code, refusal.code)
         failed = public.Failed(
             request=request[:256],
-            code=code,
+            code=refusal.code,
             field=refusal.field[:256],
             detail=refusal.detail[:_DETAIL_CHARACTERS],
             retry_after_s=refusal.retry_after_s,

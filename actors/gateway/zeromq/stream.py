@@ -99,7 +99,8 @@ class ZmqStream:
                     n_prompt=self.request.n_prompt[0],
                     n_generated=piece.stop,
                     n_cached=ended.n_cached,
-                    detail=f"{ended.code}: {ended.detail}" if ended.code else ended.detail,
+                    code=ended.code,
+                    detail=ended.detail,
                 )
             )
         return messages

@@ -179,7 +179,7 @@ async def test_the_same_attempt_twice_is_refused_once(house: House) -> None:
     bench.gateway.submit(1, [1, 2], 5)
     bench.gateway.submit(1, [1, 2], 5)
     await house.wait_until(lambda: bool(bench.gateway.refused))
-    assert bench.gateway.refused[1].code == "duplicate"
+    assert bench.gateway.refused[1].code == "conflict"
 
 
 async def test_a_gateway_that_does_not_acknowledge_pauses_only_itself(house: House) -> None:

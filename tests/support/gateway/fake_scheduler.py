@@ -9,6 +9,7 @@ import numpy as np
 
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages import generation
+from messages.outcomes import EndReason
 from messages.wire.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s, int64s
 from tests.support.memory_house import House, Post
 
@@ -123,7 +124,7 @@ class FakeScheduler(Post):
         for gateway, rows in rows_by_gateway.items():
             self._send(gateway, rows, endings.get(gateway, []))
 
-    def fail(self, attempt: int, detail: str = "broken", reason: generation.Reason = "failed") -> None:
+    def fail(self, attempt: int, detail: str = "broken", reason: EndReason = "failed") -> None:
         """End an attempt as failed (or quarantined)."""
         run = self.running.pop(attempt)
         self._send(run.sender, [], [generation.Ending(attempt=attempt, reason=reason, n_cached=self.n_cached, detail=detail)])

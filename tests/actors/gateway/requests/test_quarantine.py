@@ -14,7 +14,7 @@ from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import GrowingSequence
 from messages import generation
 from messages.client import AsyncClient
-from messages.errors import RequestFailed
+from messages.errors import Quarantined
 from messages.generation import Sampling
 from messages.wire.arrays import int32s
 from tests.actors.gateway.dispatch.test_resubmission import two_replicas
@@ -77,7 +77,7 @@ async def test_the_same_prompt_under_another_id_is_not_computed_again() -> None:
         again = await http.post("/v1/completions", json=body)
         assert (again.status_code, again.json()["error"]["code"]) == (422, "quarantined")
         assert "refused for another" in again.json()["error"]["message"]
-        with pytest.raises(RequestFailed, match=r"^quarantined: "):
+        with pytest.raises(Quarantined, match=r"^quarantined: "):
             await client.generate(int32s([1, 2, 3]), max_tokens=9, temperature=0.0)
         assert len(scheduler.submits) == 1
         scheduler.is_automatic = True

@@ -58,7 +58,7 @@ async def test_a_request_larger_than_any_may_be_is_refused_by_its_size() -> None
         await wire.say(large("a"))
         refused = await wire.hear()
         assert isinstance(refused, public.Failed)
-        assert refused.code == "invalid"
+        assert refused.code == "too_large"
         assert refused.detail.startswith(f"body: expected at most {BUDGET_BYTES // 2} bytes, got 200")
         assert r.gateway.bodies.n_bytes == 0
 

@@ -141,7 +141,7 @@ async def test_what_cannot_be_attached_is_refused_by_name() -> None:
         await wire.say(generate(n=9))
         other = await wire.hear()
         assert isinstance(other, public.Failed)
-        assert (other.code, other.field) == ("invalid", "request")
+        assert (other.code, other.field) == ("conflict", "request")
         await wire.say(public.CancelRequest(request="nobody's"))
         nobody = await wire.hear()
         assert isinstance(nobody, public.Failed)

@@ -1,0 +1,29 @@
+"""How a request ends, and why it is refused or fails: one vocabulary for every door, every actor and every client."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+EndReason = Literal[
+    "stop",  # a stop token or stop string
+    "length",  # max_tokens, or the end of the context
+    "cancelled",  # nobody wants it any more
+    "failed",  # the server could not finish it; a Code says why
+    "quarantined",  # workers died while they computed it, again and again
+]
+FAILURES: frozenset[EndReason] = frozenset(("failed", "quarantined"))
+
+Code = Literal[
+    "invalid",  # a field is wrong
+    "too_long",  # the prompt, or prompt and max_tokens, exceed the model's context
+    "too_large",  # more bytes than a request may have
+    "too_large_for_memory",  # the KV memory of a whole gang is smaller than this prompt
+    "not_found",  # no such model, or no such request
+    "conflict",  # the id belongs to another request
+    "quarantined",  # workers died of this prompt before
+    "overloaded",  # too many requests now: come again later
+    "unavailable",  # the server does not accept requests now: it starts, drains, or cannot record
+    "deadline",  # not finished within the server's limit
+    "internal",  # a fault of the server
+]
+NoCode = Literal[""]
