@@ -26,7 +26,7 @@ CancelReason = Literal[
 
 
 class Sampling(Part, frozen=True):
-    """How the next token is chosen. `temperature` 0 is greedy. `top_k` 0 and `top_p` 1 are off.
+    """How the next token is chosen. `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 are off.
 
     The noise of position p is a function of (seed, p) alone: never of the batch, of the attempt or of drafts.
     """
@@ -34,6 +34,7 @@ class Sampling(Part, frozen=True):
     temperature: Annotated[float, msgspec.Meta(ge=0.0, le=100.0)] = 1.0
     top_p: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 1.0
     top_k: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
+    min_p: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.0  # of the greatest probability: what a token must have to stay
     seed: Seed = 0
     presence_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0)] = 0.0
     frequency_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0)] = 0.0
@@ -47,6 +48,7 @@ class SamplingOptions(TypedDict, total=False):
     temperature: float
     top_p: float
     top_k: int
+    min_p: float
     seed: int
     presence_penalty: float
     frequency_penalty: float

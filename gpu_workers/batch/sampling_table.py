@@ -51,6 +51,7 @@ class SamplingRows:
     temperature = Column("<f4", lambda new: temperature_of(new.sampling))  # 0 is greedy
     top_p = Column("<f4", lambda new: new.sampling.top_p)  # 1 is off
     top_k = Column("<i4", lambda new: new.sampling.top_k)  # 0 is off
+    min_p = Column("<f4", lambda new: new.sampling.min_p)  # 0 is off
     presence = Column("<f4", lambda new: new.sampling.presence_penalty)  # 0 is off
     frequency = Column("<f4", lambda new: new.sampling.frequency_penalty)  # 0 is off
     repetition = Column("<f4", lambda new: new.sampling.repetition_penalty)  # 1 is off

@@ -5,7 +5,8 @@
     count is not 0. Prompt and output are the slot's tokens before the position that is sampled.
  2. temperature 0: the lowest id among those with the greatest logit. Nothing else applies.
  3. p = softmax(logit / temperature), in float32.
- 4. top_k = k > 0: tokens with p below the k-th greatest p are out (equals stay).
+ 4. min_p > 0: tokens with p below min_p times the greatest p are out (as in vLLM, before the next two).
+    top_k = k > 0: tokens with p below the k-th greatest p are out (equals stay).
  5. top_p < 1: of what is left, the fewest most probable tokens that hold at least top_p of the mass left stay, and those
     equal to the least probable of them.
  6. u = (x >> 8) / 2^24, where x is the first word of Philox4x32-10 with key (low, high word of seed) and counter (low, high
@@ -98,9 +99,11 @@ def _penalise(logits: torch.Tensor, rows: SamplingRows, row: int, tokens: torch.
 
 def _sample_random(logits: torch.Tensor, rows: SamplingRows, index: np.ndarray, noise: np.ndarray) -> torch.Tensor:
     """Steps 3 to 7. logits [N, vocabulary] of the rows `index` [N], noise [N] float32. Returns [N] int64."""
-    top_k, top_p = rows.top_k[index], rows.top_p[index]
+    top_k, top_p, min_p = rows.top_k[index], rows.top_p[index], rows.min_p[index]
     temperature, u = (column[:, None] for column in upload_together((rows.temperature[index], noise), logits.device))
     p = torch.softmax(logits / temperature, -1)
+    if min_p.any():
+        p = torch.where(p >= p.amax(-1, keepdim=True) * upload(min_p, p.device)[:, None], p, 0.0)
     if top_k.any() or (top_p < 1).any():
         least = least_kept_sorted(p, top_k, top_p) if p.is_cuda else least_kept_by_row(p, top_k, top_p)
         p = torch.where(p >= least, p, 0.0)

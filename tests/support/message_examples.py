@@ -33,7 +33,7 @@ _CHILD = lifecycle.ChildStatus(
     last_exit="killed by SIGKILL (frozen: no beat for 5 s)",
     last_exit_age_s=1.5,
 )
-_SAMPLING = Sampling(temperature=0.5, top_p=0.9, top_k=40, seed=7, repetition_penalty=1.25, logprobs=2)
+_SAMPLING = Sampling(temperature=0.5, top_p=0.9, top_k=40, min_p=0.05, seed=7, repetition_penalty=1.25, logprobs=2)
 
 INTERNAL: tuple[Message, ...] = (
     lifecycle.Hello(pid=42, endpoint="ipc:///run/t/gateway-0.1"),

@@ -42,7 +42,6 @@ _OFFERED_NOT: dict[str, tuple[Any, ...]] = {
     "web_search_options": (),
     "moderation": (),
     "suffix": ("",),
-    "min_p": (0, 0.0),
     "min_tokens": (0,),
     "length_penalty": (1, 1.0),
     "use_beam_search": (False,),

@@ -1,4 +1,4 @@
-"""The next token of each row: greedy, or by temperature, top-k and top-p, as in `gpu_workers.sampling.sampler`.
+"""The next token of each row: greedy, or by temperature, min-p, top-k and top-p, as in `gpu_workers.sampling.sampler`.
 Penalties are applied by torch before.
 
     survey    maximum and sum of each chunk of the vocabulary
@@ -27,7 +27,9 @@ _CHUNK = 2048
 _WALK = 8192  # logits at once when a whole row is read
 _ALL_STAY = tl.constexpr(0)  # below the order of any logit
 _ROW_WORDS = tl.constexpr(SAMPLING_WORDS)
-_TEMPERATURE, _TOP_P, _TOP_K, _SEED = (tl.constexpr(column_index(name)) for name in ("temperature", "top_p", "top_k", "seed"))
+_TEMPERATURE, _MIN_P, _TOP_K, _TOP_P, _SEED = (
+    tl.constexpr(column_index(name)) for name in ("temperature", "min_p", "top_k", "top_p", "seed")
+)
 _ORDER_BITS = {torch.bfloat16: 16, torch.float16: 20, torch.float32: 32}  # leading bits of a float32 that tell logits apart
 
 
@@ -81,6 +83,18 @@ def _measure(row_logits, least, scale, maximum, V, COUNTS: tl.constexpr, WALK: t
 
 
 @triton.jit
+def _least_from(row_logits, bound, scale, V, WALK: tl.constexpr):
+    """The order of a row's least logit that is at least `bound` when scaled."""
+    least = tl.full((), 0xFFFFFFFF, tl.uint32)
+    for start in range(0, V, WALK):
+        token = start + tl.arange(0, WALK)
+        x = tl.load(row_logits + token, mask=token < V, other=float("-inf")).to(tl.float32)
+        stays = (x * scale >= bound) & (token < V)
+        least = tl.minimum(least, tl.min(tl.where(stays, _order(x), 0xFFFFFFFF), 0))
+    return least
+
+
+@triton.jit
 def _least_kernel(
     LOGITS, SLOTS, SAMPLING, MAXIMA, LEAST, V, stride_logits, n_chunks,
     CHUNKS: tl.constexpr, WALK: tl.constexpr, BITS: tl.constexpr, PDL: tl.constexpr,
@@ -93,8 +107,9 @@ def _least_kernel(
     temperature = _of_slot(SAMPLING, slot, _TEMPERATURE, tl.float32)
     top_k = _of_slot(SAMPLING, slot, _TOP_K, tl.int32)
     top_p = _of_slot(SAMPLING, slot, _TOP_P, tl.float32)
+    min_p = _of_slot(SAMPLING, slot, _MIN_P, tl.float32)
     least = tl.full((), 0, tl.uint32)
-    if (temperature > 0.0) & ((top_k > 0) | (top_p < 1.0)):
+    if (temperature > 0.0) & ((top_k > 0) | (top_p < 1.0) | (min_p > 0.0)):
         logits = LOGITS + row * stride_logits
         chunk = tl.arange(0, CHUNKS)
         maximum = tl.max(tl.load(MAXIMA + row * n_chunks + chunk, mask=chunk < n_chunks, other=float("-inf")), 0)
@@ -104,16 +119,18 @@ def _least_kernel(
                 higher = least | (tl.full((), 1, tl.uint32) << (31 - bit))
                 if _measure(logits, higher, scale, maximum, V, True, WALK) >= top_k:
                     least = higher
+        if min_p > 0.0:  # the bound is the maximum itself at most, so rounding cannot put out all tokens
+            least = tl.maximum(least, _least_from(logits, tl.minimum(maximum + tl.log(min_p), maximum), scale, V, WALK))
         if top_p < 1.0:
             needed = _measure(logits, least, scale, maximum, V, False, WALK) * top_p
-            after_k = least
+            before = least
             least = tl.full((), 0, tl.uint32)
             for bit in range(0, BITS):
                 higher = least | (tl.full((), 1, tl.uint32) << (31 - bit))
-                mass = _measure(logits, tl.maximum(higher, after_k), scale, maximum, V, False, WALK)
+                mass = _measure(logits, tl.maximum(higher, before), scale, maximum, V, False, WALK)
                 if (mass > 0.0) & (mass >= needed):
                     least = higher
-            least = tl.maximum(least, after_k)
+            least = tl.maximum(least, before)
     tl.store(LEAST + row, least.to(tl.int64))
 
 

@@ -31,7 +31,7 @@ TINY = {
     "max_position_embeddings": 512,
 }
 RANDOM = Sampling(temperature=1.0, seed=11)
-FILTERED = Sampling(temperature=0.8, top_k=40, top_p=0.9, seed=12)
+FILTERED = Sampling(temperature=0.8, top_k=40, top_p=0.9, min_p=0.01, seed=12)
 PENALISED = Sampling(temperature=0.0, repetition_penalty=1.3, presence_penalty=0.5, frequency_penalty=0.2)
 KINDS = {"greedy": GREEDY, "random": RANDOM, "filtered": FILTERED, "penalised": PENALISED}
 

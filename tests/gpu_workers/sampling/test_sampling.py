@@ -27,6 +27,7 @@ def plainly(logits: np.ndarray, sampling: Sampling, position: int) -> int:
     if sampling.temperature == 0:
         return int(logits.argmax())
     z = torch.softmax(torch.from_numpy(logits) / float(np.float32(sampling.temperature)), -1).numpy().astype(np.float64)
+    z[z < np.float32(z.max()) * np.float32(sampling.min_p)] = 0
     if sampling.top_k:
         z[z < np.sort(z)[::-1][min(sampling.top_k, len(z)) - 1]] = 0
     if sampling.top_p < 1:
@@ -70,6 +71,7 @@ SAMPLINGS = st.builds(
     temperature=st.sampled_from([0.0, 0.3, 1.0, 1.7]),
     top_k=st.sampled_from([0, 1, 3, 50, 10_000]),
     top_p=st.sampled_from([1.0, 0.95, 0.5, 0.01]),
+    min_p=st.sampled_from([0.0, 0.0, 0.01, 0.3, 1.0]),
     seed=st.integers(0, 2**63 - 1),
 )
 
@@ -113,6 +115,29 @@ def test_drawn_frequencies_follow_the_distribution() -> None:
     drawn = sample_tokens(p.log().expand(n, 5), rows(samplings, list(range(n))), torch.zeros(n, 1))
     expected = p.numpy() * n
     assert ((np.bincount(drawn.numpy(), minlength=5) - expected) ** 2 / expected).sum() < 18.5  # 4 degrees, p = 0.001
+
+
+def test_drawn_frequencies_follow_min_p() -> None:
+    n = 4000
+    p = np.array([0.5, 0.2, 0.15, 0.1, 0.05])
+    samplings = [Sampling(temperature=2.0, min_p=0.5, seed=3)] * n
+    drawn = sample_tokens(torch.from_numpy(np.log(p)).float().expand(n, 5), rows(samplings, list(range(n))), torch.zeros(n, 1))
+    flat = p**0.5
+    kept = np.where(flat >= 0.5 * flat.max(), flat, 0.0)  # after the temperature: 0.15 stays, which it would not before
+    expected = kept / kept.sum() * n
+    counts = np.bincount(drawn.numpy(), minlength=5)
+    assert (expected > 0).tolist() == [True, True, True, False, False]
+    assert counts[3:].sum() == 0
+    assert ((counts[:3] - expected[:3]) ** 2 / expected[:3]).sum() < 13.8  # 2 degrees, p = 0.001
+
+
+def test_min_p_of_one_leaves_the_greatest_and_its_equals() -> None:
+    logits = torch.tensor([[1.0, 3.0, 2.999, 3.0]])
+    drawn = {
+        int(sample_tokens(logits, rows([Sampling(temperature=0.37, min_p=1.0, seed=s)], [0]), torch.zeros(1, 1))[0])
+        for s in range(100)
+    }
+    assert drawn == {1, 3}
 
 
 def test_penalties_are_those_of_the_rule() -> None:

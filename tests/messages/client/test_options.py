@@ -31,6 +31,7 @@ def request(prompt: Any = "Hello", tokens: Any = None, messages: Any = None, **o
         ({"temperature": -1.0}, "temperature", "-1.0"),
         ({"temperature": math.nan}, "temperature", "nan"),
         ({"logprobs": True}, "logprobs", "True"),
+        ({"min_p": 1.5}, "min_p", "1.5"),
         ({"seed": -3}, "seed", "-3"),
         ({"stop": 5}, "stop", "5"),
         ({"stop": ["\ud800"]}, "stop", "\\ud800"),

@@ -176,12 +176,14 @@ def check_sampling(device: torch.device, dtype: torch.dtype) -> None:
     """The rule in plain Python and float64; tokens and positions advance, the dummy stays."""
     for vocabulary in (5000, 128_256) if device.type == "cuda" else (5000,):
         state = random_state(device, n_slots=8, max_length=100, n_pages=20)
-        slots = torch.tensor([3, 1, 2, 0, 5, 8, 4], device=device)
-        positions = torch.tensor([5, 70, 0, 98, 33, 0, 15], device=device)
+        slots = torch.tensor([3, 1, 2, 0, 5, 8, 4, 7], device=device)
+        positions = torch.tensor([5, 70, 0, 98, 33, 0, 15, 20], device=device)
         before = positions.tolist()
-        logits = (_randn(device, torch.float32, 7, vocabulary) * 3).to(dtype)
-        ids = torch.full((7,), -7, dtype=torch.int64, device=device)
+        logits = (_randn(device, torch.float32, 8, vocabulary) * 3).to(dtype)
+        ids = torch.full((8,), -7, dtype=torch.int64, device=device)
+        logits[7, 4000] = logits[7].max()  # two equal ones, which min_p 1 leaves
         column_of(state, "top_k")[[3, 2]] = torch.tensor([40, 1], dtype=torch.int32, device=device)
+        column_of(state, "min_p")[[1, 5, 7]] = torch.tensor([0.05, 0.2, 1.0], device=device)
         column_of(state, "top_p")[[1, 3, 4]] = torch.tensor([0.9, 0.5, 1e-6], device=device)
         sample_rows(logits, slots, positions, state, ids, advance=True)
         for row, slot in enumerate(slots.tolist()):
@@ -197,13 +199,14 @@ def _check_choice(logits: torch.Tensor, state: DeviceState, slot: int, position:
         assert chosen == int(logits.argmax())
         return
     p = torch.softmax(logits / temperature, 0)
+    p = torch.where(p >= p.max() * float(column_of(state, "min_p")[slot]), p, 0.0)
     top_k, top_p = (
         np.array([int(column_of(state, "top_k")[slot])]),
         np.array([float(column_of(state, "top_p")[slot])], np.float32),
     )
     if top_k[0] or top_p[0] < 1:
         p = torch.where(p >= least_kept_sorted(p[None], top_k, top_p)[0], p, 0.0)
-        assert p[chosen] > 0
+    assert p[chosen] > 0
     reached = (p / p.sum()).cumsum(0)
     u = (philox_word(int(column_of(state, "seed")[slot]), position) >> 8) / 2**24
     low = float(reached[chosen - 1]) if chosen else 0.0

@@ -35,6 +35,7 @@ REFUSED: list[tuple[tuple[str, Any], int, str | None, list[str]]] = [
     (chat(temperature=1e9), 400, "temperature", ["100"]),
     (chat(top_p=0), 400, "top_p", ["0"]),
     (chat(top_p=1.5), 400, "top_p", ["1.5"]),
+    (chat(min_p=1.5), 400, "min_p", ["1.0", "1.5"]),
     (chat(top_k=-2), 400, "top_k", ["-2"]),
     (chat(presence_penalty=3), 400, "presence_penalty", ["2.0"]),
     (chat(frequency_penalty=-3), 400, "frequency_penalty", ["2.0"]),
