@@ -12,7 +12,7 @@ _TOKENS = 40  # of each of the two sequences
 _FEW_TOKENS = 8  # the same for an engine that compiles nothing: what its steps cost is the start's delay
 _BEHIND = 4  # positions that the later steps need
 _PLAIN = Sampling(temperature=0.0)
-_FULL = Sampling(temperature=0.8, top_p=0.9, top_k=20, repetition_penalty=1.1, presence_penalty=0.1, logprobs=2)
+_FULL = Sampling(temperature=0.8, top_p=0.9, top_k=20, min_p=0.05, repetition_penalty=1.1, presence_penalty=0.1, logprobs=2)
 
 
 def warm_up(engine: Engine) -> None:
