@@ -7,13 +7,12 @@ same order; up to `max_in_flight` may be launched before the first is collected,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from messages.errors import TardigradeError
-from messages.steps import Plan, Result
+from messages.steps import EngineCapacity, Plan, Result
 from messages.wire.arrays import int32s
 
 ReportLoading = Callable[[str, float], None]  # (phase, fraction of this phase that is done)
@@ -25,20 +24,6 @@ class PlanRefused(TardigradeError):
     def __init__(self, reason: str, suspects: np.ndarray | list[int] = ()) -> None:  # pyright: ignore[reportArgumentType]
         super().__init__(reason)
         self.suspects = int32s(np.unique(np.asarray(suspects, dtype=np.int64)))
-
-
-@dataclass(frozen=True)
-class EngineCapacity:
-    """What an engine can hold. The fields of `messages.steps.Capacity` without the epoch."""
-
-    n_pages: int
-    n_slots: int
-    max_length: int  # tokens of one sequence
-    max_step_tokens: int
-    max_lease_steps: int
-    vocabulary: int
-    device: str
-    lease_s: float = 0.0
 
 
 class Engine(Protocol):

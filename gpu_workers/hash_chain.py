@@ -20,10 +20,9 @@ import numpy as np
 
 from gpu_workers.batch.slot_table import SlotTable
 from gpu_workers.batch.step_arrays import StepArrays, build_step, draft_places
-from gpu_workers.engine import EngineCapacity
 from gpu_workers.sampling.draft_verification import accept_drafts, take_emitted
 from gpu_workers.settings import WorkerSettings
-from messages.steps import PAGE_TOKENS, Plan, Result
+from messages.steps import PAGE_TOKENS, EngineCapacity, Plan, Result
 from messages.wire.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s
 
 _START = 0x5EED_0F_7A4D164AD

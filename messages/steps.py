@@ -25,18 +25,29 @@ class Reset(Message, frozen=True):
     epoch: Count  # chosen by the scheduler; plans of another epoch are dropped
 
 
-class Capacity(Message, frozen=True):
-    """What the gang can hold, agreed between its ranks (the minimum). Rank 0 -> scheduler, in answer to Reset."""
+class EngineCapacity(Part, frozen=True):
+    """What an engine can hold. Declared here once; engine, worker and scheduler use this struct."""
 
-    epoch: Count
     n_pages: Count  # pages of PAGE_TOKENS tokens
     n_slots: Count  # sequences at once
-    max_length: Count  # tokens of one sequence, prompt and output
+    max_length: Count  # tokens of one sequence, prompt and output, that the model can tell apart
     max_step_tokens: Count  # tokens computed in one step
     max_lease_steps: Count  # steps that one plan may grant; 1 when the gang gains nothing from leases
-    vocabulary: Count
-    device: ShortText
-    lease_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # a lease need not last longer
+    vocabulary: Count  # token ids are 0 to vocabulary - 1
+    device: ShortText  # for people
+    lease_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # seconds; a longer lease gains nothing
+
+    @property
+    def max_sequence_tokens(self) -> int:
+        """Tokens of one sequence that fit, by the model's context and by the memory."""
+        return min(self.max_length, self.n_pages * PAGE_TOKENS)
+
+
+class Capacity(Message, frozen=True):
+    """The answer to Reset, from rank 0 to its scheduler: the gang is empty and can hold this much."""
+
+    epoch: Count
+    engine: EngineCapacity  # agreed between the ranks: the minimum
 
 
 class NewSequence(Part, frozen=True):

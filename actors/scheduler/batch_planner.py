@@ -14,13 +14,12 @@ import msgspec
 import numpy as np
 
 from actors.pages.page_ledger import PageLedger
-from actors.scheduler.admission import Limits
 from actors.scheduler.drafts import ReceivedDrafts
 from actors.scheduler.policy import VictimChoice
 from actors.scheduler.roster import Roster
 from actors.scheduler.sequence import Sequence, State
 from actors.scheduler.settings import SchedulerSettings
-from messages.steps import PAGE_TOKENS, NewSequence, Plan
+from messages.steps import PAGE_TOKENS, EngineCapacity, NewSequence, Plan
 from messages.wire.arrays import EMPTY_I32, int32s
 
 
@@ -79,11 +78,12 @@ class BatchPlanner:
         self,
         roster: Roster,
         ledger: PageLedger,
-        limits: Limits,
+        capacity: EngineCapacity,
         victims: VictimChoice,
         settings: SchedulerSettings,
     ) -> None:
-        self._roster, self._ledger, self._limits, self._victims = roster, ledger, limits, victims
+        self._roster, self._ledger, self._capacity, self._victims = roster, ledger, capacity, victims
+        self._max_sequence_tokens = capacity.max_sequence_tokens
         self._prefix_reuse, self._draft_depth = settings.prefix_reuse, settings.draft_depth
 
     def plan(
@@ -137,7 +137,7 @@ class BatchPlanner:
     # -- the three kinds of rows -------------------------------------------------------------------------------------
 
     def _plan_decode(self, draft: Draft, sequence: Sequence, drafts: ReceivedDrafts | None) -> None:
-        budget = self._limits.step_tokens - draft.n_tokens
+        budget = self._capacity.max_step_tokens - draft.n_tokens
         if sequence.is_verifying or sequence.room <= 0 or budget <= 0:
             return
         proposed: list[int] = []
@@ -146,20 +146,20 @@ class BatchPlanner:
                 if drafts.extends_past_flight(sequence):
                     return
             else:
-                depth = min(self._draft_depth, sequence.room - 1, budget - 1, self._limits.max_length - sequence.known - 1)
+                depth = min(self._draft_depth, sequence.room - 1, budget - 1, self._max_sequence_tokens - sequence.known - 1)
                 proposed = drafts.take(sequence, depth) if depth > 0 else []
         up_to = sequence.planned + 1 + len(proposed)
         if sequence.pages_short(up_to) <= 0 or self._take_pages(draft, sequence, up_to):
             self._add_row(draft, sequence, 1 + len(proposed), proposed)
 
     def _plan_prefill(self, draft: Draft, sequence: Sequence) -> None:
-        budget = self._limits.step_tokens - draft.n_tokens
+        budget = self._capacity.max_step_tokens - draft.n_tokens
         if sequence.room > 0 and budget > 0:
             self._add_row(draft, sequence, min(sequence.behind, budget), [])
 
     def _admit(self, draft: Draft, may_run: Callable[[Sequence], bool]) -> None:
         for sequence in list(self._roster.waiting):
-            if not self._roster.has_slot or draft.n_tokens >= self._limits.step_tokens:
+            if not self._roster.has_slot or draft.n_tokens >= self._capacity.max_step_tokens:
                 return
             if not may_run(sequence):
                 continue

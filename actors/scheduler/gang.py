@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from actors.pages.page_ledger import PageLedger
-from actors.scheduler.admission import Limits
+from actors.scheduler.admission import usable_capacity
 from actors.scheduler.batch_planner import BatchPlanner, PlannedStep, Row
 from actors.scheduler.drafts import ReceivedDrafts
 from actors.scheduler.pace import Pace
@@ -17,7 +17,7 @@ from actors.scheduler.sequence import Sequence, State
 from actors.scheduler.settings import SchedulerSettings
 from actors.scheduler.step_tracker import Advance, StepTracker
 from messages.lifecycle import Cause
-from messages.steps import Capacity, Reset, Result, StepFailed
+from messages.steps import Capacity, EngineCapacity, Reset, Result, StepFailed
 
 MayRun = Callable[[Sequence], bool]
 
@@ -28,7 +28,7 @@ class Gang:
     def __init__(self, roster: Roster, settings: SchedulerSettings) -> None:
         self._roster, self._settings = roster, settings
         self.tracker, self.probation = StepTracker(), Probation(roster.order)
-        self.limits: Limits | None = None  # of the last gang; the next one's are the same unless its machine changed
+        self.capacity: EngineCapacity | None = None  # of the last gang; the next one has the same unless its machine changed
         self.ledger: PageLedger | None = None
         self._planner: BatchPlanner | None = None
         self._pace = Pace(settings.plans_in_flight, lease_s=0.0)
@@ -47,14 +47,14 @@ class Gang:
         """All ranks are there: they start empty. Nothing may be on its way."""
         return Reset(epoch=self.tracker.begin_epoch())
 
-    def begin(self, capacity: Capacity) -> Limits:
+    def begin(self, answer: Capacity) -> EngineCapacity:
         """The gang is empty and says what it can hold."""
-        self.limits = Limits.of(capacity, self._settings.step_tokens)
-        self.ledger = PageLedger(self.limits.n_pages, make_eviction(self._settings.eviction))
-        self._planner = BatchPlanner(self._roster, self.ledger, self.limits, LastInOrder(), self._settings)
+        capacity = self.capacity = usable_capacity(answer.engine, self._settings.step_tokens)
+        self.ledger = PageLedger(capacity.n_pages, make_eviction(self._settings.eviction))
+        self._planner = BatchPlanner(self._roster, self.ledger, capacity, LastInOrder(), self._settings)
         self._pace = Pace(self._settings.plans_in_flight, capacity.lease_s)
-        self._roster.set_slots(self.limits.n_slots)
-        return self.limits
+        self._roster.set_slots(capacity.n_slots)
+        return capacity
 
     def rank_died(self, cause: Cause, is_last: bool) -> list[Verdict]:
         """A rank is proven dead, and the gang with it. Returns who has to end for it, once the last rank is dead: a rank that
@@ -92,7 +92,7 @@ class Gang:
     def plan(self, has_credit: MayRun, drafts: ReceivedDrafts | None) -> PlannedStep | None:
         """The next step, which is on its way with that; None: there is nothing to compute, or enough is on its way."""
         tracker, planner = self.tracker, self._planner
-        if planner is None or self.limits is None:
+        if planner is None or self.capacity is None:
             return None
         if self.probation.is_active:
             planned = self._plan_apart(planner, has_credit, drafts) if not tracker.plans_in_flight else None
@@ -100,7 +100,7 @@ class Gang:
             return None
         else:
             is_drafting = drafts is not None and any(sequence.wants_drafts for sequence in self._roster.running)
-            most_steps = self._pace.lease_steps(self.limits.lease_steps, is_drafting)
+            most_steps = self._pace.lease_steps(self.capacity.max_lease_steps, is_drafting)
             planned = planner.plan(tracker.epoch, tracker.next_step, has_credit, drafts, most_steps)
         if planned is not None:
             tracker.sent(planned)

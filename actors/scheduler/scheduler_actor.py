@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from actors.actor import Actor, Handler
-from actors.scheduler.admission import Limits, judge, unfit
+from actors.scheduler.admission import judge, unfit
 from actors.scheduler.drafts import ReceivedDrafts, TailReport
 from actors.scheduler.gang import Gang
 from actors.scheduler.metrics import SchedulerMetrics
@@ -72,7 +72,7 @@ class SchedulerActor(Actor):
 
     def on_submit(self, delivery: Delivery, submit: generation.Submit) -> None:
         """Take a sequence, or refuse it with the reason. (A draining server is closed at its gateways, not here.)"""
-        refusal = judge(submit, self._gang.limits, len(self._roster.waiting), self.settings.max_waiting)
+        refusal = judge(submit, self._gang.capacity, len(self._roster.waiting), self.settings.max_waiting)
         if self._roster.find(delivery.sender, int(submit.attempt)) is not None:
             detail = f"attempt: {submit.attempt} is already here"
             refusal = generation.Refused(attempt=submit.attempt, code="conflict", detail=detail, retryable=False)
@@ -83,8 +83,8 @@ class SchedulerActor(Actor):
         sequence = Sequence(delivery.sender, submit, self._next_number)
         self._next_number += 1
         self._roster.enter(sequence)
-        if self._gang.limits is not None:
-            self._fit(sequence, self._gang.limits)
+        if self._gang.capacity is not None:
+            self._fit(sequence, self._gang.capacity)
 
     def on_ack(self, delivery: Delivery, ack: generation.Ack) -> None:
         """The gateway has recorded tokens: credit to go on."""
@@ -121,11 +121,11 @@ class SchedulerActor(Actor):
         """The gang is empty and says what it can hold."""
         if capacity.epoch != self._gang.tracker.epoch:
             return
-        limits = self._gang.begin(capacity)
+        usable = self._gang.begin(capacity)
         self.on_inventory_wanted(None, None)
         for sequence in list(self._roster.waiting):
-            self._fit(sequence, limits)
-        self.log.info("gang ready", epoch=capacity.epoch, waiting=len(self._roster.waiting), device=capacity.device)
+            self._fit(sequence, usable)
+        self.log.info("gang ready", epoch=capacity.epoch, waiting=len(self._roster.waiting), device=usable.device)
 
     def on_result(self, delivery: Delivery, result: steps.Result) -> None:
         """One step is done: sequences move on, some end."""
@@ -205,10 +205,10 @@ class SchedulerActor(Actor):
         elif is_drafting and sequence.wants_drafts:
             self._tails.add(sequence, n_drafts, len(advance.ids) - 1 if n_drafts else 0)
 
-    def _fit(self, sequence: Sequence, limits: Limits) -> None:
+    def _fit(self, sequence: Sequence, capacity: steps.EngineCapacity) -> None:
         """End at once what turns out to be impossible or already complete; cap the length by the context."""
-        sequence.max_tokens = min(sequence.max_tokens, limits.max_length - sequence.n_prompt)
-        refusal = unfit(sequence.attempt, sequence.tokens(), limits)
+        sequence.max_tokens = min(sequence.max_tokens, capacity.max_sequence_tokens - sequence.n_prompt)
+        refusal = unfit(sequence.attempt, sequence.tokens(), capacity)
         if sequence.n_generated and sequence.n_generated >= sequence.max_tokens:
             self._end(sequence, "length")
         elif refusal is not None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from gpu_workers.batch.sampling_table import SamplingTable
-from gpu_workers.engine import EngineCapacity, PlanRefused
-from messages.steps import PAGE_TOKENS, NewSequence, Plan
+from gpu_workers.engine import PlanRefused
+from messages.steps import PAGE_TOKENS, EngineCapacity, NewSequence, Plan
 
 
 class SlotTable:

@@ -21,8 +21,8 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from gpu_workers.engine import Engine, EngineCapacity, PlanRefused, ReportLoading
-from messages.steps import Plan, Reset, Result, StepFailed
+from gpu_workers.engine import Engine, PlanRefused, ReportLoading
+from messages.steps import EngineCapacity, Plan, Reset, Result, StepFailed
 
 
 class StepEvents(Protocol):

@@ -27,7 +27,7 @@ from pathlib import Path
 import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from gpu_workers.engine import Engine, EngineCapacity, ReportLoading
+from gpu_workers.engine import Engine, ReportLoading
 from gpu_workers.process.gang_agreement import GangAgreement, life_number
 from gpu_workers.process.metrics import WorkerMetrics
 from gpu_workers.process.step_thread import StepThread
@@ -38,7 +38,7 @@ from messages.child import Child
 from messages.errors import MailboxFull
 from messages.ids import actor_name, replica_of
 from messages.snapshot import take_snapshot
-from messages.steps import Capacity, Plan, Reset, Result, StepFailed
+from messages.steps import Capacity, EngineCapacity, Plan, Reset, Result, StepFailed
 from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
@@ -181,20 +181,8 @@ class Worker:
 
     def on_reset(self, life: int) -> None:
         """See StepEvents."""
-        c = self._capacity
-        if c is not None:
-            capacity = Capacity(
-                epoch=self._epoch,
-                n_pages=c.n_pages,
-                n_slots=c.n_slots,
-                max_length=c.max_length,
-                max_step_tokens=c.max_step_tokens,
-                max_lease_steps=c.max_lease_steps,
-                vocabulary=c.vocabulary,
-                device=c.device,
-                lease_s=c.lease_s,
-            )
-            self._answer(life, capacity)
+        if self._capacity is not None:
+            self._answer(life, Capacity(epoch=self._epoch, engine=self._capacity))
 
     def on_result(self, life: int, result: Result) -> None:
         """See StepEvents."""

@@ -13,7 +13,7 @@ from gpu_workers.batch.device_state import DeviceState, allocate_device_state
 from gpu_workers.batch.step_tensors import StepTensors
 from gpu_workers.cpu.kernels.machine import this_machine
 from gpu_workers.cuda.symmetric_group import SymmetricGroup
-from gpu_workers.engine import EngineCapacity, ReportLoading
+from gpu_workers.engine import ReportLoading
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.layers.tensor_group import DistributedGroup, SingleRank, TensorGroup
 from gpu_workers.model_store.model_config import ModelConfig, read_model_config
@@ -24,7 +24,7 @@ from gpu_workers.runner.memory_budget import GIB, count_pages, cpu_kv_bytes, cud
 from gpu_workers.runner.model_runner import ModelRunner
 from gpu_workers.runner.warm_up import warm_up
 from gpu_workers.settings import WorkerSettings
-from messages.steps import PAGE_TOKENS
+from messages.steps import PAGE_TOKENS, EngineCapacity
 
 _RENDEZVOUS = "rendezvous"
 _GANG_TIMEOUT_S = 600.0  # ranks load at different speeds; a dead one is the supervisor's to notice, long before this

@@ -26,13 +26,12 @@ from gpu_workers.batch.slot_table import SlotTable
 from gpu_workers.batch.step_arrays import StepArrays, build_step
 from gpu_workers.batch.step_tensors import build_batch
 from gpu_workers.batch.uploads import upload_together
-from gpu_workers.engine import EngineCapacity
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.models.llama_family import LlamaFamily
 from gpu_workers.sampling.draft_verification import accept_drafts, take_emitted
 from gpu_workers.sampling.logprobs import Logprobs, compute_logprobs, emitted_arrays
 from gpu_workers.sampling.sampler import sample_tokens
-from messages.steps import Plan, Result
+from messages.steps import EngineCapacity, Plan, Result
 from messages.wire.arrays import int32s
 
 if TYPE_CHECKING:

@@ -83,8 +83,7 @@ class Gang(Post):
             case steps.Reset():
                 self._epoch = message.epoch
                 self.engine.reset(message.epoch)
-                capacity = msgspec.structs.asdict(steps.Capacity(epoch=message.epoch, **vars_of(self.engine.capacity())))
-                self.mailbox.send(sender, steps.Capacity(**capacity))
+                self.mailbox.send(sender, steps.Capacity(epoch=message.epoch, engine=self.engine.capacity()))
             case steps.Plan() if message.epoch == self._epoch:
                 self.plans.append(message)
                 try:
@@ -98,11 +97,6 @@ class Gang(Post):
                         self.mailbox.send(sender, result)
                     else:
                         self._held.append(result)
-
-
-def vars_of(frozen: object) -> dict:
-    """Fields of a slotless dataclass."""
-    return dict(vars(frozen))
 
 
 class GatewayPost(Post):

@@ -87,7 +87,10 @@ INTERNAL: tuple[Message, ...] = (
     generation.Cancel(attempt=5, why="client_left"),
     steps.Reset(epoch=2),
     steps.Capacity(
-        epoch=2, n_pages=64, n_slots=8, max_length=512, max_step_tokens=256, max_lease_steps=1, vocabulary=100, device="cpu"
+        epoch=2,
+        engine=steps.EngineCapacity(
+            n_pages=64, n_slots=8, max_length=512, max_step_tokens=256, max_lease_steps=1, vocabulary=100, device="cpu"
+        ),
     ),
     steps.Plan(
         epoch=2,

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpu_workers.engine import Engine, EngineCapacity
+from gpu_workers.engine import Engine
 from messages.generation import Sampling
-from messages.steps import PAGE_TOKENS, NewSequence, Plan
+from messages.steps import PAGE_TOKENS, EngineCapacity, NewSequence, Plan
 from messages.wire.arrays import int32s
 
 

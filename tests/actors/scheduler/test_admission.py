@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from actors.scheduler.admission import Limits, judge, unfit
+from actors.scheduler.admission import judge, unfit, usable_capacity
 from messages.generation import Sampling, Submit
-from messages.steps import Capacity
+from messages.steps import EngineCapacity
 from messages.wire.arrays import int32s
 
 
-def limits(n_pages: int = 64, max_length: int = 100) -> Limits:
-    capacity = Capacity(
-        epoch=1,
+def capacity_of(n_pages: int = 64, max_length: int = 100) -> EngineCapacity:
+    return EngineCapacity(
         n_pages=n_pages,
         n_slots=4,
         max_length=max_length,
@@ -21,7 +20,6 @@ def limits(n_pages: int = 64, max_length: int = 100) -> Limits:
         vocabulary=50,
         device="none",
     )
-    return Limits.of(capacity, 0)
 
 
 @pytest.mark.parametrize(
@@ -36,15 +34,15 @@ def limits(n_pages: int = 64, max_length: int = 100) -> Limits:
     ],
 )
 def test_what_can_never_run_is_refused_for_good(ids: list[int], n_pages: int, code: str, detail: str) -> None:
-    refusal = unfit(7, int32s(ids), limits(n_pages))
+    refusal = unfit(7, int32s(ids), capacity_of(n_pages))
     assert refusal is not None
     assert (refusal.attempt, refusal.code, refusal.detail, refusal.retryable) == (7, code, detail, False)
 
 
 def test_what_just_fits_is_welcome() -> None:
-    assert unfit(7, int32s([49] * 99), limits()) is None
-    assert unfit(7, int32s([0] * 31), limits(2)) is None
-    assert limits(2).max_length == 32
+    assert unfit(7, int32s([49] * 99), capacity_of()) is None
+    assert unfit(7, int32s([0] * 31), capacity_of(2)) is None
+    assert capacity_of(2).max_sequence_tokens == 32
 
 
 def test_a_full_queue_is_refused_for_now() -> None:
@@ -58,8 +56,13 @@ def test_a_full_queue_is_refused_for_now() -> None:
         sampling=Sampling(),
         speculation=False,
     )
-    assert judge(submit, limits(), 9, 10) is None
-    refusal = judge(submit, limits(), 10, 10)
+    assert judge(submit, capacity_of(), 9, 10) is None
+    refusal = judge(submit, capacity_of(), 10, 10)
     assert refusal is not None
     assert (refusal.code, refusal.retryable) == ("overloaded", True)
     assert refusal.detail == "queue: expected fewer than 10 waiting sequences, got 10"
+
+
+@pytest.mark.parametrize(("configured", "usable"), [(0, 64), (16, 16), (1000, 64)])
+def test_the_token_budget_of_a_step_is_the_lower_one(configured: int, usable: int) -> None:
+    assert usable_capacity(capacity_of(), configured).max_step_tokens == usable

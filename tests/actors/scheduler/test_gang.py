@@ -19,7 +19,7 @@ from actors.scheduler.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
 from messages.generation import Sampling, Submit
 from messages.lifecycle import Cause
-from messages.steps import Capacity, Result, StepFailed
+from messages.steps import Capacity, EngineCapacity, Result, StepFailed
 from messages.wire.arrays import int32s
 
 
@@ -39,13 +39,15 @@ class Bench:
         self.gang.begin(
             Capacity(
                 epoch=epoch,
-                n_pages=64,
-                n_slots=self._n_slots,
-                max_length=256,
-                max_step_tokens=64,
-                max_lease_steps=1,
-                vocabulary=100,
-                device="none",
+                engine=EngineCapacity(
+                    n_pages=64,
+                    n_slots=self._n_slots,
+                    max_length=256,
+                    max_step_tokens=64,
+                    max_lease_steps=1,
+                    vocabulary=100,
+                    device="none",
+                ),
             )
         )
 

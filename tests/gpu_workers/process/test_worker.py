@@ -55,7 +55,8 @@ def held_by(gate: threading.Event) -> BuildEngine:
 async def test_a_sequence_runs_to_the_oracle(stage: Stage) -> None:
     plans = await stage.begin()
     capacity = await stage.expect("scheduler", Capacity)
-    assert (capacity.epoch, capacity.n_pages, capacity.n_slots, capacity.max_lease_steps) == (1, 64, 4, 4)
+    engine = capacity.engine
+    assert (capacity.epoch, engine.n_pages, engine.n_slots, engine.max_lease_steps) == (1, 64, 4, 4)
     s = plans.add([1, 2, 3])
     stage.tell(plans.write_plan([Row(s, 3)]))
     stage.tell(plans.write_plan([Row(s)]))  # before the first result is back
