@@ -1,6 +1,6 @@
-"""What a child and a group of children are, as data: who, how it restarts, how long each turn of its life may take.
+"""What a child and a group of children are, as data: names, restart strategy, budget, deadlines, dependencies.
 
-Nothing here acts. `tree.py` fills these in, `restart_policy.py` and `liveness.py` decide by them, `nursery.py` carries out.
+Nothing here acts. `tree.py` fills these in, `restart_policy.py` and `liveness.py` decide by them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from enum import Enum
 
 
 class Strategy(Enum):
-    """Who must go down with a dead child of a group (the words are those of Erlang/OTP)."""
+    """Which siblings must be restarted with a dead child of a group (the words are those of Erlang/OTP)."""
 
-    ONE_FOR_ONE = "one_for_one"  # nobody: independent helpers
-    ONE_FOR_ALL = "one_for_all"  # every sibling: they cannot work without each other
-    REST_FOR_ONE = "rest_for_one"  # the siblings after it: a chain in which each leans on those before
+    ONE_FOR_ONE = "one_for_one"  # none: they work independently
+    ONE_FOR_ALL = "one_for_all"  # all: they cannot work without each other
 
 
 @dataclass(frozen=True)
@@ -40,13 +39,13 @@ class Budget:
 
 @dataclass(frozen=True)
 class Deadlines:
-    """The longest that each turn of a child's life may take, in seconds."""
+    """The longest that each phase of a child's life may take, in seconds."""
 
     hello_s: float  # from the spawn to Hello: interpreter and imports
-    ready_s: float  # from Hello to Ready: weights, compilation, journals; news of its loading starts it again
+    ready_s: float  # from Hello to Ready: weights, compilation, journals; each Loading message starts it again
     frozen_s: float  # between two beats of a ready child
     step_s: float  # one piece of work
-    first_step_s: float  # the first piece of work of a life, which may compile
+    first_step_s: float  # the first piece of work after a start, which may compile
     stop_s: float  # from Stop to the exit
 
 
@@ -64,15 +63,55 @@ class ChildSpec:
 
 @dataclass(frozen=True)
 class Group:
-    """Children that share a restart strategy and a budget, in start order."""
+    """Children that share a restart strategy and a budget, in start order.
+
+    `needs`: titles of groups without which this one cannot work. When one of them dies, this group is restarted with it.
+    `standby_of`: title of the gang whose standby this group is. When that gang dies, this one is promoted.
+    """
 
     title: str
     why: str  # why it stands at its place, and what its death means
     strategy: Strategy
     budget: Budget
     children: tuple[ChildSpec, ...]
-    has_rendezvous: bool = False  # its children meet in a fresh directory in each life
+    has_rendezvous: bool = False  # its children meet in a directory that is new for each incarnation
+    needs: tuple[str, ...] = ()
+    standby_of: str = ""
 
     def __post_init__(self) -> None:
         if not self.children:
             raise ValueError(f"{self.title}: expected at least one child, got none")
+
+
+def check_groups(groups: tuple[Group, ...]) -> None:
+    """Check that groups, given in start order, fit together.
+
+    Raises: ValueError when a title or a child's name stands twice, when a group needs one that does not start before it, or
+    when a standby gang does not match its active gang.
+    """
+    earlier: dict[str, Group] = {}
+    names: set[str] = set()
+    for group in groups:
+        if group.title in earlier:
+            raise ValueError(f"title: expected each group once, got {group.title} twice")
+        for child in group.children:
+            if child.name in names:
+                raise ValueError(f"name: expected each child once, got {child.name} twice")
+            names.add(child.name)
+        for title in group.needs:
+            if title not in earlier:
+                raise ValueError(f"{group.title}.needs: expected groups that start before it, got {title}")
+        if group.standby_of:
+            _check_standby(group, earlier)
+        earlier[group.title] = group
+
+
+def _check_standby(group: Group, earlier: Mapping[str, Group]) -> None:
+    active = earlier.get(group.standby_of)
+    if active is None or active.standby_of:
+        raise ValueError(f"{group.title}.standby_of: expected an active gang that starts before it, got {group.standby_of}")
+    if any(other.standby_of == group.standby_of for other in earlier.values()):
+        raise ValueError(f"{group.title}.standby_of: expected one standby of {group.standby_of}, got two")
+    if len(active.children) != len(group.children):
+        expected = f"expected {len(active.children)} children, as many as {active.title}"
+        raise ValueError(f"{group.title}.children: {expected}, got {len(group.children)}")

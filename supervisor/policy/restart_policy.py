@@ -1,25 +1,31 @@
 """The restart decision: events of children in, actions out. Pure: no process, no socket, no clock of its own.
 
-    event                                action
-    -----------------------------------  ------------------------------------------------------------------------
-    a child died                         ONE_FOR_ONE: start it again
-                                         ONE_FOR_ALL, REST_FOR_ONE: kill the siblings that must go too; when the last
-                                         of them is *proven* dead, start them all, in order, as new lives
-    a life that is over died again       nothing (stale news)
-    too many restarts in the window      give up, with the exit status that says so
-    a start that cannot succeed          give up at once: the same configuration would fail again
-    stopping                             nothing: deaths are wanted now
+    event                                    actions
+    ---------------------------------------  --------------------------------------------------------------------
+    a child of a ONE_FOR_ONE group died      start it again
+    a child of a ONE_FOR_ALL group died      kill its siblings; when the last of them is *proven* dead, start them all
+    a group died that others need            kill those groups too; start all of them together, in start order, when the
+                                             last is proven dead
+    the active gang of a pair died and its   kill the rest of the gang; when the last is proven dead, promote the standby
+    standby is ready                         gang, and start the dead gang again as the new standby
+    a death that was reported before         nothing
+    too many restarts in the window          give up, with the exit status that says so
+    a start that cannot succeed              give up at once: the same configuration would fail again
+    stopping                                 nothing: deaths are wanted now
 
-A restart is immediate, unless lives are short: each further one in a row that was not ready for a second doubles the pause.
-A tree that is being shot at is not one that cannot live: kills from outside, once a group has been ready, count only against
-the number of restarts in the window.
+A restart is immediate, unless incarnations are short: each further one in a row that was not ready for a second doubles the
+pause. Once a group has been ready, kills from outside (SIGKILL by somebody else, the kernel out of memory) count only against
+`restarts` within `window_s`, not against `restart_attempts` and not towards the pause.
+
+The strategies are those of Erlang/OTP supervisors. Dependencies between groups replace OTP's rest_for_one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from supervisor.policy.child_spec import Group, Strategy
+from supervisor.policy.child_spec import Group, Strategy, check_groups
 
 EXIT_START_FAILED = 3
 EXIT_BUDGET_SPENT = 4
@@ -30,7 +36,7 @@ _SHORT_LIFE_S = 1.0
 
 @dataclass(frozen=True)
 class Kill:
-    """End this life now; its death comes back as an event."""
+    """End this incarnation now; its death comes back as an event."""
 
     name: str
     reason: str
@@ -38,10 +44,18 @@ class Kill:
 
 @dataclass(frozen=True)
 class Start:
-    """Begin new lives, in this order, after a pause."""
+    """Start new incarnations, in this order, after a pause."""
 
     names: tuple[str, ...]
     delay_s: float
+
+
+@dataclass(frozen=True)
+class Promote:
+    """The standby gang `names` takes over from the gang `instead_of`, whose death is proven and which becomes the standby."""
+
+    names: tuple[str, ...]
+    instead_of: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -50,65 +64,84 @@ class GiveUp:
 
     exit_status: int
     reason: str
-    name: str  # whose death it was
+    name: str  # of the child whose death led to it
 
 
-Action = Kill | Start | GiveUp
+Action = Kill | Start | Promote | GiveUp
 
 
-@dataclass
+@dataclass(eq=False)
 class _GroupLife:
     """What the policy remembers of a group."""
 
     group: Group
     names: tuple[str, ...]
-    recovering: set[str] = field(default_factory=set)  # dead or dying, to be started together
+    dependents: tuple[str, ...]  # children of the groups that need this one, directly or through others
+    partner: _GroupLife | None = None  # the other gang of a pair
+    is_standby: bool = False
     restarts_s: list[float] = field(default_factory=list)  # times of restarts inside the window
     failed_starts: int = 0  # in a row
     short_lives: int = 0  # in a row
     was_ready: bool = False  # all of it, at least once
 
+    @property
+    def delay_s(self) -> float:
+        """The pause before the next start."""
+        doublings = self.short_lives - 2
+        return 0.0 if doublings < 0 else min(_FIRST_DELAY_S * 2.0**doublings, _LONGEST_DELAY_S)
+
 
 @dataclass
-class _Life:
-    incarnation: int
+class _Incarnation:
+    number: int
     ready_s: float | None = None  # since when
-    is_condemned: bool = False  # killed for a sibling's death: its own death is no further incident
+    is_condemned: bool = False  # killed because of another death: its own death is not counted
 
 
 class RestartPolicy:
-    """Decides what follows a death. `groups` in start order."""
+    """Decides what follows a death. `groups` in start order.
+
+    Raises: ValueError when the groups do not fit together, see `check_groups`.
+    """
 
     def __init__(self, groups: tuple[Group, ...]) -> None:
-        self._group_of: dict[str, _GroupLife] = {}
-        self._alive: dict[str, _Life] = {}
+        check_groups(groups)
+        lives = {group.title: _group_life(group, groups) for group in groups}
+        for life in lives.values():
+            if life.group.standby_of:
+                life.is_standby, life.partner = True, lives[life.group.standby_of]
+                life.partner.partner = life
+        self._group_of = {name: life for life in lives.values() for name in life.names}
+        self._order = tuple(self._group_of)
+        self._alive: dict[str, _Incarnation] = {}
+        self._is_awaited = set(self._order)  # a start was ordered and has not happened yet
+        self._recoveries: list[set[str]] = []  # disjoint sets of dead or dying children, each to be started together
         self._is_stopping = False
-        for group in groups:
-            life = _GroupLife(group, tuple(child.name for child in group.children))
-            for name in life.names:
-                if name in self._group_of:
-                    raise ValueError(f"name: expected each child once, got {name} twice")
-                self._group_of[name] = life
 
     def started(self, name: str, incarnation: int) -> None:
-        """A new life exists."""
-        self._alive[name] = _Life(incarnation)
+        """A new incarnation exists."""
+        self._alive[name] = _Incarnation(incarnation)
+        self._is_awaited.discard(name)
 
     def became_ready(self, name: str, incarnation: int, now_s: float) -> None:
-        """A life can serve."""
+        """An incarnation can serve."""
         life = self._alive.get(name)
-        if life is None or life.incarnation != incarnation:
+        if life is None or life.number != incarnation:
             return
         life.ready_s = now_s
         group = self._group_of[name]
-        if all(sibling in self._alive and self._alive[sibling].ready_s is not None for sibling in group.names):
+        if self._is_ready(group):
             group.was_ready, group.failed_starts = True, 0
 
     def restarts_left(self, name: str, now_s: float) -> int:
-        """How many deaths more, if they came at once, the group of this child may have."""
+        """How many more deaths the group of this child may have, if they came at once."""
         group = self._group_of[name]
         budget = group.group.budget
         return max(budget.restarts - sum(now_s - at < budget.window_s for at in group.restarts_s), 0)
+
+    def is_standby(self, name: str) -> bool:
+        """True if this child belongs to the standby gang of a pair now."""
+        return self._group_of[name].is_standby
 
     def stopping(self) -> None:
         """From now on deaths are wanted."""
@@ -117,10 +150,10 @@ class RestartPolicy:
     def died(
         self, name: str, incarnation: int, now_s: float, cannot_succeed: str = "", is_foreign: bool = False
     ) -> list[Action]:
-        """A life is proven dead. `cannot_succeed` says why a further start would fail in the same way; `is_foreign`, that
-        somebody else killed it (an operator, the kernel out of memory): no sign that it cannot live."""
+        """An incarnation is proven dead. `cannot_succeed`: why a further start would fail in the same way. `is_foreign`:
+        somebody else killed it (an operator, the kernel out of memory), so its death is no sign that it cannot run."""
         life = self._alive.get(name)
-        if life is None or life.incarnation != incarnation:
+        if life is None or life.number != incarnation:
             return []
         del self._alive[name]
         if self._is_stopping:
@@ -134,8 +167,8 @@ class RestartPolicy:
                 return [refusal]
         return self._recover(group, name)
 
-    def _charge(self, group: _GroupLife, name: str, life: _Life, now_s: float, is_foreign: bool) -> GiveUp | None:
-        """Put one incident on the group's account; the refusal when it is overdrawn."""
+    def _charge(self, group: _GroupLife, name: str, life: _Incarnation, now_s: float, is_foreign: bool) -> GiveUp | None:
+        """Count one death against the group's budget; returns the refusal when the budget is spent."""
         budget = group.group.budget
         group.restarts_s = [at for at in group.restarts_s if now_s - at < budget.window_s]
         group.restarts_s.append(now_s)
@@ -147,36 +180,55 @@ class RestartPolicy:
             status = EXIT_BUDGET_SPENT if group.was_ready else EXIT_START_FAILED
             return GiveUp(status, f"{name}: died {group.failed_starts} times in a row before it was ready", name)
         if len(group.restarts_s) > budget.restarts:
-            said = f"expected at most {budget.restarts} restarts of {group.group.title} in {budget.window_s:g} s"
-            return GiveUp(EXIT_BUDGET_SPENT, f"{name}: {said}, this would be one more", name)
+            expected = f"expected at most {budget.restarts} restarts of {group.group.title} in {budget.window_s:g} s"
+            return GiveUp(EXIT_BUDGET_SPENT, f"{name}: {expected}, this would be one more", name)
         return None
 
     def _recover(self, group: _GroupLife, name: str) -> list[Action]:
-        """Kill who must go too, or start them all when the last is dead."""
-        group.recovering |= self._goes_down_with(group, name)
+        """Kill whoever must go down too; once all of them are dead, start them all."""
+        siblings = group.names if group.group.strategy is Strategy.ONE_FOR_ALL else (name,)
+        recovery = {name, *siblings, *group.dependents} - self._is_awaited
+        for other in [other for other in self._recoveries if not recovery.isdisjoint(other)]:
+            self._recoveries.remove(other)
+            recovery |= other
         actions: list[Action] = []
-        for sibling in group.names:
-            other = self._alive.get(sibling)
-            if sibling in group.recovering and other is not None and not other.is_condemned:
-                other.is_condemned = True
-                actions.append(Kill(sibling, f"{name} of the same group died"))
-        if not any(sibling in self._alive for sibling in group.recovering):
-            names = tuple(sibling for sibling in group.names if sibling in group.recovering)
-            group.recovering = set()
-            actions.append(Start(names, self._delay_s(group)))
+        for victim in self._in_order(recovery):
+            life = self._alive.get(victim)
+            if life is not None and not life.is_condemned:
+                life.is_condemned = True
+                related = "of the same group" if victim in group.names else f"that {victim} needs"
+                actions.append(Kill(victim, f"{name} {related} died"))
+        if any(victim in self._alive for victim in recovery):
+            self._recoveries.append(recovery)
+            return actions
+        self._is_awaited |= recovery
+        delay_s = max(self._group_of[victim].delay_s for victim in recovery)
+        return [*actions, *self._promotions(recovery), Start(self._in_order(recovery), delay_s)]
+
+    def _promotions(self, dead: set[str]) -> list[Action]:
+        """Swap active and standby wherever a whole active gang is dead and its standby gang is ready."""
+        actions: list[Action] = []
+        for group in dict.fromkeys(self._group_of[name] for name in self._in_order(dead)):
+            partner = group.partner
+            if partner is not None and not group.is_standby and dead.issuperset(group.names) and self._is_ready(partner):
+                group.is_standby, partner.is_standby = True, False
+                actions.append(Promote(partner.names, group.names))
         return actions
 
-    @staticmethod
-    def _goes_down_with(group: _GroupLife, name: str) -> set[str]:
-        match group.group.strategy:
-            case Strategy.ONE_FOR_ONE:
-                return {name}
-            case Strategy.ONE_FOR_ALL:
-                return set(group.names)
-            case Strategy.REST_FOR_ONE:
-                return set(group.names[group.names.index(name) :])
+    def _is_ready(self, group: _GroupLife) -> bool:
+        lives = [self._alive.get(name) for name in group.names]
+        return all(life is not None and life.ready_s is not None and not life.is_condemned for life in lives)
 
-    @staticmethod
-    def _delay_s(group: _GroupLife) -> float:
-        doublings = group.short_lives - 2
-        return 0.0 if doublings < 0 else min(_FIRST_DELAY_S * 2.0**doublings, _LONGEST_DELAY_S)
+    def _in_order(self, names: Iterable[str]) -> tuple[str, ...]:
+        wanted = set(names)
+        return tuple(name for name in self._order if name in wanted)
+
+
+def _group_life(group: Group, groups: tuple[Group, ...]) -> _GroupLife:
+    """A group, with the children of all groups that need it, directly or through others."""
+    needed, dependents = {group.title}, list[str]()
+    for later in groups[groups.index(group) + 1 :]:
+        if not needed.isdisjoint(later.needs):
+            needed.add(later.title)
+            dependents += [child.name for child in later.children]
+    return _GroupLife(group, tuple(child.name for child in group.children), tuple(dependents))

@@ -63,21 +63,6 @@ def test_one_for_all_that_dies_together_is_started_once() -> None:
     assert [a for a in actions if isinstance(a, Start)] == [Start(GANG, 0.0)]
 
 
-def test_rest_for_one_spares_those_before() -> None:
-    policy = policy_of(group("worker/0.0", "worker/0.1", "worker/0.2", strategy=Strategy.REST_FOR_ONE))
-    assert [a.name for a in policy.died("worker/0.1", 1, 0.0) if isinstance(a, Kill)] == ["worker/0.2"]
-    assert policy.died("worker/0.2", 1, 0.0) == [Start(("worker/0.1", "worker/0.2"), 0.0)]
-
-
-def test_rest_for_one_widens_when_an_earlier_one_dies_meanwhile() -> None:
-    policy = policy_of(group("worker/0.0", "worker/0.1", "worker/0.2", strategy=Strategy.REST_FOR_ONE))
-    policy.died("worker/0.1", 1, 0.0)
-    assert policy.died("worker/0.0", 1, 0.0) == []
-    [start] = policy.died("worker/0.2", 1, 0.0)
-    assert isinstance(start, Start)
-    assert start.names == ("worker/0.0", "worker/0.1", "worker/0.2")
-
-
 def test_other_groups_are_bystanders() -> None:
     policy = policy_of(group(*GANG, strategy=Strategy.ONE_FOR_ALL), group("scheduler/0"))
     assert all(isinstance(a, Kill) and a.name in GANG for a in policy.died("worker/0.0", 1, 0.0))

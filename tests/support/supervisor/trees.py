@@ -15,7 +15,9 @@ def group(
     settings: bytes = b"{}",
     deadlines: Deadlines = DEADLINES,
     has_rendezvous: bool = False,
+    needs: tuple[str, ...] = (),
+    standby_of: str = "",
 ) -> Group:
-    """A group of children with these names."""
+    """A group of children with these names, which joined by "+" are its title."""
     children = tuple(ChildSpec(name, settings, deadlines) for name in names)
-    return Group("+".join(names), "a test", strategy, budget, children, has_rendezvous)
+    return Group("+".join(names), "a test", strategy, budget, children, has_rendezvous, needs, standby_of)
