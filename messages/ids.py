@@ -1,28 +1,39 @@
-"""Distinct names for look-alike identifiers, and the one place where they are minted. Nothing else lives here."""
+"""Names of actors and the ids of requests: how they are built, read and chosen.
+
+    supervisor/0      the supervisor; there is one for each server
+    gateway/2         gateway number 2
+    scheduler/0       the scheduler of replica 0
+    worker/0.1        rank 1 of the gang of replica 0, in the first seat
+    worker/0.1b       the same rank in seat "b": a replica may have a second gang as a standby
+
+A name stays the same through all incarnations of an actor. Which of two gangs is active is known to the supervisor, not to
+the name: after a promotion the gang in seat "b" works, and the next gang in the first seat is its standby.
+"""
 
 from __future__ import annotations
 
 import secrets
 from hashlib import blake2b
-from typing import NewType
 
-RequestId = NewType("RequestId", str)  # chosen by the client or minted by a gateway; the idempotency key
-ActorName = NewType("ActorName", str)  # "gateway/0", "worker/0.1" (replica.rank), "supervisor/0"
-Incarnation = NewType("Incarnation", int)  # one life of one actor; grows with every restart
-Attempt = NewType("Attempt", int)  # one submission of one sequence to one scheduler; unique per gateway
-StepNumber = NewType("StepNumber", int)  # one forward pass of one gang, counted by its scheduler
-PageId = NewType("PageId", int)  # index of a KV page in a gang's memory
-PageHash = NewType("PageHash", int)  # unsigned 64-bit chained content hash of a full page
-
-SUPERVISOR = ActorName("supervisor/0")  # there is one for each server
-ROLES = (SUPERVISOR.partition("/")[0], "cache_directory", "speculation", "worker", "scheduler", "gateway", "operator")
+SUPERVISOR = "supervisor/0"
+ROLES = ("supervisor", "cache_directory", "speculation", "worker", "scheduler", "gateway", "operator")
+FIRST_SEAT = "a"  # not written in names
+SEATS = (FIRST_SEAT, "b")
 
 
-def actor_name(role: str, index: int, rank: int | None = None) -> ActorName:
-    """`actor_name("worker", 0, 1)` is "worker/0.1": rank 1 of replica 0's gang."""
+def actor_name(role: str, index: int, rank: int | None = None, seat: str = FIRST_SEAT) -> str:
+    """The name of an actor: `actor_name("worker", 0, 1)` is "worker/0.1".
+
+    `index`: replica of a worker or scheduler, number of any other actor. `rank` and `seat`: for workers only.
+    Raises: ValueError for an unknown role or seat.
+    """
     if role not in ROLES:
         raise ValueError(f"role: expected one of {', '.join(ROLES)}, got {role!r}")
-    return ActorName(f"{role}/{index}" if rank is None else f"{role}/{index}.{rank}")
+    if seat not in SEATS:
+        raise ValueError(f"seat: expected one of {', '.join(SEATS)}, got {seat!r}")
+    if rank is None:
+        return f"{role}/{index}"
+    return f"{role}/{index}.{rank}{'' if seat == FIRST_SEAT else seat}"
 
 
 def role_of(name: str) -> str:
@@ -31,25 +42,25 @@ def role_of(name: str) -> str:
 
 
 def replica_of(name: str) -> int:
-    """The index of an actor's name: the replica of a worker or scheduler, the number of a gateway."""
+    """The index in an actor's name: the replica of a worker or scheduler, the number of any other actor."""
     return int(name.partition("/")[2].partition(".")[0])
 
 
-def rank_of(name: str) -> int:
-    """The tensor-parallel rank in a worker's name; 0 for every other actor."""
-    return int(name.partition(".")[2] or 0)
+def seat_of(name: str) -> str:
+    """The seat of a worker's gang; the first seat for every other actor."""
+    return name[-1] if name[-1] in SEATS else FIRST_SEAT
 
 
-def mint_request_id() -> RequestId:
-    """A fresh request id: 96 random bits, so that ids of different gateways and clients never meet."""
-    return RequestId("req-" + secrets.token_hex(12))
+def mint_request_id() -> str:
+    """A new request id: 96 random bits, so that ids of different gateways and clients never collide."""
+    return "req-" + secrets.token_hex(12)
 
 
 def mint_seed() -> int:
-    """A fresh sampling seed (63 bits: it must fit a signed 64-bit integer on every device)."""
+    """A new sampling seed of 63 bits: it must fit a signed 64-bit integer on every device."""
     return secrets.randbits(63)
 
 
 def seed_of(request: str) -> int:
-    """The seed of a request whose client names none: the same id means the same request, however often it is said."""
+    """The seed of a request whose client names none, derived from its id, so that a repeated request gets the same seed."""
     return int.from_bytes(blake2b(request.encode(), digest_size=8).digest(), "little") >> 1

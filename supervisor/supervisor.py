@@ -35,7 +35,7 @@ from supervisor.operator.orders import Orders
 from supervisor.operator.server import FrontDesk
 from supervisor.policy.child_spec import Group
 from supervisor.policy.liveness import Liveness, Verdict
-from supervisor.policy.restart_policy import Action, GiveUp, Kill, RestartPolicy, Start
+from supervisor.policy.restart_policy import Action, GiveUp, Kill, Promote, RestartPolicy, Start
 from supervisor.policy.spawn_retries import LateBirths
 from supervisor.policy.states import tree_state
 
@@ -156,6 +156,10 @@ class Supervisor:
                     self._start(names)
                 case Start(names, delay_s):
                     asyncio.get_running_loop().call_later(delay_s, self._start, names)
+                case Promote(names, instead_of):
+                    self._log.warning("promotion", gang=names, instead_of=instead_of)
+                    for name in names:
+                        self.nursery.announce(self.nursery.record_by_name[name])
                 case GiveUp(exit_status, reason, name):
                     self._give_up(exit_status, reason, self.nursery.record_by_name[name])
 
@@ -237,7 +241,7 @@ class Supervisor:
         record.heard_s = now_s = time.monotonic()
         self._liveness.became_ready(record.name, now_s)
         self._policy.became_ready(record.name, record.incarnation, now_s)
-        self.nursery.became_ready(record)
+        self.nursery.became_ready(record, self._policy.is_standby(record.name))
         took_s = round(now_s - record.born_s, 3)
         self._log.info("ready", child=record.name, life=record.incarnation, took_s=took_s)
         self._display.ready(record.name, took_s)

@@ -24,6 +24,7 @@ class ChildRecord:
     gang_dir: str = ""
     phase: str = ""  # how far its start has come, or why it ends
     lives: int = 0  # in this server
+    is_announced: bool = False  # the other children were told that this incarnation can serve
     killed_for: Cause | None = None  # why this life was killed by us
     born_s: float = 0.0
     heard_s: float = 0.0

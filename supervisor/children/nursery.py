@@ -19,7 +19,7 @@ import zmq
 
 from messages.birth import Birth
 from messages.errors import MailboxFull, UnknownPeer
-from messages.ids import replica_of
+from messages.ids import replica_of, seat_of
 from messages.lifecycle import Cause, ChildState, Hello, PeerDown, PeerUp, Welcome
 from messages.transport.mailbox import Mailbox
 from messages.wire.message import Message
@@ -27,7 +27,7 @@ from supervisor.children.child_record import ChildRecord
 from supervisor.children.exit_cause import OutOfMemory, cause_of
 from supervisor.children.orphans import BirthRegister
 from supervisor.children.process import ChildProcess, ExitStatus
-from supervisor.children.rendezvous import Incarnations, open_gang_dir
+from supervisor.children.rendezvous import Incarnations, open_gang_dir, remove_gang_dir
 from supervisor.children.run_dir import RunDir
 from supervisor.children.spares import Spares
 from supervisor.policy.child_spec import ChildSpec, Group
@@ -124,15 +124,21 @@ class Nursery:
             return
         record.enter(ChildState.WELCOMED)
         record.endpoint = hello.endpoint
-        self.tell(record, Welcome(peers=[r.peer for r in self.records if r.is_serving and r is not record]))
+        self.tell(record, Welcome(peers=[r.peer for r in self.records if r.is_announced and r.is_serving and r is not record]))
         self.note_change()
 
-    def became_ready(self, record: ChildRecord) -> None:
-        """Tell everybody."""
+    def became_ready(self, record: ChildRecord, is_standby: bool) -> None:
+        """A child can serve. The others are told of it, unless it is a standby: they are told when it is promoted."""
         record.enter(ChildState.READY)
         record.phase = ""
-        self._tell_others(record, PeerUp(peer=record.peer))
+        if not is_standby:
+            self.announce(record)
         self.note_change()
+
+    def announce(self, record: ChildRecord) -> None:
+        """Tell all other children that this one can serve, and where."""
+        record.is_announced = True
+        self._tell_others(record, PeerUp(peer=record.peer))
 
     def tell(self, record: ChildRecord, message: Message) -> None:
         """Say something to a child. One that lets 17,000 messages wait is not alive in any useful sense."""
@@ -176,7 +182,7 @@ class Nursery:
                 waiting.append((spare or self._spawn(record.spec, _unborn), spare is not None))
             incarnation = self._incarnations.next(*names)
             if has_rendezvous:
-                gang_dir = open_gang_dir(self._run_dir.path, replica_of(names[0]), incarnation)
+                gang_dir = open_gang_dir(self._run_dir.path, replica_of(names[0]), seat_of(names[0]), incarnation)
         except OSError:
             for name, (process, _) in zip(names, waiting, strict=False):
                 self.spares.keep(name, process)
@@ -201,7 +207,7 @@ class Nursery:
         record.phase, record.endpoint, record.gang_dir = "", "", gang_dir
         record.incarnation, record.lives = incarnation, record.lives + 1
         record.last, record.metrics, record.fault = None, [], ""
-        record.killed_for = None
+        record.killed_for, record.is_announced = None, False
         record.born_s = record.heard_s = now_s
         record.process = process
         process.on_exit = partial(self._buried, record, incarnation)
@@ -229,6 +235,8 @@ class Nursery:
         record.buried(how, time.monotonic())
         self._mailbox.disconnect(record.name)
         self._run_dir.forget(record.name, incarnation)
+        if record.gang_dir and not any(other.is_alive for other in self.records if other.gang_dir == record.gang_dir):
+            remove_gang_dir(record.gang_dir)
         if was_known:
             self._tell_others(record, PeerDown(name=record.name, incarnation=incarnation, cause=cause))
         self._on_death(record, incarnation, exit_status, cause)

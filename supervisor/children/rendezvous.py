@@ -1,4 +1,4 @@
-"""Where the ranks of one life of a gang meet, and which life each actor is in. Neither is ever used twice."""
+"""The number of each incarnation, and the directory where the ranks of one gang meet. Neither is ever used twice."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import json
 import shutil
 from pathlib import Path
 
+from messages.ids import FIRST_SEAT
 from supervisor.children.atomic_file import WholeFile
 
 
 class Incarnations:
-    """Counts the lives of every actor, across restarts of the server too: a journal or a client that remembers an old life
-    must never meet the same number again. A disk that cannot be written does not stop the count."""
+    """Counts the incarnations of every actor, also across restarts of the server: a journal or a client that remembers an old
+    one must never meet its number again. A disk that cannot be written does not stop the count."""
 
     def __init__(self, path: Path) -> None:
         self.file = WholeFile(path)
@@ -22,20 +23,23 @@ class Incarnations:
         self._newest = {str(k): v for k, v in known.items() if isinstance(v, int)} if isinstance(known, dict) else {}
 
     def next(self, *names: str) -> int:
-        """One new life number for all of these: larger than any of them ever had."""
+        """One new incarnation number for all of these actors, larger than any of them ever had."""
         number = max(self._newest.get(name, 0) for name in names) + 1
         self._newest.update(dict.fromkeys(names, number))
         self.file.put(json.dumps(self._newest).encode())
         return number
 
 
-def open_gang_dir(run_dir: Path, replica: int, incarnation: int) -> str:
-    """A fresh private directory for one life of a gang; those of its earlier lives, proven dead, are removed.
+def open_gang_dir(run_dir: Path, replica: int, seat: str, incarnation: int) -> str:
+    """Make the private directory of one incarnation of a gang; returns its path. Directories of other gangs stay.
 
     Raises: OSError when the disk has no room for it.
     """
-    for old in run_dir.glob(f"gang-{replica}.*"):
-        shutil.rmtree(old, ignore_errors=True)
-    path = run_dir / f"gang-{replica}.{incarnation}"
+    path = run_dir / f"gang-{replica}{'' if seat == FIRST_SEAT else seat}.{incarnation}"
     path.mkdir(mode=0o700)
     return str(path)
+
+
+def remove_gang_dir(path: str) -> None:
+    """Remove the directory of a gang whose ranks are all proven dead. What cannot be removed stays until the next start."""
+    shutil.rmtree(path, ignore_errors=True)

@@ -252,3 +252,36 @@ async def test_spares_that_die_are_replaced_up_to_a_bound(open_house) -> None:
                     await asyncio.sleep(0.01)
             spares.fill([house.record("gateway/0").spec])
         assert spares._timer is None
+
+
+async def test_a_standby_gang_is_unknown_to_the_others_until_it_is_promoted(open_house) -> None:
+    standby = group("worker/0.0b", "worker/0.1b", strategy=Strategy.ONE_FOR_ALL, has_rendezvous=True, standby_of=GANG.title)
+    async with open_house(GANG, standby, group("scheduler/0")) as house:
+        await house.until_serving()
+        await house.until_written("scheduler/0", "up worker/0.1 1")
+        standby_dir = house.record("worker/0.0b").gang_dir
+        assert standby_dir != house.record("worker/0.0").gang_dir
+        assert not any("0b" in line or "1b" in line for line in house.diary("scheduler/0"))
+        os.kill(house.record("worker/0.1").process.pid, signal.SIGKILL)
+        await house.until_written("scheduler/0", "up worker/0.0b 1")
+        await house.until_written("scheduler/0", "up worker/0.1b 1")
+        await house.until(lambda: house.record("worker/0.0").incarnation == 2)
+        await house.until_serving()
+        assert os.access(standby_dir, os.F_OK)
+        assert house.record("worker/0.0b").gang_dir == standby_dir
+        lines = house.diary("scheduler/0")
+        assert lines.index("down worker/0.0 1") < lines.index("up worker/0.0b 1")
+        assert lines.index("down worker/0.1 1") < lines.index("up worker/0.0b 1")
+        assert "up worker/0.0 2" not in lines
+
+
+async def test_a_group_is_restarted_with_the_group_that_it_needs(open_house) -> None:
+    memory = group("cache_directory/0")
+    gang = group("worker/0.0", "worker/0.1", strategy=Strategy.ONE_FOR_ALL, has_rendezvous=True, needs=(memory.title,))
+    async with open_house(memory, gang, group("gateway/0")) as house:
+        await house.until_serving()
+        os.kill(house.record("cache_directory/0").process.pid, signal.SIGKILL)
+        await house.until(lambda: all(house.record(name).incarnation == 2 for name in ("cache_directory/0", "worker/0.0")))
+        await house.until_serving()
+        assert [house.record(name).incarnation for name in ("worker/0.1", "gateway/0")] == [2, 1]
+        await house.until_written("gateway/0", "cause worker/0.1 1 gang")

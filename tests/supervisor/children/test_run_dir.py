@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from messages.errors import ConfigError
-from supervisor.children.rendezvous import Incarnations, open_gang_dir
+from supervisor.children.rendezvous import Incarnations, open_gang_dir, remove_gang_dir
 from supervisor.children.run_dir import RunDir, make_private, read_pid
 
 
@@ -108,11 +108,22 @@ def test_a_torn_file_of_incarnations_starts_again(tmp_path: Path, text: str) -> 
     assert Incarnations(path).next("gateway/0") == 1
 
 
-def test_a_gang_directory_is_fresh_and_its_predecessors_go(tmp_path: Path) -> None:
-    old = Path(open_gang_dir(tmp_path, 0, 1))
-    (old / "store").write_text("x")
-    other = Path(open_gang_dir(tmp_path, 1, 1))
-    new = Path(open_gang_dir(tmp_path, 0, 2))
-    assert not old.exists()
-    assert other.exists()
-    assert stat.S_IMODE(new.stat().st_mode) == 0o700
+def test_a_gang_directory_is_private_and_leaves_the_others_alone(tmp_path: Path) -> None:
+    places = [(0, "a", 1), (0, "b", 1), (0, "a", 2), (1, "a", 1)]
+    paths = [Path(open_gang_dir(tmp_path, *place)) for place in places]
+    assert [path.name for path in paths] == ["gang-0.1", "gang-0b.1", "gang-0.2", "gang-1.1"]
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o700 for path in paths)
+
+
+def test_a_gang_directory_is_never_used_twice(tmp_path: Path) -> None:
+    open_gang_dir(tmp_path, 0, "a", 1)
+    with pytest.raises(FileExistsError):
+        open_gang_dir(tmp_path, 0, "a", 1)
+
+
+def test_only_the_directory_of_the_dead_gang_is_removed(tmp_path: Path) -> None:
+    dead, alive = (open_gang_dir(tmp_path, 0, seat, 1) for seat in "ab")
+    (Path(dead) / "store").write_text("x")
+    remove_gang_dir(dead)
+    assert [path.name for path in tmp_path.iterdir()] == [Path(alive).name]
+    remove_gang_dir(dead)  # a second time: nothing happens
