@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from gpu_workers.model_store.gguf_file import GgufError, GgufFile
+from gpu_workers.model_store.gguf_header import GgufError, GgufKeys
 
 _CLASS_NAMES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 _LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_ORIGINAL = 1.0, 4.0, 8192  # the same in all published Llama 3.1, 3.2, 3.3
 
 
-def hugging_face_config(source: GgufFile) -> dict[str, Any]:
+def hugging_face_config(source: GgufKeys) -> dict[str, Any]:
     """Keys as transformers writes them. GgufError for a rotary scaling that is not run here."""
     heads, hidden = int(source.model_key("attention.head_count")), int(source.model_key("embedding_length"))
     head_dim = int(source.model_key("attention.key_length", hidden // heads))
-    vocabulary = source.model_key("vocab_size", None) or len(source.key("tokenizer.ggml.tokens"))
+    vocabulary = source.model_key("vocab_size", None) or source.array_length("tokenizer.ggml.tokens")
     theta = float(source.model_key("rope.freq_base", 10_000.0))
     config: dict[str, Any] = {
         "architectures": [_CLASS_NAMES[source.architecture]],
@@ -43,7 +41,7 @@ def hugging_face_config(source: GgufFile) -> dict[str, Any]:
     return config if window is None else config | {"sliding_window": int(window)}
 
 
-def generation_config(source: GgufFile) -> dict[str, Any]:
+def generation_config(source: GgufKeys) -> dict[str, Any]:
     """Which tokens end a text."""
     ids = end_token_ids(source)
     return {
@@ -53,7 +51,7 @@ def generation_config(source: GgufFile) -> dict[str, Any]:
     }
 
 
-def end_token_ids(source: GgufFile) -> list[int]:
+def end_token_ids(source: GgufKeys) -> list[int]:
     """End of text first, then end of turn and end of message where the file has them."""
     keys = ("eos_token_id", "eot_token_id", "eom_token_id")
     found = [source.key(f"tokenizer.ggml.{key}", None) for key in keys]
@@ -63,7 +61,7 @@ def end_token_ids(source: GgufFile) -> list[int]:
     return ids
 
 
-def _rope_scaling(source: GgufFile, theta: float, head_dim: int) -> dict[str, Any]:
+def _rope_scaling(source: GgufKeys, theta: float, head_dim: int) -> dict[str, Any]:
     if int(source.model_key("rope.dimension_count", head_dim)) != head_dim:
         raise GgufError(f"rope.dimension_count: expected {head_dim} (all of a head rotates)")
     factors = source.rope_factors()
@@ -77,8 +75,11 @@ def _rope_scaling(source: GgufFile, theta: float, head_dim: int) -> dict[str, An
     raise GgufError(f"rope.scaling.type: expected none or linear, got {kind!r}")
 
 
-def _llama3_scaling(factors: np.ndarray, theta: float, head_dim: int) -> dict[str, Any]:
-    """The file holds what Llama 3's scaling came to, a divisor per frequency: finds the parameters again, and checks them."""
+def _llama3_scaling(factors: Any, theta: float, head_dim: int) -> dict[str, Any]:
+    """The file holds what Llama 3's scaling came to, a divisor per frequency: finds the parameters again, and checks them.
+    `factors`: a numpy array [head_dim / 2]."""
+    import numpy as np  # a start that reads the header alone does without
+
     factor = round(float(factors.max()), 4)
     frequencies = theta ** -(np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
     turns = _LLAMA3_ORIGINAL * frequencies / (2 * np.pi)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from gguf import GGUFReader, dequantize
 
-SUPPORTED_ARCHITECTURES = ("llama", "qwen2", "qwen3")  # "llama" is also what Mistral and SmolLM2 files say
+from gpu_workers.model_store.gguf_header import GgufError, GgufKeys, check_architecture
+
 ROPE_FACTORS = "rope_freqs.weight"
 _MISSING = object()
 _TOP_NAMES = {
@@ -34,11 +35,7 @@ _LAYER_NAMES = {
 _LAYER = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 
 
-class GgufError(ValueError):
-    """The file is not a GGUF file, is broken, or holds a model that is not run here."""
-
-
-class GgufFile:
+class GgufFile(GgufKeys):
     """An opened file. Tensors are mapped and dequantised one by one."""
 
     def __init__(self, path: Path) -> None:
@@ -47,13 +44,15 @@ class GgufFile:
             self._reader = GGUFReader(path)
         except (OSError, ValueError, IndexError, KeyError) as error:
             raise GgufError(f"{path}: expected a GGUF file: {error}") from error
-        self.architecture = str(self.key("general.architecture"))
-        if self.architecture not in SUPPORTED_ARCHITECTURES:
-            supported = ", ".join(SUPPORTED_ARCHITECTURES)
-            raise GgufError(f"general.architecture: expected one of {supported}, got {self.architecture!r}")
+        self._architecture = check_architecture(str(self.key("general.architecture")))
+
+    @property
+    def architecture(self) -> str:
+        """See GgufKeys."""
+        return self._architecture
 
     def key(self, name: str, default: Any = _MISSING) -> Any:
-        """Value of a key; GgufError when it is missing and no default is given."""
+        """See GgufKeys."""
         field = self._reader.fields.get(name)
         if field is not None:
             return field.contents()
@@ -62,8 +61,12 @@ class GgufFile:
         return default
 
     def model_key(self, name: str, default: Any = _MISSING) -> Any:
-        """Value of a key of the architecture's section."""
+        """See GgufKeys."""
         return self.key(f"{self.architecture}.{name}", default)
+
+    def array_length(self, name: str) -> int:
+        """See GgufKeys."""
+        return len(self.key(name))
 
     @property
     def n_tensors(self) -> int:
@@ -72,7 +75,7 @@ class GgufFile:
 
     @property
     def tensor_names(self) -> frozenset[str]:
-        """The file's own names."""
+        """See GgufKeys."""
         return frozenset(tensor.name for tensor in self._reader.tensors)
 
     def rope_factors(self) -> np.ndarray | None:

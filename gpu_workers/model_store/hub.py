@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from gpu_workers.model_store.model_folder import ModelNotFoundError
 
 _PATTERNS = ["*.json", "*.safetensors", "*.jinja", "tokenizer*"]
+_CONFIG = "config.json"
 _IGNORED = ["*/*"]  # copies in other formats stand in sub-folders
 
 
@@ -17,21 +19,51 @@ def download(name: str, on_progress: Callable[[str, float], None]) -> Path:
     """Folder of the newest snapshot of `name`; what is in the cache is not loaded again, and with HF_HUB_OFFLINE=1 nothing is.
 
     Raises ModelNotFoundError with the client's reason."""
-    from httpx import HTTPError  # the client's own; what breaks in the middle of a file comes unwrapped
     from huggingface_hub import snapshot_download  # its import takes long, and most starts do not need it
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     what = f"downloading {name}"
     on_progress(what, 0.0)
-    try:
+    with _explained(name):
         folder = snapshot_download(
             name, allow_patterns=_PATTERNS, ignore_patterns=_IGNORED, tqdm_class=_reporter(what, on_progress)
         )
+    on_progress(what, 1.0)
+    return Path(folder)
+
+
+def download_config(name: str) -> Path:
+    """The config.json of `name`, from the hub alone: enough to refuse a start before its weights are downloaded.
+
+    Raises ModelNotFoundError with the client's reason."""
+    from huggingface_hub import hf_hub_download
+
+    with _explained(name):
+        return Path(hf_hub_download(name, _CONFIG))
+
+
+def cached_config(name: str) -> Path | None:
+    """The config.json of the newest snapshot of `name` in the client's cache, found without importing the client."""
+    home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
+    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
+    folder = cache / f"models--{name.replace('/', '--')}"
+    try:
+        path = folder / "snapshots" / (folder / "refs" / "main").read_text().strip() / _CONFIG
+    except OSError:
+        return None
+    return path if path.is_file() else None
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Turn the errors of the client into ModelNotFoundError."""
+    from httpx import HTTPError  # the client's own; what breaks in the middle of a file comes unwrapped
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        yield
     except (HfHubHTTPError, HFValidationError, HTTPError, OSError) as error:
         reason = " ".join(str(error).split())[:300]
         raise ModelNotFoundError(f"{name}: no such folder here, and the hub did not give it: {reason}") from error
-    on_progress(what, 1.0)
-    return Path(folder)
 
 
 def _reporter(what: str, on_progress: Callable[[str, float], None]) -> type[Any]:

@@ -1,15 +1,23 @@
-"""From what an operator types as a model to a folder that can be opened. The only door to this package."""
+"""From what an operator types as a model to a folder that can be opened. The only door to this package.
+
+find_model           what the name means: hash chain, GGUF file, folder or hub; looks at the file system only
+read_config          the model's configuration from its config.json or GGUF header alone, in milliseconds
+resolve_model        the folder itself, after a conversion or a download, which may take minutes
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
-from gpu_workers.model_store.gguf_conversion import converted_folder
-from gpu_workers.model_store.hub import download
-from gpu_workers.model_store.model_config import ModelConfigError, read_model_config
+from gpu_workers.model_store.gguf_config import hugging_face_config
+from gpu_workers.model_store.gguf_header import GgufHeader
+from gpu_workers.model_store.hub import cached_config, download, download_config
+from gpu_workers.model_store.model_config import ModelConfig, ModelConfigError, parse_model_config, read_model_config
 from gpu_workers.model_store.model_folder import HASH_CHAIN, ModelFolder, ModelNotFoundError
 
 DEFAULT_MODEL = "smollm2"
@@ -19,38 +27,97 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 OnProgress = Callable[[str, float], None]
 
 
-def resolve_model(name: str, on_progress: OnProgress = lambda what, fraction: None) -> ModelFolder:
+class ModelKind(Enum):
+    """Where a model comes from."""
+
+    HASH_CHAIN = "hash chain"
+    FOLDER = "folder"
+    GGUF = "GGUF file"
+    HUB = "hub"
+
+
+@dataclass(frozen=True)
+class FoundModel:
+    """What a name means, before anything of the model has been read."""
+
+    kind: ModelKind
+    name: str  # what clients see
+    path: Path | None  # of the folder or of the GGUF file
+
+
+def find_model(name: str) -> FoundModel:
     """`name`: "" or "smollm2" (the model that a package ships), "hash-chain", a GGUF file, a folder with config.json and
     safetensors (config alone will do for random weights), or a name on the Hugging Face hub.
 
-    on_progress(what, fraction 0 .. 1) is called while a file is converted or downloaded. May take minutes; call it from a
-    thread. Raises ModelNotFoundError, ModelConfigError, GgufError or UnsupportedTokenizerError."""
+    Raises ModelNotFoundError when it is none of these."""
     if name == HASH_CHAIN:
-        return ModelFolder("hash_chain", HASH_CHAIN, None, None)
+        return FoundModel(ModelKind.HASH_CHAIN, HASH_CHAIN, None)
     if name in ("", DEFAULT_MODEL):
-        return _opened(DEFAULT_MODEL, converted_folder(_packaged_gguf(), DEFAULT_MODEL, on_progress))
+        return FoundModel(ModelKind.GGUF, DEFAULT_MODEL, _packaged_gguf())
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelNotFoundError(f"{path}: expected config.json in the folder")
-        return _opened(path.resolve().name, path.resolve())
+        return FoundModel(ModelKind.FOLDER, path.resolve().name, path.resolve())
     if path.is_file():
         if path.suffix.lower() != ".gguf":
             raise ModelNotFoundError(f"{path}: expected a .gguf file or a folder with config.json")
-        return _opened(path.stem, converted_folder(path.resolve(), path.stem, on_progress))
+        return FoundModel(ModelKind.GGUF, path.stem, path.resolve())
     if _HUB_NAME.fullmatch(name) and path.suffix.lower() != ".gguf":
-        return _opened(name, download(name, on_progress))
+        return FoundModel(ModelKind.HUB, name, None)
     raise ModelNotFoundError(
         f"{name}: no such file or folder; expected {DEFAULT_MODEL}, {HASH_CHAIN}, a .gguf file, a folder with config.json,"
         " or organisation/name on the hub"
     )
 
 
-def _opened(name: str, path: Path) -> ModelFolder:
+def read_config(name: str, may_download: bool = True) -> ModelConfig | None:
+    """The configuration of the model `name` (see `find_model`), without its weights; None for the hash chain, which has none.
+
+    A model on the hub that is not in the cache gives its config.json alone; None when `may_download` forbids that. Raises
+    ModelNotFoundError, ModelConfigError or GgufError."""
+    found = find_model(name)
+    if found.kind is ModelKind.HUB:
+        config_path = cached_config(name) or (download_config(name) if may_download else None)
+        return read_folder_config(config_path.parent) if config_path is not None else None
+    if found.path is None:
+        return None
+    if found.kind is ModelKind.FOLDER:
+        return read_folder_config(found.path)
     try:
-        return ModelFolder("weights", name, path, read_model_config(path))
+        return parse_model_config(hugging_face_config(GgufHeader(found.path)))
     except ModelConfigError as error:
-        raise ModelConfigError(f"{path / 'config.json'}: {error}") from error
+        raise ModelConfigError(f"{found.path}: {error}") from error
+
+
+def resolve_model(name: str, on_progress: OnProgress = lambda what, fraction: None) -> ModelFolder:
+    """The model `name` (see `find_model`) as a folder, converted or downloaded first where that is needed.
+
+    on_progress(what, fraction 0 .. 1) is called while a file is converted or downloaded. May take minutes; call it from a
+    thread. Raises ModelNotFoundError, ModelConfigError, GgufError or UnsupportedTokenizerError."""
+    found = find_model(name)
+    if found.kind is ModelKind.HUB:
+        return _opened(name, download(name, on_progress))
+    if found.path is None:
+        return ModelFolder("hash_chain", HASH_CHAIN, None, None)
+    if found.kind is ModelKind.FOLDER:
+        return _opened(found.name, found.path)
+    from gpu_workers.model_store.gguf_conversion import converted_folder  # its imports take long; a refused start does without
+
+    return _opened(found.name, converted_folder(found.path, found.name, on_progress))
+
+
+def read_folder_config(folder: Path) -> ModelConfig:
+    """The configuration in `folder`. Raises ModelConfigError naming the file and the key."""
+    try:
+        return read_model_config(folder)
+    except ModelConfigError as error:
+        text = str(error)
+        raise ModelConfigError(text if text.startswith(str(folder)) else f"{folder / 'config.json'}: {text}") from error
+
+
+def _opened(name: str, path: Path) -> ModelFolder:
+    return ModelFolder("weights", name, path, read_folder_config(path))
 
 
 def _packaged_gguf() -> Path:

@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "supervisor": set(PRODUCT),
 }
 SHARED_BY_ACTORS = ("", "actor", "pages")
-TORCH_FREE = ("gpu_workers.model_store", "gpu_workers.hash_chain", "gpu_workers.settings")
+TORCH_FREE = ("gpu_workers.model_store", "gpu_workers.hash_chain", "gpu_workers.settings", "gpu_workers.layers.shard")
 OURS = {*PRODUCT, "ops", "tests"}
 NEVER = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
 

@@ -14,7 +14,8 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from gpu_workers.model_store.gguf_conversion import convert_gguf
-from gpu_workers.model_store.gguf_file import GgufError, GgufFile, halves_from_pairs, hugging_face_name
+from gpu_workers.model_store.gguf_file import GgufFile, halves_from_pairs, hugging_face_name
+from gpu_workers.model_store.gguf_header import GgufError
 from gpu_workers.model_store.gguf_tokenizer import UnsupportedTokenizerError, merges_from_scores
 from gpu_workers.model_store.model_folder import CACHE_VARIABLE, HASH_CHAIN, ModelNotFoundError
 from gpu_workers.model_store.resolve import resolve_model

@@ -1,0 +1,174 @@
+"""The keys and tensor names of a GGUF file, read without its weights and without numpy.
+
+The `gguf` package makes an array view of every token of the vocabulary, which takes seconds. This reader passes over arrays and
+takes milliseconds, so that a start that cannot succeed is refused at once. The layout is that of the GGUF specification,
+versions 2 and 3: magic, version, number of tensors, number of keys, the keys, the descriptions of the tensors.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from pathlib import Path
+from typing import Any, Protocol
+
+SUPPORTED_ARCHITECTURES = ("llama", "qwen2", "qwen3")  # "llama" is also what Mistral and SmolLM2 files say
+_MAGIC = b"GGUF"
+_MISSING = object()
+_FORMAT_BY_TYPE = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+
+
+class GgufError(ValueError):
+    """The file is not a GGUF file, is damaged, or holds a model that is not supported."""
+
+
+class GgufKeys(Protocol):
+    """What the configuration of a model is made from."""
+
+    @property
+    def architecture(self) -> str:
+        """One of SUPPORTED_ARCHITECTURES."""
+        ...
+
+    @property
+    def tensor_names(self) -> frozenset[str]:
+        """The file's own names of its tensors."""
+        ...
+
+    def key(self, name: str, default: Any = ...) -> Any:
+        """The value of a key. Raises GgufError when it is missing and no default is given."""
+        ...
+
+    def model_key(self, name: str, default: Any = ...) -> Any:
+        """The value of a key in the section of the architecture; errors as for `key`."""
+        ...
+
+    def array_length(self, name: str) -> int:
+        """The number of elements of an array. Raises GgufError when it is missing."""
+        ...
+
+    def rope_factors(self) -> Any | None:
+        """Divisors of the rotary frequencies, [head_dim / 2] float32; None where the file has none or they were not read."""
+        ...
+
+
+class GgufHeader(GgufKeys):
+    """The header of a file. Arrays are passed over: only their lengths are kept. Weights and rotary factors are not read."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises GgufError when `path` is not a GGUF file or holds an architecture that is not supported."""
+        self._name = path.name
+        self._values: dict[str, Any] = {}
+        self._lengths: dict[str, int] = {}
+        try:
+            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                self._tensor_names = self._read(_Cursor(content))
+        except (OSError, ValueError, OverflowError, struct.error) as error:
+            raise GgufError(f"{path}: expected a GGUF file: {error}") from error
+        self._architecture = check_architecture(str(self.key("general.architecture")))
+
+    @property
+    def architecture(self) -> str:
+        """See GgufKeys."""
+        return self._architecture
+
+    @property
+    def tensor_names(self) -> frozenset[str]:
+        """See GgufKeys."""
+        return self._tensor_names
+
+    def key(self, name: str, default: Any = _MISSING) -> Any:
+        """See GgufKeys. Arrays cannot be asked for."""
+        value = self._values.get(name, default)
+        if value is _MISSING:
+            raise GgufError(f"{name}: missing in {self._name}")
+        return value
+
+    def model_key(self, name: str, default: Any = _MISSING) -> Any:
+        """See GgufKeys."""
+        return self.key(f"{self._architecture}.{name}", default)
+
+    def array_length(self, name: str) -> int:
+        """See GgufKeys."""
+        if name not in self._lengths:
+            raise GgufError(f"{name}: missing in {self._name}")
+        return self._lengths[name]
+
+    def rope_factors(self) -> None:
+        """See GgufKeys. They are stored as a tensor, which is not read here."""
+
+    def _read(self, cursor: _Cursor) -> frozenset[str]:
+        """Fill in keys and lengths; returns the names of the tensors."""
+        n_tensors, n_keys = cursor.begin()
+        for _ in range(n_keys):
+            name, kind = cursor.text(), cursor.number("I")
+            if kind == _ARRAY:
+                self._lengths[name] = cursor.skip_array()
+            else:
+                self._values[name] = cursor.text() if kind == _STRING else cursor.number(_format(kind))
+        return frozenset(cursor.tensor_name() for _ in range(n_tensors))
+
+
+def check_architecture(name: str) -> str:
+    """`name` itself. Raises GgufError when it is none of SUPPORTED_ARCHITECTURES."""
+    if name not in SUPPORTED_ARCHITECTURES:
+        raise GgufError(f"general.architecture: expected one of {', '.join(SUPPORTED_ARCHITECTURES)}, got {name!r}")
+    return name
+
+
+def _format(kind: int) -> str:
+    if kind not in _FORMAT_BY_TYPE:
+        raise ValueError(f"the type of a value is {kind}, which the format does not have")
+    return _FORMAT_BY_TYPE[kind]
+
+
+class _Cursor:
+    """Reads one value after the other. Raises struct.error at the end of the content."""
+
+    def __init__(self, content: mmap.mmap) -> None:
+        self._content, self._at, self._order = content, 0, "<"
+
+    def begin(self) -> tuple[int, int]:
+        """Magic and version; returns the numbers of tensors and of keys."""
+        if self._content[:4] != _MAGIC:
+            raise ValueError(f"it begins with {self._content[:4]!r} instead of {_MAGIC!r}")
+        self._at = 4
+        version = self.number("I")
+        if version & 0xFFFF == 0:  # the other byte order
+            self._order, self._at = ">", 4
+            version = self.number("I")
+        if version not in (2, 3):
+            raise ValueError(f"expected version 2 or 3, got {version}")
+        return self.number("Q"), self.number("Q")
+
+    def number(self, kind: str) -> Any:
+        """A number of one of struct's formats."""
+        (value,) = struct.unpack_from(self._order + kind, self._content, self._at)
+        self._at += struct.calcsize(self._order + kind)
+        return value
+
+    def text(self) -> str:
+        """A string with its length before it."""
+        n_bytes, start = self.number("Q"), self._at
+        self._at += n_bytes
+        return self._content[start : self._at].decode("utf-8", "replace")
+
+    def skip_array(self) -> int:
+        """Pass over an array; returns its length."""
+        kind, n = self.number("I"), self.number("Q")
+        if kind == _STRING:
+            content, at, unpack = self._content, self._at, struct.Struct(self._order + "Q").unpack_from
+            for _ in range(n):
+                at += 8 + unpack(content, at)[0]
+            self._at = at
+        else:
+            self._at += n * struct.calcsize(self._order + _format(kind))
+        return n
+
+    def tensor_name(self) -> str:
+        """The name in a tensor's description; the rest of it (shape, type, place) is passed over."""
+        name, n_dimensions = self.text(), self.number("I")
+        self._at += n_dimensions * 8 + 4
+        self.number("Q")
+        return name

@@ -1,0 +1,138 @@
+"""The configuration of a model without its weights: the same as after a conversion or a download, and read at once."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from gpu_workers.model_store.gguf_config import hugging_face_config
+from gpu_workers.model_store.gguf_file import GgufFile
+from gpu_workers.model_store.gguf_header import GgufError, GgufHeader
+from gpu_workers.model_store.model_config import ModelConfigError
+from gpu_workers.model_store.model_folder import HASH_CHAIN, ModelNotFoundError
+from gpu_workers.model_store.resolve import read_config
+
+CONFIG = {
+    "model_type": "llama",
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "vocab_size": 100,
+    "max_position_embeddings": 256,
+}
+
+
+def _write_gguf(path: Path, has_vocab_size: bool = True) -> None:
+    """A file with keys of several types, arrays of strings and of numbers, and two tensors."""
+    writer = gguf.GGUFWriter(path, "qwen2")
+    writer.add_block_count(2)
+    writer.add_context_length(128)
+    writer.add_embedding_length(64)
+    writer.add_feed_forward_length(96)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(10_000.0)
+    if has_vocab_size:
+        writer.add_vocab_size(5)
+    writer.add_token_list(["a", "b", "\u00e9\u4f60", "", "long " * 50])
+    writer.add_token_types([1, 1, 1, 1, 1])
+    writer.add_eos_token_id(1)
+    writer.add_bool("tokenizer.ggml.add_bos_token", True)
+    for name in ("token_embd.weight", "output.weight"):
+        writer.add_tensor(name, np.zeros((5, 64), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+@pytest.mark.parametrize("has_vocab_size", [True, False])
+def test_the_header_says_what_the_whole_file_says(tmp_path: Path, has_vocab_size: bool) -> None:
+    path = tmp_path / "tiny.gguf"
+    _write_gguf(path, has_vocab_size)
+    assert hugging_face_config(GgufHeader(path)) == hugging_face_config(GgufFile(path))
+    config = read_config(str(path))
+    assert config is not None
+    assert (config.model_type, config.n_layers, config.vocabulary, config.tied_embeddings) == ("qwen2", 2, 5, False)
+
+
+def test_a_damaged_gguf_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    _write_gguf(path)
+    whole = path.read_bytes()
+    damaged = {
+        "cut": whole[:200],
+        "magic": b"GGML" + whole[4:],
+        "version": whole[:4] + struct.pack("<I", 9) + whole[8:],
+        "endless keys": whole[:16] + struct.pack("<Q", 2**63) + whole[24:],
+        "endless text": whole[:24] + struct.pack("<Q", 2**64 - 1) + whole[32:],
+        "empty": b"",
+    }
+    for name, content in damaged.items():
+        path.write_bytes(content)
+        with pytest.raises(GgufError, match=r"tiny\.gguf: expected a GGUF file"):
+            pytest.fail(f"{name}: {GgufHeader(path).tensor_names}")
+
+
+def test_a_key_of_the_header_that_is_missing_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    _write_gguf(path)
+    header = GgufHeader(path)
+    assert header.key("not.there", None) is None
+    with pytest.raises(GgufError, match=r"^qwen2\.not_there: missing in tiny\.gguf$"):
+        header.model_key("not_there")
+    with pytest.raises(GgufError, match=r"^not\.there: missing in tiny\.gguf$"):
+        header.array_length("not.there")
+
+
+def test_a_folder_gives_its_config_and_names_the_file_that_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    config = read_config(str(tmp_path))
+    assert config is not None
+    assert (config.n_heads, config.n_kv_heads, config.max_position) == (4, 2, 256)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"model_type": "mamba"}))
+    with pytest.raises(ModelConfigError, match=rf"^{tmp_path}/config\.json: model_type: expected one of .*, got 'mamba'$"):
+        read_config(str(tmp_path))
+    (tmp_path / "config.json").write_text("no")
+    with pytest.raises(ModelConfigError, match=rf"^{tmp_path}/config\.json: expected a JSON object"):
+        read_config(str(tmp_path))
+
+
+def test_the_hash_chain_has_no_config_and_an_unknown_name_is_refused() -> None:
+    assert read_config(HASH_CHAIN) is None
+    with pytest.raises(ModelNotFoundError, match="no such file or folder"):
+        read_config("nothing-here")
+
+
+def test_a_model_of_the_hub_is_looked_up_in_the_cache_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    assert read_config("someone/some-model", may_download=False) is None
+    snapshot = tmp_path / "models--someone--some-model" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "models--someone--some-model" / "refs").mkdir()
+    (tmp_path / "models--someone--some-model" / "refs" / "main").write_text("abc")
+    config = read_config("someone/some-model")
+    assert config is not None
+    assert config.hidden == 64
+
+
+def test_reading_a_config_imports_nothing_heavy(tmp_path: Path) -> None:
+    """A start that cannot succeed is refused in less than half a second: no numpy, no torch, no client of the hub."""
+    path = tmp_path / "tiny.gguf"
+    _write_gguf(path)
+    script = "import sys; from gpu_workers.model_store.resolve import read_config; read_config(sys.argv[1]);" + (
+        "print(sorted(sys.modules.keys() & {'numpy', 'torch', 'gguf', 'huggingface_hub', 'tokenizers'}))"
+    )
+    run = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout == "[]\n"
