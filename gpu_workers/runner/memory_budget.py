@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
-from pathlib import Path
-
+from gpu_workers.runner.memory_estimate import GIB, memory_bytes
 from messages.errors import ConfigError
 from messages.steps import PAGE_TOKENS
 
-GIB = 1 << 30
 _CPU_KV_BYTES = 2 * GIB
 _CPU_SHARE = 8  # of the machine's memory: one part for keys and values when nothing is said
 MIN_PAGES = 4
@@ -25,15 +21,6 @@ def cpu_kv_bytes(wanted_bytes: int) -> int:
     if wanted_bytes:
         return wanted_bytes
     return min(_CPU_KV_BYTES, memory_bytes() // _CPU_SHARE)
-
-
-def memory_bytes(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Memory that this process may use: the machine's, or its container's where that is less."""
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of the second version and the first
-        with suppress(OSError, ValueError):  # not there, or "max"
-            limits.append(int((cgroup / name).read_text()))
-    return min(limits)
 
 
 def cuda_kv_bytes(total_bytes: int, free_bytes: int, activation_bytes: int, memory_share: float, reserve_bytes: int) -> int:

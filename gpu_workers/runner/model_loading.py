@@ -20,7 +20,8 @@ from gpu_workers.model_store.model_config import ModelConfig, read_model_config
 from gpu_workers.models.llama_family import LlamaFamily
 from gpu_workers.models.registry import load_model, torch_attention
 from gpu_workers.models.weights import Placement
-from gpu_workers.runner.memory_budget import GIB, count_pages, cpu_kv_bytes, cuda_kv_bytes
+from gpu_workers.runner.memory_budget import count_pages, cpu_kv_bytes, cuda_kv_bytes
+from gpu_workers.runner.memory_estimate import CUDA_RESERVE_BYTES, sampling_bytes
 from gpu_workers.runner.model_runner import ModelRunner
 from gpu_workers.runner.warm_up import warm_up
 from gpu_workers.settings import WorkerSettings
@@ -28,7 +29,6 @@ from messages.steps import PAGE_TOKENS, EngineCapacity
 
 _RENDEZVOUS = "rendezvous"
 _GANG_TIMEOUT_S = 600.0  # ranks load at different speeds; a dead one is the supervisor's to notice, long before this
-_RESERVE_BYTES = GIB  # on CUDA: graphs, collectives, fragments
 
 
 def load_model_runner(settings: WorkerSettings, gang_dir: Path, report: ReportLoading) -> ModelRunner:
@@ -176,12 +176,11 @@ def _measure_cuda(settings: WorkerSettings, model: LlamaFamily, rows: list[int])
     run_empty_step(model, kv, rows)
     torch.cuda.synchronize(device)
     activation_bytes = torch.cuda.max_memory_allocated(device) - before_bytes
-    logits_bytes = settings.slots * model.config.vocabulary * 4 * 6  # sampling's float32 and float64 copies
     del kv
     torch.cuda.empty_cache()
     free_bytes, total_bytes = torch.cuda.mem_get_info(device)
-    needed_bytes = activation_bytes + logits_bytes
-    return cuda_kv_bytes(total_bytes, free_bytes, needed_bytes, settings.memory_share, _RESERVE_BYTES)
+    needed_bytes = activation_bytes + sampling_bytes(settings.slots, model.config.vocabulary)
+    return cuda_kv_bytes(total_bytes, free_bytes, needed_bytes, settings.memory_share, CUDA_RESERVE_BYTES)
 
 
 def run_empty_step(model: LlamaFamily, kv: KvPages, rows: list[int]) -> torch.Tensor:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpu_workers.process.metrics import WorkerMetrics
-from gpu_workers.runner.memory_budget import GIB, count_pages, cpu_kv_bytes, cuda_kv_bytes, memory_bytes
+from gpu_workers.runner.memory_budget import count_pages, cpu_kv_bytes, cuda_kv_bytes
+from gpu_workers.runner.memory_estimate import GIB, memory_bytes
 from gpu_workers.settings import WorkerSettings, read_settings
 from messages.errors import ConfigError
 from messages.steps import Plan, Result

@@ -1,0 +1,66 @@
+"""What a rank will need of its device's memory, estimated from the model's configuration alone, before anything is loaded.
+
+The supervisor plans with it (no torch, no numpy here). Once the weights are loaded the rank measures instead; see
+`model_loading.py`. The estimate is on the safe side: a plan that fits here fits on the device.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpu_workers.layers.shard import rank_parameters, shard_model
+from gpu_workers.model_store.model_config import ModelConfig
+
+GIB = 1 << 30
+CUDA_RESERVE_BYTES = GIB  # graphs, collectives, fragments
+_CUDA_CONTEXT_BYTES = 3 * GIB // 4  # the driver's context, loaded kernels, libraries' workspaces
+_BYTES_BY_DTYPE = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True)
+class RankEstimate:
+    """Bytes on the fullest rank of a group."""
+
+    weight_bytes: int
+    working_bytes: int  # everything else that is there besides keys and values
+    kv_token_bytes: int  # keys and values of one token in all layers
+
+    def room_tokens(self, usable_bytes: int) -> int:
+        """Tokens whose keys and values fit into `usable_bytes` beside the rest; negative when even the rest does not fit."""
+        return (usable_bytes - self.weight_bytes - self.working_bytes) // self.kv_token_bytes
+
+
+def estimate_cuda_rank(config: ModelConfig, tp: int, dtype: str, step_tokens: int, n_slots: int) -> RankEstimate:
+    """The need of the fullest of `tp` ranks. `step_tokens` and `n_slots`: the greatest step and the most sequences."""
+    shard, itemsize = shard_model(config, 0, tp), _BYTES_BY_DTYPE[dtype]
+    activation_columns = 6 * config.hidden + 3 * len(shard.ffn)
+    activation_columns += 2 * config.head_dim * (len(shard.heads) + 2 * len(shard.kv_heads))
+    working_bytes = step_tokens * activation_columns * itemsize + sampling_bytes(n_slots, config.vocabulary)
+    return RankEstimate(
+        weight_bytes=rank_parameters(config, shard) * itemsize,
+        working_bytes=working_bytes + CUDA_RESERVE_BYTES + _CUDA_CONTEXT_BYTES,
+        kv_token_bytes=config.n_layers * 2 * len(shard.kv_heads) * config.head_dim * itemsize,
+    )
+
+
+def cpu_weight_bytes(config: ModelConfig, tp: int, dtype: str) -> int:
+    """Weights of all ranks of one replica in the machine's memory."""
+    parameters = sum(rank_parameters(config, shard_model(config, rank, tp)) for rank in range(tp))
+    return parameters * _BYTES_BY_DTYPE[dtype]
+
+
+def sampling_bytes(n_slots: int, vocabulary: int) -> int:
+    """Copies of the logits that sampling makes for `n_slots` sequences: float32 and float64."""
+    return n_slots * vocabulary * 4 * 6
+
+
+def memory_bytes(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Memory that this process may use: the machine's, or its container's where that is less."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of the second version and the first
+        with suppress(OSError, ValueError):  # not there, or "max"
+            limits.append(int((cgroup / name).read_text()))
+    return min(limits)
