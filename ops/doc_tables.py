@@ -20,7 +20,8 @@ from pathlib import Path
 from messages.routes import CHILDREN, ROUTES, Route
 from supervisor.config import ServerConfig
 from supervisor.policy.child_spec import Group
-from supervisor.tree import Place, build_tree
+from supervisor.policy.placement import Gpu, Placement
+from supervisor.tree import StartFacts, build_tree
 
 REPO = Path(__file__).parents[1]
 MAPPED_FOLDERS = ("messages", "actors", "gpu_workers", "supervisor", "ops")
@@ -64,16 +65,17 @@ def _row(*cells: str) -> str:
 
 def supervision_table() -> str:
     """The groups of the tree in start order, for two replicas of two ranks, from supervisor/tree.py itself."""
-    config = ServerConfig(gpus=4, tp=2, replicas=2)
-    place = Place(
+    gpus = tuple(Gpu(str(index), "", 0, (9, 0)) for index in range(4))
+    placement = Placement("cuda", gpus, tp=2, replicas=2, dtype="bfloat16")
+    facts = StartFacts(
         state_dir=Path(), run_dir=Path(), listen_fd=-1, model_setting="hash-chain", model_name="", model_length=0,
-        gpu_ids=("0", "1", "2", "3"), cores=1,
+        placement=placement, cores=1,
     )  # fmt: skip
     lines = [
         "| group | children | when one dies | restarts allowed | what it does; what its death means |",
         "|---|---|---|---|---|",
     ]
-    return "\n".join([*lines, *(_group_row(group) for group in build_tree(config, place))])
+    return "\n".join([*lines, *(_group_row(group) for group in build_tree(ServerConfig(), facts))])
 
 
 def _group_row(group: Group) -> str:

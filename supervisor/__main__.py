@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -80,6 +80,19 @@ def _load(flags: dict[str, Any]) -> Any:
         _fail(EXIT_USAGE, str(error))
 
 
+def _plan(config: Any) -> Any:
+    """Decide where the ranks run and print it; ends the process with status 2 when it cannot be had."""
+    from messages.errors import ConfigError
+    from supervisor.host import plan_start
+
+    try:
+        placement = plan_start(config)
+    except ConfigError as error:
+        _fail(EXIT_USAGE, str(error))
+    click.echo(placement.text(), err=True)
+    return placement
+
+
 @main.command()
 @_config_flags
 def start(**flags: Any) -> None:
@@ -94,12 +107,13 @@ def start(**flags: Any) -> None:
     that cannot be used, 3 a child that cannot become ready, 4 a spent restart budget, 5 forced, 7 requests left unfinished.
     """
     config = _load(flags)
+    placement = _plan(config)
     from messages.errors import ConfigError
     from supervisor.children.run_dir import LeftoverAlive
     from supervisor.start import start as run
 
     try:
-        sys.exit(run(config))
+        sys.exit(run(config, placement))
     except ConfigError as error:
         _fail(EXIT_USAGE, str(error))
     except LeftoverAlive as error:
@@ -110,10 +124,11 @@ def start(**flags: Any) -> None:
 @click.argument("file", required=False, type=click.Path(dir_okay=False))
 @_config_flags
 def check_config(file: str | None, **flags: Any) -> None:
-    """Check a configuration and print it as it would be used."""
+    """Check a configuration; print it as JSON and, on standard error, where the model would run."""
     import json
 
     config = _load({**flags, "config": file or flags["config"]})
+    _plan(config)
     from supervisor.config import described
 
     click.echo(json.dumps(described(config), indent=2))
@@ -197,7 +212,7 @@ def _reach(call: Any) -> Any:
         _fail(EXIT_NO_SERVER, str(error))
 
 
-def _fail(status: int, text: str) -> Any:
+def _fail(status: int, text: str) -> NoReturn:
     click.echo(f"supervisor: {text}", err=True)
     sys.exit(status)
 

@@ -74,9 +74,9 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     model: str = ""  # a folder, a GGUF file, a name on the hub, "hash-chain"; empty: the small model that a package ships
     model_name: str = ""  # what clients see; empty: the model's own name
-    gpus: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # 0: CPU cores
-    tp: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # ranks of one replica; 0: all GPUs of the replica, or 1 on CPU cores
-    replicas: _Small = 1
+    gpus: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None  # None: all that are there; 0: CPU cores
+    tp: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # ranks of one replica; 0: see supervisor/policy/placement.py
+    replicas: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0  # copies of the model; 0: likewise
     gateways: _Small = 1
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 8000  # 0: any free one
@@ -94,11 +94,6 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     cache_directory: DirectorySettings = DirectorySettings()
     speculation: SpeculationSettings = SpeculationSettings()
     worker: WorkerSettings = WorkerSettings()
-
-    @property
-    def ranks(self) -> int:
-        """Ranks of one replica."""
-        return self.tp or (max(self.gpus // self.replicas, 1))
 
 
 def load_config(path: str | None, flags: Iterable[Table] = ()) -> ServerConfig:
@@ -133,13 +128,6 @@ def _refuse_derived(table: Table) -> None:
 
 def _check_whole(config: ServerConfig) -> None:
     """What no section can see alone."""
-    if config.gpus and config.gpus != config.ranks * config.replicas:
-        raise ConfigError(
-            f"gpus: expected tp * replicas = {config.ranks} * {config.replicas} = {config.ranks * config.replicas},"
-            f" got {config.gpus}"
-        )
-    if config.gpus == 0 and config.worker.attention == "triton":
-        raise ConfigError('worker.attention: expected "auto" or "torch" without GPUs, got "triton"')
     if config.front_tcp_port and config.front_tcp_host not in ("127.0.0.1", "::1", "localhost"):
         raise ConfigError(
             f"front_tcp_host: expected an address of this host (127.0.0.1), got {config.front_tcp_host};"

@@ -1,8 +1,10 @@
 """`supervisor start`: everything between the command line and the first child, in order.
 
-    configuration -> run directory (lock) -> listening socket -> state directory (lock) -> model -> tree -> supervisor
+    configuration -> placement on devices -> run directory (lock) -> listening socket -> state directory (lock)
+        -> model (converted or downloaded) -> tree -> supervisor
 
-Each step fails with one sentence that names the key, before anything has been started.
+The placement is decided before this file is imported; see `host.py`. A step that fails says so in one
+sentence that names the key, before anything has been started.
 """
 
 from __future__ import annotations
@@ -25,29 +27,29 @@ from supervisor.children.state_dir import hold_state_dir
 from supervisor.config import ServerConfig, described
 from supervisor.logs import configure_logs
 from supervisor.operator.display import Display
+from supervisor.policy.placement import Placement
 from supervisor.supervisor import Server, Supervisor
-from supervisor.tree import Place, build_tree
+from supervisor.tree import StartFacts, build_tree
 
 _BACKLOG = 1024
 _PREDECESSOR_S = 0.5
 
 
-def start(config: ServerConfig) -> int:
-    """Run a server in the foreground; returns its exit status.
+def start(config: ServerConfig, placement: Placement) -> int:
+    """Run a server in the foreground, with its ranks as `placement` says; returns its exit status.
 
     Raises: ConfigError when something that was asked for cannot be had.
     """
     if config.log_level == "auto":
         config = msgspec.structs.replace(config, log_level="warning" if sys.stderr.isatty() else "info")
     configure_logs(config.log_format, config.log_level, "supervisor/0", 0)
-    gpu_ids = find_gpus(config.gpus)
     held = RunDir.take(run_dir_path(config)) if config.port else None
     listener = listen(config.host, config.port)
     port = listener.getsockname()[1]
     run_dir = held or RunDir.take(run_dir_path(msgspec.structs.replace(config, port=port)))
     try:
         with hold_state_dir(Path(config.state_dir) if config.state_dir else run_dir.path) as state_dir:
-            return _run(config, run_dir, state_dir, listener, gpu_ids)
+            return _run(config, run_dir, state_dir, listener, placement)
     finally:
         listener.close()
         run_dir.release(is_nobodys=config.port == 0 and not config.run_dir)
@@ -93,35 +95,12 @@ def _bind(listener: socket.socket, address: Any) -> None:
         time.sleep(0.02)
 
 
-def find_gpus(wanted: int) -> tuple[str, ...]:
-    """Names of the devices to use, as CUDA_VISIBLE_DEVICES takes them.
-
-    Raises: ConfigError when there are fewer than wanted.
-    """
-    if wanted == 0:
-        return ()
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    ids = [part.strip() for part in visible.split(",") if part.strip()] if visible is not None else _all_gpus()
-    if len(ids) < wanted:
-        raise ConfigError(f"gpus: expected at most {len(ids)} (the devices that can be seen here), got {wanted}")
-    return tuple(ids[:wanted])
-
-
-def _all_gpus() -> list[str]:
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        return [str(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError:
-        return []
-
-
-def _run(config: ServerConfig, run_dir: RunDir, state_dir: Path, listener: socket.socket, gpu_ids: tuple[str, ...]) -> int:
+def _run(config: ServerConfig, run_dir: RunDir, state_dir: Path, listener: socket.socket, placement: Placement) -> int:
     from gpu_workers.model_store.resolve import resolve_model
 
     log = structlog.get_logger()
     log.info("configuration", **described(config))
+    log.info("placement", plan=placement.text())
     host, port = listener.getsockname()[:2]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     waiting = Display("", url, "")
@@ -133,18 +112,18 @@ def _run(config: ServerConfig, run_dir: RunDir, state_dir: Path, listener: socke
     finally:
         waiting.close()
     log.info("model", name=model.name, folder=model.setting, took_s=round(time.monotonic() - began_s, 3))
-    place = Place(
+    facts = StartFacts(
         state_dir=state_dir,
         run_dir=run_dir.path,
         listen_fd=listener.fileno(),
         model_setting=model.setting,
         model_name=model.name,
         model_length=model.config.max_position if model.config else 0,
-        gpu_ids=gpu_ids,
+        placement=placement,
         cores=len(os.sched_getaffinity(0)),
     )
     name = config.model_name or model.name
-    groups = build_tree(config, place)
+    groups = build_tree(config, facts)
     server = Server(groups, run_dir, config.supervisor, name, url, config.log_format, config.log_level)
     return run_server(server, Display(name, url, front_endpoint(run_dir.path, 0)))
 

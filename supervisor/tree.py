@@ -26,8 +26,10 @@ from messages.run_dir import front_endpoint
 from supervisor.children.entrypoint import warm_ups
 from supervisor.config import ServerConfig
 from supervisor.policy.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy
+from supervisor.policy.placement import Placement
 
 _GPU_ENV = {
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # numbers of devices mean what NVML and nvidia-smi mean by them
     "NCCL_NVLS_ENABLE": "0",  # multicast needs a fabric manager that few hosts run; without one it hangs at the start
     "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
     "NVSHMEM_DISABLE_NVLS": "1",
@@ -37,7 +39,7 @@ _DEFAULT_LENGTH_TOKENS = 8192  # of a model that names no limit
 
 
 @dataclass(frozen=True)
-class Place:
+class StartFacts:
     """What the tree needs to know of this host and this start."""
 
     state_dir: Path
@@ -46,18 +48,18 @@ class Place:
     model_setting: str  # a folder, or "hash-chain"
     model_name: str
     model_length: int  # tokens that the model was made for; 0 when it names no limit
-    gpu_ids: tuple[str, ...]  # as CUDA_VISIBLE_DEVICES names them
+    placement: Placement
     cores: int
 
 
-def build_tree(config: ServerConfig, place: Place) -> tuple[Group, ...]:
+def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:
     """The groups in start order."""
     groups = [_directory(config)]
     if config.speculate:
         groups.append(_speculation(config))
-    groups += [_gang(config, place, replica) for replica in range(config.replicas)]
-    groups += [_scheduler(config, replica) for replica in range(config.replicas)]
-    groups += [_gateway(config, place, index) for index in range(config.gateways)]
+    groups += [_gang(config, facts, replica) for replica in range(facts.placement.replicas)]
+    groups += [_scheduler(config, facts, replica) for replica in range(facts.placement.replicas)]
+    groups += [_gateway(config, facts, index) for index in range(config.gateways)]
     return tuple(groups)
 
 
@@ -71,29 +73,29 @@ def _speculation(config: ServerConfig) -> Group:
     return _single(config, actor_name("speculation", 0), why, config.speculation)
 
 
-def _scheduler(config: ServerConfig, replica: int) -> Group:
-    settings = msgspec.structs.replace(config.scheduler, tp=config.ranks, speculation=config.speculate)
+def _scheduler(config: ServerConfig, facts: StartFacts, replica: int) -> Group:
+    settings = msgspec.structs.replace(config.scheduler, tp=facts.placement.tp, speculation=config.speculate)
     why = "plans the steps of its gang; gateways submit again to its next life"
     return _single(config, actor_name("scheduler", replica), why, settings)
 
 
-def _gateway(config: ServerConfig, place: Place, index: int) -> Group:
+def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
     tcp = f"tcp://{config.front_tcp_host}:{config.front_tcp_port + index}" if config.front_tcp_port else ""
     settings = msgspec.structs.replace(
         config.gateway,
-        model_name=config.model_name or place.model_name,
-        model_folder=place.model_setting,
-        max_length=_length(config, place) or _DEFAULT_LENGTH_TOKENS,
-        front_endpoint=front_endpoint(place.run_dir, index),
+        model_name=config.model_name or facts.model_name,
+        model_folder=facts.model_setting,
+        max_length=_length(config, facts) or _DEFAULT_LENGTH_TOKENS,
+        front_endpoint=front_endpoint(facts.run_dir, index),
         front_tcp_endpoint=tcp,
-        journal_path=str(place.state_dir / f"journal-{index}.sqlite"),
+        journal_path=str(facts.state_dir / f"journal-{index}.sqlite"),
         speculation=config.speculate,
     )
     why = "accepts requests and owns them; its next life reads its journal and goes on"
     warm_up = (
-        f"actors.gateway.text.tokenizer:load_text_model={place.model_setting}",
+        f"actors.gateway.text.tokenizer:load_text_model={facts.model_setting}",
     )  # a large vocabulary takes half a second
-    return _single(config, actor_name("gateway", index), why, settings, {LISTEN_SOCKET: place.listen_fd}, warm_up)
+    return _single(config, actor_name("gateway", index), why, settings, {LISTEN_SOCKET: facts.listen_fd}, warm_up)
 
 
 def _single(
@@ -113,35 +115,36 @@ def _single(
     return Group(name, why, Strategy.ONE_FOR_ONE, budget, (child,))
 
 
-def _gang(config: ServerConfig, place: Place, replica: int) -> Group:
+def _gang(config: ServerConfig, facts: StartFacts, replica: int) -> Group:
     s = config.supervisor
     return Group(
         f"gang {replica}",
         "runs the model; its ranks live and die together",
         Strategy.ONE_FOR_ALL,
         Budget(s.gang_restarts, s.gang_window_s, s.start_attempts, s.restart_attempts),
-        tuple(_rank(config, place, replica, rank) for rank in range(config.ranks)),
+        tuple(_rank(config, facts, replica, rank) for rank in range(facts.placement.tp)),
         has_rendezvous=True,
     )
 
 
-def _rank(config: ServerConfig, place: Place, replica: int, rank: int) -> ChildSpec:
-    s, all_ranks = config.supervisor, config.ranks * config.replicas
-    if config.gpus:
-        env = {"CUDA_VISIBLE_DEVICES": place.gpu_ids[replica * config.ranks + rank], **_GPU_ENV}
+def _rank(config: ServerConfig, facts: StartFacts, replica: int, rank: int) -> ChildSpec:
+    s, placement = config.supervisor, facts.placement
+    if placement.device == "cuda":
+        env = {"CUDA_VISIBLE_DEVICES": placement.gpus[replica * placement.tp + rank].device_id, **_GPU_ENV}
         step_s, first_step_s = s.step_s, max(s.first_step_s, s.step_s)
     else:
-        env = _cpu_env(config.worker.threads or max(place.cores // all_ranks, 1))
+        env = _cpu_env(config.worker.threads or max(facts.cores // placement.ranks, 1))
         step_s = first_step_s = s.cpu_step_s
     settings = msgspec.structs.replace(
         config.worker,
-        model_folder=place.model_setting,
-        device="cuda" if config.gpus else "cpu",
+        model_folder=facts.model_setting,
+        dtype=placement.dtype or config.worker.dtype,
+        device=placement.device,
         device_index=0,
         rank=rank,
-        tp=config.ranks,
-        cpu_ranks=all_ranks,
-        max_length=_length(config, place),
+        tp=placement.tp,
+        cpu_ranks=placement.ranks,
+        max_length=_length(config, facts),
     )
     deadlines = Deadlines(s.hello_s, s.worker_ready_s, s.frozen_s, step_s, first_step_s, s.stop_s)
     name = actor_name("worker", replica, rank)
@@ -155,7 +158,7 @@ def _cpu_env(threads: int) -> dict[str, str]:
     return {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "10000", "CUDA_VISIBLE_DEVICES": ""}
 
 
-def _length(config: ServerConfig, place: Place) -> int:
+def _length(config: ServerConfig, facts: StartFacts) -> int:
     """Tokens of one sequence: what was asked for, within what the model was made for. 0: no limit is known."""
-    both = [n for n in (config.max_length, place.model_length) if n]
+    both = [n for n in (config.max_length, facts.model_length) if n]
     return min(both) if both else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -204,6 +205,32 @@ def test_check_config_prints_what_would_be_used(tmp_path: Path) -> None:
     assert (config["port"], config["gateway"]["max_n"], config["tp"]) == (9000, 3, 2)
     bad = call("check-config", str(path), "--set", "gateway.max_m=2")
     assert (bad.returncode, bad.stderr) == (2, "supervisor: gateway.max_m: unknown key; did you mean max_n?\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--gpus", "64"], "gpus: expected "),
+        (["--gpus", "0", "--tp", "4"], "tp: expected 1, 2, 3 or 9 (the model has 3 KV heads and 9 heads), got 4"),
+        (["--model", "/no/such/model"], "model: /no/such/model"),
+        (["--dtype", "int4"], "worker.dtype: expected one of auto, float32, bfloat16, float16, got 'int4'"),
+    ],
+)
+def test_an_impossible_wish_is_refused_within_half_a_second(flags: list[str], said: str) -> None:
+    """Counted in time of the processor: what else runs on the machine is not the subject."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    refused = call("start", *flags)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"supervisor: {said}")
+    assert refused.stderr.count("\n") == 1
+    assert (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime) < 0.5
+
+
+def test_check_config_says_where_the_model_would_run() -> None:
+    checked = call("check-config", "--gpus", "0", "--tp", "3", "--replicas", "2")
+    assert checked.stderr.startswith("CPU cores: 2 replicas x tp 3, float32, ")
+    assert checked.stderr.endswith(" GiB weights\n")
 
 
 def test_help_comes_at_once() -> None:

@@ -16,7 +16,7 @@ from supervisor.config_file import convert, overlay, table_of
 
 def test_defaults_serve() -> None:
     config = load_config(None)
-    assert (config.gpus, config.ranks, config.replicas, config.port, config.host) == (0, 1, 1, 8000, "127.0.0.1")
+    assert (config.gpus, config.tp, config.replicas, config.port, config.host) == (None, 0, 0, 8000, "127.0.0.1")
 
 
 def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,15 +54,6 @@ def test_a_bad_value_is_named(assignment: str, said: str | None) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(None, [table_of(assignment)])
     assert str(caught.value) == said
-
-
-def test_ranks_and_gpus_must_agree() -> None:
-    assert load_config(None, [{"gpus": 4}]).ranks == 4
-    assert load_config(None, [{"gpus": 4, "replicas": 2}]).ranks == 2
-    with pytest.raises(ConfigError, match=r"gpus: expected tp \* replicas = 3 \* 1 = 3, got 4"):
-        load_config(None, [{"gpus": 4, "tp": 3}])
-    with pytest.raises(ConfigError, match=r"gpus: "):
-        load_config(None, [{"gpus": 4, "replicas": 3}])
 
 
 def test_zeromq_does_not_listen_on_a_network_without_keys() -> None:

@@ -1,4 +1,4 @@
-"""The steps before the first child: the listening socket and the devices."""
+"""The steps before the first child: the listening socket."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from messages.errors import ConfigError
 from supervisor import start
-from supervisor.start import find_gpus, listen
+from supervisor.start import listen
 
 
 def test_the_listener_takes_connections_before_any_gateway_lives() -> None:
@@ -39,14 +39,3 @@ def test_the_port_of_a_predecessor_is_waited_for(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(start.time, "sleep", lambda seconds: predecessor.close())
     with listen("127.0.0.1", port) as listener:
         assert listener.getsockname()[1] == port
-
-
-def test_gpus_are_those_that_can_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-7f,5")
-    assert find_gpus(2) == ("3", "GPU-7f")
-    with pytest.raises(ConfigError, match=r"^gpus: expected at most 3 .*, got 4"):
-        find_gpus(4)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    monkeypatch.setattr(start, "_all_gpus", lambda: ["0", "1"])
-    assert find_gpus(1) == ("0",)
-    assert find_gpus(0) == ()

@@ -11,13 +11,25 @@ from gpu_workers.settings import WorkerSettings, read_settings
 from messages.birth import LISTEN_SOCKET
 from supervisor.config import ServerConfig
 from supervisor.policy.child_spec import Group, Strategy
-from supervisor.tree import Place, build_tree
+from supervisor.policy.placement import Gpu, Placement
+from supervisor.tree import StartFacts, build_tree
 
 
-def tree_of(config: ServerConfig, model_length: int = 4096) -> tuple[Group, ...]:
-    """The tree on a host with eight cores and four GPUs."""
-    place = Place(Path("/s"), Path("/r"), 9, "/models/m", "m", model_length, ("4", "5", "6", "7"), 8)
-    return build_tree(config, place)
+def on_cpu(tp: int = 1, replicas: int = 1) -> Placement:
+    """Ranks on CPU cores."""
+    return Placement("cpu", (), tp, replicas, "float32")
+
+
+def on_gpus(tp: int = 1, replicas: int = 1) -> Placement:
+    """Ranks on devices 4, 5, ..."""
+    gpus = tuple(Gpu(str(4 + index), "some GPU", 1 << 30, (9, 0)) for index in range(tp * replicas))
+    return Placement("cuda", gpus, tp, replicas, "bfloat16")
+
+
+def tree_of(config: ServerConfig, placement: Placement | None = None, model_length: int = 4096) -> tuple[Group, ...]:
+    """The tree on a host with eight cores."""
+    facts = StartFacts(Path("/s"), Path("/r"), 9, "/models/m", "m", model_length, placement or on_cpu(), 8)
+    return build_tree(config, facts)
 
 
 def workers(groups: tuple[Group, ...]) -> dict[str, tuple[WorkerSettings, dict[str, str]]]:
@@ -36,37 +48,38 @@ def settings_of(groups: tuple[Group, ...], name: str) -> dict:
 
 
 def test_start_order_is_reverse_of_responsibility() -> None:
-    names = [child.name for group in tree_of(ServerConfig(replicas=2, gateways=2, tp=2)) for child in group.children]
+    names = [child.name for group in tree_of(ServerConfig(gateways=2), on_cpu(tp=2, replicas=2)) for child in group.children]
     gangs = ["worker/0.0", "worker/0.1", "worker/1.0", "worker/1.1"]
     assert names == ["cache_directory/0", "speculation/0", *gangs, "scheduler/0", "scheduler/1", "gateway/0", "gateway/1"]
 
 
 def test_ranks_of_a_gang_die_together_and_meet_anew() -> None:
-    gangs = [group for group in tree_of(ServerConfig(tp=2)) if group.has_rendezvous]
+    gangs = [group for group in tree_of(ServerConfig(), on_cpu(tp=2)) if group.has_rendezvous]
     assert [gang.strategy for gang in gangs] == [Strategy.ONE_FOR_ALL]
 
 
 def test_each_rank_sees_one_gpu() -> None:
-    ranks = workers(tree_of(ServerConfig(gpus=4, replicas=2)))
+    ranks = workers(tree_of(ServerConfig(), on_gpus(tp=2, replicas=2)))
     assert {name: env["CUDA_VISIBLE_DEVICES"] for name, (_, env) in ranks.items()} == {
         "worker/0.0": "4",
         "worker/0.1": "5",
         "worker/1.0": "6",
         "worker/1.1": "7",
     }
-    assert {(s.device, s.device_index, s.tp) for s, _ in ranks.values()} == {("cuda", 0, 2)}
+    assert {(s.device, s.device_index, s.tp, s.dtype) for s, _ in ranks.values()} == {("cuda", 0, 2, "bfloat16")}
     assert all(env["NCCL_NVLS_ENABLE"] == "0" for _, env in ranks.values())
+    assert all(env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID" for _, env in ranks.values())
 
 
-@pytest.mark.parametrize(("gpus", "device"), [(0, "cpu"), (1, "cuda")])
-def test_the_spare_of_a_rank_has_the_engine_of_its_device(gpus: int, device: str) -> None:
-    groups = tree_of(ServerConfig(gpus=gpus))
+@pytest.mark.parametrize(("placement", "device"), [(on_cpu(), "cpu"), (on_gpus(), "cuda")])
+def test_the_spare_of_a_rank_has_the_engine_of_its_device(placement: Placement, device: str) -> None:
+    groups = tree_of(ServerConfig(), placement)
     rank = next(child for group in groups for child in group.children if child.name == "worker/0.0")
     assert rank.warm_ups == ("uvloop", "gpu_workers.process.worker", f"gpu_workers.process.warm_imports:import_engine={device}")
 
 
 def test_cpu_ranks_share_the_cores() -> None:
-    ranks = workers(tree_of(ServerConfig(tp=2)))
+    ranks = workers(tree_of(ServerConfig(), on_cpu(tp=2)))
     assert {env["OMP_NUM_THREADS"] for _, env in ranks.values()} == {"4"}
     assert {(s.device, s.cpu_ranks, s.rank) for s, _ in ranks.values()} == {("cpu", 2, 0), ("cpu", 2, 1)}
 
@@ -82,7 +95,7 @@ def test_without_speculation_nobody_drafts() -> None:
     ("asked", "made_for", "length"), [(0, 4096, 4096), (1024, 4096, 1024), (9999, 4096, 4096), (0, 0, 8192)]
 )
 def test_length_is_the_smaller_of_wish_and_model(asked: int, made_for: int, length: int) -> None:
-    groups = tree_of(ServerConfig(max_length=asked), made_for)
+    groups = tree_of(ServerConfig(max_length=asked), model_length=made_for)
     assert settings_of(groups, "gateway/0")["max_length"] == length
 
 
@@ -97,7 +110,8 @@ def test_gateways_share_the_listener_and_own_their_journals() -> None:
 
 
 def test_cpu_steps_are_given_more_time() -> None:
-    def step_s(config: ServerConfig) -> float:
-        return next(c.deadlines.step_s for g in tree_of(config) for c in g.children if c.name == "worker/0.0")
+    def step_s(placement: Placement) -> float:
+        groups = tree_of(ServerConfig(), placement)
+        return next(c.deadlines.step_s for g in groups for c in g.children if c.name == "worker/0.0")
 
-    assert step_s(ServerConfig()) > step_s(ServerConfig(gpus=1))
+    assert step_s(on_cpu()) > step_s(on_gpus())

@@ -30,7 +30,7 @@ class RealServer:
         self._directory = tempfile.TemporaryDirectory(prefix="tg-")
         self.run_dir = Path(self._directory.name) / "run"
         self.log_path = Path(self._directory.name) / "log"
-        self._flags = flags
+        self._flags = flags if "--gpus" in flags else ("--gpus", "0", *flags)
         self._start("0")
         self.url = self.status().url
         self.port = int(self.url.rpartition(":")[2])

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from gpu_workers.model_store.resolve import resolve_model
 from supervisor.config import ServerConfig
-from supervisor.start import find_gpus
-from supervisor.tree import Place, build_tree
+from supervisor.host import plan_start
+from supervisor.tree import StartFacts, build_tree
 
 
 @dataclass(frozen=True)
@@ -29,18 +31,19 @@ def worker_child(config: ServerConfig) -> WorkerChild:
 
     Raises: ValueError, ConfigError naming what cannot be had.
     """
+    placement = plan_start(config)
     model = resolve_model(config.model)
-    place = Place(
+    facts = StartFacts(
         state_dir=Path(),
         run_dir=Path(),
         listen_fd=-1,
         model_setting=model.setting,
         model_name=model.name,
         model_length=model.config.max_position if model.config else 0,
-        gpu_ids=find_gpus(config.gpus),
+        placement=placement,
         cores=len(os.sched_getaffinity(0)),
     )
-    worker = next(child for group in build_tree(config, place) for child in group.children if child.name == "worker/0.0")
+    worker = next(child for group in build_tree(config, facts) for child in group.children if child.name == "worker/0.0")
     vocabulary = model.config.vocabulary if model.config else config.worker.hash_chain_vocabulary
-    slots = config.worker.slots if not config.gpus else (config.worker.n_slots or 256)
+    slots = msgspec.structs.replace(config.worker, device=placement.device).slots
     return WorkerChild(worker.settings, worker.env, model.path, vocabulary, slots)

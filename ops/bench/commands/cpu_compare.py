@@ -49,7 +49,7 @@ def command(
     what = Comparison(prompt_tokens, new_tokens, waves, seed)
     try:
         child = worker_child(load_config(None, [{"model": model, "worker": {"dtype": dtype}}]))
-        arguments = ["--model", model or "smollm2", "--dtype", dtype, "--log-level", "warning", *server_args]
+        arguments = ["--model", model or "smollm2", "--gpus", "0", "--dtype", dtype, "--log-level", "warning", *server_args]
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(own_server(arguments))
             references = _references(stack, str(child.model_folder), dtype) if reference else []

@@ -53,7 +53,9 @@ def command(
     )  # fmt: skip
     chain = ["--set", f"worker.hash_chain_step_s={step_ms / 1e3}"] if is_chain else []
     try:
-        with own_server(["--model", model, *chain, "--log-level", "warning", *_UNBOUNDED, *server_args]) as server:
+        with own_server(
+            ["--model", model, "--gpus", "0", *chain, "--log-level", "warning", *_UNBOUNDED, *server_args]
+        ) as server:
             drill = KillDrill(server, front_endpoint(server.run_dir), plan)
             asyncio.run(drill.run())
             restarts = {child.name: child.restarts for child in ask_status(server.run_dir).children}

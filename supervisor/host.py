@@ -1,0 +1,88 @@
+"""Facts of this host and of the model, and the placement that follows from them. Reads NVML and headers of files only: a start
+that cannot succeed is refused within half a second."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from gpu_workers.model_store.resolve import read_config
+from gpu_workers.runner.memory_estimate import memory_bytes
+from messages.errors import ConfigError
+from supervisor.config import ServerConfig
+from supervisor.policy.placement import Gpu, Host, Placement, Wishes, check_gpus, plan_placement
+
+VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+def plan_start(config: ServerConfig) -> Placement:
+    """Where the ranks of this configuration run on this host. The configuration of a model that is not here yet is downloaded.
+
+    Raises: ConfigError naming the key.
+    """
+    host = Host(() if config.gpus == 0 else find_gpus(os.environ.get(VISIBLE_VARIABLE)), memory_bytes())
+    wishes = Wishes(config.gpus, config.tp, config.replicas, config.max_length, config.worker)
+    check_gpus(host, wishes)
+    try:
+        model = read_config(config.model)
+    except ValueError as error:
+        raise ConfigError(f"model: {error}") from None
+    return plan_placement(host, model, wishes)
+
+
+def find_gpus(visible: str | None, nvml: Any = None) -> tuple[Gpu, ...]:
+    """The devices that CUDA would show for this value of CUDA_VISIBLE_DEVICES (None: not set), in its order.
+
+    As CUDA does, it stops at the first entry that names no device. Without NVIDIA's driver there are none. `nvml`: a stand-in
+    for the pynvml module.
+    """
+    if nvml is None:
+        import pynvml as nvml
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return ()
+    try:
+        indices = range(nvml.nvmlDeviceGetCount())
+        names = [str(index) for index in indices] if visible is None else visible.split(",")
+        found: list[Gpu] = []
+        for name in names:
+            gpu = _find_gpu(nvml, name.strip())
+            if gpu is None:
+                break
+            found.append(gpu)
+        return tuple(found)
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _find_gpu(nvml: Any, name: str) -> Gpu | None:
+    """One entry of CUDA_VISIBLE_DEVICES: an index, or a UUID or its beginning."""
+    try:
+        handle = _handle(nvml, name)
+        if handle is None:
+            return None
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle).total
+        try:
+            capability = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+        except nvml.NVMLError:  # a MIG slice: its device knows
+            capability = nvml.nvmlDeviceGetCudaComputeCapability(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))
+        return Gpu(name, _text(nvml.nvmlDeviceGetName(handle)), int(memory), (int(capability[0]), int(capability[1])))
+    except nvml.NVMLError:
+        return None
+
+
+def _handle(nvml: Any, name: str) -> Any:
+    """NVML's handle of a device; None when there is no such device. Raises: NVMLError likewise."""
+    if name.isdigit():
+        return nvml.nvmlDeviceGetHandleByIndex(int(name))
+    if name.startswith("MIG-"):
+        return nvml.nvmlDeviceGetHandleByUUID(name)
+    handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    alike = [handle for handle in handles if name and _text(nvml.nvmlDeviceGetUUID(handle)).startswith(name)]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _text(value: str | bytes) -> str:
+    """Older versions of the module give bytes."""
+    return value.decode() if isinstance(value, bytes) else value

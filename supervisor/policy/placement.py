@@ -1,0 +1,299 @@
+"""How many replicas of how many ranks on which devices: decided before the first child is started. Pure: facts in, a plan out.
+
+A replica gets the least tensor-parallel size (tp) that divides the model and holds it: weights, working memory, and the keys
+and values of one sequence of the longest length. The remaining GPUs become further replicas. What the operator asks for is
+taken as it is or refused with the values that would work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from gpu_workers.layers.shard import can_split, is_even_split, split_sizes
+from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.runner.memory_estimate import GIB, RankEstimate, cpu_weight_bytes, estimate_cuda_rank
+from gpu_workers.settings import DeviceKind, WorkerSettings
+from messages.errors import ConfigError
+
+_LEAST_CAPABILITY = (7, 0)  # of the kernels' compiler
+_BFLOAT16_CAPABILITY = (8, 0)
+_MOST_RANKS = 64
+_SHORT_CONTEXT_TOKENS = 2048  # a model whose context does not fit is served with less, but not with less than this
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One device that this process may use."""
+
+    device_id: str  # as CUDA_VISIBLE_DEVICES names it
+    name: str
+    memory_bytes: int
+    capability: tuple[int, int]  # CUDA compute capability
+
+
+@dataclass(frozen=True)
+class Host:
+    """The machine, or what a container may use of it."""
+
+    gpus: tuple[Gpu, ...]
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the operator asked for."""
+
+    gpus: int | None = None  # None: all that are there; 0: CPU cores
+    tp: int = 0  # 0: decide for me
+    replicas: int = 0  # 0: decide for me
+    max_length: int = 0  # tokens of one sequence; 0: what the model was made for
+    worker: WorkerSettings = field(default_factory=WorkerSettings)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the ranks run. Rank k of replica r runs on `gpus[r * tp + k]`, or on CPU cores where there are no `gpus`."""
+
+    device: DeviceKind
+    gpus: tuple[Gpu, ...]
+    tp: int
+    replicas: int
+    dtype: str  # "" for a model without arithmetic
+    weight_bytes: int = 0  # on the fullest GPU; of all ranks together on CPU cores
+    memory_bytes: int = 0  # of the smallest GPU; of the machine on CPU cores
+    n_unused: int = 0  # GPUs that were offered and are left over
+    room_tokens: int = 0  # of keys and values on a replica, where that is less than the model's context
+    context_tokens: int = 0  # what the model was made for
+
+    @property
+    def ranks(self) -> int:
+        """Worker processes of all replicas."""
+        return self.tp * self.replicas
+
+    def summary(self) -> str:
+        """The layout in a few words, for the status: "4 replicas x tp 1 on NVIDIA H200, bfloat16"."""
+        where = " and ".join(dict.fromkeys(gpu.name for gpu in self.gpus)) or "CPU cores"
+        return f"{_count(self.replicas, 'replica')} x tp {self.tp} on {where}" + (f", {self.dtype}" if self.dtype else "")
+
+    def text(self) -> str:
+        """The plan in one line."""
+        where = _count(len(self.gpus), "GPU") if self.gpus else "CPU cores"
+        parts = [f"{where}: {_count(self.replicas, 'replica')} x tp {self.tp}"]
+        if self.dtype:
+            each = " a GPU" if self.gpus else ""
+            parts += [self.dtype, f"{_gib(self.weight_bytes)} of {_gib(self.memory_bytes)} GiB weights{each}"]
+        if self.room_tokens:
+            parts.append(
+                f"memory for sequences of {self.room_tokens:,} tokens (the model was made for {self.context_tokens:,})"
+            )
+        if self.n_unused:
+            parts.append(f"{_count(self.n_unused, 'GPU')} left over")
+        return ", ".join(parts)
+
+
+def plan_placement(host: Host, model: ModelConfig | None, wishes: Wishes) -> Placement:
+    """The placement of `model` (None: the hash chain, which needs no device) on `host`.
+
+    Raises: ConfigError naming the key, what would work and what came.
+    """
+    check_gpus(host, wishes)
+    gpus = host.gpus if wishes.gpus is None else host.gpus[: wishes.gpus]
+    if not gpus or (model is None and wishes.gpus is None):
+        return _on_cpu(host, model, wishes)
+    return _OnGpus(gpus, model, wishes).placement()
+
+
+def check_gpus(host: Host, wishes: Wishes) -> None:
+    """Needs no model, so it is asked before one is looked for. Raises: ConfigError when there are fewer GPUs than wished."""
+    if wishes.gpus is not None and wishes.gpus > len(host.gpus):
+        there = f"at most {len(host.gpus)} ({_named(host.gpus)})" if host.gpus else "0 (CPU cores; no GPU is visible here)"
+        raise ConfigError(f"gpus: expected {there}, got {wishes.gpus}")
+
+
+def _on_cpu(host: Host, model: ModelConfig | None, wishes: Wishes) -> Placement:
+    if wishes.worker.attention == "triton":
+        raise ConfigError('worker.attention: expected "auto" or "torch" without GPUs, got "triton"')
+    tp, replicas = wishes.tp or 1, wishes.replicas or 1
+    if model is None:
+        return Placement("cpu", (), tp, replicas, "")
+    _check_split(model, tp, _MOST_RANKS)
+    dtype = "float32" if wishes.worker.dtype == "auto" else wishes.worker.dtype
+    weight_bytes = cpu_weight_bytes(model, tp, dtype) * replicas
+    if weight_bytes > host.memory_bytes:
+        smaller = "; --dtype bfloat16 halves them" if dtype == "float32" else ""
+        raise ConfigError(
+            f"model: expected weights that fit into the memory of this host, {_gib(host.memory_bytes)} GiB, got"
+            f" {_gib(weight_bytes)} GiB ({_count(replicas, 'replica')}, {dtype}{smaller})"
+        )
+    return Placement("cpu", (), tp, replicas, dtype, weight_bytes, host.memory_bytes)
+
+
+class _OnGpus:
+    """One decision over `gpus`, all of which may be used."""
+
+    def __init__(self, gpus: tuple[Gpu, ...], model: ModelConfig | None, wishes: Wishes) -> None:
+        self._gpus, self._model, self._wishes = gpus, model, wishes
+        self._worker = msgspec.structs.replace(wishes.worker, device="cuda")
+        self._dtype = _gpu_dtype(gpus, wishes.worker.dtype)
+        self._memory_bytes = min(gpu.memory_bytes for gpu in gpus)
+
+    def placement(self) -> Placement:
+        """Raises: ConfigError naming the key."""
+        n_gpus, replicas = len(self._gpus), self._wishes.replicas
+        if replicas > n_gpus:
+            raise ConfigError(f"replicas: expected at most {n_gpus} (the number of GPUs), got {replicas}")
+        if self._model is None:
+            tp = self._wishes.tp or 1
+            self._check_number(tp)
+            return self._placed(tp)
+        tp = self._checked_tp(self._model) if self._wishes.tp else self._best_tp(self._model)
+        estimate = self._estimate(self._model, tp)
+        self._check_kv_memory(estimate)
+        room = self._room(estimate)
+        return replace(
+            self._placed(tp),
+            dtype=self._dtype,
+            weight_bytes=estimate.weight_bytes,
+            room_tokens=room if room < self._wanted_tokens() else 0,
+            context_tokens=self._model.max_position,
+        )
+
+    def _placed(self, tp: int) -> Placement:
+        n_gpus, replicas = len(self._gpus), self._wishes.replicas or len(self._gpus) // tp
+        used = self._gpus[: tp * replicas]
+        return Placement("cuda", used, tp, replicas, "", memory_bytes=self._memory_bytes, n_unused=n_gpus - len(used))
+
+    def _check_kv_memory(self, estimate: RankEstimate) -> None:
+        most = self._memory_bytes - estimate.weight_bytes - estimate.working_bytes
+        if self._worker.kv_memory_bytes > most:
+            raise ConfigError(
+                f"worker.kv_memory_bytes: expected at most {most} (beside {_gib(estimate.weight_bytes)} GiB of weights on"
+                f" {_gib(self._memory_bytes)} GiB), got {self._worker.kv_memory_bytes}"
+            )
+
+    def _checked_tp(self, model: ModelConfig) -> int:
+        """The operator's own number, if it can be had."""
+        tp = self._wishes.tp
+        _check_split(model, tp, len(self._gpus))
+        self._check_number(tp)
+        self._check_room(model, [tp])
+        return tp
+
+    def _check_number(self, tp: int) -> None:
+        n_gpus, replicas = len(self._gpus), self._wishes.replicas or 1
+        if tp * replicas > n_gpus:
+            each = f" for each of {replicas} replicas" if replicas > 1 else ""
+            raise ConfigError(f"tp: expected at most {n_gpus // replicas} ({_count(n_gpus, 'GPU')}{each}), got {tp}")
+
+    def _best_tp(self, model: ModelConfig) -> int:
+        """The least size that holds the model. With a number of replicas and a number of GPUs given, the greatest: both are
+        then to be used. Sizes that give every rank the same number of heads go first."""
+        most = len(self._gpus) // (self._wishes.replicas or 1)
+        sizes = [size for size in range(1, most + 1) if can_split(model, size)]
+        fills = self._wishes.replicas > 0 and self._wishes.gpus is not None
+        sizes.sort(key=lambda size: (not is_even_split(model, size), -size if fills else size))
+        holding = [size for size in sizes if self._room(self._estimate(model, size)) >= self._wanted_tokens()]
+        return holding[0] if holding else self._check_room(model, sizes)
+
+    def _check_room(self, model: ModelConfig, sizes: Sequence[int]) -> int:
+        """The size with the most room. Raises: ConfigError when it has less room than is needed."""
+        room_by_size = {size: self._room(self._estimate(model, size)) for size in sizes}
+        size = max(sizes, key=lambda one: room_by_size[one])
+        if room_by_size[size] < self._least_tokens():
+            raise ConfigError(self._no_room(model, size, room_by_size[size]))
+        return size
+
+    def _no_room(self, model: ModelConfig, size: int, room_tokens: int) -> str:
+        """Why `size` ranks are not enough, and what would be."""
+        weights = f"{_gib(self._estimate(model, size).weight_bytes)} GiB of weights a GPU in {self._dtype}"
+        if self._wishes.max_length and room_tokens > 0:
+            return (
+                f"max_length: expected at most {room_tokens} tokens beside {weights} (tp {size},"
+                f" {_gib(self._memory_bytes)} GiB a GPU), got {self._wishes.max_length}"
+            )
+        enough = (s for s in split_sizes(model) if self._room(self._estimate(model, s)) >= self._least_tokens())
+        needed = next(enough, None)
+        if needed is None:
+            return f"model: expected one that fits GPUs of {_gib(self._memory_bytes)} GiB, got {weights} with tp {size}"
+        key = "tp" if self._wishes.tp else "gpus"
+        total = needed if self._wishes.tp else needed * max(self._wishes.replicas, 1)
+        got = self._wishes.tp or len(self._gpus)
+        return f"{key}: expected at least {total} of {_gib(self._memory_bytes)} GiB each for this model, got {got} ({weights})"
+
+    def _estimate(self, model: ModelConfig, tp: int) -> RankEstimate:
+        return estimate_cuda_rank(model, tp, self._dtype, self._worker.step_tokens, self._worker.slots)
+
+    def _room(self, estimate: RankEstimate) -> int:
+        """Tokens of keys and values that one replica has room for."""
+        if not self._worker.kv_memory_bytes:
+            return estimate.room_tokens(int(self._memory_bytes * self._worker.memory_share))
+        asked = self._worker.kv_memory_bytes // estimate.kv_token_bytes
+        return min(asked, estimate.room_tokens(self._memory_bytes))
+
+    def _wanted_tokens(self) -> int:
+        """Tokens of one sequence of the longest length."""
+        context = self._model.max_position if self._model else 0
+        return min(self._wishes.max_length or context, context)
+
+    def _least_tokens(self) -> int:
+        """Without this room there is no use in a start: the length that was asked for, or a short context."""
+        return self._wanted_tokens() if self._wishes.max_length else min(self._wanted_tokens(), _SHORT_CONTEXT_TOKENS)
+
+
+def _gpu_dtype(gpus: Sequence[Gpu], wanted: str) -> str:
+    """The dtype that all of `gpus` compute with."""
+    for gpu in gpus:
+        if gpu.capability < _LEAST_CAPABILITY:
+            raise ConfigError(
+                f"gpus: expected devices of compute capability {_dotted(_LEAST_CAPABILITY)} or more, got {gpu.name} with"
+                f" {_dotted(gpu.capability)}; CUDA_VISIBLE_DEVICES can leave it out"
+            )
+    oldest = min(gpus, key=lambda gpu: gpu.capability)
+    has_bfloat16 = oldest.capability >= _BFLOAT16_CAPABILITY
+    if wanted == "auto":
+        return "bfloat16" if has_bfloat16 else "float16"
+    if wanted == "bfloat16" and not has_bfloat16:
+        raise ConfigError(
+            f"worker.dtype: expected float16 or float32 on {oldest.name} (compute capability {_dotted(oldest.capability)}),"
+            " got bfloat16"
+        )
+    return wanted
+
+
+def _check_split(model: ModelConfig, tp: int, most: int) -> None:
+    if can_split(model, tp):
+        return
+    sizes = [size for size in split_sizes(model) if size <= max(most, 1)]
+    raise ConfigError(
+        f"tp: expected {_choice(sizes)} (the model has {_count(model.n_kv_heads, 'KV head')} and"
+        f" {_count(model.n_heads, 'head')}), got {tp}"
+    )
+
+
+def _choice(numbers: Sequence[int]) -> str:
+    """[1, 2, 3] as "1, 2 or 3"."""
+    *first, last = map(str, numbers)
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _named(gpus: Sequence[Gpu]) -> str:
+    """The devices by name: "2 x NVIDIA H200"."""
+    names = [gpu.name for gpu in gpus]
+    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return f"{capability[0]}.{capability[1]}"
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def _gib(n_bytes: int) -> str:
+    """One digit behind the point below 100 GiB."""
+    gib = n_bytes / GIB
+    return f"{gib:.1f}" if gib < 100 else f"{gib:.0f}"

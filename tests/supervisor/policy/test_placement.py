@@ -1,0 +1,254 @@
+"""Placement of a model on a host's devices: what is chosen, what is refused, and how it is said."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gpu_workers.layers.shard import can_split, is_even_split
+from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.runner.memory_estimate import GIB, estimate_cuda_rank
+from gpu_workers.settings import WorkerSettings
+from messages.errors import ConfigError
+from supervisor.policy.placement import Gpu, Host, Placement, Wishes, plan_placement
+
+SMOLLM2 = ModelConfig("llama", 30, 576, 9, 3, 64, 1536, 49_152, 8192, tied_embeddings=True)
+LLAMA_8B = ModelConfig("llama", 32, 4096, 32, 8, 128, 14_336, 128_256, 131_072)
+LLAMA_70B = ModelConfig("llama", 80, 8192, 64, 8, 128, 28_672, 128_256, 131_072)
+H200 = ("NVIDIA H200", 139.8, (9, 0))
+A10 = ("NVIDIA A10", 22.5, (8, 6))
+T4 = ("Tesla T4", 14.6, (7, 5))
+K80 = ("Tesla K80", 11.2, (3, 7))
+
+
+def host(n: int, kind: tuple[str, float, tuple[int, int]] = H200, memory_gib: float = 64) -> Host:
+    """A machine with n devices of one kind."""
+    name, gib, capability = kind
+    return Host(tuple(Gpu(str(i), name, int(gib * GIB), capability) for i in range(n)), int(memory_gib * GIB))
+
+
+def layout(placement: Placement) -> tuple[int, int, int]:
+    """(replicas, tp, GPUs left over)."""
+    return placement.replicas, placement.tp, placement.n_unused
+
+
+@pytest.mark.parametrize(
+    ("there", "model", "wishes", "expected"),
+    [
+        (host(4), SMOLLM2, Wishes(gpus=4), (4, 1, 0)),
+        (host(8), SMOLLM2, Wishes(), (8, 1, 0)),
+        (host(8), SMOLLM2, Wishes(gpus=3), (3, 1, 0)),
+        (host(4), SMOLLM2, Wishes(tp=3), (1, 3, 1)),
+        (host(4), SMOLLM2, Wishes(tp=2), (2, 2, 0)),  # heads are split unevenly when asked for
+        (host(4), SMOLLM2, Wishes(replicas=2), (2, 1, 2)),
+        (host(4), LLAMA_8B, Wishes(gpus=4, replicas=2), (2, 2, 0)),  # so many GPUs and replicas: all are used
+        (host(4), LLAMA_8B, Wishes(gpus=4, replicas=1), (1, 4, 0)),
+        (host(4), LLAMA_8B, Wishes(gpus=4, tp=2, replicas=1), (1, 2, 2)),
+        (host(4), LLAMA_8B, Wishes(), (4, 1, 0)),
+        (host(4, A10), LLAMA_8B, Wishes(), (2, 2, 0)),  # one A10 has no room for a sequence of 131,072 tokens
+        (host(4, A10), LLAMA_8B, Wishes(max_length=8192), (4, 1, 0)),
+        (host(8), LLAMA_70B, Wishes(), (4, 2, 0)),
+        (host(3), LLAMA_70B, Wishes(), (1, 2, 1)),
+        (host(5, ("some GPU", 48.0, (8, 9))), LLAMA_70B, Wishes(), (1, 5, 0)),  # uneven, but four would not hold it
+        (host(2), None, Wishes(gpus=2), (2, 1, 0)),
+    ],
+)
+def test_the_layout(there: Host, model: ModelConfig | None, wishes: Wishes, expected: tuple[int, int, int]) -> None:
+    placement = plan_placement(there, model, wishes)
+    assert layout(placement) == expected
+    assert placement.device == "cuda"
+    assert [gpu.device_id for gpu in placement.gpus] == [str(i) for i in range(placement.ranks)]
+
+
+@pytest.mark.parametrize(
+    ("there", "model", "wishes", "said"),
+    [
+        (host(0), SMOLLM2, Wishes(gpus=4), "gpus: expected 0 (CPU cores; no GPU is visible here), got 4"),
+        (host(2), SMOLLM2, Wishes(gpus=4), "gpus: expected at most 2 (2 x NVIDIA H200), got 4"),
+        (host(4), SMOLLM2, Wishes(tp=4), "tp: expected 1, 2 or 3 (the model has 3 KV heads and 9 heads), got 4"),
+        (host(0), SMOLLM2, Wishes(tp=4), "tp: expected 1, 2, 3 or 9 (the model has 3 KV heads and 9 heads), got 4"),
+        (host(1), SMOLLM2, Wishes(tp=4), "tp: expected 1 (the model has 3 KV heads and 9 heads), got 4"),
+        (host(2), LLAMA_8B, Wishes(tp=4), "tp: expected at most 2 (2 GPUs), got 4"),
+        (host(4), LLAMA_8B, Wishes(tp=2, replicas=3), "tp: expected at most 1 (4 GPUs for each of 3 replicas), got 2"),
+        (host(4), LLAMA_8B, Wishes(replicas=5), "replicas: expected at most 4 (the number of GPUs), got 5"),
+        (host(2), None, Wishes(gpus=2, tp=3), "tp: expected at most 2 (2 GPUs), got 3"),
+        (
+            host(2, A10),
+            LLAMA_70B,
+            Wishes(),
+            "gpus: expected at least 8 of 22.5 GiB each for this model, got 2 (65.7 GiB of weights a GPU in bfloat16)",
+        ),
+        (
+            host(8, A10),
+            LLAMA_70B,
+            Wishes(tp=4),
+            "tp: expected at least 8 of 22.5 GiB each for this model, got 4 (32.9 GiB of weights a GPU in bfloat16)",
+        ),
+        (
+            host(1, T4),
+            LLAMA_8B,
+            Wishes(),
+            "gpus: expected at least 2 of 14.6 GiB each for this model, got 1 (15.0 GiB of weights a GPU in float16)",
+        ),
+        (host(2, K80), SMOLLM2, Wishes(), None),
+        (
+            host(1, T4),
+            SMOLLM2,
+            Wishes(worker=WorkerSettings(dtype="bfloat16")),
+            "worker.dtype: expected float16 or float32 on Tesla T4 (compute capability 7.5), got bfloat16",
+        ),
+        (
+            host(0, memory_gib=16),
+            LLAMA_8B,
+            Wishes(),
+            "model: expected weights that fit into the memory of this host, 16.0 GiB, got 29.9 GiB"
+            " (1 replica, float32; --dtype bfloat16 halves them)",
+        ),
+        (
+            host(0),
+            SMOLLM2,
+            Wishes(worker=WorkerSettings(attention="triton")),
+            'worker.attention: expected "auto" or "torch" without GPUs, got "triton"',
+        ),
+    ],
+)
+def test_what_cannot_be_had_is_refused_with_what_can(there: Host, model: ModelConfig, wishes: Wishes, said: str | None) -> None:
+    with pytest.raises(ConfigError) as caught:
+        plan_placement(there, model, wishes)
+    assert str(caught.value) == said or (said is None and "compute capability 7.0 or more, got Tesla K80" in str(caught.value))
+
+
+def test_a_length_that_has_no_room_is_refused_with_the_longest_that_has() -> None:
+    with pytest.raises(ConfigError, match=r"^max_length: expected at most \d+ tokens .*, got 131072$") as caught:
+        plan_placement(host(1, A10), LLAMA_8B, Wishes(max_length=131_072))
+    longest = re.search(r"at most (\d+)", str(caught.value))
+    assert longest is not None
+    assert layout(plan_placement(host(1, A10), LLAMA_8B, Wishes(max_length=int(longest[1])))) == (1, 1, 0)
+
+
+def test_a_model_whose_context_does_not_fit_is_served_with_less_and_says_so() -> None:
+    placement = plan_placement(host(1, A10), LLAMA_8B, Wishes())
+    assert 2048 < placement.room_tokens < 131_072
+    assert f"memory for sequences of {placement.room_tokens:,} tokens (the model was made for 131,072)" in placement.text()
+
+
+@pytest.mark.parametrize(("model", "kv_gib"), [(SMOLLM2, 22), (LLAMA_8B, 20)])
+def test_memory_for_keys_and_values_must_fit_beside_the_weights(model: ModelConfig, kv_gib: int) -> None:
+    wishes = Wishes(worker=WorkerSettings(kv_memory_bytes=kv_gib * GIB), max_length=4096)
+    with pytest.raises(ConfigError, match=rf"^worker\.kv_memory_bytes: expected at most \d+ .*, got {kv_gib * GIB}$"):
+        plan_placement(host(1, A10), model, wishes)
+
+
+@pytest.mark.parametrize(
+    ("placement", "text", "summary"),
+    [
+        (
+            plan_placement(host(4), SMOLLM2, Wishes()),
+            "4 GPUs: 4 replicas x tp 1, bfloat16, 0.3 of 140 GiB weights a GPU",
+            "4 replicas x tp 1 on NVIDIA H200, bfloat16",
+        ),
+        (
+            plan_placement(host(4, T4), SMOLLM2, Wishes(tp=3)),
+            "3 GPUs: 1 replica x tp 3, float16, 0.1 of 14.6 GiB weights a GPU, 1 GPU left over",
+            "1 replica x tp 3 on Tesla T4, float16",
+        ),
+        (
+            plan_placement(host(0), SMOLLM2, Wishes()),
+            "CPU cores: 1 replica x tp 1, float32, 0.5 of 64.0 GiB weights",
+            "1 replica x tp 1 on CPU cores, float32",
+        ),
+        (plan_placement(host(4), None, Wishes()), "CPU cores: 1 replica x tp 1", "1 replica x tp 1 on CPU cores"),
+    ],
+)
+def test_the_plan_is_one_line(placement: Placement, text: str, summary: str) -> None:
+    assert placement.text() == text
+    assert placement.summary() == summary
+
+
+def test_gpus_0_means_cpu_cores_whatever_is_there() -> None:
+    placement = plan_placement(host(4), SMOLLM2, Wishes(gpus=0, tp=3, replicas=2))
+    assert (placement.device, placement.gpus, placement.tp, placement.replicas) == ("cpu", (), 3, 2)
+
+
+MODELS = st.builds(
+    lambda layers, head_dim, kv, shared, ffn, vocabulary, context: ModelConfig(
+        "llama", layers, head_dim * kv * shared, kv * shared, kv, head_dim, ffn, vocabulary, context
+    ),
+    st.integers(1, 100),
+    st.sampled_from([64, 128]),
+    st.integers(1, 16),
+    st.integers(1, 16),
+    st.integers(64, 30_000),
+    st.integers(1000, 200_000),
+    st.integers(256, 200_000),
+)
+HOSTS = st.builds(
+    lambda n, gib, capability: host(n, ("some GPU", gib, capability)),
+    st.integers(1, 16),
+    st.floats(8, 300),
+    st.sampled_from([(7, 0), (7, 5), (8, 0), (9, 0), (12, 0)]),
+)
+WISHES = st.builds(
+    Wishes,
+    gpus=st.none() | st.integers(1, 16),
+    tp=st.just(0) | st.integers(1, 16),
+    replicas=st.just(0) | st.integers(1, 8),
+    max_length=st.just(0) | st.integers(1, 200_000),
+)
+
+
+@given(HOSTS, MODELS, WISHES)
+def test_a_plan_fits_divides_and_keeps_to_the_wishes(there: Host, model: ModelConfig, wishes: Wishes) -> None:
+    try:
+        placement = plan_placement(there, model, wishes)
+    except ConfigError:
+        return
+    offered = len(there.gpus) if wishes.gpus is None else wishes.gpus
+    assert placement.ranks == len(placement.gpus) == offered - placement.n_unused
+    assert can_split(model, placement.tp)
+    assert placement.tp == (wishes.tp or placement.tp)
+    assert placement.replicas == (wishes.replicas or offered // placement.tp)
+    settings = WorkerSettings(device="cuda")
+    estimate = estimate_cuda_rank(model, placement.tp, placement.dtype, settings.step_tokens, settings.slots)
+    wanted = min(wishes.max_length or model.max_position, model.max_position)
+    tokens = placement.room_tokens or wanted
+    used_bytes = estimate.weight_bytes + estimate.working_bytes + tokens * estimate.kv_token_bytes
+    assert used_bytes <= 0.9 * there.gpus[0].memory_bytes
+    assert tokens == wanted or (not wishes.max_length and tokens >= min(2048, wanted))
+
+
+@given(HOSTS, MODELS)
+def test_left_to_itself_it_takes_the_least_size_that_holds_the_model_and_as_many_gpus_as_it_can(
+    there: Host, model: ModelConfig
+) -> None:
+    try:
+        placement = plan_placement(there, model, Wishes())
+    except ConfigError:
+        return
+    assert placement.n_unused < placement.tp
+    assume(not placement.room_tokens)
+    for tp in range(1, placement.tp):
+        settings = WorkerSettings(device="cuda")
+        if can_split(model, tp) and (is_even_split(model, tp) or not is_even_split(model, placement.tp)):
+            estimate = estimate_cuda_rank(model, tp, placement.dtype, settings.step_tokens, settings.slots)
+            assert estimate.room_tokens(int(0.9 * there.gpus[0].memory_bytes)) < model.max_position
+
+
+@given(HOSTS, MODELS, WISHES)
+def test_what_a_refusal_offers_is_accepted(there: Host, model: ModelConfig, wishes: Wishes) -> None:
+    """`tp: expected 1, 2 or 3` means that 1, 2 and 3 are not refused for tp again in the same words."""
+    try:
+        plan_placement(there, model, wishes)
+    except ConfigError as error:
+        first = re.match(r"^(tp|gpus|replicas): expected (?:at most )?([\d, or]+)", str(error))
+        if first is None or "at least" in str(error):
+            return
+        offered = int(re.findall(r"\d+", first[2])[-1])
+        changed = Wishes(**{**vars(wishes), first[1]: offered})
+        try:
+            plan_placement(there, model, changed)
+        except ConfigError as second:
+            assert str(second).partition(", got")[0] != str(error).partition(", got")[0]  # noqa: PT017

@@ -1,0 +1,117 @@
+"""Facts of the host: the devices that NVML and CUDA_VISIBLE_DEVICES show, and the plan that the command line makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpu_workers.runner.memory_estimate import GIB
+from messages.errors import ConfigError
+from supervisor import host
+from supervisor.config import ServerConfig
+from supervisor.host import VISIBLE_VARIABLE, find_gpus, plan_start
+from supervisor.policy.placement import Gpu
+
+
+class FakeNvml:
+    """Two kinds of devices behind the functions of pynvml that are used. A handle is the index of a device."""
+
+    class NVMLError(Exception):
+        """As pynvml's."""
+
+    def __init__(self, n: int = 4, has_driver: bool = True) -> None:
+        self._n, self._has_driver = n, has_driver
+        self.is_open = False
+
+    def nvmlInit(self) -> None:
+        if not self._has_driver:
+            raise self.NVMLError("no driver")
+        self.is_open = True
+
+    def nvmlShutdown(self) -> None:
+        self.is_open = False
+
+    def nvmlDeviceGetCount(self) -> int:
+        return self._n
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        if index >= self._n:
+            raise self.NVMLError("no such device")
+        return index
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        if uuid != "MIG-5":
+            raise self.NVMLError("no such device")
+        return uuid
+
+    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, handle: str) -> int:
+        return 0
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str:
+        return f"GPU-{handle}f"
+
+    def nvmlDeviceGetName(self, handle: Any) -> bytes:
+        return b"NVIDIA H200 MIG 1g" if handle == "MIG-5" else b"NVIDIA H200"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: Any) -> Any:
+        class Memory:
+            total = 16 * GIB if handle == "MIG-5" else 139 * GIB
+
+        return Memory
+
+    def nvmlDeviceGetCudaComputeCapability(self, handle: Any) -> tuple[int, int]:
+        if handle == "MIG-5":
+            raise self.NVMLError("not supported")
+        return 9, 0
+
+
+@pytest.mark.parametrize(
+    ("visible", "ids"),
+    [
+        (None, ["0", "1", "2", "3"]),
+        ("", []),
+        ("2, 0", ["2", "0"]),
+        ("GPU-1f,3", ["GPU-1f", "3"]),
+        ("GPU-1", ["GPU-1"]),
+        ("GPU-", []),  # of several
+        ("1,7,0", ["1"]),  # CUDA stops at the first that is not there
+        ("-1,0", []),
+        ("NoDevFiles", []),
+    ],
+)
+def test_gpus_are_those_that_can_be_seen(visible: str | None, ids: list[str]) -> None:
+    nvml = FakeNvml()
+    found = find_gpus(visible, nvml)
+    assert [gpu.device_id for gpu in found] == ids
+    assert all(gpu == Gpu(gpu.device_id, "NVIDIA H200", 139 * GIB, (9, 0)) for gpu in found)
+    assert not nvml.is_open
+
+
+def test_a_slice_of_a_device_has_its_own_memory_and_the_capability_of_the_device() -> None:
+    assert find_gpus("MIG-5,MIG-6", FakeNvml()) == (Gpu("MIG-5", "NVIDIA H200 MIG 1g", 16 * GIB, (9, 0)),)
+
+
+def test_without_a_driver_there_are_none() -> None:
+    assert find_gpus(None, FakeNvml(has_driver=False)) == ()
+    assert find_gpus("0", FakeNvml(has_driver=False)) == ()
+
+
+def test_all_visible_gpus_are_used_unless_said_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "find_gpus", lambda visible: find_gpus(visible, FakeNvml()))
+    monkeypatch.delenv(VISIBLE_VARIABLE, raising=False)
+    assert plan_start(ServerConfig()).text() == "4 GPUs: 4 replicas x tp 1, bfloat16, 0.3 of 139 GiB weights a GPU"
+    assert plan_start(ServerConfig(gpus=2)).ranks == 2
+    assert plan_start(ServerConfig(gpus=0)).device == "cpu"
+    assert plan_start(ServerConfig(model="hash-chain")).device == "cpu"
+    with pytest.raises(ConfigError, match=r"^tp: expected 1, 2 or 3 .*, got 4$"):
+        plan_start(ServerConfig(tp=4))
+    monkeypatch.setenv(VISIBLE_VARIABLE, "3,1")
+    assert [gpu.device_id for gpu in plan_start(ServerConfig()).gpus] == ["3", "1"]
+    with pytest.raises(ConfigError, match=r"^gpus: expected at most 2 \(2 x NVIDIA H200\), got 4$"):
+        plan_start(ServerConfig(gpus=4))
+
+
+def test_a_model_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"^model: /no/such/model: no such file or folder"):
+        plan_start(ServerConfig(model="/no/such/model"))
