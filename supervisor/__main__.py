@@ -29,6 +29,7 @@ EXIT_DEADLINE = 7
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(package_name="tardigrade-serve", message="Tardigrade %(version)s")
 def main() -> None:
     """LLM inference that survives anything."""
 

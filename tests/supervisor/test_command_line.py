@@ -15,6 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -231,6 +232,10 @@ def test_check_config_says_where_the_model_would_run() -> None:
     checked = call("check-config", "--gpus", "0", "--tp", "3", "--replicas", "2")
     assert checked.stderr.startswith("CPU cores: 2 replicas x tp 3, float32, ")
     assert checked.stderr.endswith(" GiB weights\n")
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert call("--version").stdout == f"Tardigrade {version('tardigrade-serve')}\n"
 
 
 def test_help_comes_at_once() -> None:
