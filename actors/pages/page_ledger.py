@@ -43,8 +43,8 @@ class PageLedger:
         self._page_of: dict[int, int] = {}  # content hash -> page
         self._content: dict[int, tuple[int, int, bytes]] = {}  # page -> (hash, parent's hash, tokens)
         self._fresh: set[int] = set()  # hashes sealed by the plan in the making
-        self._sealed_news: list[int] = []
-        self._dropped_news: list[int] = []
+        self._sealed: list[int] = []
+        self._dropped: list[int] = []
         self._n_references = 0  # the sum of all holders
         self._hits = self._evictions = 0
 
@@ -99,7 +99,7 @@ class PageLedger:
         self._content[page] = (content_hash, parent, tokens)
         if is_fresh:
             self._fresh.add(content_hash)
-        self._sealed_news.append(content_hash)
+        self._sealed.append(content_hash)
 
     def commit_plan(self) -> None:
         """The plan in the making is on its way: what it seals may be shared by the next."""
@@ -116,10 +116,10 @@ class PageLedger:
         self._n_references -= len(pages)
         self._cached.add(cached)
 
-    def take_news(self) -> tuple[list[int], list[int]]:
+    def take_changes(self) -> tuple[list[int], list[int]]:
         """(hashes sealed, hashes dropped) since the last call."""
-        news = self._sealed_news, self._dropped_news
-        self._sealed_news, self._dropped_news = [], []
+        news = self._sealed, self._dropped
+        self._sealed, self._dropped = [], []
         return news
 
     def inventory(self) -> list[int]:
@@ -149,4 +149,4 @@ class PageLedger:
     def _forget(self, page: int) -> None:
         content_hash, _, _ = self._content.pop(page)
         del self._page_of[content_hash]
-        self._dropped_news.append(content_hash)
+        self._dropped.append(content_hash)

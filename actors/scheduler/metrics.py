@@ -9,7 +9,7 @@ from actors.scheduler.batch_planner import PlannedStep
 
 
 class SchedulerMetrics:
-    """Registered in the actor's registry; written once per turn, not per token."""
+    """Registered in the actor's registry; written once per step, not per token."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, what: str) -> Counter:
@@ -26,8 +26,8 @@ class SchedulerMetrics:
         self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of admitted sequences")
         self.preemptions = counter("preemptions", "Sequences whose pages were taken back")
         self.recomputed = counter("recomputed_sequences", "Running sequences started again because their gang was lost")
-        self.drafted_tokens = counter("drafted_tokens", "Draft tokens verified")
-        self.accepted_tokens = counter("accepted_draft_tokens", "Draft tokens accepted")
+        self.drafted_tokens = counter("drafted_tokens", "PlanBuilder tokens verified")
+        self.accepted_tokens = counter("accepted_draft_tokens", "PlanBuilder tokens accepted")
         self.endings = Counter("tardigrade_scheduler_endings", "Endings by reason", ["reason"], registry=registry)
         self.batch_rows = Histogram(
             "tardigrade_scheduler_batch_rows",
@@ -39,7 +39,7 @@ class SchedulerMetrics:
         self.running = gauge("running", "Sequences in slots")
         self.on_probation = gauge("on_probation", "Sequences that are computed alone, because the gang died twice with them")
         self.free_pages = gauge("free_pages", "Pages without content")
-        self.cached_pages = gauge("cached_pages", "Pages that nobody holds and that can be reused by content")
+        self.cached_pages = gauge("cached_pages", "Pages without a holder that can be reused by content")
         self.held_pages = gauge("held_pages", "Pages held by running sequences")
 
     def count_plan(self, planned: PlannedStep) -> None:

@@ -1,4 +1,4 @@
-"""What one gateway is told next: tokens and endings of all of its sequences, gathered into one message. Pure."""
+"""The next message to one gateway: tokens and endings of all of its sequences. Pure."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from messages.wire.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s, int64s
 
 
 class Outgoing:
-    """Gathers until `take` makes the next `Tokens`; counts them against the gateway's acknowledgements."""
+    """Tokens and endings, gathered until `take` makes the next message. Messages are counted against acknowledgements."""
 
     def __init__(self) -> None:
         self.number = 0
         self.acknowledged = 0
-        self._rows: list[tuple[Sequence, int, list[int]]] = []  # (whose, index of the first token, ids)
+        self._rows: list[tuple[Sequence, int, list[int]]] = []  # (sequence, index of the first token, ids)
         self._endings: list[Ending] = []
         self._logprobs: list[tuple[int, Advance, Result]] = []  # (index in rows, its advance, result that holds its logprobs)
 
     @property
     def unacknowledged(self) -> int:
-        """Messages that the gateway has not recorded yet."""
+        """Messages that the gateway has not acknowledged yet."""
         return self.number - self.acknowledged
 
     def add(self, advance: Advance, result: Result) -> None:
-        """Tokens of one sequence. Where a gateway wants them in groups they stay in the sequence until one is full."""
+        """Add tokens of one sequence. If its gateway wants them in groups, they stay in the sequence until a group is full."""
         sequence = advance.row.sequence
         if sequence.tell_every == 1:
-            sequence.n_told = advance.first + len(advance.ids)
+            sequence.n_sent = advance.first + len(advance.ids)
             if len(result.logprobs):
                 self._logprobs.append((len(self._rows), advance, result))
             self._rows.append((sequence, advance.first, advance.ids))
-        elif sequence.is_worth_telling:
-            self._rows.append((sequence, *sequence.tell()))
+        elif sequence.is_due:
+            self._rows.append((sequence, *sequence.take_unsent()))
 
     def end(self, sequence: Sequence, ending: Ending) -> None:
-        """The one ending of an attempt, behind all of its tokens."""
-        if sequence.n_told < sequence.n_generated:
-            self._rows.append((sequence, *sequence.tell()))
+        """Add the one ending of an attempt, after all of its tokens."""
+        if sequence.n_sent < sequence.n_generated:
+            self._rows.append((sequence, *sequence.take_unsent()))
         self._endings.append(ending)
 
     def take(self) -> Tokens | None:
-        """The next message, or None when there is nothing to say."""
+        """The next message, or None when there is nothing to send."""
         if not self._rows and not self._endings:
             return None
         self.number += 1

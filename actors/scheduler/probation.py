@@ -1,19 +1,19 @@
-"""Which sequence kills the gang? Found with few deaths, and without harm to those that only stood beside it. Pure.
+"""Which sequence kills the gang? Finds it with few deaths, and without harm to the sequences beside it. Pure.
 
-    free --in flight at a death--> suspect --at a second one--> on probation --two deaths alone, no progress between--> verdict
+    free --in flight at a death--> suspect --at a second one--> on probation --two deaths alone, no progress--> quarantined
       ^                               |                             |
-      '--- its steps have passed the place where it became suspect -'
+      '------ computed past the positions that were in flight ------'
 
-Only deaths that a computation can have caused are asked about: a crash, a fault, a hang, no memory left. A gang of which a
-rank was killed from elsewhere tells nothing of anybody, however often that happens; `is_evidence` draws the line.
+Only deaths that a computation can have caused count: a crash, a fault, a hang, no memory left. When a rank was killed from
+outside, the death says nothing about any sequence (`is_evidence`).
 
-A first death costs nothing. From the second death in a row at the same place on, a sequence is computed with nothing beside
-it, one step at a time, the most suspicious one first, while all others wait; it needs to come no further than where the gang
-died, so the wait is bounded by what was in flight there. Only deaths on probation lead to a verdict, because only these are
-certain; any position more that was computed between two of them starts the count again. So a poison costs four deaths, and
-a machine that fails now and then condemns nobody who gets on at all.
+A first death has no consequence. From the second death on, a suspect is computed alone, one step at a time, while all others
+wait; the sequence with the most deaths comes first. It is free once it has been computed past the positions that were in
+flight at the death, so the others wait for a bounded time. Only a death on probation proves anything, because nothing else was
+computed; progress between two of them starts the count again. So a poisonous sequence is quarantined after four gang deaths;
+one that makes progress between deaths never is.
 
-A plan that is refused is like a death, with two differences: nothing died, and if one sequence alone is named, it is certain.
+A refused plan counts like a death, except that no process died, and that a sequence which is named alone is proven guilty.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _CERTAIN_DEATHS = 2
 
 @dataclass
 class _Suspicion:
-    """What is held against one sequence."""
+    """The deaths that one sequence may have caused."""
 
     sequence: Sequence
-    reach: int  # positions that were computed or on their way when the gang died: beyond them it is innocent
+    reach: int  # positions computed or in flight at the deaths: once it has been computed past them it is free
     deaths: int = 0
-    certain: int = 0  # deaths that nobody else can have caused, in a row and without progress
+    certain: int = 0  # deaths that no other sequence can have caused, in a row and without progress
     passed: int = 0  # positions computed since it became suspect
-    passed_before: int = 0  # the same at its last certain death
+    passed_before: int = 0  # `passed` at its last certain death
 
     @property
     def is_on_probation(self) -> bool:
@@ -49,8 +49,8 @@ class _Suspicion:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """This sequence ends, for this reason."""
+class ForcedEnding:
+    """A sequence that must end, and why."""
 
     sequence: Sequence
     reason: Literal["quarantined", "failed"]
@@ -58,8 +58,8 @@ class Verdict:
 
 
 def is_evidence(causes: Iterable[Cause]) -> bool:
-    """Can what the gang computed have killed it? `causes`: how its ranks died. One that somebody killed is enough for a no:
-    the deaths of the others follow from it (an error in a collective, a kill by the supervisor)."""
+    """Can a computation have killed the gang? `causes`: how its ranks died. No, if one rank was killed from outside: the other
+    deaths follow from that one (an error in a collective, a kill by the supervisor)."""
     return "killed" not in causes
 
 
@@ -69,14 +69,14 @@ class Probation:
     def __init__(self, order: AdmissionOrder) -> None:
         self._order = order
         self._suspicions: dict[int, _Suspicion] = {}  # by sequence number
-        self.is_active = False  # is anybody on probation?
+        self.is_active = False  # is any sequence on probation?
 
     def __len__(self) -> int:
         return sum(suspicion.is_on_probation for suspicion in self._suspicions.values())
 
     @property
     def has_suspects(self) -> bool:
-        """Is anything held against anybody?"""
+        """Is any sequence suspect or on probation?"""
         return bool(self._suspicions)
 
     def holds(self, sequence: Sequence) -> bool:
@@ -85,62 +85,65 @@ class Probation:
         return suspicion is not None and suspicion.is_on_probation
 
     def next_alone(self, may_run: Callable[[Sequence], bool]) -> Sequence | None:
-        """Whom the next step computes with nothing beside it; None when nobody on probation may run."""
+        """The sequence that the next step computes alone; None when no sequence on probation may run."""
         ready = [s for s in self._suspicions.values() if s.is_on_probation and may_run(s.sequence)]
         first = min(ready, key=lambda s: (-s.certain, self._order.key(s.sequence)), default=None)
         return first.sequence if first is not None else None
 
-    # -- what happened ---------------------------------------------------------------------------------------------
+    # -- events ---------------------------------------------------------------------------------------------
 
-    def gang_died(self, in_flight: list[tuple[Row, int]]) -> list[Verdict]:
-        """The gang is dead, perhaps of these. `in_flight`: every row on its way, and the positions it would have completed."""
+    def gang_died(self, in_flight: list[tuple[Row, int]]) -> list[ForcedEnding]:
+        """The gang has died. `in_flight`: every row in flight, and the number of positions that it would have completed.
+
+        Returns: the sequences that must end.
+        """
         reaches = _reaches(in_flight)
         is_certain = len(reaches) == 1 and self.holds(reaches[0][0])
-        condemned = self._blame(reaches, is_certain)
+        guilty = self._blame(reaches, is_certain)
         detail = "workers died {} times while they computed this sequence, {} times with nothing beside it"
-        return [Verdict(s.sequence, "quarantined", detail.format(s.deaths, s.certain)) for s in condemned]
+        return [ForcedEnding(s.sequence, "quarantined", detail.format(s.deaths, s.certain)) for s in guilty]
 
-    def plan_refused(self, suspects: list[tuple[Row, int]], reason: str) -> list[Verdict]:
-        """The gang has refused a plan because of these rows, and has done nothing of it."""
+    def plan_refused(self, suspects: list[tuple[Row, int]], reason: str) -> list[ForcedEnding]:
+        """The gang has refused a plan because of these rows, and has computed nothing of it. Returns: who must end."""
         reaches = _reaches(suspects)
-        return [Verdict(s.sequence, "failed", reason) for s in self._blame(reaches, len(reaches) == 1)]
+        return [ForcedEnding(s.sequence, "failed", reason) for s in self._blame(reaches, len(reaches) == 1)]
 
     def computed(self, rows: list[tuple[Row, int]]) -> None:
-        """A step has ended well: who has come past the place where it became suspect is free."""
+        """A step has ended well. Sequences that it computed past their reach are free."""
         for row, stop in rows:
             suspicion = self._suspicions.get(row.sequence.number)
-            if suspicion is None or row.life != row.sequence.life:
+            if suspicion is None or row.stay != row.sequence.stay:
                 continue
             suspicion.passed = max(suspicion.passed, row.sequence.planned if row.drafts else stop)
             if suspicion.passed >= suspicion.reach:
                 self.forget(row.sequence)
 
     def forget(self, sequence: Sequence) -> None:
-        """It is free, or over."""
+        """The sequence is free, or has ended."""
         if self._suspicions.pop(sequence.number, None) is not None:
             self._update()
 
     def _blame(self, reaches: list[tuple[Sequence, int]], is_certain: bool) -> list[_Suspicion]:
-        condemned = []
+        guilty = []
         for sequence, reach in reaches:
             suspicion = self._suspicions.setdefault(sequence.number, _Suspicion(sequence, reach))
             suspicion.deaths += 1
             suspicion.reach = max(suspicion.reach, reach)
-            if is_certain and reach > suspicion.passed:  # what was computed well before does not kill now
-                has_come_on = suspicion.passed > suspicion.passed_before
-                suspicion.certain = 1 if has_come_on else suspicion.certain + 1
+            if is_certain and reach > suspicion.passed:  # positions that were computed once do not kill
+                has_progressed = suspicion.passed > suspicion.passed_before
+                suspicion.certain = 1 if has_progressed else suspicion.certain + 1
                 suspicion.passed_before = suspicion.passed
             if suspicion.certain >= _CERTAIN_DEATHS:
-                condemned.append(suspicion)
+                guilty.append(suspicion)
         self._update()
-        return condemned
+        return guilty
 
     def _update(self) -> None:
         self.is_active = any(suspicion.is_on_probation for suspicion in self._suspicions.values())
 
 
 def _reaches(rows: list[tuple[Row, int]]) -> list[tuple[Sequence, int]]:
-    """Each sequence of these rows that has not ended, and how far they would have brought it."""
+    """Each sequence of these rows that has not ended, and the positions that would have been completed."""
     reach_of: dict[int, tuple[Sequence, int]] = {}
     for row, stop in rows:
         if row.sequence.state is not State.ENDED:

@@ -3,12 +3,12 @@
     computed <= planned < on_device = known + in_flight          planned catches up with on_device
 
 - `known`: tokens whose ids this process holds (prompt, then generated ones).
-- `in_flight`: tokens that steps on their way will sample; their ids are on the device only.
-- `planned`: positions whose keys and values are computed, or will be by steps on their way.
+- `in_flight`: tokens that the steps in flight will sample; their ids are on the device only.
+- `planned`: positions whose keys and values are computed, or will be by the steps in flight.
 
-A step plans positions [planned, planned + n). When that reaches `on_device`, the step samples one token more. Prefill is a
-sequence that is far behind, decode one that is one behind; a preempted one starts again at 0. Nobody but the scheduler's own
-files writes these fields.
+A step plans positions [planned, planned + n). When that reaches `on_device`, the step samples one more token. A sequence with
+many unplanned positions is in prefill, one with a single unplanned position in decode; a preempted one starts again at 0. Only
+files of this folder write these fields.
 
     WAITING --admit--> RUNNING --finish--> ENDED
        ^------preempt----'  |
@@ -28,7 +28,7 @@ from messages.steps import PAGE_TOKENS
 
 
 class State(Enum):
-    """Where a sequence is in its life."""
+    """Where a sequence stands; the transitions are in the file's header."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -47,29 +47,29 @@ class Sequence:
         self.n_prompt, self.max_tokens = int(submit.n_prompt), int(submit.max_tokens)
         self.wants_drafts = submit.speculation
         self.tell_every = submit.tell_every
-        self.n_told = self._n_told_before = len(submit.tokens) - self.n_prompt  # generated tokens that the gateway has
+        self.n_sent = self._n_sent_before = len(submit.tokens) - self.n_prompt  # generated tokens that the gateway has
         self._ids = array("i", np.ascontiguousarray(submit.tokens, dtype="<i4").tobytes())
         self.known = len(submit.tokens)
         self.state = State.WAITING
-        self.life = 0  # grows with each preemption: results of an older life are void
+        self.stay = 0  # number of times that it has left a slot: results for an earlier stay in a slot are void
         self.slot = -1
         self.pages: list[int] = []
         self.planned = self.in_flight = 0
-        self.n_cached = 0
-        self.is_verifying = False
+        self.n_cached = 0  # tokens that its first stay took from the cache
+        self.is_verifying = False  # a row with drafts is in flight: what follows depends on its result
         self._hashes: list[int] = []  # of the full pages of known tokens, as far as they were asked for
-        self.n_sealed = 0  # leading pages that the ledger knows by content
+        self.n_sealed = 0  # leading pages whose content the ledger knows
 
     # -- what is known ---------------------------------------------------------------------------------------------
 
     @property
     def on_device(self) -> int:
-        """Tokens that the device knows once all steps on their way have run."""
+        """Tokens that the device knows once all steps in flight have run."""
         return self.known + self.in_flight
 
     @property
-    def behind(self) -> int:
-        """Positions still to plan."""
+    def n_unplanned(self) -> int:
+        """Positions that no step has planned yet."""
         return self.known + self.in_flight - self.planned
 
     @property
@@ -78,36 +78,37 @@ class Sequence:
         return self.known - self.n_prompt
 
     @property
-    def room(self) -> int:
-        """Tokens that may still be sampled beyond those on their way."""
+    def n_samples_left(self) -> int:
+        """Tokens that may still be sampled after those of the steps in flight."""
         return self.max_tokens + self.n_prompt - self.known - self.in_flight
 
     def tokens(self, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Ids of known positions [start, stop), int32 copy."""
+        """Ids of the known positions [start, stop): [stop - start] int32, a copy. `stop` None: all known ones."""
         end = self.known if stop is None else stop
         return np.frombuffer(self._ids[start:end], dtype="<i4")
 
     def append(self, ids: list[int]) -> None:
-        """Generated ids became known."""
+        """Add generated ids, which have become known."""
         self._ids.extend(ids)
         self.known += len(ids)
 
     # -- what the gateway knows --------------------------------------------------------------------------------------
 
     @property
-    def is_worth_telling(self) -> bool:
-        """Has the gateway waited long enough? An attempt's first token is told at once: it shows that something came of it."""
-        return self.n_told == self._n_told_before or self.n_generated - self.n_told >= self.tell_every
+    def is_due(self) -> bool:
+        """Is it time to send tokens to the gateway? The first token of an attempt is sent at once, as a sign of progress; after
+        that, whenever `tell_every` tokens have gathered."""
+        return self.n_sent == self._n_sent_before or self.n_generated - self.n_sent >= self.tell_every
 
-    def tell(self) -> tuple[int, list[int]]:
-        """The generated tokens that the gateway has not been told, and the index of the first."""
-        first, self.n_told = self.n_told, self.n_generated
+    def take_unsent(self) -> tuple[int, list[int]]:
+        """(index of the first one among the generated tokens, ids) of what the gateway does not have. Counts them as sent."""
+        first, self.n_sent = self.n_sent, self.n_generated
         return first, self._ids[self.n_prompt + first : self.known].tolist()
 
     # -- pages -----------------------------------------------------------------------------------------------------
 
     def pages_short(self, up_to: int) -> int:
-        """Pages missing to hold positions [0, up_to)."""
+        """Pages to allocate until positions [0, up_to) have a place; negative when there are more than enough."""
         return -(-up_to // PAGE_TOKENS) - len(self.pages)
 
     def page_content(self, index: int) -> tuple[int, int, bytes]:
@@ -121,15 +122,15 @@ class Sequence:
     def _page_tokens(self, index: int) -> bytes:
         return self._ids[index * PAGE_TOKENS : (index + 1) * PAGE_TOKENS].tobytes()
 
-    # -- moves -----------------------------------------------------------------------------------------------------
+    # -- transitions -----------------------------------------------------------------------------------------------------
 
     def admit(self, slot: int) -> None:
-        """WAITING -> RUNNING in a slot; its pages so far (shared prefix) are already in `pages`."""
+        """WAITING -> RUNNING in this slot. The pages of a shared prefix are in `pages` already."""
         assert self.state is State.WAITING
         self.state, self.slot = State.RUNNING, slot
 
     def preempt(self) -> list[int]:
-        """RUNNING -> WAITING; everything is computed again. Returns the pages to release."""
+        """RUNNING -> WAITING; everything will be computed again. Returns the pages to release."""
         assert self.state is State.RUNNING
         self.state = State.WAITING
         return self._leave()
@@ -142,7 +143,7 @@ class Sequence:
 
     def _leave(self) -> list[int]:
         pages, self.pages = self.pages, []
-        self.life += 1
+        self.stay += 1
         self.slot = -1
         self.planned = self.in_flight = self.n_sealed = 0
         self.is_verifying = False

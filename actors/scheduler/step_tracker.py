@@ -100,7 +100,7 @@ class StepTracker:
             raise ValueError(f"slots: expected {len(rows)} rows, got {len(result.slots)}")
         advances, offset, ids = [], 0, result.ids.tolist()
         for row, count in zip(rows, result.counts.tolist(), strict=True):
-            if row.sequence.life == row.life:  # it still runs, as it did when this was planned
+            if row.sequence.stay == row.stay:  # it still runs, as it did when this was planned
                 advances.append(_advance(row, ids[offset : offset + count], offset))
             offset += count
         return advances

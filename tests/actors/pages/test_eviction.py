@@ -123,7 +123,7 @@ class Cache:
             ledger.seal(page, name, 0, b"", is_fresh=False)
             held.append(page)
         ledger.release(held)
-        ledger.take_news()
+        ledger.take_changes()
 
     @property
     def hit_rate(self) -> float:

@@ -116,7 +116,7 @@ def test_eviction_takes_the_deepest_page_of_the_oldest_holder_first() -> None:
         ledger.seal(page, index + 1, index, b"x", is_fresh=False)
     ledger.release(pages)
     assert ledger.allocate() == pages[2]
-    assert ledger.take_news() == ([1, 2, 3], [3])
+    assert ledger.take_changes() == ([1, 2, 3], [3])
 
 
 def test_same_hash_with_other_tokens_is_not_found() -> None:

@@ -74,7 +74,7 @@ class MortalBench(Bench):
         return sum(map(len, self.gateway.tokens.values()))
 
     def check(self, jobs: Jobs, poison: dict[int, int]) -> None:
-        """Every innocent has its answer, every poison its verdict, and not a token is wrong."""
+        """Every innocent has its answer, every poison its ending, and not a token is wrong."""
         for attempt in jobs:
             want, got = oracle(jobs, attempt), self.gateway.tokens[attempt]
             ending = self.gateway.endings[attempt]
@@ -112,7 +112,7 @@ def test_poison_is_quarantined_and_innocents_end_right(seed: int, n_poison: int)
         await bench.ended(len(jobs))
         bench.check(jobs, poison)
         assert len(fate.deaths) <= 4 * len(poison)
-        assert sum(n == 1 for n in fate.deaths) >= 2 * len(poison)  # the verdict is certain
+        assert sum(n == 1 for n in fate.deaths) >= 2 * len(poison)  # the ending is certain
         n_deaths = len(fate.deaths)
         bench.gateway.submit(1000, [1, 2, 3], 5)
         await bench.ended(len(jobs) + 1)

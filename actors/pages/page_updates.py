@@ -1,4 +1,4 @@
-"""What the cache directory is told: pages that became reusable or were overwritten, numbered so that a gap shows. Pure."""
+"""What a scheduler tells the cache directory: pages that became reusable or were overwritten, as numbered messages. Pure."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from messages.cache import PagesDropped, PagesSealed
 from messages.wire.arrays import uint64s
 
 
-class PageNews:
-    """Counts the messages of one scheduler to the directory; a number without a message tells it of a gap."""
+class PageUpdates:
+    """Numbers the messages of one scheduler to the directory, which notices a lost one by the gap."""
 
     def __init__(self) -> None:
         self._number = 0
 
     def snapshot(self, ledger: PageLedger | None) -> PagesSealed:
-        """Everything that can be reused now; news that were not told yet are part of it."""
+        """Every page that can be reused now; None: no page can. The changes that were not sent yet are part of it."""
         hashes = ledger.inventory() if ledger is not None else []
         if ledger is not None:
-            ledger.take_news()
+            ledger.take_changes()
         return PagesSealed(number=self._next(), hashes=uint64s(hashes), snapshot=True)
 
     def changes(self, ledger: PageLedger) -> list[PagesDropped | PagesSealed]:
-        """What has changed since the last call, in the order in which it has to be told."""
-        sealed, dropped = ledger.take_news()
+        """The changes since the last call, in the order in which they must be sent. A change that is not sent costs a gap."""
+        sealed, dropped = ledger.take_changes()
         messages: list[PagesDropped | PagesSealed] = []
         if dropped:
             messages.append(PagesDropped(number=self._next(), hashes=uint64s(dropped)))

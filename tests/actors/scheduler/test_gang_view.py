@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.scheduler.batch_planner import PlannedStep
-from actors.scheduler.gang import Gang
+from actors.scheduler.gang_view import GangView
 from actors.scheduler.policy import PriorityOrder
-from actors.scheduler.probation import Verdict
-from actors.scheduler.roster import Roster
+from actors.scheduler.probation import ForcedEnding
+from actors.scheduler.queues import SequenceQueues
 from actors.scheduler.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
 from messages.generation import Sampling, Submit
@@ -27,8 +27,8 @@ class Bench:
     """A gang that is only believed in: plans are taken, results are made up."""
 
     def __init__(self, n_slots: int = 4) -> None:
-        self.roster = Roster(PriorityOrder())
-        self.gang = Gang(self.roster, SchedulerSettings())
+        self.queues = SequenceQueues(PriorityOrder())
+        self.gang = GangView(self.queues, SchedulerSettings())
         self._n_slots = n_slots
         self._number = 0
         self._planned: deque[PlannedStep] = deque()
@@ -64,7 +64,7 @@ class Bench:
             speculation=False,
         )
         sequence = Sequence("gateway/0", submit, self._number)
-        self.roster.enter(sequence)
+        self.queues.add(sequence)
         return sequence
 
     def plan(self) -> list[Sequence]:
@@ -98,8 +98,8 @@ class Bench:
         """The oldest plan is refused, naming these slots; the next epoch begins. Returns who ends."""
         step = self._planned[0].plan.step
         failed = StepFailed(epoch=self.gang.tracker.epoch, step=step, reason="row_counts: no", suspects=int32s(slots))
-        verdicts = self.gang.refuse(failed)
-        return self._renew(verdicts)
+        endings = self.gang.refuse(failed)
+        return self._renew(endings)
 
     def die(self, *causes: Cause) -> list[tuple[Sequence, str]]:
         """The gang dies, its ranks in this order (one that crashed when none is named); the next epoch begins. Returns who
@@ -109,12 +109,12 @@ class Bench:
         assert not before or not self.gang.is_alive
         return self._renew(self.gang.rank_died(last, is_last=True))
 
-    def _renew(self, verdicts: list[Verdict]) -> list[tuple[Sequence, str]]:
-        for verdict in verdicts:
-            self.gang.release(verdict.sequence)
+    def _renew(self, endings: list[ForcedEnding]) -> list[tuple[Sequence, str]]:
+        for ending in endings:
+            self.gang.release(ending.sequence)
         self._planned.clear()
         self.begin()
-        return [(verdict.sequence, verdict.reason) for verdict in verdicts]
+        return [(ending.sequence, ending.reason) for ending in endings]
 
 
 def test_the_one_that_is_named_twice_ends_and_the_others_go_on() -> None:
@@ -144,7 +144,7 @@ def test_a_preempted_sequence_is_still_the_one_that_was_named() -> None:
     bench = Bench()
     first, second = bench.submit(), bench.submit()
     assert bench.plan() == [first, second]
-    bench.roster.preempt(second)
+    bench.queues.preempt(second)
     assert bench.refuse(1) == []
     assert bench.gang.probation.holds(second)
     assert not bench.gang.probation.holds(first)

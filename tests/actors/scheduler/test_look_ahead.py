@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from actors.scheduler.pace import Pace
+from actors.scheduler.look_ahead import LookAhead
 
 
-def pace_of(step_s: float, lease_s: float, plans: int = 2) -> Pace:
-    pace = Pace(plans, lease_s)
+def look_ahead_of(step_s: float, lease_s: float, plans: int = 2) -> LookAhead:
+    look_ahead = LookAhead(plans, lease_s)
     for _ in range(200):
-        pace.note(step_s)
-    return pace
+        look_ahead.add_step_time(step_s)
+    return look_ahead
 
 
 @pytest.mark.parametrize(
     ("step_s", "lease_s", "steps"), [(0.0, 0.005, 8), (0.0004, 0.005, 8), (0.002, 0.005, 2), (0.004, 0.005, 1), (0.5, 0.03, 1)]
 )
 def test_a_lease_lasts_no_longer_than_it_is_worth(step_s: float, lease_s: float, steps: int) -> None:
-    assert pace_of(step_s, lease_s).lease_steps(8) == steps
+    assert look_ahead_of(step_s, lease_s).lease_steps(8) == steps
 
 
 @pytest.mark.parametrize(("step_s", "steps"), [(0.0001, 8), (0.001, 4), (0.0039, 1), (0.012, 1)])
 def test_drafts_are_not_outrun_by_leases(step_s: float, steps: int) -> None:
-    assert pace_of(step_s, 0.03).lease_steps(8, is_drafting=True) == steps
+    assert look_ahead_of(step_s, 0.03).lease_steps(8, is_drafting=True) == steps
 
 
 def test_nothing_is_granted_ahead_before_a_step_is_known() -> None:
-    assert Pace(2, 0.03).lease_steps(8) == 1
+    assert LookAhead(2, 0.03).lease_steps(8) == 1
 
 
 @pytest.mark.parametrize(
@@ -45,19 +45,19 @@ def test_nothing_is_granted_ahead_before_a_step_is_known() -> None:
 def test_the_next_plan_leaves_when_what_is_on_its_way_is_short(
     step_s: float, on_the_way: tuple[int, int], is_enough: bool
 ) -> None:
-    assert pace_of(step_s, 0.005).is_enough(*on_the_way) is is_enough
+    assert look_ahead_of(step_s, 0.005).is_enough_in_flight(*on_the_way) is is_enough
 
 
 @pytest.mark.parametrize("compute_s", [float("nan"), float("inf"), -1.0])
 def test_a_wrong_clock_changes_nothing(compute_s: float) -> None:
-    pace = pace_of(0.001, 0.005)
-    pace.note(compute_s)
-    assert pace.lease_steps(8) == 5
+    look_ahead = look_ahead_of(0.001, 0.005)
+    look_ahead.add_step_time(compute_s)
+    assert look_ahead.lease_steps(8) == 5
 
 
 def test_a_prompt_between_decode_steps_is_forgotten_at_once() -> None:
-    pace = pace_of(0.001, 0.005)
-    pace.note(0.4)
-    assert pace.lease_steps(8) == 1
-    pace.note(0.001)
-    assert pace.lease_steps(8) == 5
+    look_ahead = look_ahead_of(0.001, 0.005)
+    look_ahead.add_step_time(0.4)
+    assert look_ahead.lease_steps(8) == 1
+    look_ahead.add_step_time(0.001)
+    assert look_ahead.lease_steps(8) == 5

@@ -1,4 +1,4 @@
-"""Who waits, who runs, which slots are free. The only holder of sequences. Pure."""
+"""The waiting and the running queue, and the free slots. The only holder of sequences. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from actors.scheduler.policy import AdmissionOrder
 from actors.scheduler.sequence import Sequence, State
 
 
-class Roster:
+class SequenceQueues:
     """Sequences by state. `waiting` and `running` are sorted by `order`: the first one is planned first."""
 
     def __init__(self, order: AdmissionOrder, n_slots: int = 0) -> None:
@@ -17,11 +17,11 @@ class Roster:
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self._by_attempt: dict[tuple[str, int], Sequence] = {}
-        self._free_slots: list[int] = []
+        self._free_slots: list[int] = []  # a heap: the lowest slot is used first
         self.set_slots(n_slots)
 
     def set_slots(self, n_slots: int) -> None:
-        """A gang with this many slots, all free. Nothing may be running."""
+        """A new gang has this many slots, all of them free. No sequence may be running."""
         assert not self.running
         self._free_slots = list(range(n_slots))
 
@@ -34,33 +34,33 @@ class Roster:
         return len(self._by_attempt)
 
     def find(self, gateway: str, attempt: int) -> Sequence | None:
-        """The sequence of an attempt, unless it has ended."""
+        """The sequence of an attempt, or None when there is none or it has ended."""
         return self._by_attempt.get((gateway, attempt))
 
     def of_gateway(self, gateway: str) -> list[Sequence]:
         """Every sequence of one gateway that has not ended."""
         return [sequence for (name, _), sequence in self._by_attempt.items() if name == gateway]
 
-    def enter(self, sequence: Sequence) -> None:
-        """A new sequence waits."""
+    def add(self, sequence: Sequence) -> None:
+        """Put a new sequence into the waiting queue."""
         self._by_attempt[sequence.gateway, sequence.attempt] = sequence
         insort(self.waiting, sequence, key=self.order.key)
 
     def admit(self, sequence: Sequence) -> None:
-        """From waiting to running, into a free slot."""
+        """Move a waiting sequence to the running queue and into a free slot."""
         self.waiting.remove(sequence)
         sequence.admit(heapq.heappop(self._free_slots))
         insort(self.running, sequence, key=self.order.key)
 
     def preempt(self, sequence: Sequence) -> list[int]:
-        """From running back to waiting. Returns the pages to release."""
+        """Move a running sequence back to the waiting queue. Returns the pages to release."""
         self._leave_slot(sequence)
         pages = sequence.preempt()
         insort(self.waiting, sequence, key=self.order.key)
         return pages
 
     def finish(self, sequence: Sequence) -> list[int]:
-        """Out of the house. Returns the pages to release."""
+        """Remove a sequence that has ended. Returns the pages to release."""
         if sequence.state is State.RUNNING:
             self._leave_slot(sequence)
         else:
