@@ -15,6 +15,9 @@ from messages.wire.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s, Int64s,
 from messages.wire.message import Count, LongText, Message, Part, Seed, ShortText
 
 MAX_TOP_LOGPROBS = 20
+MAX_STOP_STRINGS = 16
+MAX_STOP_TOKENS = 64
+NO_TOKEN_LIMIT = 2**31 - 1  # as `max_tokens`: to the end of the context
 CancelReason = Literal[
     "client_left",
     "stop_string",
@@ -56,6 +59,36 @@ class SamplingOptions(TypedDict, total=False):
     logprobs: int
 
 
+class Terms(Part, frozen=True):
+    """What a client asks for beside its prompt and its `Sampling`. Carried whole from the door to the scheduler's sequence.
+
+    Every door offers every term but those of `SERVER_TERMS`, so that a new term needs a field here and its use.
+    """
+
+    max_tokens: Annotated[int, msgspec.Meta(ge=1, le=NO_TOKEN_LIMIT)] = NO_TOKEN_LIMIT  # generated tokens at most
+    stop: Annotated[list[ShortText], msgspec.Meta(max_length=MAX_STOP_STRINGS)] = []  # the gateway looks for these strings
+    stop_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # ids that end the answer
+    ignore_eos: bool = False  # admission adds the model's end tokens to `stop_tokens` unless this is set
+    priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] = 0  # the smaller number runs first
+    speculation: bool = True  # draft tokens may be used
+    # The scheduler may gather so many tokens before it sends them; the first of an attempt and the last are sent at once.
+    group_tokens: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 1
+
+
+SERVER_TERMS = frozenset(("group_tokens",))  # terms that admission sets, whatever a client asks for
+
+
+class TermsOptions(TypedDict, total=False):
+    """The terms that clients may set, as keyword arguments, for type checkers. A test holds the two together."""
+
+    max_tokens: int | None  # None: to the end of the context
+    stop: list[str] | str
+    stop_tokens: list[int]
+    ignore_eos: bool
+    priority: int
+    speculation: bool
+
+
 class Submit(Message, frozen=True):
     """One sequence for a scheduler: prompt tokens followed by the tokens that the client already has."""
 
@@ -63,14 +96,8 @@ class Submit(Message, frozen=True):
     request: ShortText
     tokens: Int32s  # prompt + visible output
     n_prompt: Count  # how many of `tokens` are prompt
-    max_tokens: Count  # generated tokens at most, the visible ones included
-    stop_tokens: Annotated[list[int], msgspec.Meta(max_length=64)]
     sampling: Sampling
-    speculation: bool
-    priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] = 0  # smaller runs first
-    tell_every: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = (
-        1  # tokens; the first of an attempt and the last are told at once
-    )
+    terms: Terms  # they count over the whole life of the request: `max_tokens` includes the visible tokens
 
 
 class Taken(Message, frozen=True):

@@ -12,13 +12,12 @@ from typing import Annotated
 
 import msgspec
 
-from messages.generation import MAX_TOP_LOGPROBS, Sampling
+from messages.generation import MAX_TOP_LOGPROBS, Sampling, Terms
 from messages.outcomes import Code, EndReason, NoCode
 from messages.wire.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s
 from messages.wire.message import Count, LongText, Message, Part, ShortText, Text
 
-PROTOCOL_VERSION = 1
-MAX_STOP_STRINGS = 16
+PROTOCOL_VERSION = 2
 
 
 class ChatTurn(Part, frozen=True):
@@ -33,13 +32,10 @@ class Generate(Message, frozen=True):
 
     request: ShortText
     sampling: Sampling
-    max_tokens: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None  # None: to the end of the context
+    terms: Terms = Terms()
     prompt: Text | None = None
     tokens: Int32s = EMPTY_I32
     turns: Annotated[list[ChatTurn], msgspec.Meta(max_length=4096)] | None = None
-    stop: Annotated[list[ShortText], msgspec.Meta(max_length=MAX_STOP_STRINGS)] = []
-    stop_tokens: Annotated[list[int], msgspec.Meta(max_length=64)] = []
-    ignore_eos: bool = False
     model: ShortText = ""  # empty: whatever is served
     have: Count = 0  # generated tokens that the client already holds
     version: Count = PROTOCOL_VERSION

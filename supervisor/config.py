@@ -43,7 +43,6 @@ _DERIVED = {  # (section, key): where an operator says it
     ("gateway", "front_endpoint"): "run_dir",
     ("gateway", "front_tcp_endpoint"): "front_tcp_port",
     ("gateway", "journal_path"): "state_dir",
-    ("gateway", "speculation"): "speculate",
 }
 
 

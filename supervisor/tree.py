@@ -89,7 +89,6 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         front_endpoint=front_endpoint(facts.run_dir, index),
         front_tcp_endpoint=tcp,
         journal_path=str(facts.state_dir / f"journal-{index}.sqlite"),
-        speculation=config.speculate,
     )
     why = "accepts requests and owns them; its next life reads its journal and goes on"
     warm_up = (

@@ -36,7 +36,6 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     retention_s: _Seconds = 600.0  # how long a finished request can still be asked for
     orphan_s: _Seconds = 60.0  # how long a resumable request goes on without a reader
     resubmit_budget: _Positive = 16  # schedulers that broke in a row with a sequence, without a new token
-    speculation: bool = True  # let schedulers use drafts
     prefix_wait_s: _Seconds = 0.005  # longest wait for the directory's answer
     whole_tokens: _Group = 16  # of an answer that is not streamed a scheduler tells so many at a time
     stream_window_tokens: _Window = 4096  # tokens on the way to one ZeroMQ client without its Received

@@ -166,7 +166,7 @@ class BatchPlanner:
         if sequence.is_verifying or sequence.n_samples_left <= 0 or budget <= 0:
             return
         proposed: list[int] = []
-        if drafts is not None and sequence.wants_drafts:
+        if drafts is not None and sequence.terms.speculation:
             if sequence.in_flight:
                 if drafts.extends_past_flight(sequence):
                     return

@@ -29,7 +29,7 @@ class Outgoing:
     def add(self, advance: Advance, result: Result) -> None:
         """Add tokens of one sequence. If its gateway wants them in groups, they stay in the sequence until a group is full."""
         sequence = advance.row.sequence
-        if sequence.tell_every == 1:
+        if sequence.terms.group_tokens == 1:
             sequence.n_sent = advance.first + len(advance.ids)
             if len(result.logprobs):
                 self._logprobs.append((len(self._rows), advance, result))

@@ -26,7 +26,7 @@ class PriorityOrder(AdmissionOrder):
     """By priority (the lowest number first), then by arrival."""
 
     def key(self, sequence: Sequence) -> tuple[int, ...]:
-        return sequence.priority, sequence.number
+        return sequence.terms.priority, sequence.number
 
 
 class ArrivalOrder(AdmissionOrder):

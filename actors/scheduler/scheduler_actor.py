@@ -204,7 +204,7 @@ class SchedulerActor(Actor):
             self.metrics.accepted_tokens.inc(len(advance.ids) - 1)
         if advance.ending is not None:
             self._end(sequence, advance.ending)
-        elif is_drafting and sequence.wants_drafts:
+        elif is_drafting and sequence.terms.speculation:
             self._tails.add(sequence, n_drafts, len(advance.ids) - 1 if n_drafts else 0)
 
     def _fit_to(self, sequence: Sequence, capacity: steps.EngineCapacity) -> None:

@@ -41,12 +41,10 @@ class Sequence:
     def __init__(self, gateway: str, submit: Submit, number: int) -> None:
         self.gateway, self.attempt = gateway, int(submit.attempt)
         self.number = number  # unique in this scheduler; also the order of arrival
-        self.priority = submit.priority
-        self.sampling = submit.sampling
-        self.stop_tokens = frozenset(submit.stop_tokens)
-        self.n_prompt, self.max_tokens = int(submit.n_prompt), int(submit.max_tokens)
-        self.wants_drafts = submit.speculation
-        self.tell_every = submit.tell_every
+        self.sampling, self.terms = submit.sampling, submit.terms
+        self.stop_tokens = frozenset(submit.terms.stop_tokens)
+        self.n_prompt = int(submit.n_prompt)
+        self.max_tokens = submit.terms.max_tokens  # the gang's context may lower it
         self.n_sent = self._n_sent_before = len(submit.tokens) - self.n_prompt  # generated tokens that the gateway has
         self._ids = array("i", np.ascontiguousarray(submit.tokens, dtype="<i4").tobytes())
         self.known = len(submit.tokens)
@@ -98,7 +96,7 @@ class Sequence:
     def is_due(self) -> bool:
         """Is it time to send tokens to the gateway? The first token of an attempt is sent at once, as a sign of progress; after
         that, whenever `tell_every` tokens have gathered."""
-        return self.n_sent == self._n_sent_before or self.n_generated - self.n_sent >= self.tell_every
+        return self.n_sent == self._n_sent_before or self.n_generated - self.n_sent >= self.terms.group_tokens
 
     def take_unsent(self) -> tuple[int, list[int]]:
         """(index of the first one among the generated tokens, ids) of what the gateway does not have. Counts them as sent."""

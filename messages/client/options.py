@@ -10,7 +10,7 @@ import numpy as np
 
 from messages import public
 from messages.errors import ConfigError, InvalidRequest
-from messages.generation import Sampling, SamplingOptions
+from messages.generation import Sampling, SamplingOptions, Terms, TermsOptions
 from messages.ids import mint_request_id, seed_of
 from messages.run_dir import front_endpoint, run_dir_of
 from messages.transport.zmq_options import PUBLIC_FRAME_BYTES
@@ -22,22 +22,23 @@ _MOST_TOKEN = 2**31 - 1
 _GOT_CHARACTERS = 120
 
 
-class Options(SamplingOptions, total=False):
+class Options(SamplingOptions, TermsOptions, total=False):
     """What every generating call takes besides its prompt."""
 
     request: str  # the idempotency key; chosen at random unless given
-    max_tokens: int | None  # default: to the end of the context
     sampling: Sampling  # instead of its single fields; without either, `seed` follows from `request`
-    stop: list[str] | str
-    stop_tokens: list[int]
-    ignore_eos: bool
     model: str
     deadline_s: float | None  # default: 600 s; None: none
 
 
 _OPTIONS = get_type_hints(Options)
 _SAMPLING = Sampling.__struct_fields__
-_HINTS: dict[str, Any] = get_type_hints(Sampling, include_extras=True) | get_type_hints(public.Generate, include_extras=True)
+_TERMS = TermsOptions.__annotations__.keys()
+_HINTS: dict[str, Any] = {
+    name: hint
+    for kind in (Sampling, Terms, public.Generate)
+    for name, hint in get_type_hints(kind, include_extras=True).items()
+}
 _TURN: dict[str, Any] = get_type_hints(public.ChatTurn, include_extras=True)  # role, content
 _HINTS["deadline_s"] = float | None
 
@@ -77,11 +78,9 @@ def request_of(
     request = _checked("request", options.get("request", mint_request_id()))
     if not request:
         raise InvalidRequest("expected an id, got ''", "request")
-    fields = {k: options[k] for k in ("max_tokens", "stop", "stop_tokens", "ignore_eos", "model") if k in options}
-    if isinstance(fields.get("stop"), str):
-        fields["stop"] = [fields["stop"]]
-    fields = {name: _checked(name, value) for name, value in fields.items()}
-    return public.Generate(request=request, sampling=_sampling(options, request), **fields, **_prompt(prompt, tokens, messages))
+    model = _checked("model", options.get("model", ""))
+    sampling, terms = _sampling(options, request), _terms(options)
+    return public.Generate(request=request, sampling=sampling, terms=terms, model=model, **_prompt(prompt, tokens, messages))
 
 
 def _prompt(prompt: Any, tokens: Any, messages: Any) -> dict[str, Any]:
@@ -142,6 +141,15 @@ def _sampling(options: Mapping[str, Any], request: str) -> Sampling:
     for name in _SAMPLING:
         _checked_as(_HINTS[name], getattr(sampling, name), f"sampling.{name}")
     return sampling
+
+
+def _terms(options: Mapping[str, Any]) -> Terms:
+    given = {name: options[name] for name in _TERMS if name in options}
+    if given.get("max_tokens", 1) is None:
+        del given["max_tokens"]
+    if isinstance(given.get("stop"), str):
+        given["stop"] = [given["stop"]]
+    return Terms(**{name: _checked(name, value) for name, value in given.items()})
 
 
 def _checked(name: str, value: Any) -> Any:

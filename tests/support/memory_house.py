@@ -112,16 +112,11 @@ class GatewayPost(Post):
         self.acknowledges = True
 
     def submit(self, attempt: int, tokens: list[int], max_tokens: int, **fields: Any) -> None:
-        """One greedy sequence (unless `sampling` says otherwise)."""
-        submit = {
-            "n_prompt": len(tokens),
-            "stop_tokens": [],
-            "sampling": generation.Sampling(temperature=0.0),
-            "speculation": False,
-        } | fields
-        message = generation.Submit(
-            attempt=attempt, request=f"r{attempt}", tokens=int32s(tokens), max_tokens=max_tokens, **submit
-        )
+        """One greedy sequence without drafts, unless `fields` of Submit or of its terms say otherwise."""
+        submit = {name: fields.pop(name) for name in ("n_prompt", "sampling") if name in fields}
+        submit = {"n_prompt": len(tokens), "sampling": generation.Sampling(temperature=0.0)} | submit
+        terms = generation.Terms(**{"max_tokens": max_tokens, "speculation": False} | fields)
+        message = generation.Submit(attempt=attempt, request=f"r{attempt}", tokens=int32s(tokens), terms=terms, **submit)
         self.mailbox.send("scheduler/0", message)
 
     def handle(self, sender: str, message: object) -> None:

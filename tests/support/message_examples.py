@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from messages import cache, drafts, generation, lifecycle, public, steps
-from messages.generation import Sampling
+from messages.generation import Sampling, Terms
 from messages.wire.arrays import float32s, int32s, int64s, uint64s
 from messages.wire.message import Message
 
@@ -62,11 +62,8 @@ INTERNAL: tuple[Message, ...] = (
         request="req-1",
         tokens=int32s([1, 2, 3]),
         n_prompt=2,
-        max_tokens=16,
-        stop_tokens=[2],
         sampling=_SAMPLING,
-        speculation=True,
-        priority=-1,
+        terms=Terms(max_tokens=16, stop_tokens=[2], priority=-1),
     ),
     generation.Taken(attempt=5),
     generation.Refused(attempt=5, code="too_long", detail="tokens: expected fewer than 8, got 9", retryable=False),
@@ -125,7 +122,7 @@ INTERNAL: tuple[Message, ...] = (
 )
 
 PUBLIC: tuple[Message, ...] = (
-    public.Generate(request="req-1", sampling=_SAMPLING, max_tokens=8, prompt="Hello", stop=["\n"], have=3),
+    public.Generate(request="req-1", sampling=_SAMPLING, terms=Terms(max_tokens=8, stop=["\n"]), prompt="Hello", have=3),
     public.Accepted(request="req-1", n_prompt=4),
     public.Chunk(request="req-1", first=3, ids=int32s([5]), text=" you"),
     public.Finished(request="req-1", reason="length", n_prompt=4, n_generated=8, n_cached=0),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from actors.gateway.requests.order import Api
-from messages.generation import Sampling
+from messages.generation import Sampling, Terms
 
 
 @dataclass(frozen=True)
@@ -19,18 +19,14 @@ class NewRequest:
     request: str  # the request's id: the client's own, or minted by the door
     api: Api
     sampling: Sampling
+    terms: Terms
     texts: Sequence[str] | None = None
     ids: Sequence[Sequence[int] | np.ndarray] | None = None
     turns: Sequence[Mapping[str, Any]] | None = None
-    max_tokens: int | None = None  # None: to the end of the context
     n: int = 1
-    stop: Sequence[str] = ()
-    stop_tokens: Sequence[int] = ()
-    ignore_eos: bool = False
     is_whole: bool = False
     is_resumable: bool = False  # the client can come back for it by its id
     digest: str = ""  # of what was asked, if resumable: the same id with another digest is another request
-    priority: int = 0
     model: str = ""  # empty: whatever is served
     prompt_field: str = "prompt"  # what the client's protocol calls the prompt,
     max_tokens_field: str = "max_tokens"  # the limit on generated tokens

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 
 from actors.gateway.admission.new_request import NewRequest
@@ -14,10 +15,9 @@ from actors.gateway.requests.refusals import Refusal, invalid
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.chat_template import TemplateError
 from actors.gateway.text.tokenizer import NoTokenizer, TextModel
-from messages.public import MAX_STOP_STRINGS
+from messages.generation import MAX_STOP_STRINGS, MAX_STOP_TOKENS, NO_TOKEN_LIMIT, Terms
 
 _INLINE_CHARACTERS = 4096  # longer texts are encoded off the loop
-MAX_STOP_TOKENS = 64
 T = TypeVar("T")
 
 
@@ -33,22 +33,17 @@ class OrderBuilder:
         Raises: Refusal naming the field.
         """
         prompts = await self._tokens(new)
-        max_tokens = self._max_tokens(new, prompts)
-        eos_tokens = [] if new.ignore_eos else self._model.eos_tokens
         return Order(
             request=new.request,
             api=new.api,
             created_s=created_s,
             prompts=[prompt.tobytes() for prompt in prompts],
             sampling=new.sampling,
-            max_tokens=max_tokens,
+            terms=self._terms(new, prompts),
             n=new.n,
-            stop=list(new.stop),
-            stop_tokens=sorted({*eos_tokens, *new.stop_tokens}),
             is_whole=new.is_whole,
             is_resumable=new.is_resumable,
             digest=new.digest,
-            priority=new.priority,
         )
 
     def check(self, new: NewRequest) -> None:
@@ -62,15 +57,15 @@ class OrderBuilder:
         if new.n_sequences > settings.max_active_requests:
             most = f"at most {settings.max_active_requests} sequences (prompts times n)"
             raise invalid(new.prompt_field, most, new.n_sequences)
-        if len(new.stop) > MAX_STOP_STRINGS:
-            raise invalid("stop", f"at most {MAX_STOP_STRINGS} strings", len(new.stop))
-        for stop in new.stop:
+        if len(new.terms.stop) > MAX_STOP_STRINGS:
+            raise invalid("stop", f"at most {MAX_STOP_STRINGS} strings", len(new.terms.stop))
+        for stop in new.terms.stop:
             if not stop or len(stop) > 256:
                 raise invalid("stop", "strings of 1 to 256 characters", stop)
         room = MAX_STOP_TOKENS - len(self._model.eos_tokens)
-        if len(new.stop_tokens) > room:
-            raise invalid("stop_token_ids", f"at most {room} ids", len(new.stop_tokens))
-        for token in new.stop_tokens:
+        if len(new.terms.stop_tokens) > room:
+            raise invalid("stop_token_ids", f"at most {room} ids", len(new.terms.stop_tokens))
+        for token in new.terms.stop_tokens:
             if not 0 <= token < self._model.vocabulary:
                 raise invalid("stop_token_ids", f"ids from 0 to {self._model.vocabulary - 1}", token)
 
@@ -122,19 +117,31 @@ class OrderBuilder:
             raise invalid(name, f"token ids from 0 to {self._model.vocabulary - 1}", low if low < 0 else high)
         return array.astype("<i4")
 
+    def _terms(self, new: NewRequest, prompts: Sequence[np.ndarray]) -> Terms:
+        """The terms as they are carried from here on."""
+        terms = new.terms
+        eos_tokens = [] if terms.ignore_eos else self._model.eos_tokens
+        reads_groups = new.is_whole and not terms.stop and new.sampling.logprobs < 0  # nobody looks at single tokens
+        return msgspec.structs.replace(
+            terms,
+            max_tokens=self._max_tokens(new, prompts),
+            stop_tokens=sorted({*eos_tokens, *terms.stop_tokens}),
+            group_tokens=self._settings.whole_tokens if reads_groups else 1,
+        )
+
     def _max_tokens(self, new: NewRequest, prompts: Sequence[np.ndarray]) -> int:
         longest, limit = max(len(prompt) for prompt in prompts), self._settings.max_length
         if longest >= limit:
             detail = f"this model's context is {limit} tokens; the prompt has {longest}"
             raise Refusal("too_long", detail, field=new.prompt_field)
-        if new.max_tokens is None:
+        wanted = new.terms.max_tokens
+        if wanted == NO_TOKEN_LIMIT:
             return limit - longest
-        if new.max_tokens < 1:
-            raise invalid(new.max_tokens_field, "at least 1", new.max_tokens)
-        if longest + new.max_tokens > limit:
+        if wanted < 1:
+            raise invalid(new.max_tokens_field, "at least 1", wanted)
+        if longest + wanted > limit:
             detail = (
-                f"this model's context is {limit} tokens; the prompt has {longest} and "
-                f"{new.max_tokens_field} asks for {new.max_tokens}"
+                f"this model's context is {limit} tokens; the prompt has {longest} and {new.max_tokens_field} asks for {wanted}"
             )
             raise Refusal("too_long", detail, field=new.max_tokens_field)
-        return new.max_tokens
+        return wanted

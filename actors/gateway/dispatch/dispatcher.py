@@ -199,12 +199,8 @@ class Dispatcher:
             request=order.request,
             tokens=int32s(sequence.all_tokens()),
             n_prompt=len(order.prompt_of(sequence.index)),
-            max_tokens=order.max_tokens,
-            stop_tokens=order.stop_tokens,
             sampling=order.sampling_of(sequence.index),
-            speculation=order.speculation and self._settings.speculation,
-            priority=order.priority,
-            tell_every=self._settings.whole_tokens if order.can_batch_tokens else 1,
+            terms=order.terms,
         )
         if not self._say(name, message):
             self.book.close(sequence)
@@ -213,7 +209,7 @@ class Dispatcher:
 
     def _is_finished(self, sequence: GrowingSequence) -> bool:
         """Nothing is left to generate: the scheduler died between the last token and its ending."""
-        if sequence.ended is None and len(sequence.ids) >= sequence.request.order.max_tokens:
+        if sequence.ended is None and len(sequence.ids) >= sequence.request.order.terms.max_tokens:
             self._give_up(sequence, Ended(reason="length", n_cached=sequence.n_cached))
         elif sequence.ended is None and sequence.ids and sequence.ids[-1] in sequence.request.stop_set:
             self._give_up(sequence, Ended(reason="stop", n_cached=sequence.n_cached))

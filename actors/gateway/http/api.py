@@ -128,7 +128,7 @@ class HttpApi:
             api="chat",
             sampling=body.sampling(body.wanted_logprobs),
             turns=turns_of(body.messages),
-            max_tokens=body.max_tokens if longest is None else longest,
+            terms=body.terms(body.max_tokens if longest is None else longest),
             prompt_field="messages",
             max_tokens_field="max_tokens" if longest is None else "max_completion_tokens",
         )
@@ -148,7 +148,7 @@ class HttpApi:
             sampling=body.sampling(-1 if body.logprobs is None else body.logprobs),
             texts=texts,
             ids=ids,
-            max_tokens=self._settings.default_max_tokens if body.max_tokens is None else body.max_tokens,
+            terms=body.terms(self._settings.default_max_tokens if body.max_tokens is None else body.max_tokens),
         )
         return await self._openai(body, new, list(texts or ()) if body.echo else [])
 
@@ -167,7 +167,7 @@ class HttpApi:
             sampling=body.sampling(-1),
             texts=None if body.prompt is None else [body.prompt],
             ids=None if body.tokens is None else [body.tokens],
-            max_tokens=body.max_tokens,
+            terms=body.terms(body.max_tokens),
             is_resumable=bool(given),
             digest=api_schema.digest_of(raw),
             prompt_field="prompt" if body.tokens is None else "tokens",
@@ -191,26 +191,22 @@ class HttpApi:
             sampling=body.sampling(-1),
             texts=body.prompts,
             ids=body.tokens,
-            max_tokens=body.max_tokens,
+            terms=body.terms(body.max_tokens),
             prompt_field=name,
         )
         request = await self._admission.admit(new)
         return self._whole(request, lambda: batch_body(request))
 
-    def _shared(self, body: api_schema.SamplingFields, request_id: str) -> dict[str, Any]:
+    def _shared(self, body: api_schema.RequestFields, request_id: str) -> dict[str, Any]:
         return {
             "request": request_id,
             "model": body.model or "",
             "n": _count(body.n),
-            "stop": body.stop_list,
-            "stop_tokens": body.stop_token_ids or (),
-            "ignore_eos": bool(body.ignore_eos),
-            "priority": body.priority or 0,
             "is_whole": not body.stream,
             "request_field": "request_id" if isinstance(body, api_schema.GenerateBody) else "X-Request-Id",
         }
 
-    async def _openai(self, body: api_schema.SamplingFields, new: NewRequest, echo: list[str]) -> ASGIApp:
+    async def _openai(self, body: api_schema.RequestFields, new: NewRequest, echo: list[str]) -> ASGIApp:
         if body.stream_options is not None and not body.stream:
             raise Refusal("invalid", "stream_options: expected only beside stream: true", field="stream_options")
         request = await self._admission.admit(new)
@@ -224,7 +220,7 @@ class HttpApi:
     def _whole(self, request: Request, render: Callable[[], bytes]) -> ASGIApp:
         return WholeAnswer(self._desk, request, render, self._settings.request_timeout_s)
 
-    def _refuse_stream(self, body: api_schema.SamplingFields) -> None:
+    def _refuse_stream(self, body: api_schema.RequestFields) -> None:
         if body.stream:
             raise invalid("stream", "false on this route", True)
 

@@ -6,13 +6,14 @@ Fields of OpenAI's API that have no effect here are taken where they say what is
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import msgspec
 
 from actors.gateway.requests.refusals import Refusal, invalid
-from messages.generation import MAX_TOP_LOGPROBS, Sampling
+from messages.generation import MAX_TOP_LOGPROBS, NO_TOKEN_LIMIT, SERVER_TERMS, Sampling, Terms
 from messages.ids import mint_seed
 
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -66,46 +67,52 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     include_obfuscation: bool | None = None  # no padding is ever sent
 
 
-# The fields of `Sampling`, each with its range, or None for the default; `logprobs` differs from route to route.
+# The fields of `Sampling` and the terms, each with its range, or None for the default. `logprobs` differs from route to route;
+# stop tokens have OpenAI-compatible servers' name, `stop_token_ids`.
 _SAMPLING = {name: kind for name, kind in get_type_hints(Sampling, include_extras=True).items() if name != "logprobs"}
-_OptionalSampling = msgspec.defstruct(
-    "_OptionalSampling",
-    [(name, kind | None, None) for name, kind in _SAMPLING.items()],
+_TERMS = {
+    name: kind
+    for name, kind in get_type_hints(Terms, include_extras=True).items()
+    if name not in SERVER_TERMS and name != "stop_tokens"
+}
+_Optional = msgspec.defstruct(
+    "_Optional",
+    [(name, kind | None, None) for name, kind in (_SAMPLING | _TERMS).items()],
     frozen=True,
     kw_only=True,
     forbid_unknown_fields=True,
 )
 
 
-class SamplingFields(_OptionalSampling, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every route takes: the fields of `Sampling` and these. None is the default, as OpenAI has it."""
+class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every route takes: sampling, terms, and these. None is the default, as OpenAI has it."""
 
     model: Annotated[str, msgspec.Meta(max_length=256)] | None = None
     top_k: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None = None  # -1 is off too, as in vLLM
     seed: _Int | None = None
-    max_tokens: _Int | None = None
+    max_tokens: _Int | None = None  # admission judges it: it knows the prompt's length
     n: _Int | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[_Int] | None = None
-    ignore_eos: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] | None = None
-
-    @property
-    def stop_list(self) -> list[str]:
-        """`stop` as a list."""
-        return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
     def sampling(self, logprobs: int) -> Sampling:
         """The wire's sampling; a seed is always chosen. `logprobs` -1: none."""
-        given = {name: value for name in _SAMPLING if (value := getattr(self, name)) is not None}
+        given = _given(self, _SAMPLING)
         given["top_k"] = max(_or(self.top_k, 0), 0)
         given["seed"] = mint_seed() if self.seed is None else self.seed & _SEED_MASK
         return Sampling(**given, logprobs=logprobs)
 
+    def terms(self, max_tokens: int | None) -> Terms:
+        """The wire's terms. `max_tokens` None: to the end of the context."""
+        given = _given(self, _TERMS)
+        given["max_tokens"] = _or(max_tokens, NO_TOKEN_LIMIT)
+        given["stop"] = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return Terms(**given, stop_tokens=self.stop_token_ids or [])
 
-class ChatBody(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+
+class ChatBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """POST /v1/chat/completions."""
 
     messages: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=4096)]
@@ -121,7 +128,7 @@ class ChatBody(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=
         return _or(self.top_logprobs, 0) if self.logprobs else -1
 
 
-class CompletionBody(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CompletionBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """POST /v1/completions."""
 
     prompt: str | list[Any]
@@ -130,7 +137,7 @@ class CompletionBody(SamplingFields, frozen=True, kw_only=True, forbid_unknown_f
     best_of: _Int | None = None
 
 
-class GenerateBody(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GenerateBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """POST /v1/generate: one prompt, as text or as token ids."""
 
     prompt: str | None = None
@@ -138,14 +145,14 @@ class GenerateBody(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fie
     request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
 
 
-class BatchBody(SamplingFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BatchBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """POST /v1/batch: many prompts at once."""
 
     prompts: list[str] | None = None
     tokens: list[list[_Int]] | None = None
 
 
-B = TypeVar("B", bound=SamplingFields)
+B = TypeVar("B", bound=RequestFields)
 _json = msgspec.json.Decoder()
 _PATH = re.compile(r" - at `\$\.?([^`]*)`")
 _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
@@ -215,6 +222,11 @@ def _is_id(value: Any) -> bool:
 
 
 T = TypeVar("T")
+
+
+def _given(body: msgspec.Struct, names: Iterable[str]) -> dict[str, Any]:
+    """Those of the fields that the client has set."""
+    return {name: value for name in names if (value := getattr(body, name)) is not None}
 
 
 def _or(value: T | None, default: T) -> T:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
-from messages.generation import Sampling
+from messages.generation import Sampling, Terms
 from messages.outcomes import FAILURES, Code, EndReason, NoCode
 
 Api = Literal["chat", "completion", "generate", "front"]
@@ -23,25 +23,16 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     created_s: float  # Unix time
     prompts: list[bytes]  # int32 little-endian token ids of each prompt
     sampling: Sampling
-    max_tokens: int
+    terms: Terms
     n: int = 1
-    stop: list[str] = []
-    stop_tokens: list[int] = []
-    speculation: bool = True
     is_whole: bool = False  # its client reads nothing before it is over
     is_resumable: bool = False  # its client can come back for it by its id
     digest: str = ""  # what else must be equal when the same id is said again
-    priority: int = 0
 
     @property
     def n_sequences(self) -> int:
         """Sequences in all."""
         return self.n * len(self.prompts)
-
-    @property
-    def can_batch_tokens(self) -> bool:
-        """True if tokens may be delivered in groups: not streamed, no stop strings (matched here), no log-probabilities."""
-        return self.is_whole and not self.stop and self.sampling.logprobs < 0
 
     def prompt_of(self, index: int) -> np.ndarray:
         """Prompt ids of a sequence: int32, shape [n_prompt]."""

@@ -51,7 +51,7 @@ class Quarantine:
             return
         for nth in range(len(order.prompts)):
             verdict = self._verdicts.get(_key(order, nth))
-            if verdict is not None and verdict.until_s > now_s and order.max_tokens > verdict.n_given:
+            if verdict is not None and verdict.until_s > now_s and order.terms.max_tokens > verdict.n_given:
                 place = f"behind {verdict.n_given} tokens of this prompt's answer" if verdict.n_given else "of this prompt"
                 detail = f"quarantined: workers died {place}; it is refused for another {verdict.until_s - now_s:.0f} s"
                 raise Refusal("quarantined", detail)
@@ -62,10 +62,10 @@ def is_same_computation(one: GrowingSequence, other: GrowingSequence) -> bool:
     a, b = one.request.order, other.request.order
     return (
         other is not one
-        and len(other.ids) <= len(one.ids) < b.max_tokens
+        and len(other.ids) <= len(one.ids) < b.terms.max_tokens
         and a.prompts[one.index // a.n] == b.prompts[other.index // b.n]
         and _noise(a.sampling_of(one.index)) == _noise(b.sampling_of(other.index))
-        and (a.stop, a.stop_tokens) == (b.stop, b.stop_tokens)
+        and (a.terms.stop, a.terms.stop_tokens) == (b.terms.stop, b.terms.stop_tokens)
     )
 
 

@@ -86,7 +86,7 @@ class GrowingSequence:
         self.n_submissions = 0
         self.n_losses = 0  # attempts lost since the last new token
         self._detokenizer = detokenizer
-        self._stop_filter = StopStringFilter(request.order.stop)
+        self._stop_filter = StopStringFilter(request.order.terms.stop)
         self._stop_set = request.stop_set
         self._logprobs: list[Logprobs] = []
 
@@ -166,7 +166,7 @@ class Request:
 
     def __init__(self, number: int, order: Order, new_detokenizer: Callable[[np.ndarray], Detokenizer], began_s: float) -> None:
         self.number, self.order, self.began_s = number, order, began_s
-        self.stop_set = frozenset(order.stop_tokens)
+        self.stop_set = frozenset(order.terms.stop_tokens)
         self.n_prompt = [len(prompt) // 4 for prompt in order.prompts]
         self.sequences = [
             GrowingSequence(self, index, new_detokenizer(order.prompt_of(index))) for index in range(order.n_sequences)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.scheduler.admission import judge, unfit, usable_capacity
-from messages.generation import Sampling, Submit
+from messages.generation import Sampling, Submit, Terms
 from messages.steps import EngineCapacity
 from messages.wire.arrays import int32s
 
@@ -51,10 +51,8 @@ def test_a_full_queue_is_refused_for_now() -> None:
         request="r",
         tokens=int32s([1]),
         n_prompt=1,
-        max_tokens=1,
-        stop_tokens=[],
         sampling=Sampling(),
-        speculation=False,
+        terms=Terms(max_tokens=1),
     )
     assert judge(submit, capacity_of(), 9, 10) is None
     refusal = judge(submit, capacity_of(), 10, 10)

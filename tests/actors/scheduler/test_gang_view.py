@@ -17,7 +17,7 @@ from actors.scheduler.probation import ForcedEnding
 from actors.scheduler.queues import SequenceQueues
 from actors.scheduler.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
-from messages.generation import Sampling, Submit
+from messages.generation import Sampling, Submit, Terms
 from messages.lifecycle import Cause
 from messages.steps import Capacity, EngineCapacity, Result, StepFailed
 from messages.wire.arrays import int32s
@@ -58,10 +58,8 @@ class Bench:
             request="r",
             tokens=int32s([self._number] * n_tokens),
             n_prompt=n_tokens,
-            max_tokens=50,
-            stop_tokens=[],
             sampling=Sampling(),
-            speculation=False,
+            terms=Terms(max_tokens=50, speculation=False),
         )
         sequence = Sequence("gateway/0", submit, self._number)
         self.queues.add(sequence)

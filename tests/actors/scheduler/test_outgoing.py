@@ -8,7 +8,7 @@ from actors.scheduler.batch_planner import Row
 from actors.scheduler.outgoing import Outgoing
 from actors.scheduler.sequence import Sequence
 from actors.scheduler.step_tracker import Advance
-from messages.generation import Ending, Sampling, Submit, Tokens
+from messages.generation import Ending, Sampling, Submit, Terms, Tokens
 from messages.steps import Result
 from messages.wire.arrays import float32s, int32s
 
@@ -19,10 +19,8 @@ def advance(attempt: int, ids: list[int], offset: int) -> Advance:
         request="r",
         tokens=int32s([1]),
         n_prompt=1,
-        max_tokens=9,
-        stop_tokens=[],
         sampling=Sampling(),
-        speculation=False,
+        terms=Terms(max_tokens=9),
     )
     return Advance(Row(Sequence("gateway/0", submit, attempt), 0, 0, 0, 1, True, []), 0, ids, offset, None)
 
@@ -73,8 +71,9 @@ def stepped(outgoing: Outgoing, sequence: Sequence, ids: list[int]) -> Tokens | 
 
 
 def test_tokens_in_groups_are_told_first_when_full_and_at_the_end() -> None:
-    fields = {"attempt": 1, "request": "r", "n_prompt": 2, "max_tokens": 99, "stop_tokens": [], "speculation": False}
-    submit = Submit(**fields, tokens=int32s([1, 2, 50, 51]), sampling=Sampling(), tell_every=4)  # two tokens are known already
+    known = int32s([1, 2, 50, 51])  # two of the prompt, two that were generated before
+    terms = Terms(max_tokens=99, group_tokens=4)
+    submit = Submit(attempt=1, request="r", tokens=known, n_prompt=2, sampling=Sampling(), terms=terms)
     sequence, outgoing = Sequence("gateway/0", submit, 1), Outgoing()
     told = [stepped(outgoing, sequence, ids) for ids in ([52], [53], [54, 55], [56], [57], [58])]
     assert [None if message is None else (message.firsts.tolist(), message.ids.tolist()) for message in told] == [

@@ -10,7 +10,7 @@ from actors.pages.lfu import LfuEviction
 from actors.scheduler.policy import LastInOrder, make_eviction, make_order
 from actors.scheduler.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
-from messages.generation import Sampling, Submit
+from messages.generation import Sampling, Submit, Terms
 from messages.wire.arrays import int32s
 
 
@@ -20,11 +20,8 @@ def sequence_of(number: int, priority: int = 0) -> Sequence:
         request="r",
         tokens=int32s([1, 2, 3]),
         n_prompt=3,
-        max_tokens=5,
-        stop_tokens=[],
         sampling=Sampling(),
-        speculation=False,
-        priority=priority,
+        terms=Terms(max_tokens=5, priority=priority),
     )
     return Sequence("gateway/0", submit, number)
 

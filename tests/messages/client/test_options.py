@@ -10,7 +10,7 @@ import pytest
 
 from messages.client.options import deadline_of, endpoint_of, request_of
 from messages.errors import ConfigError, InvalidRequest
-from messages.generation import Sampling, SamplingOptions
+from messages.generation import SERVER_TERMS, Sampling, SamplingOptions, Terms, TermsOptions
 from messages.public import ChatTurn, Generate
 from messages.run_dir import front_endpoint, run_dir_of
 
@@ -78,8 +78,8 @@ def test_a_wrong_option_is_refused_by_name(options: dict[str, Any], field: str, 
 
 
 def test_what_callers_have_at_hand_is_taken() -> None:
-    assert request(stop="end").stop == ["end"]
-    assert request(stop=("a", "b"), max_tokens=np.int64(7)).max_tokens == 7
+    assert request(stop="end").terms.stop == ["end"]
+    assert request(stop=("a", "b"), max_tokens=np.int64(7)).terms.max_tokens == 7
     assert request(max_tokens=None, temperature=1).sampling.temperature == 1.0
     for tokens in ([1, 2], (1, 2), range(1, 3), iter([1, 2]), np.array([1, 2], "<i8"), np.array([1, 2], "u1")):
         assert request(None, tokens).tokens.tolist() == [1, 2]
@@ -97,6 +97,12 @@ def test_the_same_id_is_the_same_request_though_nobody_names_a_seed() -> None:
     assert request().sampling.seed != request().sampling.seed
     assert request(request="mine", seed=5).sampling.seed == 5
     assert 0 <= one.sampling.seed < 2**63
+
+
+def test_every_term_that_clients_may_set_is_an_option_of_every_door() -> None:
+    assert TermsOptions.__annotations__.keys() == set(Terms.__struct_fields__) - SERVER_TERMS
+    assert request(priority=-5, speculation=False).terms == Terms(priority=-5, speculation=False)
+    assert request(max_tokens=None).terms == Terms()
 
 
 def test_deadlines() -> None:

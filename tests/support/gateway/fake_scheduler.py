@@ -87,7 +87,7 @@ class FakeScheduler(Post):
         if not self.takes:
             return
         first = len(message.tokens) - message.n_prompt
-        rest = self.output_of(message, message.max_tokens - first)
+        rest = self.output_of(message, message.terms.max_tokens - first)
         self.running[message.attempt] = Running(message, sender, first, rest)
         self.mailbox.send(sender, generation.Taken(attempt=message.attempt))
         self._go_on()
@@ -110,7 +110,7 @@ class FakeScheduler(Post):
         for attempt, run in list(self.running.items()):
             ids = run.rest[: n or self.tokens_per_step]
             run.rest = run.rest[len(ids) :]
-            stops = [i for i, token in enumerate(ids) if token in run.submit.stop_tokens]
+            stops = [i for i, token in enumerate(ids) if token in run.submit.terms.stop_tokens]
             if stops:
                 ids = ids[: stops[0] + 1]
             rows_by_gateway.setdefault(run.sender, []).append((attempt, run.first, ids))

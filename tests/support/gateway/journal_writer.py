@@ -8,7 +8,7 @@ import sys
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.records import StepRow, encode_order, encode_step
 from actors.gateway.requests.order import Order
-from messages.generation import Sampling
+from messages.generation import Sampling, Terms
 
 N_REQUESTS = 4
 
@@ -21,7 +21,7 @@ def order_of(number: int) -> Order:
         created_s=0.0,
         prompts=[number.to_bytes(4, "little")],
         sampling=Sampling(temperature=0.0),
-        max_tokens=1_000_000,
+        terms=Terms(max_tokens=1_000_000),
         is_resumable=True,
     )
 

@@ -10,7 +10,7 @@ from actors.gateway.dispatch.routing import AttemptBook, choose_replica
 from actors.gateway.requests.order import Order
 from actors.gateway.requests.request import Request
 from actors.gateway.text.detokenizer import NoText
-from messages.generation import Sampling
+from messages.generation import Sampling, Terms
 
 NAMES = ["scheduler/0", "scheduler/1", "scheduler/2"]
 LOADS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 100), min_size=1)
@@ -38,7 +38,8 @@ def test_the_longest_prefix_wins_unless_its_holder_is_far_busier() -> None:
 
 def test_a_dead_scheduler_gives_its_sequences_back_in_order() -> None:
     prompt = np.array([1], "<i4").tobytes()
-    order = Order(request="r", api="generate", created_s=0.0, prompts=[prompt], sampling=Sampling(), max_tokens=4, n=5)
+    terms = Terms(max_tokens=4)
+    order = Order(request="r", api="generate", created_s=0.0, prompts=[prompt], sampling=Sampling(), terms=terms, n=5)
     sequences = Request(1, order, lambda prompt: NoText(), 0.0).sequences
     book = AttemptBook(incarnation=3)
     attempts = [book.open(s, NAMES[s.index % 2]) for s in sequences]

@@ -85,4 +85,4 @@ async def test_only_answers_that_are_read_at_their_end_are_told_in_groups(path: 
     async with house() as (r, scheduler, _), r.http() as http:
         scheduler.is_automatic = True
         assert (await http.post(path, json=body)).status_code == 200
-        assert scheduler.submits[0].tell_every == every
+        assert scheduler.submits[0].terms.group_tokens == every

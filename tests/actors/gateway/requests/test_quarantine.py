@@ -29,6 +29,10 @@ def order(*prompts: bytes, n: int = 1, **sampling: float) -> Order:
     return msgspec.structs.replace(order_of(), prompts=list(prompts), n=n, sampling=Sampling(**sampling))  # pyright: ignore[reportArgumentType]
 
 
+def with_terms(order: Order, **terms: Any) -> Order:
+    return msgspec.structs.replace(order, terms=msgspec.structs.replace(order.terms, **terms))
+
+
 def test_what_was_condemned_is_refused_until_its_time_is_over() -> None:
     quarantine = Quarantine(600.0)
     quarantine.condemn(order(GOOD, POISON, n=2, seed=1), 3, 0, 1000.0)
@@ -58,7 +62,7 @@ def test_condemned_again_its_time_begins_anew_and_few_are_remembered() -> None:
 
 def test_who_asks_for_no_more_than_it_gave_is_not_refused() -> None:
     quarantine = Quarantine(600.0)
-    short, long = (msgspec.structs.replace(order(POISON), max_tokens=n) for n in (5, 6))
+    short, long = (with_terms(order(POISON), max_tokens=n) for n in (5, 6))
     for n_given in (5, 8):  # the earlier place of death counts
         quarantine.condemn(order(POISON), 0, n_given, 1000.0)
         quarantine.check(short, 1000.0)
@@ -88,7 +92,7 @@ async def test_the_same_prompt_under_another_id_is_not_computed_again() -> None:
 
 def sequence_of(*prompts: bytes, index: int = 0, n_known: int = 0, **fields: Any) -> GrowingSequence:
     sampling = {name: fields.pop(name) for name in ("seed", "temperature") if name in fields}
-    request = request_of(msgspec.structs.replace(order(*(prompts or (POISON,)), **sampling), max_tokens=9, **fields))
+    request = request_of(with_terms(order(*(prompts or (POISON,)), **sampling), max_tokens=9, **fields))
     sequence = request.sequences[index]
     sequence.accept(0, [7] * n_known)
     return sequence
@@ -114,7 +118,7 @@ def test_only_what_must_meet_the_same_end_is_the_same_computation() -> None:
 
 def ordered(sequence: GrowingSequence, **fields: Any) -> GrowingSequence:
     """The same with another order."""
-    sequence.request.order = msgspec.structs.replace(sequence.request.order, **fields)
+    sequence.request.order = with_terms(sequence.request.order, **fields)
     return sequence
 
 

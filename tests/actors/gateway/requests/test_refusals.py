@@ -175,6 +175,6 @@ async def test_busy_starting_and_draining() -> None:
 
 @pytest.mark.parametrize("kind", [api_schema.ChatBody, api_schema.CompletionBody])
 @pytest.mark.parametrize("words", ["{}", "[1]", '{"prompt": {"a": 1}}', '{"n": 99999999999999999999999}'])
-def test_a_body_is_refused_in_words(kind: type[api_schema.SamplingFields], words: str) -> None:
+def test_a_body_is_refused_in_words(kind: type[api_schema.RequestFields], words: str) -> None:
     with pytest.raises(Refusal, match=r"expected|Expected|missing|unknown"):
         api_schema.read_body(words.encode(), kind)

@@ -16,7 +16,7 @@ from actors.gateway.requests.reader import Reader
 from actors.gateway.requests.request import Gap, Logprobs, Request
 from actors.gateway.text.detokenizer import NumberText
 from actors.gateway.text.tokenizer import HashChainText
-from messages.generation import Sampling
+from messages.generation import Sampling, Terms
 
 IDS = st.lists(st.integers(0, 999), max_size=40)
 MODEL = HashChainText()
@@ -29,9 +29,8 @@ def order_of(n: int = 1, stop: list[str] | None = None, logprobs: int = -1, max_
         created_s=0.0,
         prompts=[np.array([1, 2], "<i4").tobytes()],
         sampling=Sampling(logprobs=logprobs),
-        max_tokens=max_tokens,
+        terms=Terms(max_tokens=max_tokens, stop=stop or []),
         n=n,
-        stop=stop or [],
     )
 
 

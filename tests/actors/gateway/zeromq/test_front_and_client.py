@@ -18,7 +18,7 @@ import zmq.asyncio
 from messages import public
 from messages.client import AsyncClient, Client
 from messages.errors import InvalidRequest, RequestFailed, Unavailable
-from messages.generation import Sampling
+from messages.generation import Sampling, Terms
 from messages.wire.arrays import int32s
 from messages.wire.codec import Codec
 from tests.support.gateway.fake_scheduler import FakeScheduler, ids_text, oracle, text_ids
@@ -210,7 +210,7 @@ async def test_garbage_is_answered_and_changes_nothing(place: Path) -> None:
         socket = context.socket(zmq.DEALER)
         socket.connect(r.settings.front_endpoint)
         codec = Codec((*public.ClientMessage.__args__, *public.FrontMessage.__args__))
-        good = codec.encode(public.Generate(request="g", sampling=GREEDY, prompt="x", max_tokens=1))
+        good = codec.encode(public.Generate(request="g", sampling=GREEDY, prompt="x", terms=Terms(max_tokens=1)))
         alive = codec.encode(public.Alive(incarnation=1))
         wrong = msgspec.msgpack.encode({"kind": "Generate", "request": "w", "sampling": {"temperature": "hot"}})
         bad = [
@@ -245,7 +245,7 @@ async def test_a_client_that_does_not_confirm_stops_only_its_own_stream(place: P
         socket.connect(r.settings.front_endpoint)
         codec = Codec((*public.ClientMessage.__args__, *public.FrontMessage.__args__))
         await socket.send_multipart(
-            codec.encode(public.Generate(request="slow", sampling=GREEDY, tokens=int32s([1]), max_tokens=800))
+            codec.encode(public.Generate(request="slow", sampling=GREEDY, tokens=int32s([1]), terms=Terms(max_tokens=800)))
         )
         quick = await client.generate([2], max_tokens=600, sampling=GREEDY)
         assert quick.tokens == oracle([2], 600)

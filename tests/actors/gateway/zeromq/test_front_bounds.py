@@ -8,7 +8,7 @@ import zmq
 from actors.gateway.admission.bodies import UNCOUNTED_BYTES
 from actors.gateway.zeromq.clients import LateRefusals
 from messages import public
-from messages.generation import Sampling
+from messages.generation import Sampling, Terms
 from messages.transport import zmq_options
 from messages.wire.arrays import int32s
 from tests.actors.gateway.zeromq.test_front_laws import SlowText, generate, wired
@@ -116,7 +116,7 @@ async def test_no_refusal_is_lost_when_a_client_reads_late() -> None:
         await r.add_scheduler()
         names = [str(number) for number in range(3000)]  # more than all buffers between the two hold
         for name in names:
-            await wire.say(generate(name, model="other", stop=["x" * 250]))
+            await wire.say(generate(name, model="other", terms=Terms(stop=["x" * 250])))
         heard = [await wire.hear() for _ in names]
         assert [failed.request for failed in heard if isinstance(failed, public.Failed)] == names
 

@@ -16,7 +16,7 @@ import zmq.asyncio
 from actors.gateway.text.tokenizer import HashChainText
 from messages import public
 from messages.client import AsyncClient
-from messages.generation import Sampling
+from messages.generation import Sampling, Terms
 from messages.wire.arrays import int32s
 from messages.wire.codec import Codec
 from messages.wire.message import Message
@@ -95,7 +95,9 @@ async def wired(n: int = 1, **settings: Any) -> AsyncIterator[tuple[Rig, list[Wi
 
 
 def generate(request: str = "r", n: int = 8, **fields: Any) -> public.Generate:
-    return public.Generate(**{"request": request, "sampling": GREEDY, "tokens": int32s([1, 2]), "max_tokens": n, **fields})
+    return public.Generate(
+        **{"request": request, "sampling": GREEDY, "tokens": int32s([1, 2]), "terms": Terms(max_tokens=n), **fields}
+    )
 
 
 async def four_tokens_in(r: Rig, wire: Wire) -> FakeScheduler:
@@ -274,3 +276,13 @@ async def test_what_is_being_tokenised_counts_against_the_limit_on_every_way_in(
         assert (await one).status_code == 200
         await wire.say(generate("d", prompt="", tokens=int32s([])))
         await r.house.wait_until(lambda: gate.n_active == 0 and gate.n_reserved == 0)
+
+
+async def test_every_term_reaches_the_scheduler_through_every_door() -> None:
+    async with wired() as (r, (wire,)), r.http() as http:
+        scheduler = await r.add_scheduler()
+        terms = {"max_tokens": 5, "priority": -7, "speculation": False, "ignore_eos": True}
+        await wire.say(generate(terms=Terms(**terms, group_tokens=9)))  # pyright: ignore[reportArgumentType]
+        assert await wire.hear_tokens(5) == oracle([1, 2], 5)
+        assert (await http.post("/v1/completions", json={"prompt": [1, 2], "stream": True, **terms})).status_code == 200
+        assert [submit.terms for submit in scheduler.submits] == [Terms(**terms)] * 2  # pyright: ignore[reportArgumentType]
