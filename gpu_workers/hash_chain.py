@@ -6,6 +6,7 @@ each changes every token after it. No torch here: tests and load tools use `hash
 
     state(p) = state(p - 1) * _STEP + mix(token(p) + 1)        modulo 2^64; state(-1) = _START
     next(p)  = mix(state(p) ^ mix(seed)) % vocabulary          seed counts when temperature > 0; greedy has seed 0
+               and from there the next id that is not banned
 
 `mix` is the finaliser of splitmix64 (Steele, Lea, Flood 2014).
 """
@@ -13,7 +14,7 @@ each changes every token after it. No torch here: tests and load tools use `hash
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,13 +40,22 @@ def _mix(value: int) -> int:
     return value ^ (value >> 31)
 
 
-def hash_chain_tokens(prompt: list[int], n: int, seed: int, vocabulary: int) -> list[int]:
-    """The `n` tokens that the hash chain generates after `prompt`. `seed` is 0 for greedy requests. Written without arrays."""
+def _next_allowed(token: int, vocabulary: int, banned: Set[int]) -> int:
+    """The first id from `token` on, the vocabulary taken as a ring, that is not banned; `token` itself if all are."""
+    return next((i % vocabulary for i in range(token, token + vocabulary) if i % vocabulary not in banned), token)
+
+
+def hash_chain_tokens(
+    prompt: list[int], n: int, seed: int, vocabulary: int, banned: Set[int] = frozenset(), min_tokens: int = 0
+) -> list[int]:
+    """The `n` tokens that the hash chain generates after `prompt`. `seed` is 0 for greedy requests; `banned` ids do not occur
+    among the first `min_tokens`. Written without arrays."""
     state, generated = _START, []
     for token in prompt:
         state = (state * _STEP + _mix(token + 1)) & _WORD
     for _ in range(n):
-        generated.append(_mix(state ^ _mix(seed)) % vocabulary)
+        token = _mix(state ^ _mix(seed)) % vocabulary
+        generated.append(_next_allowed(token, vocabulary, banned) if len(generated) < min_tokens else token)
         state = (state * _STEP + _mix(generated[-1] + 1)) & _WORD
     return generated
 
@@ -149,10 +159,11 @@ class HashChainEngine:
         states = self._pages[step.kv_slots[step.sample_index]]
         vocabulary = np.uint64(self._settings.hash_chain_vocabulary)
         samples = (_mix_array(states ^ self._seed_mix[step.sample_slots]) % vocabulary).astype(np.int32)
+        self._replace_banned(samples, step)
         self._tokens[step.sample_slots, step.sample_positions] = samples
         counts = accept_drafts(samples, step.result_widths, plan.draft_ids)
         ids = samples[take_emitted(step.result_widths, counts)]
-        asked = self._slots.sampling.take(step.result_slots, step.result_slots).logprobs
+        asked = self._slots.sampling.logprobs_of(step.result_slots)
         logprobs, width, top_ids, top_logprobs = self._certain_logprobs(ids, np.repeat(asked, counts))
         return Result(
             epoch=plan.epoch,
@@ -166,6 +177,17 @@ class HashChainEngine:
             top_ids=top_ids,
             top_logprobs=top_logprobs,
         )
+
+    def _replace_banned(self, samples: np.ndarray, step: StepArrays) -> None:
+        """Puts the next id that may stand there in the place of banned samples [S]."""
+        table, vocabulary = self._slots.sampling, self._settings.hash_chain_vocabulary
+        edited = np.flatnonzero(table.is_edited(step.sample_slots, step.sample_positions))
+        if len(edited):
+            rows = table.take(step.sample_slots[edited], step.sample_positions[edited])
+            for row, sample in enumerate(edited.tolist()):
+                banned = rows.banned_of(row)
+                if banned is not None:
+                    samples[sample] = _next_allowed(int(samples[sample]), vocabulary, set(banned.tolist()))
 
     def _rounds(self, step: StepArrays, previous: np.ndarray) -> Iterator[np.ndarray]:
         """The rows in an order in which no row reads (`previous`: the place of the state before it) what a later one writes."""

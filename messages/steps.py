@@ -12,7 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from messages.generation import MAX_TOP_LOGPROBS, Sampling
+from messages.generation import MAX_STOP_TOKENS, MAX_TOP_LOGPROBS, Sampling
 from messages.wire.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s, total
 from messages.wire.message import Count, LongText, Message, Part, ShortText
 
@@ -57,6 +57,8 @@ class NewSequence(Part, frozen=True):
     n_tokens: Count  # all tokens known so far: prompt and already generated ones
     n_prompt: Count  # how many of them are prompt (penalties on output tokens start behind it)
     sampling: Sampling
+    min_tokens: Count = 0  # generated tokens among which none of `banned_tokens` is sampled
+    banned_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # empty unless min_tokens asks for it
 
 
 class Plan(Message, frozen=True):

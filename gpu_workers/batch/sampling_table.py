@@ -7,7 +7,7 @@ here and use it by name in `gpu_workers.sampling.sampler` and `gpu_workers.cuda.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from messages.generation import Sampling
 from messages.steps import NewSequence
 
 _LEAST_TEMPERATURE = 1e-4
+_ALWAYS = 2**62  # after every position
 
 
 def temperature_of(sampling: Sampling) -> float:
@@ -23,8 +24,14 @@ def temperature_of(sampling: Sampling) -> float:
     return sampling.temperature if sampling.temperature >= _LEAST_TEMPERATURE else 0.0
 
 
-def _has_penalty(sampling: Sampling) -> bool:
-    return bool(sampling.presence_penalty or sampling.frequency_penalty or sampling.repetition_penalty != 1)
+def _banned_until(new: NewSequence) -> int:
+    return new.n_prompt + new.min_tokens if new.banned_tokens else 0
+
+
+def _edited_until(new: NewSequence) -> int:
+    sampling = new.sampling
+    has_penalty = sampling.presence_penalty or sampling.frequency_penalty or sampling.repetition_penalty != 1
+    return _ALWAYS if has_penalty else _banned_until(new)
 
 
 class Column:
@@ -55,17 +62,28 @@ class SamplingRows:
     presence = Column("<f4", lambda new: new.sampling.presence_penalty)  # 0 is off
     frequency = Column("<f4", lambda new: new.sampling.frequency_penalty)  # 0 is off
     repetition = Column("<f4", lambda new: new.sampling.repetition_penalty)  # 1 is off
-    is_penalised = Column("<i4", lambda new: _has_penalty(new.sampling))  # 1 if any of the three penalties is on
+    banned_until = Column("<i8", lambda new: _banned_until(new))  # position from which the banned tokens may stand; 0: none
+    edited_until = Column("<i8", lambda new: _edited_until(new))  # position from which logits are taken as the model gave them
     logprobs = Column("<i4", lambda new: new.sampling.logprobs)  # -1: none; n: the chosen token's and the top n
 
-    def __init__(self, slots: np.ndarray, positions: np.ndarray, values: np.ndarray) -> None:
-        """slots: int64; positions: int64, index of the token to be sampled in its whole sequence; values: `SAMPLING_ROW`."""
-        self.slots, self.positions, self.values = slots, positions, values
+    def __init__(self, slots: np.ndarray, positions: np.ndarray, values: np.ndarray, banned: Mapping[int, np.ndarray]) -> None:
+        """slots: int64; positions: int64, index of the token to be sampled in its whole sequence; values: `SAMPLING_ROW`;
+        banned: ids [M] int64 by slot, for rows before `banned_until`."""
+        self.slots, self.positions, self.values, self._banned = slots, positions, values, banned
 
     @property
     def is_all_greedy(self) -> bool:
         """True if one argmax is all that is needed (log probabilities aside)."""
-        return not self.temperature.any() and not self.is_penalised.any()
+        return not self.temperature.any() and not self.is_edited.any()
+
+    @property
+    def is_edited(self) -> np.ndarray:
+        """[S] bool: True where logits are changed before the choice, by penalties or for banned tokens."""
+        return self.positions < self.edited_until
+
+    def banned_of(self, row: int) -> np.ndarray | None:
+        """Ids [M] int64 that may not be sampled in this row; None where all may."""
+        return self._banned[int(self.slots[row])] if self.positions[row] < self.banned_until[row] else None
 
     @property
     def wants_logprobs(self) -> bool:
@@ -101,19 +119,22 @@ class SamplingTable:
 
     def __init__(self, n_slots: int) -> None:
         self._values = greedy_rows(n_slots)
-        self._is_penalised, self._logprobs = self._values["is_penalised"], self._values["logprobs"]  # views
+        self._edited_until, self._logprobs = self._values["edited_until"], self._values["logprobs"]  # views
+        self._banned: dict[int, np.ndarray] = {}
 
     def put(self, new: NewSequence) -> None:
         """A sequence enters its slot."""
         self._values[new.slot] = row_of(new)
+        if new.banned_tokens:
+            self._banned[new.slot] = np.array(new.banned_tokens, np.int64)
 
     def values_of(self, slots: np.ndarray) -> np.ndarray:
         """[N] SAMPLING_ROW, a copy. slots [N] int64."""
         return self._values.take(slots)
 
-    def is_penalised(self, slots: np.ndarray) -> np.ndarray:
-        """[N] int32: 1 where the logits of a slot depend on the tokens before. Captured steps do not apply penalties."""
-        return self._is_penalised[slots]
+    def is_edited(self, slots: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """[N] bool, as in SamplingRows, for positions [N] of slots [N], both int64. Captured steps do not edit logits."""
+        return positions < self._edited_until[slots]
 
     def logprobs_of(self, slots: np.ndarray) -> np.ndarray:
         """[N] int32, as in SamplingRows."""
@@ -121,4 +142,4 @@ class SamplingTable:
 
     def take(self, slots: np.ndarray, positions: np.ndarray) -> SamplingRows:
         """The rows of these samples: slots and positions [S] int64."""
-        return SamplingRows(slots, positions, self._values.take(slots))
+        return SamplingRows(slots, positions, self._values.take(slots), self._banned)

@@ -58,6 +58,9 @@ class SlotTable:
             raise PlanRefused(f"new.n_tokens: expected 1 to {limit}, got {new.n_tokens}", [new.slot])
         if new.n_prompt > new.n_tokens:
             raise PlanRefused(f"new.n_prompt: expected at most {new.n_tokens}, got {new.n_prompt}", [new.slot])
+        if new.banned_tokens:
+            banned = np.array(new.banned_tokens, np.int64)
+            self._judge_range("new.banned_tokens", banned, self.capacity.vocabulary, np.array([new.slot]))
 
     def _judge_pages(self, plan: Plan, known: np.ndarray, held: np.ndarray) -> None:
         if not len(plan.page_slots):

@@ -5,8 +5,8 @@
 
 Nothing waits for the host: the ids are in the device's token table before the next plan is launched. On a CPU all of it has
 happened when `launch` returns. On CUDA it is queued, and `collect` waits for the event behind each step; all but the largest
-steps are captured graphs, which choose tokens by all rules but penalties: rows with these are chosen again from the graph's
-logits. In a gang every rank samples from the same gathered logits with the same noise, so all token tables stay equal
+steps are captured graphs, which choose tokens by all rules but penalties and bans: rows with these are chosen again from the
+graph's logits. In a gang every rank samples from the same gathered logits with the same noise, so all token tables stay equal
 without a word.
 """
 
@@ -144,8 +144,8 @@ class ModelRunner:
         events = (timed_event(), timed_event())
         events[0].record()
         step = build_step(plan, self._slots.page_table)
-        is_penalised = self._slots.sampling.is_penalised(step.sample_slots).any()
-        if (step.has_drafts and is_penalised) or not mixed.run(step):
+        is_edited = self._slots.sampling.is_edited(step.sample_slots, step.sample_positions).any()
+        if (step.has_drafts and is_edited) or not mixed.run(step):
             return None
         ids, logprobs = self._take_samples(graphs, step.sample_slots, step.sample_positions)
         events[1].record()
@@ -154,14 +154,14 @@ class ModelRunner:
     def _take_samples(
         self, graphs: StepGraphs, slots: np.ndarray, positions: np.ndarray
     ) -> tuple[torch.Tensor, Logprobs | None]:
-        """What the graph that was launched last chose for positions [S] of slots [S], on its way to the host; rows with
-        penalties are chosen again from its logits."""
+        """What the graph that was launched last chose for positions [S] of slots [S], on its way to the host; rows whose
+        logits are edited are chosen again from its logits."""
         ids, logprobs = graphs.pool.ids[: len(slots)], None
         table, state = self._slots.sampling, self._state
-        penalised = np.flatnonzero(table.is_penalised(slots))
-        if len(penalised):
-            rows = table.take(slots[penalised], positions[penalised])
-            index, places = upload_together((penalised, state.places(rows.slots, rows.positions)), state.device)
+        edited = np.flatnonzero(table.is_edited(slots, positions))
+        if len(edited):
+            rows = table.take(slots[edited], positions[edited])
+            index, places = upload_together((edited, state.places(rows.slots, rows.positions)), state.device)
             chosen = sample_tokens(graphs.pool.logits.index_select(0, index).float(), rows, state.tokens)
             ids.index_copy_(0, index, chosen)
             state.tokens.view(-1).index_copy_(0, places, chosen.to(torch.int32))

@@ -3,6 +3,7 @@
  1. Penalties (rows that ask for them): a token that occurs in prompt or output has its logit divided by `repetition` when it
     is above 0 and multiplied otherwise; then `frequency` * its count in the output is taken off, and `presence` if that
     count is not 0. Prompt and output are the slot's tokens before the position that is sampled.
+    A row before its `banned_until` then has minus infinity at its banned tokens.
  2. temperature 0: the lowest id among those with the greatest logit. Nothing else applies.
  3. p = softmax(logit / temperature), in float32.
  4. min_p > 0: tokens with p below min_p times the greatest p are out (as in vLLM, before the next two).
@@ -63,11 +64,14 @@ def sample_tokens(logits: torch.Tensor, rows: SamplingRows, tokens: torch.Tensor
     """
     if rows.is_all_greedy:
         return argmax(logits)
-    is_penalised = rows.is_penalised
-    if is_penalised.any():
+    edited = np.flatnonzero(rows.is_edited)
+    if len(edited):
         logits = logits.clone()
-        for row in np.flatnonzero(is_penalised).tolist():
+        for row in edited.tolist():
             _penalise(logits[row], rows, row, tokens)
+            banned = rows.banned_of(row)
+            if banned is not None:
+                logits[row].index_fill_(0, upload(banned, logits.device), float("-inf"))
     random = np.flatnonzero(rows.temperature)
     is_whole = len(random) == len(rows.slots)
     chosen = torch.empty(len(random), dtype=torch.int64, device=logits.device) if is_whole else argmax(logits)
@@ -86,7 +90,7 @@ def argmax(logits: torch.Tensor) -> torch.Tensor:
 
 
 def _penalise(logits: torch.Tensor, rows: SamplingRows, row: int, tokens: torch.Tensor) -> None:
-    """Step 1 for one row, in place. logits [vocabulary]."""
+    """The penalties of step 1 for one row, in place. logits [vocabulary]."""
     known = tokens[int(rows.slots[row]), : int(rows.positions[row])].to(torch.int64)
     repetition = float(rows.repetition[row])
     if repetition != 1.0:

@@ -11,6 +11,9 @@ from tests.gpu_workers.runner.test_runner import (  # noqa: F401  (the tests of 
     alone,
     load_runner,
     prompt_of,
+    test_a_banned_token_outside_of_the_vocabulary_is_refused,
+    test_banned_tokens_come_after_min_tokens_only,
+    test_bans_are_the_same_in_leases_and_with_drafts,
     test_chunked_prefill_equals_whole,
     test_drafts_change_nothing,
     test_lease_equals_single_steps,
@@ -20,6 +23,7 @@ from tests.gpu_workers.runner.test_runner import (  # noqa: F401  (the tests of 
     test_output_is_not_all_the_same,
     test_refused_plan_leaves_no_trace,
     test_shared_prefix_equals_own,
+    test_the_greedy_choice_is_the_best_that_is_not_banned,
     test_two_in_flight_equals_one,
     write_model,
 )

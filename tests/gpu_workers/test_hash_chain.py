@@ -43,6 +43,20 @@ def test_seed_counts_only_with_temperature() -> None:
     assert b.output == hash_chain_tokens([5, 6, 7], 21, 99, VOCABULARY)
 
 
+def test_banned_tokens_come_after_min_tokens_only() -> None:
+    free = hash_chain_tokens([5, 6, 7], 8, 0, VOCABULARY)
+    banned = {free[0], (free[0] + 1) % VOCABULARY}
+    scheduler = SmallScheduler(engine())
+    s = scheduler.add([5, 6, 7])
+    s.min_tokens, s.banned_tokens = 4, sorted(banned)
+    scheduler.prefill(s)
+    scheduler.run([Row(s, drafts=[free[0], 9])])  # the draft that is banned does not count
+    scheduler.decode([s], 20)
+    assert s.output == hash_chain_tokens([5, 6, 7], 22, 0, VOCABULARY, banned, 4)
+    assert s.output[0] == free[0] + 2
+    assert s.output[:4] != free[:4]
+
+
 @given(data=st.data())
 @examples(60)
 def test_any_mixture_of_plans_gives_the_oracle(data: st.DataObject) -> None:

@@ -93,7 +93,7 @@ INTERNAL: tuple[Message, ...] = (
         epoch=2,
         step=9,
         n_steps=1,
-        new=[steps.NewSequence(slot=1, n_tokens=3, n_prompt=3, sampling=_SAMPLING)],
+        new=[steps.NewSequence(slot=1, n_tokens=3, n_prompt=3, sampling=_SAMPLING, min_tokens=2, banned_tokens=[2])],
         new_tokens=int32s([1, 2, 3]),
         page_slots=int32s([1]),
         page_indices=int32s([0]),

@@ -175,6 +175,63 @@ def test_drafts_change_nothing(runner: ModelRunner, kind: str, n_right: int) -> 
     assert output == expected[: len(output)]
 
 
+def banning(scheduler: SmallScheduler, sampling: Sampling, banned: set[int], min_tokens: int) -> Running:
+    """A sequence whose banned tokens may not come among the first `min_tokens`."""
+    s = scheduler.add(prompt_of(45), sampling)
+    s.min_tokens, s.banned_tokens = min_tokens, sorted(banned)
+    return s
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_banned_tokens_come_after_min_tokens_only(runner: ModelRunner, kind: str) -> None:
+    free = alone(runner, prompt_of(45), KINDS[kind], 30)
+    banned = set(free[:20])
+    scheduler = SmallScheduler(runner)
+    s, other = banning(scheduler, KINDS[kind], banned, 7), scheduler.add(prompt_of(8), KINDS[kind])
+    scheduler.prefill(s, other)
+    scheduler.decode([s, other], 20)
+    assert banned.isdisjoint(s.output[:7])
+    assert other.output == alone(runner, prompt_of(8), KINDS[kind], 21)
+    late = banning(scheduler, KINDS[kind], banned, 0)
+    scheduler.prefill(late)
+    scheduler.decode([late], 20)
+    assert late.output == free[:21]
+
+
+def test_the_greedy_choice_is_the_best_that_is_not_banned(runner: ModelRunner) -> None:
+    scheduler = SmallScheduler(runner)
+    plain = scheduler.add(prompt_of(45), Sampling(temperature=0.0, logprobs=3))
+    (result,) = scheduler.run([Row(plain, 45)])
+    first, second, third = result.top_ids.tolist()
+    s = banning(scheduler, GREEDY, {first, second}, 1)
+    scheduler.prefill(s)
+    assert s.output == [third]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bans_are_the_same_in_leases_and_with_drafts(runner: ModelRunner, kind: str) -> None:
+    banned = set(alone(runner, prompt_of(45), KINDS[kind], 30))
+    scheduler = SmallScheduler(runner)
+    one, leased, drafted = (banning(scheduler, KINDS[kind], banned, 7) for _ in range(3))
+    scheduler.prefill(one, leased, drafted)
+    scheduler.decode([one], 16)
+    for _ in range(4):
+        scheduler.run([Row(leased)], n_steps=4)
+    assert leased.output == one.output
+    while len(drafted.output) < 12:
+        done = len(drafted.output)
+        scheduler.run([Row(drafted, drafts=[*one.output[done : done + 2], next(iter(banned)), 5])])
+        assert len(drafted.output) >= done + 3
+    assert drafted.output == one.output[: len(drafted.output)]
+
+
+def test_a_banned_token_outside_of_the_vocabulary_is_refused(runner: ModelRunner) -> None:
+    scheduler = SmallScheduler(runner)
+    s = banning(scheduler, GREEDY, {TINY["vocab_size"]}, 1)
+    with pytest.raises(PlanRefused, match=r"new\.banned_tokens: expected 0 to 210, got 211"):
+        runner.launch(scheduler.write_plan([Row(s, 45)]))
+
+
 def test_shared_prefix_equals_own(runner: ModelRunner) -> None:
     scheduler = SmallScheduler(runner)
     first = scheduler.add(prompt_of(40))

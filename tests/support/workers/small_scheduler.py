@@ -26,6 +26,8 @@ class Running:
     n_known: int = 0  # with the sampled tokens that have not come back yet
     pages: list[int] = field(default_factory=list)
     is_sent: bool = False
+    min_tokens: int = 0
+    banned_tokens: list[int] = field(default_factory=list)  # until min_tokens are generated
 
     @property
     def output(self) -> list[int]:
@@ -84,7 +86,16 @@ class SmallScheduler:
                 s.pages.append(self._free_pages.pop())
                 fresh_pages.append((len(s.pages) - 1, s.pages[-1]))
             if not s.is_sent:
-                new.append(NewSequence(slot=s.slot, n_tokens=len(s.tokens), n_prompt=s.n_prompt, sampling=s.sampling))
+                new.append(
+                    NewSequence(
+                        slot=s.slot,
+                        n_tokens=len(s.tokens),
+                        n_prompt=s.n_prompt,
+                        sampling=s.sampling,
+                        min_tokens=s.min_tokens,
+                        banned_tokens=s.banned_tokens,
+                    )
+                )
                 new_tokens += s.tokens
                 s.is_sent = True
             page_slots += [s.slot] * len(fresh_pages)
