@@ -1,7 +1,8 @@
-"""One HTTP connection, as uvicorn drives it: deadlines for what a client sends and takes, and a bound on how many there are.
+"""One HTTP connection as uvicorn drives it, with deadlines for the client and a limit on the number of connections.
 
-A client that sends its request slower than it may is told 408 and cut; one that takes nothing of what was written to it is cut
-without a word; one that comes while too many are connected is told 503. Far beyond that bound nobody is told anything.
+A client that sends its request too slowly gets status 408 and is disconnected. A client that reads nothing of its answer is
+disconnected without an answer. A client that connects above the limit gets status 503; far above the limit its connection is
+closed at once.
 """
 
 from __future__ import annotations
@@ -22,50 +23,48 @@ from actors.gateway.http.errors import error_body, error_response
 from actors.gateway.http.hangup import EXTENSION, Hangup
 from actors.gateway.requests.refusals import Refusal
 
-_SPARE_CONNECTIONS = 256  # above the bound: enough to say no to a crowd
+_SPARE_CONNECTIONS = 256  # connections above the limit that still get a status 503
 
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """`head_s`: from the connection (or the first byte of a later request) to the end of the headers; `body_s`: to the end of
-    the body; a request that comes while an earlier one is being answered has its time from the end of that answer.
-    `unread_s`: so long bytes may wait here of which the client's machine takes none. `on_cut` hears why a client was turned
-    away: "slow", "unread" or "many".
+    """Deadlines of a connection. Times start with the connection, with the first byte of a later request, or, if a request
+    arrives while an earlier one is answered, with the end of that answer.
     """
 
-    most: int
-    head_s: float
-    body_s: float
-    unread_s: float
-    on_cut: Callable[[str], None]
+    max_connections: int
+    head_s: float  # to the end of the headers
+    body_s: float  # to the end of the body
+    unread_s: float  # bytes may wait to be sent for so long while the client's machine takes none of them
+    on_cut: Callable[[str], None]  # called with the reason when a client is disconnected: "slow", "unread" or "many"
 
 
 class Connection(HttpToolsProtocol):
-    """See the file's header."""
+    """uvicorn's protocol for one connection, with `ConnectionLimits`. `cut_if_slow` must be called about once a second."""
 
-    def __init__(self, limits: ConnectionLimits, **uvicorns: Any) -> None:
-        super().__init__(**uvicorns)
+    def __init__(self, limits: ConnectionLimits, **uvicorn_arguments: Any) -> None:
+        super().__init__(**uvicorn_arguments)
         self._limits = limits
-        self._since_s = 0.0  # since when the client has kept this gateway waiting for the rest of a request, 0: it does not
-        self._is_reading = False  # a request has begun to come, and not all of it is here
+        self._since_s = 0.0  # since when the rest of a request is awaited, 0: none is
+        self._is_reading = False  # part of a request has arrived, but not all of it
         self._is_head_read = False
-        self._unread_bytes = 0  # at the last look,
-        self._unread_since_s = 0.0  # and when it was seen to shrink
+        self._unread_bytes = 0  # at the last check
+        self._unread_since_s = 0.0  # when `_unread_bytes` last became less, or was 0
         self._hangup = Hangup()
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._since_s = self.loop.time()
         n_before = len(self.connections) - 1
-        if n_before >= self._limits.most:
+        if n_before >= self._limits.max_connections:
             self._limits.on_cut("many")
-            self.app: Any = _turned_away(self._limits.most)
-        if n_before >= self._limits.most + _SPARE_CONNECTIONS:
+            self.app: Any = _too_many_connections(self._limits.max_connections)
+        if n_before >= self._limits.max_connections + _SPARE_CONNECTIONS:
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._hangup.tell()
+        self._hangup.notify()
 
     def data_received(self, data: bytes) -> None:
         if not self._since_s and not self._is_answering:
@@ -87,7 +86,7 @@ class Connection(HttpToolsProtocol):
         self._since_s, self._is_reading = 0.0, False
         super().on_message_complete()
         if not self.pipeline:
-            self.flow.resume_reading()  # a large body has paused it, and a hangup would not be seen
+            self.flow.resume_reading()  # a large body has paused it; a disconnect would not be noticed
 
     def on_response_complete(self) -> None:
         if self._is_reading and not self._since_s:
@@ -100,13 +99,15 @@ class Connection(HttpToolsProtocol):
 
     @property
     def n_unread(self) -> int:
-        """Bytes that the client's machine has not confirmed; one more while an answer is being made."""
+        """Bytes that the client's machine has not confirmed, plus one while an answer is being computed."""
         cycle = self.cycle
         is_answering = cycle is not None and not (cycle.more_body or cycle.response_complete or cycle.disconnected)
         return self.transport.get_write_buffer_size() + _in_kernel(self.transport) + is_answering
 
     def cut_if_slow(self, now_s: float) -> None:
-        """Called about once a second, also while it is closing: that waits for the client to take what was written."""
+        """Disconnect the client if it has passed a deadline. Also call it while the connection is closing: closing waits until
+        the client has taken what was written.
+        """
         if self._is_unread_too_long(now_s):
             self._limits.on_cut("unread")
             self.transport.abort()
@@ -128,7 +129,7 @@ class Connection(HttpToolsProtocol):
 
 
 def _in_kernel(transport: asyncio.Transport) -> int:
-    """Bytes sent but not confirmed; 0 where the system does not tell."""
+    """Bytes that the kernel has not sent or the client's machine has not confirmed; 0 where the system cannot say."""
     count = array("i", [0])
     try:
         fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, count)
@@ -137,9 +138,9 @@ def _in_kernel(transport: asyncio.Transport) -> int:
     return count[0]
 
 
-def _turned_away(most: int) -> ASGIApp:
-    """The application of a connection too many."""
-    detail = f"connections: {most} are open, which is the limit"
+def _too_many_connections(limit: int) -> ASGIApp:
+    """The application that answers every request of a connection above the limit."""
+    detail = f"connections: {limit} are open, which is the limit"
     return error_response(
         Refusal("unavailable", detail, retry_after_s=1.0, name="too_many_connections"), {"Connection": "close"}
     )

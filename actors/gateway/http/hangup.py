@@ -1,4 +1,4 @@
-"""Whether the client of an HTTP connection has hung up, and who wants to know: a call instead of a waiting task per request."""
+"""Notices when the client of an HTTP connection disconnects, with one callback instead of a waiting task for each request."""
 
 from __future__ import annotations
 
@@ -8,54 +8,57 @@ from typing import Any, Protocol
 
 from starlette.types import Receive, Scope
 
-EXTENSION = "tardigrade.hangup"
+EXTENSION = "tardigrade.hangup"  # key of a connection's `Hangup` in the ASGI scope's extensions
 
 
 class Watch(Protocol):
-    """What ends a watch."""
+    """A callback that waits for a disconnect."""
 
     def cancel(self) -> Any:
-        """Not any more."""
+        """Do not call the callback any more. Does nothing if it has been called or cancelled."""
         ...
 
 
 class Hangup:
-    """One connection's. `watch` returns what ends the watch."""
+    """Callbacks that wait for the disconnect of one connection."""
 
     def __init__(self) -> None:
-        self._is_over = False
-        self._watchers: list[Callable[[], None]] = []
+        self._is_disconnected = False
+        self._callbacks: list[Callable[[], None]] = []
 
-    def tell(self) -> None:
-        """The connection is lost."""
-        self._is_over = True
-        for watcher in tuple(self._watchers):
-            watcher()
+    def notify(self) -> None:
+        """The connection is lost: run every callback."""
+        self._is_disconnected = True
+        for callback in tuple(self._callbacks):
+            callback()
 
-    def watch(self, watcher: Callable[[], None]) -> Watch:
-        """Call `watcher` when the connection is lost, or at once when it is."""
-        if self._is_over:
-            watcher()
-        self._watchers.append(watcher)
-        return _Watching(self._watchers, watcher)
+    def watch(self, callback: Callable[[], None]) -> Watch:
+        """Run `callback` when the connection is lost, or now if it is lost already."""
+        if self._is_disconnected:
+            callback()
+        self._callbacks.append(callback)
+        return _CallbackWatch(self._callbacks, callback)
 
 
-class _Watching:
-    def __init__(self, watchers: list[Callable[[], None]], watcher: Callable[[], None]) -> None:
-        self._watchers, self._watcher = watchers, watcher
+class _CallbackWatch(Watch):
+    def __init__(self, callbacks: list[Callable[[], None]], callback: Callable[[], None]) -> None:
+        self._callbacks, self._callback = callbacks, callback
 
     def cancel(self) -> None:
-        if self._watcher in self._watchers:
-            self._watchers.remove(self._watcher)
+        if self._callback in self._callbacks:
+            self._callbacks.remove(self._callback)
 
 
-def watch_hangup(scope: Scope, receive: Receive, watcher: Callable[[], None]) -> Watch:
-    """The same under any server: one that offers no `Hangup` is asked as ASGI has it, by a task."""
+def watch_hangup(scope: Scope, receive: Receive, callback: Callable[[], None]) -> Watch:
+    """Run `callback` when the client of an ASGI request disconnects.
+
+    Under a server that puts no `Hangup` into the scope (as in tests), a task waits for ASGI's "http.disconnect".
+    """
     hangup = scope.get("extensions", {}).get(EXTENSION)
     if hangup is not None:
-        return hangup.watch(watcher)
+        return hangup.watch(callback)
     task = asyncio.ensure_future(_wait_disconnect(receive))
-    task.add_done_callback(lambda _: watcher())
+    task.add_done_callback(lambda _: callback())
     return task
 
 

@@ -1,4 +1,4 @@
-"""OpenAI's response bodies: streamed chunks by prebuilt pieces of JSON, whole bodies as structs. Nothing here waits."""
+"""Response bodies in OpenAI's format. Streamed chunks are joined from JSON that is encoded once for each request. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _LOWEST_LOGPROB = -9999.0  # JSON has no minus infinity; OpenAI writes this
 
 
 def finish_reason(ended: Ended) -> str:
-    """OpenAI's word for an ending that can be shown (cancelled ones are only seen by other readers)."""
+    """OpenAI's `finish_reason` of an ending: "stop" or "length". Cancelled sequences, seen only by other readers: "stop"."""
     return ended.reason if ended.reason in _FINISH else "stop"
 
 
 def usage_of(request: Request) -> dict[str, Any]:
-    """`usage`: tokens, not characters; a stop string's tokens count."""
+    """The `usage` object. Tokens of a stop string are counted although they are not shown."""
     n_prompt, n_generated = sum(request.n_prompt), request.n_generated
     n_cached = sum(s.ended.n_cached for s in request.sequences if s.ended is not None and s.index % request.order.n == 0)
     return {
@@ -36,7 +36,7 @@ def usage_of(request: Request) -> dict[str, Any]:
 
 
 class ChunkWriter:
-    """Writes the SSE events of one streamed request."""
+    """Encodes the server-sent events of one streamed request. `echo`: the prompts to repeat before their answers, or []."""
 
     def __init__(self, request: Request, model_name: str, model: TextModel, *, with_usage: bool, echo: list[str]) -> None:
         self._request, self._model = request, model
@@ -47,14 +47,14 @@ class ChunkWriter:
         head = {"id": request.order.request, "object": kind, "created": int(request.order.created_s), "model": model_name}
         self._head = b"data: " + _encode(head)[:-1] + b',"choices":['
         self._tail = b'],"usage":null}\n\n' if with_usage else b"]}\n\n"
-        self._openings = {s.index for s in request.sequences}  # sequences that have not begun yet
+        self._openings = {s.index for s in request.sequences}  # indices of sequences whose first chunk has not been written
 
     def opening(self) -> bytes:
-        """What may be said before any token has come."""
+        """The chunks that come before the first token: the assistant's role (chat) or the echoed prompt; may be b""."""
         return b"".join(self._open(sequence) for sequence in self._request.sequences)
 
     def write(self, pieces: list[Piece]) -> bytes:
-        """The events of some pieces."""
+        """The events of new pieces, in their order; may be b"" when they hold no text."""
         parts: list[bytes] = []
         for piece in pieces:
             sequence = piece.sequence
@@ -69,7 +69,7 @@ class ChunkWriter:
         return b"".join(parts)
 
     def closing(self) -> bytes:
-        """Usage where it was asked for, and the end of the stream."""
+        """The last events: `usage` if it was asked for, then [DONE]."""
         if not self._with_usage:
             return DONE
         return self._head + b'],"usage":' + _encode(usage_of(self._request)) + b"}\n\n" + DONE
@@ -98,7 +98,7 @@ class ChunkWriter:
 
 
 def whole_body(request: Request, model_name: str, model: TextModel, echo: list[str]) -> bytes:
-    """The body of a request that is over."""
+    """The JSON body of a request that is over."""
     is_chat = request.order.api == "chat"
     choices = []
     for sequence in request.sequences:
@@ -125,7 +125,7 @@ def whole_body(request: Request, model_name: str, model: TextModel, echo: list[s
 
 
 def logprobs_json(sequence: GrowingSequence, first: int, stop: int, model: TextModel, *, is_chat: bool) -> dict[str, Any]:
-    """Log-probabilities of tokens first .. stop - 1 in the shape of the chat or of the completions API."""
+    """The `logprobs` object of tokens first .. stop - 1, in the format of the chat API or of the completions API."""
     some = sequence.logprobs_of(first, stop)
     ids = sequence.ids[first : first + len(some.chosen)]
     if is_chat:

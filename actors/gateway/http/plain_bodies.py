@@ -1,4 +1,4 @@
-"""The answers of /v1/generate and /v1/batch: ids, text, latency and speed."""
+"""JSON bodies of the answers of /v1/generate and /v1/batch: token ids, text, latency and speed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from actors.gateway.requests.request import GrowingSequence, Request
 
 
 def generate_body(request: Request) -> bytes:
-    """One prompt's answer."""
+    """The JSON answer to one prompt. The request must be over."""
     answer = {"request_id": request.order.request, **_sequence(request.sequences[0]), **_speed(request)}
     return msgspec.json.encode(answer)
 
 
 def batch_body(request: Request) -> bytes:
-    """Many prompts' answers, in their order (`n` after each other for each prompt)."""
+    """The JSON answer to several prompts, in their order: `n` results for each prompt. The request must be over."""
     results = [{"prompt_index": s.index // request.order.n, **_sequence(s)} for s in request.sequences]
     answer = {"request_id": request.order.request, "results": results, **_speed(request)}
     return msgspec.json.encode(answer)

@@ -1,4 +1,4 @@
-"""uvicorn inside an actor: on an inherited socket, on the actor's loop, without its own signal handling."""
+"""uvicorn inside an actor: on an inherited socket, on the actor's event loop, without uvicorn's signal handling."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from actors.gateway.settings import GatewaySettings
 
 _BACKLOG = 2048
 _START_WAIT_S = 10.0
-_LOOK_S = 1.0  # how often slow clients are looked for
-_OTHER_FILES = 256  # descriptors that are no HTTP connections
+_CHECK_S = 1.0  # time between two checks for slow clients
+_OTHER_FILES = 256  # file descriptors kept for everything but HTTP connections
 
 
 class _QuietServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Life and death are the supervisor's business."""
+        """Handle no signals: the supervisor decides when this process ends."""
         yield
 
 
@@ -33,12 +33,12 @@ class HttpServer:
     """Serves one ASGI application on a listening socket given by its descriptor."""
 
     def __init__(self, app: ASGIApp, listen_fd: int, settings: GatewaySettings, on_cut: Callable[[str], None]) -> None:
-        """`on_cut` hears of every client that is turned away: "slow", "unread" or "many"."""
+        """`on_cut` is called with the reason whenever a client is disconnected: "slow", "unread" or "many"."""
         self._socket = socket.socket(fileno=listen_fd)
         self._socket.setblocking(False)
         self._shutdown_s = settings.shutdown_s
-        most = min(settings.max_connections, max(_open_files() - _OTHER_FILES, 1))
-        limits = ConnectionLimits(most, settings.head_s, settings.body_s, settings.unread_s, on_cut)
+        max_connections = min(settings.max_connections, max(_open_files() - _OTHER_FILES, 1))
+        limits = ConnectionLimits(max_connections, settings.head_s, settings.body_s, settings.unread_s, on_cut)
         connection: Any = partial(Connection, limits)
         config = uvicorn.Config(
             app,
@@ -55,54 +55,54 @@ class HttpServer:
         )
         self._server = _QuietServer(config)
         self._task: asyncio.Task[None] | None = None
-        self._look_timer: asyncio.TimerHandle | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
 
     @property
     def n_connections(self) -> int:
-        """Open now."""
+        """HTTP connections that are open now."""
         return len(self._server.server_state.connections)
 
     def unread_by_connection(self) -> dict[Hashable, int]:
-        """What the client of each connection has not taken yet, as `Connection.n_unread` counts it."""
+        """Bytes that the client of each open connection has not read yet, as `Connection.n_unread` counts them."""
         return {c: c.n_unread for c in self._server.server_state.connections if isinstance(c, Connection)}
 
     async def start(self) -> str:
-        """Serve from now on; returns the address as text.
+        """Start to serve; returns the address, such as "http://127.0.0.1:8000".
 
-        Raises: TimeoutError, or what uvicorn met, when it does not come up.
+        Raises: TimeoutError when uvicorn is not up after 10 s; uvicorn's own error when it fails.
         """
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
         async with asyncio.timeout(_START_WAIT_S):
             while not self._server.started:
                 if self._task.done():
                     self._task.result()
-                    raise TimeoutError("uvicorn ended before it served")
+                    raise TimeoutError("uvicorn exited before it was ready")
                 await asyncio.sleep(0.005)
-        self._look()
+        self._check_connections()
         host, port = self._socket.getsockname()[:2]
         return f"http://{host}:{port}"
 
     async def stop(self) -> None:
-        """Take no more connections, let open answers end for a bounded time."""
+        """Accept no more connections, and wait up to `shutdown_s` for the answers that are being sent."""
         self._server.should_exit = True
-        if self._look_timer is not None:
-            self._look_timer.cancel()
+        if self._check_timer is not None:
+            self._check_timer.cancel()
         if self._task is not None:
             _, pending = await asyncio.wait({self._task}, timeout=self._shutdown_s + 2.0)
             for task in pending:
                 task.cancel()
         self._socket.close()
 
-    def _look(self) -> None:
+    def _check_connections(self) -> None:
         loop = asyncio.get_running_loop()
         for connection in tuple(self._server.server_state.connections):
             if isinstance(connection, Connection):
                 connection.cut_if_slow(loop.time())
-        self._look_timer = loop.call_later(_LOOK_S, self._look)
+        self._check_timer = loop.call_later(_CHECK_S, self._check_connections)
 
 
 def _open_files() -> int:
-    """How many descriptors this process may hold, after it has asked for as many as it can get."""
+    """Raise the limit of open files as far as the system allows; returns the limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,7 +1,7 @@
-"""Answers that wait for a request: a stream of server-sent events, or one body at the end. Plain ASGI, no routing.
+"""ASGI answers to a generation request: a stream of server-sent events, or one body when the request is over.
 
-Each holds one future while it waits and takes everything that has gathered meanwhile; a client that hangs up is noticed at
-once, and one that stops reading stops only its own connection.
+Each answer waits on one future, and sends everything that has become visible since it last sent. A client that disconnects is
+noticed at once; a client that stops reading stops only its own connection.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from actors.gateway.http.openai_chunks import DONE, ChunkWriter
 from actors.gateway.requests.reader import Reader
 from actors.gateway.requests.request import Request
 
-_SETTLE_S = 1.0  # so long an error may still become a status instead of an event
-_SLOW_CLIENT_S = 120.0  # after the request's own deadline
+_SETTLE_S = 1.0  # the headers of a stream wait at most so long, so that an early failure can still get an error status
+_SLOW_CLIENT_S = 120.0  # time to read the rest of the answer after the request's own deadline
 _PING = b": waiting\n\n"
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -31,7 +31,7 @@ _STREAM_HEADERS = [
 
 
 def _failure(request: Request) -> Response | None:
-    """The error response of a request that failed."""
+    """The error response of a request of which a sequence has visibly failed; None if none has."""
     for sequence in request.sequences:
         if sequence.is_end_visible and sequence.ended is not None and sequence.ended.is_failure:
             return error_response(refusal_of(sequence.ended), {"X-Request-Id": request.order.request})
@@ -39,7 +39,7 @@ def _failure(request: Request) -> Response | None:
 
 
 class _Answer:
-    """What both kinds share: a reader that is closed, a client that is watched, a deadline."""
+    """What both kinds of answer share: the reader is closed at the end, a disconnect is noticed, and there is a deadline."""
 
     def __init__(self, desk: RequestDesk, request: Request, longest_s: float) -> None:
         self._desk, self._longest_s = desk, longest_s
@@ -51,7 +51,8 @@ class _Answer:
             async with asyncio.timeout(self._longest_s + _SLOW_CLIENT_S):
                 await self._answer(scope, receive, send)
             if not self.reader.has_left:
-                self._desk.undelivered.remove(self.request.order.request)  # what its connection holds is looked at there
+                # a drain still waits for what the connection has not sent, see `Connection.n_unread`
+                self._desk.undelivered.remove(self.request.order.request)
         except (OSError, TimeoutError):
             self.reader.has_left = True
         finally:
@@ -60,11 +61,14 @@ class _Answer:
             self._desk.reader_left(self.request)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise AssertionError("given by each kind")
+        raise NotImplementedError
 
 
 class EventStream(_Answer):
-    """The streamed answer of one request."""
+    """Streams one request as server-sent events, with a comment line after every `ping_s` of silence.
+
+    A request that fails before its first token gets an error status; one that fails later, an error event before [DONE].
+    """
 
     def __init__(self, desk: RequestDesk, request: Request, writer: ChunkWriter, longest_s: float, ping_s: float) -> None:
         super().__init__(desk, request, longest_s)
@@ -82,7 +86,7 @@ class EventStream(_Answer):
         first = reader.take()
         await self._send(send, self._writer.write(first) if first else self._writer.opening())
         while not reader.is_done and not reader.has_left:
-            pieces = await reader.wait_news(self._ping_s)
+            pieces = await reader.wait_pieces(self._ping_s)
             if pieces:
                 await self._send(send, self._writer.write(pieces))
             elif not reader.has_left:
@@ -99,7 +103,7 @@ class EventStream(_Answer):
 
 
 class WholeAnswer(_Answer):
-    """One body when the request is over. `render` makes it."""
+    """Sends the body that `render` returns when the request is over, or an error status if it failed or was cancelled."""
 
     def __init__(self, desk: RequestDesk, request: Request, render: Callable[[], bytes], longest_s: float) -> None:
         super().__init__(desk, request, longest_s)

@@ -83,7 +83,7 @@ class Reader:
         finally:
             timer.cancel()
 
-    async def wait_news(self, longest_s: float) -> list[Piece]:
+    async def wait_pieces(self, longest_s: float) -> list[Piece]:
         """The next pieces; an empty list after `longest_s` without any, or when the reader's client has left."""
         loop = asyncio.get_running_loop()
         self._silent_since_s, self._is_silent = loop.time(), False

@@ -157,8 +157,8 @@ async def test_a_client_that_takes_nothing_is_cut_even_while_its_connection_clos
     address = listener.getsockname()
     server = HttpServer(send_much, listener.detach(), GatewaySettings(unread_s=60.0), cuts.append)
     await server.start()
-    assert server._look_timer is not None
-    server._look_timer.cancel()  # the test itself looks
+    assert server._check_timer is not None
+    server._check_timer.cancel()  # the test itself looks
     reader, writer = await asyncio.open_connection(*address, limit=1024)
     writer.write(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: %s\r\n\r\n" % connection)
     try:
@@ -283,6 +283,6 @@ def test_a_watch_that_has_ended_hears_nothing() -> None:
     hangup.watch(lambda: heard.append("second"))
     first.cancel()
     first.cancel()
-    hangup.tell()
+    hangup.notify()
     hangup.watch(lambda: heard.append("late"))
     assert heard == ["second", "late"]
