@@ -1,4 +1,4 @@
-"""A new gateway takes over what its predecessor had promised: finished requests are kept, unfinished ones go on."""
+"""A new incarnation of the gateway takes over the requests in the journal: finished ones are kept, unfinished ones go on."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from actors.gateway.text.tokenizer import TextModel
 
 
 def take_over_all(desk: RequestDesk, recovered: list[Recovered], model: TextModel, now_s: float) -> int:
-    """Give a new gateway what its predecessor had promised; returns how many requests go on.
+    """Hand every recovered request to the desk; returns how many of them go on.
 
-    Requests whose client can come back are brought to schedulers again; the connections of all others died with the
-    predecessor, so they end as cancelled.
+    Unfinished resumable requests are submitted to schedulers again. All other unfinished ones are cancelled: their connections
+    ended with the previous incarnation.
     """
     log, resumed = structlog.get_logger(), 0
     for entry in recovered:
         try:
             request = restore(entry, model, now_s)
         except (ValueError, IndexError) as error:
-            log.error("journal: request left out", number=entry.number, error=str(error))
+            log.error("journal: request skipped, its record is damaged", number=entry.number, error=str(error))
             desk.drop(entry.number)
             continue
         if request.is_over:

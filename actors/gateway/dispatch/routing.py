@@ -1,4 +1,4 @@
-"""Which replica gets a sequence, and what every replica carries. Pure."""
+"""Chooses the replica for a sequence, and remembers which scheduler has which sequence. Pure."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Collection, Mapping
 
 from actors.gateway.requests.request import GrowingSequence
 
-_LOAD_FACTOR, _LOAD_SLACK = 2, 8  # a replica this much busier than the idlest one is not worth its cached prefix
+_LOAD_FACTOR, _LOAD_SLACK = 2, 8  # a replica above factor * least load + slack is not chosen for its cached prefix
 
 
 def choose_replica(load_by_name: Mapping[str, int], pages_by_name: Mapping[str, int]) -> str:
-    """The scheduler for a prompt.
+    """Returns the name of the scheduler for a prompt: the longest cached prefix, then the least load, then the name decides.
 
-    Longest cached prefix first, then fewest sequences, then the name. A replica with far more sequences than the idlest
-    one does not count as a holder of a prefix: prefill again is cheaper than waiting in its queue.
+    The cached prefix of a replica with far more load than the least loaded one does not count: prefilling again is faster than
+    waiting in its queue.
 
-    Args: load_by_name: sequences at each living scheduler (not empty); pages_by_name: leading pages that each one holds.
+    Args:
+        load_by_name: sequences at each living scheduler; not empty.
+        pages_by_name: leading pages of the prompt in each scheduler's cache.
     """
     ceiling = min(load_by_name.values()) * _LOAD_FACTOR + _LOAD_SLACK
 
@@ -27,7 +29,7 @@ def choose_replica(load_by_name: Mapping[str, int], pages_by_name: Mapping[str, 
 
 
 class AttemptBook:
-    """Which submission belongs to which sequence and scheduler. Numbers are unique over all lives of a gateway."""
+    """Open submissions (attempts) by number, with their sequences and schedulers. Numbers are unique over all incarnations."""
 
     def __init__(self, incarnation: int) -> None:
         self._next = (incarnation % (1 << 21)) << 32 | 1
@@ -35,8 +37,8 @@ class AttemptBook:
         self._attempts_by_scheduler: dict[str, set[int]] = {}
 
     def open(self, sequence: GrowingSequence, scheduler: str) -> int:
-        """A new attempt for a sequence without one."""
-        assert not sequence.attempt, "one attempt at a time"
+        """Open an attempt for a sequence that has none; returns its number."""
+        assert not sequence.attempt, "a sequence has one attempt at a time"
         attempt, self._next = self._next, self._next + 1
         sequence.attempt, sequence.scheduler, sequence.is_taken = attempt, scheduler, False
         sequence.n_submissions += 1
@@ -45,29 +47,29 @@ class AttemptBook:
         return attempt
 
     def find(self, attempt: int) -> GrowingSequence | None:
-        """The sequence of a living attempt; None for one that was closed: its mail is late and means nothing."""
+        """The sequence of an open attempt; None for a closed one, whose late messages are ignored."""
         return self._sequence_by_attempt.get(attempt)
 
     def sequences(self) -> list[GrowingSequence]:
-        """All that some scheduler has."""
+        """All sequences with an open attempt."""
         return list(self._sequence_by_attempt.values())
 
     def close(self, sequence: GrowingSequence) -> None:
-        """The attempt is over, however."""
+        """Close the attempt of a sequence, if it has one."""
         if sequence.attempt:
             self._sequence_by_attempt.pop(sequence.attempt, None)
             self._attempts_by_scheduler.get(sequence.scheduler, set()).discard(sequence.attempt)
-            sequence.attempt, sequence.scheduler = 0, ""  # whether it was taken is still told
+            sequence.attempt, sequence.scheduler = 0, ""  # `is_taken` stays: `Dispatcher.scheduler_down` reads it
 
     def close_all_of(self, scheduler: str) -> list[GrowingSequence]:
-        """A scheduler is gone: closes its attempts, returns their sequences in the order of submission."""
+        """Close all attempts of a scheduler; returns their sequences in the order of submission."""
         lost = [self._sequence_by_attempt[attempt] for attempt in sorted(self._attempts_by_scheduler.pop(scheduler, ()))]
         for sequence in lost:
             self.close(sequence)
         return lost
 
     def loads(self, names: Collection[str]) -> dict[str, int]:
-        """Sequences at each of these schedulers."""
+        """Number of open attempts at each of these schedulers."""
         return {name: len(self._attempts_by_scheduler.get(name, ())) for name in names}
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""One step's news on its way from mail to journal to clients: which sequences got which tokens, and which ended. Pure."""
+"""New tokens and endings of one message, on their way from the scheduler to the journal and then to the clients. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from messages import generation
 
 
 class StepRows:
-    """Collects (sequence, first, stop) rows and endings of one message."""
+    """`rows`: (sequence, first, stop) for each sequence with new tokens first .. stop - 1. `endings`: ended sequences."""
 
     __slots__ = ("endings", "rows")
 
@@ -20,31 +20,31 @@ class StepRows:
 
     @property
     def n_tokens(self) -> int:
-        """Tokens in all rows."""
+        """Number of tokens in all rows."""
         return sum(stop - first for _, first, stop in self.rows)
 
     def add(self, sequence: GrowingSequence, first: int) -> None:
-        """The sequence has grown from `first` to its present length."""
+        """Add a row: the sequence has new tokens from `first` to its present length."""
         self.rows.append((sequence, first, len(sequence.ids)))
 
     def ended(self, sequence: GrowingSequence) -> None:
-        """The sequence has its ending."""
+        """Add a sequence that has ended."""
         self.endings.append(sequence)
 
     def record(self) -> bytes:
-        """What the journal keeps of it: the news of clients that can come back for them; b"" where there are none."""
+        """The journal's record: rows and endings of resumable requests; b"" if there are none."""
         rows = [row_of(*row) for row in self.rows if row[0].request.order.is_resumable]
         endings = [(s.key, s.ended) for s in self.endings if s.ended is not None and s.request.order.is_resumable]
         return encode_step(rows, endings) if rows or endings else b""
 
     @property
     def are_admitted(self) -> bool:
-        """Is every request of it recorded?"""
+        """The journal has the order of every request that occurs here."""
         return all(row[0].request.is_recorded for row in self.rows) and all(s.request.is_recorded for s in self.endings)
 
     @staticmethod
     def read(message: generation.Tokens) -> Iterator[tuple[int, int, list[int], int, Logprobs | None]]:
-        """Rows of a message: attempt, number of the first token, ids, cached prompt tokens, log-probabilities if any."""
+        """Yields each row: attempt, number of its first token, ids, cached prompt tokens, log-probabilities or None."""
         ids = message.ids.tolist()
         has_logprobs = len(message.logprobs) > 0
         top_ids = message.top_ids.reshape(len(ids), message.top_width)

@@ -1,8 +1,9 @@
-"""What the journal's disk has not taken yet: entries in order, and which of their callers may be answered from memory. Pure.
+"""Entries that the journal's disk has not recorded yet, in order, and whose callers may be answered from memory. Pure.
 
-While the disk refuses, what runs goes on from memory: its entries stay here and land when the disk comes back. A request that
-must be recorded before it is accepted is withdrawn. When the bytes answered from memory reach a bound, answers wait for the
-disk: schedulers get no acks any more and so pause the streams of this gateway.
+While the disk refuses writes, running requests continue: their entries are kept in memory, their callers are answered as if the
+entries were recorded, and the entries are written when the disk works again. A new request is withdrawn instead, because it
+must be recorded before it is accepted. When the kept entries reach a limit in bytes, callers wait for the disk: schedulers then
+get no acknowledgements, and so pause the streams of this gateway.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, NamedTuple
 
-_ENTRY_BYTES = 200  # what an entry costs besides its blobs
+_ENTRY_BYTES = 200  # memory of an entry without its blobs
 
 Callback = Callable[[], None]
 
 
 class Entry(NamedTuple):
-    """One statement with its values. `done` runs when it is recorded (or may be taken as recorded, see above).
+    """One SQL statement with its values. `done` is called when it is recorded, or kept in memory while the disk refuses writes.
 
-    `withdrawn`: this entry does not wait for a disk that refuses; it is left out, and this runs instead of `done`.
+    `withdrawn`: if given, the entry is dropped when the disk refuses writes, and `withdrawn` is called instead of `done`.
     """
 
     statement: str
@@ -30,43 +31,43 @@ class Entry(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Memory that it holds."""
+        """Approximate memory of this entry."""
         return _ENTRY_BYTES + sum(len(value) for value in self.values if isinstance(value, bytes))
 
 
 class Backlog:
-    """See the file's header. `limit_bytes` bounds what is answered from memory."""
+    """A queue of entries. `limit_bytes` bounds the entries whose callers were answered from memory."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._answered: deque[Entry] = deque()  # not recorded, but their callers know nothing of that
+        self._answered: deque[Entry] = deque()  # not recorded; their callers were told that they are
         self._answered_bytes = 0
-        self._waiting: deque[Entry] = deque()  # behind them
+        self._waiting: deque[Entry] = deque()  # not recorded, callers not answered; later in order
 
     def __len__(self) -> int:
         return len(self._answered) + len(self._waiting)
 
     @property
     def n_bytes(self) -> int:
-        """Bytes that were answered from memory and are not recorded."""
+        """Bytes of entries whose callers were answered from memory."""
         return self._answered_bytes
 
     @property
     def is_full(self) -> bool:
-        """After `refused`: do callers wait for the disk?"""
+        """After `refused`: the limit is reached, callers wait for the disk."""
         return bool(self._waiting)
 
     def add(self, entries: Iterable[Entry]) -> None:
-        """New ones, at the end."""
+        """Append new entries."""
         self._waiting.extend(entries)
 
     def first(self, n: int) -> list[Entry]:
-        """The next `n` to record, in order."""
+        """The next `n` entries to record, in order; fewer if there are fewer."""
         head = list(islice(self._answered, n))
         return head + list(islice(self._waiting, n - len(head)))
 
     def recorded(self, n: int) -> list[Callback]:
-        """The first `n` are on the disk; returns whom to answer now."""
+        """Remove the first `n` entries, which are on the disk now; returns the callbacks to call, in order."""
         calls = []
         for _ in range(n):
             if self._answered:
@@ -76,7 +77,7 @@ class Backlog:
         return calls
 
     def refused(self) -> list[Callback]:
-        """The disk takes nothing for now; returns whom to answer all the same, in order."""
+        """The disk refuses writes for now; returns the callbacks to call all the same, in order."""
         calls, waiting, self._waiting = [], self._waiting, deque()
         for entry in waiting:
             if entry.withdrawn is not None:

@@ -1,12 +1,14 @@
-"""The request journal: what this gateway has promised and shown. SQLite in WAL mode, one writer thread, group commit.
+"""The request journal: which requests this gateway has accepted, and what of them it has shown to clients.
 
-    requests(number, admitted, state, from_step, ended_s)      ADMIT, checkpoint and END
-    steps(step, record)                                        TOKENS: one row for each message of a scheduler
+SQLite in WAL mode, one writer thread, group commit:
 
-Whatever is put is committed in order, as many entries at once as have gathered; then its callback runs on the loop. A kill
-of the process loses nothing that was called back while the journal is healthy. While the disk refuses, what is running goes on
-from a bounded memory and lands later, and nothing new is taken (`journal_writer`, `journal_backlog`). While it hangs, what has
-to be recorded waits for it, nothing new is taken, and requests that it has not recorded are withdrawn.
+    requests(number, admitted, state, from_step, ended_s)      the order, a checkpoint or the final state, the end
+    steps(step, record)                                        tokens and endings, one row for each message of a scheduler
+
+Entries are committed in order, all that are waiting in one transaction; then their callbacks run on the event loop. While the
+journal is healthy, a kill of the process loses nothing whose callback has run. While the disk refuses writes, running requests
+continue with a bounded buffer in memory that is written later, and new requests are refused (`writer.py`, `backlog.py`). While
+a write hangs, everything to be recorded waits, new requests are refused, and requests that are not recorded are withdrawn.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from actors.gateway.journal.records import Recovered
 from actors.gateway.journal.replay import read_journal
 from actors.gateway.journal.writer import JournalState, JournalWriter
 
-_APPLICATION_ID = 0x54617264  # "Tard": a file of somebody else is not ours to write into
+_APPLICATION_ID = 0x54617264  # "Tard": files of other applications are not written
 _SCHEMA_VERSION = 1
 _TABLES = {"requests", "steps"}
 _SCHEMA = (
@@ -41,13 +43,13 @@ _CHECKPOINT = "UPDATE requests SET state = ?, from_step = (SELECT coalesce(max(s
 _FINISH = "UPDATE requests SET state = ?, ended_s = ? WHERE number = ?"
 _FORGET = "DELETE FROM requests WHERE number = ?"
 _PRUNE_REQUESTS = "DELETE FROM requests WHERE ended_s < ?"
-# the newest step always stays: step numbers must never begin again
+# the newest step is always kept, so that step numbers never repeat
 _PRUNE_STEPS = """DELETE FROM steps WHERE step < (SELECT max(step) FROM steps) AND step < coalesce(
     (SELECT min(from_step) FROM requests WHERE ended_s IS NULL), (SELECT max(step) FROM steps))"""
 
 
 class Journal:
-    """One gateway's journal. `path` "" keeps it in memory (tests, `hash-chain` loads)."""
+    """One gateway's journal. `path` "": in memory, lost with the process."""
 
     def __init__(
         self,
@@ -62,37 +64,37 @@ class Journal:
         self._path, self._is_synchronous = path, is_synchronous
         self._window_s, self._lock_wait_s, self._hang_s = commit_window_s, lock_wait_s, hang_s
         self._buffer_bytes = buffer_bytes
-        self._admitting: dict[int, Callback] = {}  # by number: whom to tell that it is withdrawn
+        self._admitting: dict[int, Callback] = {}  # requests that are not recorded yet, by number: their `withdrawn` callbacks
         self._log = structlog.get_logger().bind(journal=path or "memory")
         self._connection: sqlite3.Connection
         self._writer: JournalWriter | None = None
         self._unreadable: list[int] = []
         self.commits = 0
-        self.on_commit: Callable[[float], None] = lambda took_s: None  # for metrics, on the loop
-        self.on_failure: Callable[[BaseException], None] = lambda error: None  # nothing will be recorded any more
+        self.on_commit: Callable[[float], None] = lambda took_s: None  # seconds of one commit; on the event loop
+        self.on_failure: Callable[[BaseException], None] = lambda error: None  # nothing can be recorded any more
 
     @property
     def state(self) -> JournalState:
-        """How it stands."""
+        """The state of the journal; healthy before `start`."""
         return self._writer.state if self._writer is not None else JournalState()
 
     @property
     def is_healthy(self) -> bool:
-        """Does the disk take writes?"""
+        """The disk accepts writes."""
         return not self.state.trouble
 
     def open(self) -> list[Recovered]:
-        """Open (or make) the file and read what it holds; a file that is not a journal is moved aside. Blocks.
+        """Open or create the file; returns every request in it. A file that is not a readable journal is renamed. Blocks.
 
-        Raises: sqlite3.OperationalError, OSError when the place cannot be used now (locked, full, read-only).
+        Raises: sqlite3.OperationalError, OSError when the file cannot be opened now (locked, disk full, read-only).
         """
         try:
             return self._read()
         except sqlite3.OperationalError:
-            raise  # says nothing about what the file holds: it stays where it is
+            raise  # does not mean that the content is damaged: the file stays
         except (sqlite3.DatabaseError, ValueError) as error:
             aside = self._move_aside()
-            self._log.error("journal unreadable, moved aside", error=str(error), aside=aside)
+            self._log.error("journal unreadable, file renamed", error=str(error), renamed_to=aside)
             return self._read()
 
     def _read(self) -> list[Recovered]:
@@ -106,47 +108,49 @@ class Journal:
         return recovered
 
     def start(self) -> None:
-        """Begin to write. Call it on the loop on which callbacks shall run."""
+        """Start the writer thread. Callbacks will run on the event loop that calls this."""
         name = self._path or "memory"
         self._writer = JournalWriter(self._connection, self._buffer_bytes, self._window_s, self._hang_s, name)
         self._writer.on_hang = self._withdraw
         self._writer.on_commit, self._writer.on_failure = self._committed, lambda error: self.on_failure(error)
         self._put = self._writer.put
         self._writer.start()
-        for number in self._unreadable:  # or its number would meet it again, and it would keep steps from being pruned
+        for number in self._unreadable:  # their numbers would be used again, and they would keep old steps from being pruned
             self.forget(number)
         self._unreadable = []
 
     def admit(self, number: int, order: bytes, done: Callback, withdrawn: Callback) -> None:
-        """Record a request; `done` runs when it is certain, `withdrawn` when the disk refuses: then it is not recorded. It runs
-        also when the disk hangs: then it may be, and has to be forgotten."""
+        """Record a request. Exactly one callback is called: `done` when it is recorded, `withdrawn` when the disk refuses it.
+
+        `withdrawn` is also called when the disk hangs. The request may be recorded later then: call `forget`.
+        """
         self._admitting[number] = withdrawn
         settle = self._settle
         self._put(Entry(_ADMIT, (number, order), lambda: settle(number, done), lambda: settle(number, withdrawn)))
 
     def step(self, record: bytes, done: Callback) -> None:
-        """Record the tokens and endings of one message (b"": nothing); `done` runs when they and all before are certain."""
+        """Record tokens and endings of one message (b"": none). `done` is called when all entries up to this are recorded."""
         self._put(Entry(_STEP, (record,), done) if record else Entry("", (), done))
 
     def checkpoint(self, number: int, states: bytes) -> None:
-        """Move a long-running request's tokens into its own row, so that old steps may go."""
+        """Store the tokens of a long request in its own row, so that old steps can be deleted."""
         self._put(Entry(_CHECKPOINT, (states, number)))
 
     def finish(self, number: int, states: bytes, ended_s: float) -> None:
-        """A request is over and stays readable for a while."""
+        """Store the final state of a request; it is kept until `prune` or `forget`. `ended_s`: Unix time."""
         self._put(Entry(_FINISH, (states, ended_s, number)))
 
     def forget(self, number: int) -> None:
-        """A request is over and nobody can ask for it again."""
+        """Delete a request that no client can ask for again."""
         self._put(Entry(_FORGET, (number,)))
 
     def prune(self, ended_before_s: float) -> None:
-        """Drop what is past its retention, and steps that no living request needs."""
+        """Delete requests that ended before `ended_before_s` (Unix time), and steps that no unfinished request needs."""
         self._put(Entry(_PRUNE_REQUESTS, (ended_before_s,)))
         self._put(Entry(_PRUNE_STEPS))
 
     async def close(self) -> None:
-        """Write what is left and close the file."""
+        """Write what is left, if the disk accepts it, and close the file."""
         if self._writer is not None:
             await self._writer.close()
         else:
@@ -168,7 +172,7 @@ class Journal:
     def _connect(self) -> sqlite3.Connection:
         if self._path:
             Path(self._path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))  # it holds prompts: nobody else reads it
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))  # it holds prompts: only its owner may read it
         connection = sqlite3.connect(self._path or ":memory:", self._lock_wait_s, isolation_level=None, check_same_thread=False)
         try:
             self._prepare(connection)
@@ -184,7 +188,7 @@ class Journal:
         if tables and (mark, version) != (_APPLICATION_ID, _SCHEMA_VERSION):
             raise ValueError(f"application_id: expected a journal of version {_SCHEMA_VERSION}, got {mark}.{version}")
         connection.execute(f"PRAGMA synchronous = {'FULL' if self._is_synchronous else 'NORMAL'}")
-        if tables >= _TABLES:  # nothing is written: a journal can be taken over while its disk is full
+        if tables >= _TABLES:  # write nothing, so that a journal can be opened while its disk is full
             return
         connection.execute("PRAGMA journal_mode = WAL")
         _make(connection)
@@ -198,7 +202,7 @@ class Journal:
 
 
 def _make(connection: sqlite3.Connection) -> None:
-    """All of a journal or nothing of it, whenever the process is killed or the disk refuses."""
+    """Create the tables in one transaction: a kill or a full disk leaves no half-made journal."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         for statement in _SCHEMA:

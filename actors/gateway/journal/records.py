@@ -1,4 +1,4 @@
-"""What stands in the journal: one record for each step message, one state for each request. Compact, versioned, pure."""
+"""Encodes the journal's records: one for each step message, one state for each sequence. Versioned. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ RECORD_VERSION = 1
 
 
 class StepRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """New tokens of one sequence: its key, the number of the first, the ids (int32 bytes) and, where asked for, logprobs."""
+    """New tokens of one sequence: its key, the number of the first, and the ids as int32 bytes.
+
+    With log-probabilities: `chosen` float32 [n], `top_ids` int32 and `top` float32 [n, top_width], as bytes.
+    """
 
     key: int
     first: int
@@ -21,11 +24,11 @@ class StepRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     top_width: int = 0
     top_ids: bytes = b""
     top: bytes = b""
-    n_cached: int = 0  # prompt tokens that needed no prefill; told with token 0
+    n_cached: int = 0  # cached prompt tokens; only in the row of token 0
 
 
 class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Everything that became certain with one message: tokens and endings."""
+    """Tokens and endings of one message."""
 
     version: int
     rows: list[StepRow]
@@ -33,19 +36,19 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class SequenceState(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """All of one sequence so far."""
+    """All tokens of one sequence, and its ending if it has one."""
 
     row: StepRow
     ended: Ended | None = None
 
 
 class Recovered(msgspec.Struct):
-    """One request as the journal knows it."""
+    """One request as read from the journal."""
 
     number: int
     order: Order
     states: list[SequenceState]
-    steps: list[StepRow] = []  # what came after the states, in order
+    steps: list[StepRow] = []  # rows after `states`, in order
     endings: dict[int, Ended] = {}  # by key
     ended_s: float | None = None
 
@@ -57,12 +60,12 @@ _states_decoder = msgspec.msgpack.Decoder(list[SequenceState])
 
 
 def encode_step(rows: list[StepRow], endings: list[tuple[int, Ended]]) -> bytes:
-    """One step's blob."""
+    """The blob of one step."""
     return _encoder.encode(StepRecord(RECORD_VERSION, rows, endings))
 
 
 def decode_step(blob: bytes) -> StepRecord:
-    """Raises: ValueError for a torn blob or another version."""
+    """Decode the blob of one step. Raises: ValueError for a damaged blob or another version."""
     record = _step_decoder.decode(blob)
     if record.version != RECORD_VERSION:
         raise ValueError(f"version: expected {RECORD_VERSION}, got {record.version}")
@@ -70,12 +73,12 @@ def decode_step(blob: bytes) -> StepRecord:
 
 
 def encode_order(order: Order) -> bytes:
-    """The ADMIT blob."""
+    """The blob of a request's order."""
     return _encoder.encode(order)
 
 
 def decode_order(blob: bytes) -> Order:
-    """Raises: ValueError for a torn blob."""
+    """Decode a request's order. Raises: ValueError for a damaged blob."""
     return _order_decoder.decode(blob)
 
 
@@ -85,14 +88,14 @@ def encode_states(states: list[SequenceState]) -> bytes:
 
 
 def decode_states(blob: bytes) -> list[SequenceState]:
-    """Raises: ValueError for a torn blob."""
+    """Decode a checkpoint or a finished request. Raises: ValueError for a damaged blob."""
     return _states_decoder.decode(blob)
 
 
 def row_of(sequence: GrowingSequence, first: int, stop: int) -> StepRow:
-    """Tokens first .. stop - 1 of a sequence."""
+    """The row of tokens first .. stop - 1 of a sequence."""
     known, n_cached = sequence.ids, 0 if first else sequence.n_cached
-    if stop == first + 1:  # nearly every row of every step
+    if stop == first + 1:  # the most frequent case
         ids = known[first].to_bytes(4, "little", signed=True)
     else:
         ids = np.array(known[first:stop], dtype="<i4").tobytes()
@@ -104,12 +107,12 @@ def row_of(sequence: GrowingSequence, first: int, stop: int) -> StepRow:
 
 
 def state_of(sequence: GrowingSequence) -> SequenceState:
-    """The whole of a sequence."""
+    """The state of a sequence with all its tokens."""
     return SequenceState(row_of(sequence, 0, len(sequence.ids)), sequence.ended)
 
 
 def replay_row(sequence: GrowingSequence, row: StepRow) -> None:
-    """Give a recorded row back to a sequence. Raises: Gap, ValueError when the row does not belong there."""
+    """Append a recorded row to a sequence. Raises: Gap, ValueError when the row does not fit."""
     logprobs = None
     if row.chosen:
         shape = (len(row.ids) // 4, row.top_width)

@@ -1,4 +1,4 @@
-"""Reads a journal back: requests, their states, and the steps that came after. Torn or foreign rows are left out, not fatal."""
+"""Reads a journal: requests, their states, and the steps after those states. Damaged rows are skipped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from actors.gateway.requests.request import KEY_BITS
 
 
 def read_journal(connection: sqlite3.Connection) -> tuple[list[Recovered], list[int]]:
-    """Every request in the journal, oldest first, and the numbers of those that cannot be read.
+    """Returns every readable request, oldest first, and the numbers of the unreadable ones.
 
     Raises: sqlite3.DatabaseError when the file itself is damaged.
     """
@@ -31,7 +31,7 @@ def read_journal(connection: sqlite3.Connection) -> tuple[list[Recovered], list[
     if unfinished:
         skipped = _read_steps(connection, min(unfinished), found, from_step)
     if skipped or unreadable:
-        structlog.get_logger().error("journal: unreadable rows left out", rows=skipped + len(unreadable))
+        structlog.get_logger().error("journal: unreadable rows skipped", rows=skipped + len(unreadable))
     return list(found.values()), unreadable
 
 

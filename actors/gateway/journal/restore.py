@@ -1,4 +1,4 @@
-"""A recorded request of the journal becomes a living request again."""
+"""Rebuilds a request from its record in the journal."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from actors.gateway.text.tokenizer import TextModel
 
 
 def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
-    """A request with all its recorded tokens and endings, every one of them visible.
+    """Returns the request with all its recorded tokens and endings, all of them visible. `now_s`: the monotonic clock.
 
-    Raises: ValueError when the record contradicts itself (a damaged journal).
+    Raises: ValueError when the record contradicts itself, because the journal is damaged.
     """
     request = Request(recovered.number, recovered.order, model.detokenizer, now_s)
     sequences = request.sequences
@@ -30,7 +30,7 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
             sequence.end(ended)
         sequence.publish(len(sequence.ids), sequence.ended is not None)
         request.n_open -= sequence.is_end_visible
-    if recovered.ended_s is not None:  # what it took, as far as the journal knows
+    if recovered.ended_s is not None:  # so that its latency is what the journal has recorded
         request.began_s, request.ended_s = now_s - max(recovered.ended_s - recovered.order.created_s, 0.0), now_s
     request.is_recorded = True
     request.n_checkpointed = request.n_generated

@@ -1,6 +1,7 @@
-"""What the journal holds besides steps: checkpoints of long requests, and finished ones that a client may still come back for.
+"""Finished requests that clients can still ask for, and checkpoints of long running ones.
 
-A finished request is its prompts and its tokens, kept for a bounded time, in a bounded number and size.
+Finished requests are kept, with prompts and tokens, in the journal and in memory: for a bounded time, up to a bounded number
+and size.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from actors.gateway.requests.order import Order
 from actors.gateway.requests.request import Request
 
 _MAX_RETAINED, _MAX_RETAINED_BYTES = 8192, 256 << 20
-_CHECKPOINT_TOKENS = 4096  # a sequence this long moves its tokens out of the steps table
+_CHECKPOINT_TOKENS = 4096  # new tokens for each sequence after which a request gets a checkpoint
 
 
 @dataclass(frozen=True)
@@ -27,25 +28,25 @@ class Retained:
 
     @property
     def n_bytes(self) -> int:
-        """Memory of its large parts."""
+        """Memory of the states and the prompts."""
         return len(self.states) + sum(map(len, self.order.prompts))
 
     def recovered(self) -> Recovered:
-        """As if read from the journal."""
+        """The same request as if read from the journal."""
         return Recovered(self.number, self.order, decode_states(self.states), ended_s=self.ended_s)
 
 
 class RetainedRequests:
-    """By request id, oldest first."""
+    """At most 8192 finished requests by id. The oldest are dropped first."""
 
     def __init__(self, journal: Journal, retention_s: float, most_bytes: int = _MAX_RETAINED_BYTES) -> None:
-        """`most_bytes`: the newest one is kept in any case."""
+        """`most_bytes` bounds them all together; the newest request is always kept, however large."""
         self._journal, self._retention_s = journal, retention_s
         self._by_id: dict[str, Retained] = {}
         self._most_bytes, self._n_bytes = most_bytes, 0
 
     def file(self, request: Request, ended_s: float) -> None:
-        """A request is over: keep it if its client can come back for it, else forget it."""
+        """Keep a request that is over if it is resumable, else delete it from the journal. `ended_s`: Unix time."""
         if not request.order.is_resumable:
             self._journal.forget(request.number)
             return
@@ -58,18 +59,18 @@ class RetainedRequests:
             self._drop_oldest()
 
     def checkpoint(self, request: Request) -> None:
-        """Move a living request's tokens into its own row when it has become long."""
+        """Write a checkpoint of a running request if it has many tokens since the last one."""
         if request.n_generated - request.n_checkpointed > _CHECKPOINT_TOKENS * len(request.sequences):
             request.n_checkpointed = request.n_generated
             kept = request.sequences if request.order.is_resumable else []
             self._journal.checkpoint(request.number, encode_states([state_of(sequence) for sequence in kept]))
 
     def find(self, request_id: str) -> Retained | None:
-        """One that is kept."""
+        """The finished request with this id, or None."""
         return self._by_id.get(request_id)
 
     def expire(self, now_s: float) -> None:
-        """Drop what is too old, and steps that nobody needs."""
+        """Delete requests past their retention and steps that no request needs. `now_s`: Unix time."""
         self._journal.prune(now_s - self._retention_s)
         while self._by_id and now_s - next(iter(self._by_id.values())).ended_s > self._retention_s:
             self._drop_oldest()
@@ -78,7 +79,7 @@ class RetainedRequests:
         self._journal.forget(self._remove(next(iter(self._by_id))))
 
     def _remove(self, request_id: str) -> int:
-        """Returns its number; 0 where it is not kept."""
+        """Remove a request from memory; returns its number, 0 if it is not kept."""
         kept = self._by_id.pop(request_id, None)
         if kept is None:
             return 0

@@ -1,16 +1,16 @@
-"""The journal's writer thread: group commit, and patience with a disk that refuses or does not answer.
+"""The journal's writer thread: group commit, retries while the disk refuses writes, and a watch for writes that hang.
 
-    healthy --(the disk refuses a commit)--> refusing: tried again after 0.05 s, 0.1 s, ... 1 s --(a commit passes)--> healthy
-    healthy or refusing --(a statement does not end)--> hanging --(it ends)--> healthy or refusing
+    healthy --(the disk refuses a commit)--> refusing: retried after 0.05 s, 0.1 s, ... 1 s --(a commit succeeds)--> healthy
+    healthy or refusing --(a statement does not return)--> hanging --(it returns)--> healthy or refusing
 
-While the disk refuses, `done` means "in this process's memory", for tokens and endings up to the backlog's bound: clients see
-them and schedulers are acknowledged all the same. A kill of the process loses these records; the requests themselves were
-recorded before, and the next life has their tokens computed again. New requests are never accepted from memory. While a commit
-hangs (a network disk, a device with errors) its thread can do nothing at all: the loop sees it, and whatever was recorded
-nowhere waits.
+While the disk refuses writes, `done` means "in this process's memory" for tokens and endings, up to the backlog's limit:
+clients see them and schedulers are acknowledged. If the process is killed then, these records are lost. The requests themselves
+were recorded before, so the next incarnation has their tokens computed again. New requests are never accepted from memory.
+While a statement hangs (a network disk, a device with errors) the thread can do nothing: the event loop notices it, and
+everything that is not recorded waits.
 
-Only errors that may pass by themselves are waited for: full, read-only, locked, input/output. Anything else means that this
-process can keep its promise no longer: the thread ends and says so.
+Only errors that may pass by themselves are retried: disk full, read-only, locked, input/output. After any other error the
+thread ends and calls `on_failure`, because nothing can be recorded any more.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from actors.gateway.journal.backlog import Backlog, Callback, Entry
 
 _BATCH_ENTRIES = 4096
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.05, 1.0
-_LAST_WORDS_S = 10.0
+_CLOSE_WAIT_S = 10.0
 
 
 class JournalState(NamedTuple):
-    """How the journal stands. `trouble` is empty while the disk takes writes."""
+    """State of the journal. `trouble`: the disk's error, "" while it accepts writes."""
 
     trouble: str = ""
-    waiting_bytes: int = 0  # answered from memory, not recorded
-    is_full: bool = False  # more would be: answers wait
-    is_hanging: bool = False  # the disk neither takes nor refuses what it was given
+    waiting_bytes: int = 0  # in memory, callers answered, not recorded
+    is_full: bool = False  # the limit of `waiting_bytes` is reached: callers wait
+    is_hanging: bool = False  # a statement has neither succeeded nor failed for `hang_s`
 
     def __str__(self) -> str:
         if self.is_hanging:
@@ -47,7 +47,7 @@ class JournalState(NamedTuple):
 
 
 class JournalWriter:
-    """Owns the connection from `start` to `close`. Callbacks run on the loop on which it was started, in order."""
+    """Owns the SQLite connection from `start` to `close`. Callbacks run in order on the event loop that creates it."""
 
     def __init__(self, connection: sqlite3.Connection, limit_bytes: int, window_s: float, hang_s: float, name: str) -> None:
         self._connection, self._window_s, self._hang_s = connection, window_s, hang_s
@@ -58,27 +58,29 @@ class JournalWriter:
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._trouble = ""
         self._retry_at_s = self._retry_wait_s = 0.0
-        self.state = JournalState()  # read it on the loop
-        self.on_commit: Callable[[float], None] = lambda took_s: None  # seconds; on the loop, like all that follow
+        self.state = JournalState()  # changes on the event loop only
+        self.on_commit: Callable[[float], None] = lambda took_s: None  # seconds; this and the next two run on the event loop
         self.on_failure: Callable[[BaseException], None] = lambda error: None
         self.on_hang: Callable[[], None] = lambda: None
-        self._busy_since_s = 0.0  # when the present statement began, by the monotonic clock; 0: there is none
-        self._look_timer: asyncio.TimerHandle | None = None
+        self._busy_since_s = 0.0  # monotonic time at which the running statement began, 0: none runs
+        self._check_timer: asyncio.TimerHandle | None = None
         self.put = self._queue.put
 
     def start(self) -> None:
         """Begin to write."""
         self._thread.start()
-        self._look()
+        self._check_hang()
 
     async def close(self) -> None:
-        """Write what is left, if the disk takes it, and close the file."""
-        if self._look_timer is not None:
-            self._look_timer.cancel()
+        """Write what is left, if the disk accepts it within 10 s, and close the file."""
+        if self._check_timer is not None:
+            self._check_timer.cancel()
         self._queue.put(None)
-        await self._loop.run_in_executor(None, self._thread.join, _LAST_WORDS_S)
+        await self._loop.run_in_executor(None, self._thread.join, _CLOSE_WAIT_S)
         if self._trouble:
-            self._log.error("journal closed without its last entries", entries=len(self._backlog), error=self._trouble)
+            self._log.error(
+                "journal closed, its last entries are not recorded", entries=len(self._backlog), error=self._trouble
+            )
         self._connection.close()
 
     # -- the thread -----------------------------------------------------------------------------------------------
@@ -89,12 +91,15 @@ class JournalWriter:
                 if is_due:
                     self._record_all()
                 else:
-                    self._say(self._backlog.refused())
-        except BaseException as error:  # whatever it is: nobody would be answered any more
-            self._say_soon(self._failed, error)
+                    self._answer_soon(self._backlog.refused())
+        except BaseException as error:  # after any error no caller would be answered
+            self._call_soon(self._failed, error)
 
     def _gather(self) -> Iterator[bool]:
-        """Move what has come into the backlog; yields whether to try the disk. Ends after `close`."""
+        """Move new entries into the backlog; yields True if a commit may be tried, False if a retry is not due yet.
+
+        Ends after `close`.
+        """
         while True:
             wait_s = max(0.0, self._retry_at_s - time.monotonic()) if self._trouble else None
             try:
@@ -127,13 +132,13 @@ class JournalWriter:
                 self._retry_wait_s = min(max(2 * self._retry_wait_s, _FIRST_RETRY_S), _LONGEST_RETRY_S)
                 self._retry_at_s = time.monotonic() + self._retry_wait_s
                 self._trouble = trouble
-                self._say(self._backlog.refused())
+                self._answer_soon(self._backlog.refused())
                 return
             self._trouble, self._retry_wait_s = "", 0.0
-            self._say(self._backlog.recorded(len(batch)), time.monotonic() - began_s)
+            self._answer_soon(self._backlog.recorded(len(batch)), time.monotonic() - began_s)
 
     def _commit(self, batch: list[Entry]) -> str:
-        """Record some entries together; returns what the disk says against it, "" for nothing."""
+        """Record some entries in one transaction; returns the disk's error, or "" for success."""
         connection = self._connection
         try:
             self._execute("BEGIN IMMEDIATE")
@@ -150,41 +155,41 @@ class JournalWriter:
         return ""
 
     def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> None:
-        """One by one they are watched: many that take their time are no hang."""
+        """Run one statement. Each has its own start time, so that many slow statements do not count as a hang."""
         self._busy_since_s = time.monotonic()
         self._connection.execute(statement, values)
 
-    def _say(self, calls: list[Callback], took_s: float = -1.0) -> None:
+    def _answer_soon(self, calls: list[Callback], took_s: float = -1.0) -> None:
         state = JournalState(self._trouble, self._backlog.n_bytes, bool(self._trouble) and self._backlog.is_full)
-        self._say_soon(self._answer, calls, state, took_s)
+        self._call_soon(self._answer, calls, state, took_s)
 
-    def _say_soon(self, call: Callable[..., None], *values: object) -> None:
+    def _call_soon(self, call: Callable[..., None], *values: object) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(call, *values)
 
     # -- on the loop ----------------------------------------------------------------------------------------------
 
     def _answer(self, calls: list[Callback], state: JournalState, took_s: float) -> None:
-        self._show(state)
+        self._set_state(state)
         if took_s >= 0.0:
             self.on_commit(took_s)
         for call in calls:
             call()
 
-    def _look(self) -> None:
-        """Does a commit hang?"""
-        self._look_timer = self._loop.call_later(self._hang_s / 4, self._look)
+    def _check_hang(self) -> None:
+        """Set `is_hanging` and call `on_hang` when a statement has run for longer than `hang_s`."""
+        self._check_timer = self._loop.call_later(self._hang_s / 4, self._check_hang)
         since_s = self._busy_since_s
         if since_s and not self.state.is_hanging and time.monotonic() - since_s > self._hang_s:
             trouble = f"the disk has not answered for {self._hang_s:g} s"
-            self._show(JournalState(trouble, self.state.waiting_bytes, is_hanging=True))
+            self._set_state(JournalState(trouble, self.state.waiting_bytes, is_hanging=True))
             self.on_hang()
 
-    def _show(self, state: JournalState) -> None:
+    def _set_state(self, state: JournalState) -> None:
         before, self.state = self.state, state
         if str(before) != str(state):
-            say = self._log.error if state.trouble else self._log.info
-            say(f"journal: {state}", error=state.trouble, waiting_bytes=state.waiting_bytes)
+            log = self._log.error if state.trouble else self._log.info
+            log(f"journal: {state}", error=state.trouble, waiting_bytes=state.waiting_bytes)
 
     def _failed(self, error: BaseException) -> None:
         self.on_failure(error)

@@ -1,8 +1,8 @@
-"""Prompts that have killed workers until they were quarantined: asked for again, they are refused instead of computed. Pure.
+"""Refuses prompts that have killed workers before. Pure: the caller gives the time.
 
-Clients repeat what failed, under the same id or another one, and each time would cost four gangs. What is remembered is the
-prompt with its sampling (the seed aside), for as long as a finished request is. Who asks for no more tokens than it gave before
-is not refused.
+Clients repeat a request that failed, with the same id or another one; each repeat would kill four gangs again. A prompt is
+remembered together with its sampling (without the seed) for as long as finished requests are retained. A request for no more
+tokens than the prompt gave before its workers died is not refused.
 """
 
 from __future__ import annotations
@@ -17,48 +17,51 @@ from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import GrowingSequence
 from messages.generation import Sampling
 
-_MOST = 1024
+_MAX_ENTRIES = 1024
 
 
-class _Verdict(NamedTuple):
+class _Entry(NamedTuple):
     until_s: float
-    n_given: int  # tokens that it gave before workers died of it
+    n_given: int  # the fewest tokens that it gave before workers died
 
 
 class Quarantine:
-    """By digest, oldest first. All times are Unix time."""
+    """At most 1024 prompts; the oldest is dropped first. All times are Unix time."""
 
     def __init__(self, retention_s: float) -> None:
         self._retention_s = retention_s
-        self._verdicts: dict[bytes, _Verdict] = {}
+        self._entries: dict[bytes, _Entry] = {}
 
     def __len__(self) -> int:
-        return len(self._verdicts)
+        return len(self._entries)
 
     def condemn(self, order: Order, index: int, n_given: int, now_s: float) -> None:
-        """A sequence of this request was quarantined behind `n_given` tokens."""
+        """Remember the prompt of sequence `index`: workers died after `n_given` tokens of its answer."""
         key = _key(order, index // order.n)
-        before = self._verdicts.pop(key, None)
-        self._verdicts[key] = _Verdict(now_s + self._retention_s, min(n_given, before.n_given) if before else n_given)
-        while len(self._verdicts) > _MOST:
-            del self._verdicts[next(iter(self._verdicts))]
+        before = self._entries.pop(key, None)
+        self._entries[key] = _Entry(now_s + self._retention_s, min(n_given, before.n_given) if before else n_given)
+        while len(self._entries) > _MAX_ENTRIES:
+            del self._entries[next(iter(self._entries))]
 
     def check(self, order: Order, now_s: float) -> None:
-        """May it be computed? Raises: Refusal."""
-        while self._verdicts and next(iter(self._verdicts.values())).until_s <= now_s:
-            del self._verdicts[next(iter(self._verdicts))]
-        if not self._verdicts:
+        """Return if no prompt of this order is quarantined. Raises: Refusal."""
+        while self._entries and next(iter(self._entries.values())).until_s <= now_s:
+            del self._entries[next(iter(self._entries))]
+        if not self._entries:
             return
         for nth in range(len(order.prompts)):
-            verdict = self._verdicts.get(_key(order, nth))
-            if verdict is not None and verdict.until_s > now_s and order.terms.max_tokens > verdict.n_given:
-                place = f"behind {verdict.n_given} tokens of this prompt's answer" if verdict.n_given else "of this prompt"
-                detail = f"quarantined: workers died {place}; it is refused for another {verdict.until_s - now_s:.0f} s"
+            entry = self._entries.get(_key(order, nth))
+            if entry is not None and entry.until_s > now_s and order.terms.max_tokens > entry.n_given:
+                where = f"after {entry.n_given} tokens of this prompt's answer" if entry.n_given else "of this prompt"
+                detail = f"quarantined: workers died {where}; it is refused for another {entry.until_s - now_s:.0f} s"
                 raise Refusal("quarantined", detail)
 
 
 def is_same_computation(one: GrowingSequence, other: GrowingSequence) -> bool:
-    """Will `other` do what `one` has done, up to where `one` stands now? Both are computed from what is compared here alone."""
+    """True if `other` will compute the same tokens as `one` has, at least up to the length of `one`.
+
+    Everything that the tokens of a sequence depend on is compared here.
+    """
     a, b = one.request.order, other.request.order
     return (
         other is not one
@@ -70,11 +73,11 @@ def is_same_computation(one: GrowingSequence, other: GrowingSequence) -> bool:
 
 
 def _noise(sampling: Sampling) -> Sampling:
-    """A greedy choice asks no seed."""
+    """Without the seed if the choice is greedy, because it does not depend on the seed then."""
     return sampling if sampling.temperature else msgspec.structs.replace(sampling, seed=0)
 
 
 def _key(order: Order, nth: int) -> bytes:
-    """Of prompt number `nth`."""
+    """Digest of prompt number `nth` and of the sampling without its seed."""
     sampling = msgspec.msgpack.encode(msgspec.structs.replace(order.sampling, seed=0))
     return blake2b(order.prompts[nth], digest_size=16, key=blake2b(sampling, digest_size=32).digest()).digest()

@@ -1,4 +1,4 @@
-"""One reader of one request: where it stands in each sequence, and what is new for it. Coalesces whatever has gathered."""
+"""One reader of one request: what it has already read of each sequence, and what is new. New tokens are read in one piece."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from actors.gateway.requests.request import GrowingSequence, Request
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is new of one sequence: tokens `first` .. `stop` - 1, their text, and the ending when it has come.
+    """What is new of one sequence: tokens `first` .. `stop` - 1, their text, and the ending if it is visible.
 
-    `tail` is text that came with the ending and belongs to no token.
+    `tail`: text that became visible with the ending and belongs to no token.
     """
 
     sequence: GrowingSequence
@@ -31,30 +31,33 @@ class Piece:
 
 
 class Reader:
-    """Reads a request from token `have` on. `close` it, or it stays among the request's watchers."""
+    """Reads a request from token `have` on. `on_update` is called when more may be visible; without it, use `wait_...`.
 
-    def __init__(self, request: Request, have: int = 0, on_news: Callable[[], None] | None = None) -> None:
+    Call `close` at the end: it removes the reader from the request's watchers.
+    """
+
+    def __init__(self, request: Request, have: int = 0, on_update: Callable[[], None] | None = None) -> None:
         self.request = request
         self.cursors = [have] * len(request.sequences)
         self._is_end_read = [False] * len(request.sequences)
         self._waiter: asyncio.Future[None] | None = None
         self._wants_end_only = False
-        self._has_news = True
+        self._has_update = True
         self._is_silent = False
         self._silent_since_s = 0.0
         self._silence_timer: asyncio.TimerHandle | None = None
-        self._on_news = on_news or self._wake
+        self._on_update = on_update or self._wake
         self.has_left = False
-        request.watchers.append(self._on_news)
+        request.watchers.append(self._on_update)
         request.orphaned_s = 0.0
 
     @property
     def is_done(self) -> bool:
-        """Everything up to the last ending has been taken."""
+        """The request is over and `take` has returned every ending."""
         return self.request.is_over and all(self._is_end_read)
 
     def take(self, limit: int = 1 << 60) -> list[Piece]:
-        """All that is visible and new, one piece for each sequence that has any; at most `limit` tokens a sequence."""
+        """Everything visible and new: one piece for each sequence that has any, of at most `limit` tokens."""
         pieces = []
         for index, sequence in enumerate(self.request.sequences):
             first, stop = self.cursors[index], min(sequence.n_visible, self.cursors[index] + limit)
@@ -71,7 +74,7 @@ class Reader:
         return pieces
 
     async def wait_settled(self, longest_s: float) -> None:
-        """Wait until the request's fate is known well enough for a status line, or for `longest_s` after it is recorded."""
+        """Wait until the request `is_settled`. Give up after `longest_s`, but never before it is recorded."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + longest_s
         timer = loop.call_at(until_s, self._wake)
@@ -84,35 +87,35 @@ class Reader:
             timer.cancel()
 
     async def wait_pieces(self, longest_s: float) -> list[Piece]:
-        """The next pieces; an empty list after `longest_s` without any, or when the reader's client has left."""
+        """Wait for the next pieces. Returns [] after `longest_s` without any, or when the client has left."""
         loop = asyncio.get_running_loop()
         self._silent_since_s, self._is_silent = loop.time(), False
         while True:
-            if self._has_news:
-                self._has_news = False
+            if self._has_update:
+                self._has_update = False
                 if pieces := self.take():
                     return pieces
             if self.has_left or self._is_silent:
                 return []
             if self._silence_timer is None:
-                self._silence_timer = loop.call_later(longest_s, self._look_for_silence, loop, longest_s)
+                self._silence_timer = loop.call_later(longest_s, self._check_silence, loop, longest_s)
             await self._wait()
 
     async def wait_end(self) -> None:
-        """Until every sequence has ended or the client has left; bounded by the request's own deadline."""
+        """Wait until every sequence has ended or the client has left. The request's own deadline bounds the wait."""
         self._wants_end_only = True
         while not (self.request.is_over or self.has_left):
             await self._wait()
 
     def leave(self) -> None:
-        """The client is gone: waiting ends."""
+        """The client has left: every wait returns."""
         self.has_left = True
         self._wake()
 
     def close(self) -> None:
-        """Stop watching."""
-        if self._on_news in self.request.watchers:
-            self.request.watchers.remove(self._on_news)
+        """Remove this reader from the request's watchers."""
+        if self._on_update in self.request.watchers:
+            self.request.watchers.remove(self._on_update)
         if self._silence_timer is not None:
             self._silence_timer.cancel()
 
@@ -123,20 +126,20 @@ class Reader:
         finally:
             self._waiter = None
 
-    def _look_for_silence(self, loop: asyncio.AbstractEventLoop, longest_s: float) -> None:
-        """One timer serves many waits: it looks how long the present one has lasted."""
+    def _check_silence(self, loop: asyncio.AbstractEventLoop, longest_s: float) -> None:
+        """End the present wait if it has lasted `longest_s`. One timer serves many waits, because timers cost time."""
         self._silence_timer = None
         if self._waiter is None:
             return
         left_s = self._silent_since_s + longest_s - loop.time()
         if left_s > 0.0:
-            self._silence_timer = loop.call_later(left_s, self._look_for_silence, loop, longest_s)
+            self._silence_timer = loop.call_later(left_s, self._check_silence, loop, longest_s)
         else:
             self._is_silent = True
             self._wake()
 
     def _wake(self) -> None:
-        self._has_news = True
+        self._has_update = True
         if self._wants_end_only and not (self.request.is_over or self.has_left):
             return
         if self._waiter is not None and not self._waiter.done():

@@ -1,12 +1,12 @@
-"""One client request: n growing sequences, what of them is visible, and their endings. Pure: no mail, no await, no clock.
+"""One client request: its sequences, how much of each is visible, and their endings. Pure: no messages, no await, no clock.
 
-            accept (a step's tokens)                publish (recorded in the journal)
-    taken --------------------------> n_known  >=  n_visible <------------------------- readers
-            end  (stop, length, ...)  ended         is_end_visible
+                  accept (tokens of a step)                 publish (recorded in the journal)
+    scheduler's mail ----------------------> ids, ended  ------------------------------------> n_visible, is_end_visible
+                  end (stop, length, ...)                                                             readers see this
 
-Laws: tokens are numbered from 0 and accepted without a gap or a repeat; `ended` is set once, and once more if the request
-is withdrawn, of which nobody has seen anything; nothing is visible that is not recorded; a replay of the recorded tokens gives
-the same text at the same token numbers.
+Invariants: tokens are numbered from 0 and accepted without a gap or a repeat. `ended` is set once, and once more only if the
+request is withdrawn, of which no client has seen anything. Nothing is visible that is not recorded (see `journal/writer.py` for
+a disk that refuses). Replaying the recorded tokens gives the same text at the same token numbers.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from actors.gateway.requests.order import Ended, Order
 from actors.gateway.text.detokenizer import Detokenizer
 from actors.gateway.text.stop_strings import StopStringFilter
 
-KEY_BITS = 20  # sequences of one request in a journal key
+KEY_BITS = 20  # the low bits of a journal key: the index of the sequence in its request
 
 
 class Gap(Exception):
-    """Tokens came that do not follow the known ones."""
+    """New tokens do not follow the known ones: some are missing."""
 
 
 @dataclass(frozen=True)
 class Logprobs:
-    """Log-probabilities of some tokens: `chosen` is float32 [n], `top_ids` int32 and `top` float32 [n, width]."""
+    """Log-probabilities of n tokens: `chosen` float32 [n]; `top_ids` int32 and `top` float32 [n, width], padded: -1, NaN."""
 
     chosen: np.ndarray
     top_ids: np.ndarray
     top: np.ndarray
 
     def part(self, start: int, stop: int) -> Logprobs:
-        """Tokens start .. stop - 1."""
+        """The rows of tokens start .. stop - 1."""
         return Logprobs(self.chosen[start:stop], self.top_ids[start:stop], self.top[start:stop])
 
 
 def no_logprobs(width: int = 0) -> Logprobs:
-    """Of no token."""
+    """Log-probabilities of zero tokens, `width` places wide."""
     return Logprobs(np.empty(0, "<f4"), np.empty((0, width), "<i4"), np.empty((0, width), "<f4"))
 
 
 class GrowingSequence:
-    """One sequence of a request."""
+    """One sequence of a request: its tokens, their text, and its present submission to a scheduler."""
 
     __slots__ = (
         "_detokenizer",
@@ -73,18 +73,18 @@ class GrowingSequence:
     def __init__(self, request: Request, index: int, detokenizer: Detokenizer) -> None:
         self.request, self.index = request, index
         self.ids: list[int] = []
-        self.texts: list[str] = []  # texts[i]: what became safe to show with token i
-        self.tail = ""  # what became safe to show with the ending
+        self.texts: list[str] = []  # texts[i]: the text that became certain with token i
+        self.tail = ""  # the text that became certain with the ending
         self.n_cached = 0  # prompt tokens that needed no prefill when token 0 was computed
         self.n_visible = 0
         self.ended: Ended | None = None
         self.is_end_visible = False
         self.last_visible_s = 0.0  # when its newest tokens became visible, 0: none have
-        self.attempt = 0  # the present submission, 0: none
-        self.scheduler = ""
-        self.is_taken = False
+        self.attempt = 0  # number of the present submission, 0: none
+        self.scheduler = ""  # its scheduler, "": none
+        self.is_taken = False  # that scheduler has confirmed the submission
         self.n_submissions = 0
-        self.n_losses = 0  # attempts lost since the last new token
+        self.n_losses = 0  # submissions lost since the last new token
         self._detokenizer = detokenizer
         self._stop_filter = StopStringFilter(request.order.terms.stop)
         self._stop_set = request.stop_set
@@ -92,14 +92,14 @@ class GrowingSequence:
 
     @property
     def key(self) -> int:
-        """Its number in the journal."""
+        """Number of this sequence in the journal."""
         return self.request.number << KEY_BITS | self.index
 
     def accept(self, first: int, new_ids: Sequence[int], logprobs: Logprobs | None = None, n_cached: int = 0) -> int:
-        """Take tokens `first`, first + 1, ...; returns how many of `new_ids` (at their end) were new.
+        """Append tokens with numbers `first`, first + 1, ...; returns how many of them were appended.
 
-        Known ones are skipped, and those after the ending are not taken. `n_cached` counts for the attempt that gave token 0:
-        what later ones find in a cache is what this very request has put there. Raises: Gap.
+        Tokens that are known already are skipped; tokens after the ending are ignored. `n_cached`, the cached prompt tokens of
+        this attempt, is kept only with token 0: a later attempt finds pages that this request itself has cached. Raises: Gap.
         """
         start = len(self.ids)
         skip = start - first
@@ -124,7 +124,7 @@ class GrowingSequence:
         return taken
 
     def end(self, ended: Ended) -> bool:
-        """Set the ending unless there is one; False when there is."""
+        """Set the ending. Returns False, and changes nothing, if the sequence has one already."""
         if self.ended is not None:
             return False
         self.tail = self._stop_filter.push(self._detokenizer.flush())
@@ -135,11 +135,11 @@ class GrowingSequence:
         return True
 
     def withdraw(self, ended: Ended) -> None:
-        """It was never accepted: nobody will see its tokens, and whatever ended it meanwhile, this is its ending."""
+        """The request could not be recorded and is not accepted: replace any ending by `ended`. No token becomes visible."""
         self.ended, self.tail = ended, ""
 
     def publish(self, n_tokens: int, with_end: bool) -> None:
-        """Tokens below `n_tokens` (and the ending) are recorded now."""
+        """Make tokens below `n_tokens`, and the ending if `with_end`, visible to readers."""
         self.n_visible = n_tokens
         self.is_end_visible = self.is_end_visible or with_end
 
@@ -150,19 +150,19 @@ class GrowingSequence:
             self.request.first_token_s = now_s
 
     def logprobs_of(self, start: int, stop: int) -> Logprobs:
-        """Of tokens start .. stop - 1 (only where asked for)."""
+        """Log-probabilities of tokens start .. stop - 1; of zero tokens if the client did not ask for any."""
         if len(self._logprobs) > 1:
             self._logprobs = [_joined(self._logprobs)]
         return self._logprobs[0].part(start, stop) if self._logprobs else no_logprobs()
 
     def all_tokens(self) -> np.ndarray:
-        """Prompt and known output: int32 [n]."""
+        """Prompt tokens followed by the known output tokens: int32 [n]."""
         prompt = self.request.order.prompt_of(self.index)
         return np.concatenate([prompt, np.array(self.ids, dtype="<i4")]) if self.ids else prompt
 
 
 class Request:
-    """One client request. `watchers` are called after each publication that concerns it."""
+    """One client request. `watchers` are called whenever more of it is visible."""
 
     def __init__(self, number: int, order: Order, new_detokenizer: Callable[[np.ndarray], Detokenizer], began_s: float) -> None:
         self.number, self.order, self.began_s = number, order, began_s
@@ -171,31 +171,31 @@ class Request:
         self.sequences = [
             GrowingSequence(self, index, new_detokenizer(order.prompt_of(index))) for index in range(order.n_sequences)
         ]
-        self.n_open = len(self.sequences)  # sequences whose end is not visible
-        self.is_recorded = False
-        self.first_token_s = 0.0
-        self.ended_s = 0.0
+        self.n_open = len(self.sequences)  # sequences whose ending is not visible
+        self.is_recorded = False  # the journal has its order
+        self.first_token_s = 0.0  # when its first token became visible, 0: none has
+        self.ended_s = 0.0  # when its last ending became visible, 0: it has not
         self.n_checkpointed = 0  # visible tokens at the last checkpoint
-        self.orphaned_s = 0.0  # since when nobody reads it, 0: it has a reader
+        self.orphaned_s = 0.0  # since when it has no reader, 0: it has one
         self.watchers: list[Callable[[], None]] = []
 
     @property
     def is_over(self) -> bool:
-        """Every sequence has its ending, visibly."""
+        """The endings of all sequences are visible."""
         return self.n_open == 0
 
     @property
     def is_settled(self) -> bool:
-        """Its fate is known well enough to answer a client: every sequence is held by a scheduler, has tokens, or has ended."""
+        """The client may get an HTTP status: it is recorded, and each sequence is at a scheduler, has tokens, or has ended."""
         return self.is_over or (self.is_recorded and all(s.is_taken or s.n_visible or s.is_end_visible for s in self.sequences))
 
     @property
     def n_generated(self) -> int:
-        """Visible tokens of all sequences."""
+        """Number of visible tokens of all sequences."""
         return sum(s.n_visible for s in self.sequences)
 
     def wake(self) -> None:
-        """Tell the watchers that more is visible."""
+        """Call the watchers."""
         for watcher in tuple(self.watchers):
             watcher()
 

@@ -1,4 +1,4 @@
-"""One stream of one ZeroMQ client: where it stands, and how much may be on the way to it."""
+"""Streams one request to one ZeroMQ client, with a bound on the tokens and messages that are on their way."""
 
 from __future__ import annotations
 
@@ -11,14 +11,20 @@ from messages import public
 from messages.wire.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s
 from messages.wire.message import Message
 
-_CHUNK_BYTES = 16 << 10  # about: what may wait for a client that does not read is a number of messages, so none is large
-_TOKEN_BYTES = 16  # id and text, about
+_CHUNK_BYTES = (
+    16 << 10
+)  # approximate size of the largest Chunk: a socket bounds the number of waiting messages, not their bytes
+_TOKEN_BYTES = 16  # approximate size of a token's id and text
 
 
 class ZmqStream:
-    """Sends Accepted, Chunks and Finished of a request with one sequence, as far as window and socket allow.
+    """Sends Accepted, then Chunks, then Finished for a request with one sequence; or Failed if it could not be recorded.
 
-    A message that the socket refuses is kept and sent first at the next `pump`.
+    At most `window_tokens` tokens are sent beyond what the client has confirmed. `send` returns False when the socket is full:
+    the message is kept, `is_blocked` is set, and the next `pump` sends it first. `on_done` is called after the last message.
+
+    Args:
+        have: number of tokens that the client has from an earlier connection.
     """
 
     def __init__(self, request: Request, have: int, window_tokens: int, send: Callable[[Message], bool]) -> None:
@@ -31,10 +37,10 @@ class ZmqStream:
         self._received_up_to = have
         self._is_answered = False
         self._unsent: list[Message] = []
-        self._reader = Reader(request, have, on_news=self.pump)
+        self._reader = Reader(request, have, on_update=self.pump)
 
     def received(self, up_to: int) -> None:
-        """The client holds every token below `up_to`."""
+        """The client confirms every token below `up_to`."""
         if self._received_up_to < up_to <= self._reader.cursors[0]:
             self._received_up_to = up_to
             self.pump()
@@ -57,7 +63,7 @@ class ZmqStream:
             self.on_done()
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stop reading the request."""
         self._reader.close()
 
     def _flush(self) -> bool:
@@ -73,7 +79,7 @@ class ZmqStream:
         return public.Accepted(request=self.request.order.request, n_prompt=self.request.n_prompt[0])
 
     def _withdrawal(self) -> Message:
-        """The journal's disk has refused the request: it was not accepted."""
+        """The journal could not record the request, so it is not accepted."""
         why = journal_unavailable()
         return public.Failed(
             request=self.request.order.request,

@@ -201,7 +201,7 @@ async def test_a_disk_that_hangs_is_told_and_what_waits_goes_on_when_it_answers(
         writer = r.gateway._journal._writer
         assert writer is not None
         writer._hang_s = 0.05
-        writer._look()
+        writer._check_hang()
         pieces = client.stream(tokens=[5, 6], max_tokens=4, sampling=GREEDY)
         first = asyncio.ensure_future(anext(pieces))  # pyright: ignore[reportArgumentType]
         await until(lambda: bool(scheduler.running))

@@ -66,7 +66,7 @@ def test_who_asks_for_no_more_than_it_gave_is_not_refused() -> None:
     for n_given in (5, 8):  # the earlier place of death counts
         quarantine.condemn(order(POISON), 0, n_given, 1000.0)
         quarantine.check(short, 1000.0)
-        with pytest.raises(Refusal, match="died behind 5 tokens"):
+        with pytest.raises(Refusal, match="died after 5 tokens"):
             quarantine.check(long, 1000.0)
 
 
