@@ -61,7 +61,7 @@ class _Answer:
             self._desk.reader_left(self.request)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise NotImplementedError
+        raise AssertionError("each subclass overrides this")
 
 
 class EventStream(_Answer):

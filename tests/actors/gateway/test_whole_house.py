@@ -142,7 +142,7 @@ async def test_a_client_that_leaves_is_cancelled_at_the_scheduler() -> None:
         gang.let_go()
         scheduler, _ = r.house.actors["scheduler/0"]
         assert isinstance(scheduler, SchedulerActor)
-        await r.house.wait_until(lambda: not len(scheduler._roster))
+        await r.house.wait_until(lambda: not len(scheduler._queues))
 
 
 async def test_metrics_of_the_house(monkeypatch: pytest.MonkeyPatch) -> None:
