@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from gpu_workers.model_store.resolve import read_config
+from gpu_workers.models.resolve import read_config
 from gpu_workers.runner.memory_estimate import memory_bytes
 from messages.errors import ConfigError
 from supervisor.config import ServerConfig

@@ -96,7 +96,7 @@ def _bind(listener: socket.socket, address: Any) -> None:
 
 
 def _run(config: ServerConfig, run_dir: RunDir, state_dir: Path, listener: socket.socket, placement: Placement) -> int:
-    from gpu_workers.model_store.resolve import resolve_model
+    from gpu_workers.models.resolve import resolve_model
 
     log = structlog.get_logger()
     log.info("configuration", **described(config))

@@ -6,7 +6,6 @@ and multiplying with torch took 4.1 ms.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,14 +17,31 @@ from gpu_workers.cpu.kernels.machine import can_attend, this_machine
 from gpu_workers.cpu.kernels.machine_code import Kernel, compile_kernel
 from gpu_workers.cpu.kernels.paged_attention import LOG2_E, AttentionShape, write_paged_attention
 from gpu_workers.cpu.kernels.vector_code import float_bits
-from gpu_workers.layers.attention import MAX_BATCHED_COUNT, RowGroup, TorchAttention, attend_group
+from gpu_workers.layers.attention import (
+    MAX_BATCHED_COUNT,
+    Attention,
+    AttentionStep,
+    RowGroup,
+    TorchAttention,
+    attend_group,
+)
 from messages.steps import PAGE_TOKENS
 
 
 @dataclass(frozen=True)
-class CpuPlan:
+class CpuKernel:
+    """The compiled kernel for heads of one shape, and what calls it."""
+
+    calls: Calls
+    shape: AttentionShape
+    kernel: Kernel
+
+
+@dataclass(frozen=True)
+class CpuStep(AttentionStep):
     """The tokens of short rows, longest first, and the long rows. Tensors are on the host."""
 
+    compiled: CpuKernel
     places: torch.Tensor  # [N] int64: flat tokens
     rows: torch.Tensor  # [N] int64: of the page table
     n_keys: torch.Tensor  # [N] int64
@@ -33,27 +49,39 @@ class CpuPlan:
     scratch: torch.Tensor  # [threads, scores of one unit] float32
     long_rows: tuple[RowGroup, ...]
 
+    def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, scale: float) -> torch.Tensor:
+        """See AttentionStep."""
+        calls = self.compiled.calls
+        out = calls.empty(q.shape, q.dtype)
+        if len(self.places):
+            pages = (q.data_ptr(), k_pages.data_ptr(), v_pages.data_ptr(), k_pages.stride(0), out.data_ptr())
+            table = (self.page_table.data_ptr(), self.page_table.shape[1])
+            tokens = (self.places.data_ptr(), self.rows.data_ptr(), self.n_keys.data_ptr())
+            scratch = (self.scratch.data_ptr(), self.scratch.shape[1])
+            units = len(self.places) * self.compiled.shape.n_kv_heads
+            words = (units, *pages, *table, *tokens, *scratch, float_bits(scale * LOG2_E))
+            calls.run(self.compiled.kernel, words, is_spread=units > 1)
+        for group in self.long_rows:
+            calls.leave_to_torch("attention of a long row")
+            out[group.tokens] = attend_group(q[group.tokens], k_pages, v_pages, group, scale)
+        return out
 
-class CpuAttention:
-    """See `attention.Attention`. For what `can_attend` accepts."""
+
+class CpuAttention(Attention):
+    """See Attention. For what `can_attend` accepts."""
 
     def __init__(self, dtype: torch.dtype, shared_heads: int, n_kv_heads: int, head_dim: int) -> None:
         """dtype of q and of the pages; shared_heads: query heads on one kv head. Compiles the kernel, once per shape."""
         machine = this_machine()
         if machine is None or not can_attend(dtype, head_dim):
             raise ValueError(f"attention: expected float32 or bfloat16 and whole vectors, got {dtype} and {head_dim}")
-        self._calls: Calls = DirectCalls()
-        self._shape = AttentionShape(shared_heads * n_kv_heads, n_kv_heads, head_dim, dtype == torch.bfloat16)
-        self._kernel: Kernel = compile_kernel(lambda code: write_paged_attention(code, self._shape), machine)
+        shape = AttentionShape(shared_heads * n_kv_heads, n_kv_heads, head_dim, dtype == torch.bfloat16)
+        self.compiled = CpuKernel(
+            DirectCalls(), shape, compile_kernel(lambda code: write_paged_attention(code, shape), machine)
+        )
         self._torch = TorchAttention(dtype, shared_heads, n_kv_heads)
 
-    def through(self, calls: Calls) -> CpuAttention:
-        """The same attention with its kernel called there."""
-        other = copy.copy(self)
-        other._calls = calls
-        return other
-
-    def prepare(self, step: StepTensors) -> CpuPlan:
+    def prepare(self, step: StepTensors) -> CpuStep:
         """See Attention."""
         counts, starts = step.row_counts.astype(np.int64), step.row_starts.astype(np.int64)
         short = np.flatnonzero(counts <= MAX_BATCHED_COUNT)
@@ -65,32 +93,15 @@ class CpuAttention:
         order = np.argsort(-n_keys, kind="stable")  # the last units to be taken are short, so threads end together
         longest = -(-int(n_keys.max(initial=0)) // PAGE_TOKENS) * PAGE_TOKENS
         places = step.row_offsets[rows] + within
-        return CpuPlan(
+        return CpuStep(
+            self.compiled,
             _int64s(places[order]),
             _int64s(rows[order]),
             _int64s(n_keys[order]),
             step.page_table.contiguous(),
-            torch.empty((torch.get_num_threads(), self._shape.shared * longest)),
+            torch.empty((torch.get_num_threads(), self.compiled.shape.shared * longest)),
             tuple(self._torch.group(step, np.array([row]), starts + counts) for row in long_rows),
         )
-
-    def attend(
-        self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, plan: CpuPlan, scale: float
-    ) -> torch.Tensor:
-        """See Attention."""
-        out = self._calls.empty(q.shape, q.dtype)
-        if len(plan.places):
-            pages = (q.data_ptr(), k_pages.data_ptr(), v_pages.data_ptr(), k_pages.stride(0), out.data_ptr())
-            table = (plan.page_table.data_ptr(), plan.page_table.shape[1])
-            tokens = (plan.places.data_ptr(), plan.rows.data_ptr(), plan.n_keys.data_ptr())
-            scratch = (plan.scratch.data_ptr(), plan.scratch.shape[1])
-            units = len(plan.places) * self._shape.n_kv_heads
-            words = (units, *pages, *table, *tokens, *scratch, float_bits(scale * LOG2_E))
-            self._calls.run(self._kernel, words, is_spread=units > 1)
-        for group in plan.long_rows:
-            self._calls.leave_to_torch("attention of a long row")
-            out[group.tokens] = attend_group(q[group.tokens], k_pages, v_pages, group, scale)
-        return out
 
 
 def _int64s(values: np.ndarray) -> torch.Tensor:

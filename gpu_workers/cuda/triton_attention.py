@@ -17,8 +17,7 @@ from gpu_workers.batch.uploads import upload
 from gpu_workers.cuda.kernels.attention_tiles import list_tiles
 from gpu_workers.cuda.kernels.paged_decode import DecodeShape, paged_decode
 from gpu_workers.cuda.kernels.paged_prefill import PrefillShape, paged_prefill, tile_tokens
-from gpu_workers.layers.shard import Shard
-from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.layers.attention import Attention, AttentionStep
 
 _MAX_SPLITS = 32
 _PROGRAMS = 512  # of decode attention: about four for each multiprocessor of an H200
@@ -28,8 +27,8 @@ _HEAD_DIMS = (16, 32, 64, 128, 256)
 
 
 @dataclass(frozen=True)
-class TritonPlan:
-    """What the kernels need of a step."""
+class TritonStep(AttentionStep):
+    """What the kernels need of a step; tensors are on the device."""
 
     page_table: torch.Tensor  # [R, P] int32
     lengths: torch.Tensor  # [R] int32
@@ -38,8 +37,18 @@ class TritonPlan:
     long_rows: DeviceTiles | None  # None: all rows are decode rows
     prefill: PrefillShape
 
+    def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, scale: float) -> torch.Tensor:
+        """See AttentionStep."""
+        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        n = self.n_decode
+        if n:
+            paged_decode(q[:n], k_pages, v_pages, self.page_table[:n], self.lengths, out[:n], scale, self.decode)
+        if self.long_rows is not None:
+            paged_prefill(q, k_pages, v_pages, self.long_rows.page_table, self.long_rows.tiles, out, scale, self.prefill)
+        return out
 
-class TritonAttention:
+
+class TritonAttention(Attention):
     """The CUDA back end of `Attention`; holds no tensors."""
 
     def __init__(self, n_heads: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype) -> None:
@@ -58,7 +67,7 @@ class TritonAttention:
         """Tokens of one tile of prefill attention."""
         return tile_tokens(self._group, self._prefill)
 
-    def prepare(self, step: StepTensors) -> TritonPlan:
+    def prepare(self, step: StepTensors) -> TritonStep:
         """Cuts the step. Reads row_* only of rows behind n_decode; may be called under capture when there are none."""
         long_rows = step.device_tiles
         if step.n_decode < step.n_rows:
@@ -66,24 +75,7 @@ class TritonAttention:
             cut = list_tiles(rows, step.row_starts[rows], step.row_counts[rows], step.row_offsets[rows], self.tile_tokens)
             long_rows = DeviceTiles(upload(cut, step.token_ids.device), step.page_table)
         decode = decode_shape(max(1, step.n_decode), self._n_kv_heads, self._head_dim, self._dtype)
-        return TritonPlan(step.page_table, step.lengths, step.n_decode, decode, long_rows, self._prefill)
-
-    def attend(
-        self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, plan: TritonPlan, scale: float
-    ) -> torch.Tensor:
-        """See Attention."""
-        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        n = plan.n_decode
-        if n:
-            paged_decode(q[:n], k_pages, v_pages, plan.page_table[:n], plan.lengths, out[:n], scale, plan.decode)
-        if plan.long_rows is not None:
-            paged_prefill(q, k_pages, v_pages, plan.long_rows.page_table, plan.long_rows.tiles, out, scale, plan.prefill)
-        return out
-
-
-def triton_attention(config: ModelConfig, shard: Shard, dtype: torch.dtype) -> TritonAttention:
-    """The back end for one rank of a model."""
-    return TritonAttention(len(shard.heads), len(shard.kv_heads), config.head_dim, dtype)
+        return TritonStep(step.page_table, step.lengths, step.n_decode, decode, long_rows, self._prefill)
 
 
 def decode_shape(n_rows: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype) -> DecodeShape:

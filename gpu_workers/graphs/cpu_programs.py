@@ -7,7 +7,7 @@ cores, as one 11.3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import structlog
@@ -16,14 +16,14 @@ import torch
 from gpu_workers.batch.device_state import DeviceState
 from gpu_workers.batch.step_arrays import StepArrays
 from gpu_workers.batch.step_tensors import StepTensors
-from gpu_workers.cpu.attention import CpuAttention, CpuPlan
+from gpu_workers.cpu.attention import CpuAttention, CpuStep
 from gpu_workers.cpu.kernels.calls import Arena, NotTaped, Program, Tape
 from gpu_workers.cpu.kernels.machine_code import compile_kernel
 from gpu_workers.cpu.kernels.program import write_program
 from gpu_workers.cpu.ops import CpuOps
-from gpu_workers.layers.attention import MAX_BATCHED_COUNT
+from gpu_workers.layers.attention import MAX_BATCHED_COUNT, Attention
 from gpu_workers.layers.kv_pages import KvPages
-from gpu_workers.models.llama_family import LlamaFamily
+from gpu_workers.models.model import Model, RecordableModel
 from messages.steps import PAGE_TOKENS
 
 _TOKEN_IDS, _POSITIONS, _KV_SLOTS, _PLACES, _SLOTS, _N_KEYS = range(6)
@@ -38,10 +38,21 @@ class WrittenStep:
     greedy: torch.Tensor  # [S] int64: the lowest of the ids with the greatest logit
 
 
+class _PreparedAttention(Attention):
+    """Attention whose step stands already: all steps of a program read it from the same memory."""
+
+    def __init__(self, prepared: CpuStep) -> None:
+        self._prepared = prepared
+
+    def prepare(self, step: StepTensors) -> CpuStep:
+        """See Attention."""
+        return self._prepared
+
+
 class CpuPrograms:
     """For steps in which every token is sampled after: single tokens and drafts to be verified. Not thread-safe."""
 
-    def __init__(self, model: LlamaFamily, ops: CpuOps, attention: CpuAttention, kv: KvPages, state: DeviceState) -> None:
+    def __init__(self, model: RecordableModel, ops: CpuOps, attention: CpuAttention, kv: KvPages, state: DeviceState) -> None:
         """ops, attention: the model's. Weights, pages and tables must not move from here on. Compiles what runs programs.
 
         Raises: RuntimeError when LLVM refuses the code."""
@@ -52,9 +63,9 @@ class CpuPrograms:
         self._host_numbers, self._host_tokens = self._numbers.numpy(), state.tokens.numpy()
         self._n_threads = torch.get_num_threads()
         longest = state.pages.shape[1] * PAGE_TOKENS
-        self._scratch = torch.empty((self._n_threads, model.shard.shared_heads * longest))
+        self._scratch = torch.empty((self._n_threads, model.parts.shard.shared_heads * longest))
         self._programs: dict[int, WrittenStep] = {}
-        self._is_possible = model.shard.size == 1
+        self._is_possible = model.parts.shard.size == 1
 
     def run(self, step: StepArrays) -> WrittenStep | None:
         """What the step gave, there until the next run. None: it is no such step, and nothing has been done. The state must
@@ -91,7 +102,6 @@ class CpuPrograms:
         self._arena.free_all()
         tape = Tape(self._arena)
         ops = self._ops.through(tape)
-        model = self._model.with_back_ends(ops, self._attention.through(tape))
         token_ids, positions, kv_slots, places, slots, n_keys = self._numbers[:, :n]
         nothing, pages = np.zeros(0, np.int32), self._state.pages
         step = StepTensors(
@@ -106,18 +116,21 @@ class CpuPrograms:
             row_offsets=nothing,
             sample_index=None,
         )
-        plan = CpuPlan(places, slots, n_keys, pages, self._scratch, ())
-        logits = model.logits(model.forward(step, self._kv, plan))
+        compiled = replace(self._attention.compiled, calls=tape)
+        attention = _PreparedAttention(CpuStep(compiled, places, slots, n_keys, pages, self._scratch, ()))
+        model = self._model.with_parts(replace(self._model.parts, ops=ops, attention=attention))
+        logits = model.logits(model.forward(step, self._kv))
         greedy = ops.argmax(logits)
         return WrittenStep(tape.finish(self._runner), logits, greedy)
 
 
-def cpu_programs(model: LlamaFamily, kv: KvPages, state: DeviceState) -> CpuPrograms | None:
-    """For a model that computes with kernels; None for any other."""
-    if not isinstance(model.ops, CpuOps) or not isinstance(model.attention, CpuAttention):
+def cpu_programs(model: Model, kv: KvPages, state: DeviceState) -> CpuPrograms | None:
+    """For a model that can be recorded and computes with kernels; None for any other."""
+    ops, attention = model.parts.ops, model.parts.attention
+    if not (isinstance(model, RecordableModel) and isinstance(ops, CpuOps) and isinstance(attention, CpuAttention)):
         return None
     try:
-        return CpuPrograms(model, model.ops, model.attention, kv, state)
+        return CpuPrograms(model, ops, attention, kv, state)
     except RuntimeError as error:
         structlog.get_logger().warning("steps are made of single calls, which is slower", reason=str(error)[:300])
         return None

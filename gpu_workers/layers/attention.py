@@ -1,13 +1,13 @@
 """Attention over pages: the one interface, and the torch back end that runs on CPUs and judges the fast ones in tests.
 
-Keys and values of a step are in their pages before `attend` is called for the layer. `prepare` does the index and mask
-work once a step; the plan it returns is opaque to the model.
+`Attention.prepare` does the index and mask work of a step once; what it returns, an `AttentionStep`, then attends in each
+layer. Keys and values of the step's tokens are in their pages before `attend` is called for the layer.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -23,19 +23,23 @@ MIN_WASTED_KEYS = 256  # below it a further call costs more than the padding
 _FEW_VECTORS = 1024  # below it the products of bfloat16 cost more to start than to do
 
 
-class Attention(Protocol):
-    """A back end. One object serves all layers of a rank."""
+class AttentionStep(Protocol):
+    """Attention in one step, made by a back end; the same object serves all layers."""
 
-    def prepare(self, step: StepTensors) -> Any:
-        """What `attend` needs of this step, made once for all layers."""
-        ...
-
-    def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, plan: Any, scale: float) -> torch.Tensor:
+    def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, scale: float) -> torch.Tensor:
         """Causal attention of each token over the keys of its row up to its own position.
 
         q [T, n_heads, head_dim]; k_pages, v_pages [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], of one layer: each page
-        contiguous, pages at one stride for both; scale multiplies q.k.
+        contiguous, pages at one stride for both; all of one float dtype on the model's device; scale multiplies q.k.
         Returns [T, n_heads, head_dim], contiguous, dtype of q. Head h reads kv head h // (n_heads / n_kv_heads)."""
+        ...
+
+
+class Attention(Protocol):
+    """A back end. One object serves all steps of a rank."""
+
+    def prepare(self, step: StepTensors) -> AttentionStep:
+        """Attention over the rows of this step: reads their sizes on the host and their page table on the device."""
         ...
 
 
@@ -54,13 +58,22 @@ class RowGroup:
 
 
 @dataclass(frozen=True)
-class PagedPlan:
+class TorchStep(AttentionStep):
     """The groups of a step; each token is in exactly one."""
 
     groups: tuple[RowGroup, ...]
 
+    def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, scale: float) -> torch.Tensor:
+        """See AttentionStep."""
+        if len(self.groups) == 1:
+            return attend_group(q, k_pages, v_pages, self.groups[0], scale)  # it holds all tokens, in order
+        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        for group in self.groups:
+            out[group.tokens] = attend_group(q[group.tokens], k_pages, v_pages, group, scale)
+        return out
 
-class TorchAttention:
+
+class TorchAttention(Attention):
     """Gathers keys and values by head, then multiplies batches of them; any device, any float dtype.
 
     On CPUs this is 1.3 to 1.9 times as fast for rows of one token as torch's scaled_dot_product_attention over gathered
@@ -72,11 +85,11 @@ class TorchAttention:
         self._shared_heads = shared_heads
         self._n_kv_heads = n_kv_heads
 
-    def prepare(self, step: StepTensors) -> PagedPlan:
+    def prepare(self, step: StepTensors) -> TorchStep:
         """Groups rows of equal count and similar length; see Attention."""
         ends = step.row_starts.astype(np.int64) + step.row_counts
         batches = group_rows(step.row_counts, ends)
-        return PagedPlan(tuple(self.group(step, rows, ends) for rows in batches))
+        return TorchStep(tuple(self.group(step, rows, ends) for rows in batches))
 
     def group(self, step: StepTensors, rows: np.ndarray, ends: np.ndarray) -> RowGroup:
         """What `attend_group` needs for these rows of equal count; ends [R]: of all rows, start + count."""
@@ -115,17 +128,6 @@ class TorchAttention:
             return mask[0]
         sizes = (len(rows), self._n_kv_heads, self._shared_heads, count, n_keys)
         return mask[:, None, None].expand(sizes).reshape(sizes[0] * sizes[1], -1, n_keys)
-
-    def attend(
-        self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, plan: PagedPlan, scale: float
-    ) -> torch.Tensor:
-        """See Attention."""
-        if len(plan.groups) == 1:
-            return attend_group(q, k_pages, v_pages, plan.groups[0], scale)  # it holds all tokens, in order
-        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        for group in plan.groups:
-            out[group.tokens] = attend_group(q[group.tokens], k_pages, v_pages, group, scale)
-        return out
 
 
 def group_rows(counts: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:

@@ -74,8 +74,8 @@ def _part(total: int, rank: int, size: int) -> range:
 
 def rank_parameters(config: ModelConfig, shard: Shard) -> int:
     """Numbers in the weights that one rank holds."""
-    hidden, queries, keys = config.hidden, len(shard.heads) * config.head_dim, len(shard.kv_heads) * config.head_dim
-    attention = 2 * hidden * (queries + keys) + (queries + 2 * keys) * config.qkv_bias + 2 * config.head_dim * config.qk_norm
-    layer = attention + 3 * hidden * len(shard.ffn) + 2 * hidden + hidden * (config.output_bias and shard.rank == 0)
-    vocabulary = shard.vocabulary_rows * hidden
-    return config.n_layers * layer + hidden + vocabulary * (1 if config.tied_embeddings else 2)
+    queries, keys = len(shard.heads) * config.head_dim, len(shard.kv_heads) * config.head_dim
+    projections = config.hidden * (2 * (queries + keys) + 3 * len(shard.ffn))
+    layer = projections + config.small_layer_parameters(len(shard.heads), len(shard.kv_heads), shard.rank == 0)
+    vocabulary = shard.vocabulary_rows * config.hidden
+    return config.n_layers * layer + config.hidden + vocabulary * (1 if config.tied_embeddings else 2)

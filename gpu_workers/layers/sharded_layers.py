@@ -9,7 +9,6 @@ import torch
 from gpu_workers.layers.shard import Shard
 from gpu_workers.layers.tensor_group import TensorGroup
 from gpu_workers.layers.torch_ops import Ops
-from gpu_workers.model_store.model_config import ModelConfig
 
 
 def embed_tokens(token_ids: torch.Tensor, weight: torch.Tensor, shard: Shard, group: TensorGroup, ops: Ops) -> torch.Tensor:
@@ -22,6 +21,6 @@ def embed_tokens(token_ids: torch.Tensor, weight: torch.Tensor, shard: Shard, gr
     return group.all_reduce(own.masked_fill_(foreign[:, None], 0))
 
 
-def gather_logits(logits: torch.Tensor, config: ModelConfig, group: TensorGroup) -> torch.Tensor:
+def gather_logits(logits: torch.Tensor, vocabulary: int, group: TensorGroup) -> torch.Tensor:
     """logits [S, vocabulary_rows] of this rank -> [S, vocabulary], the same on all ranks."""
-    return group.all_gather_last(logits)[:, : config.vocabulary]
+    return group.all_gather_last(logits)[:, :vocabulary]

@@ -97,8 +97,7 @@ class TorchOps(Ops):
     """Plain torch: the reference, and what CPUs run."""
 
     def __init__(self) -> None:
-        self._rotations_of: torch.Tensor | None = None
-        self._rotations = torch.empty(0)
+        self._rotations: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id: a table, kept alive, and widened
 
     def pack_linear(self, weight: torch.Tensor) -> Any:
         """See Ops."""
@@ -123,9 +122,7 @@ class TorchOps(Ops):
 
     def rope_and_store(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, target: KvTarget) -> torch.Tensor:
         """See Ops."""
-        if self._rotations_of is not target.cos_sin:  # the model has one table; kept, so that `is` cannot mean another
-            self._rotations_of, self._rotations = target.cos_sin, _widen(target.cos_sin)
-        cos, sin = self._rotations.index_select(0, target.positions).unbind(1)  # [T, 1, head_dim] each
+        cos, sin = self._rotations_of(target.cos_sin).index_select(0, target.positions).unbind(1)  # [T, 1, head_dim] each
         joined = _joined(q, k)
         if joined is None:
             q, k = rotate_halves(q, cos, sin), rotate_halves(k, cos, sin)
@@ -137,6 +134,13 @@ class TorchOps(Ops):
         for pages, rows in ((target.k_pages, k), (target.v_pages, v)):
             page_rows(pages, width).index_copy_(0, places, rows.reshape(-1, width).to(pages.dtype))
         return q.contiguous()
+
+    def _rotations_of(self, cos_sin: torch.Tensor) -> torch.Tensor:
+        """`cos_sin` as `rotate_halves` reads it; a model has one table, or two."""
+        found = self._rotations.get(id(cos_sin))
+        if found is None:
+            found = self._rotations[id(cos_sin)] = (cos_sin, _widen(cos_sin))
+        return found[1]
 
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         """See Ops."""
@@ -169,10 +173,3 @@ def _joined(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor | None:
     if k.untyped_storage().data_ptr() != q.untyped_storage().data_ptr():
         return None
     return q.as_strided((q.shape[0], q.shape[1] + k.shape[1], q.shape[2]), q.stride())
-
-
-def cos_sin_table(inverse_frequencies: torch.Tensor, max_position: int) -> torch.Tensor:
-    """inverse_frequencies [head_dim / 2] float32 -> [max_position, head_dim] float32 on its device; see rope_and_store."""
-    positions = torch.arange(max_position, dtype=torch.float32, device=inverse_frequencies.device)
-    angles = positions[:, None] * inverse_frequencies
-    return torch.cat((angles.cos(), angles.sin()), -1)

@@ -1,14 +1,14 @@
-"""From checkpoint tensors to the fused tensors a rank computes with, read shard by shard; or random ones of the same shape.
+"""Reading a rank's parts of checkpoint tensors, or random ones of the same shape, into the tensors that it computes with.
 
-A source names tensors as Hugging Face checkpoints do and yields any block of rows and columns of one. Every missing,
-unexpected or mis-shaped tensor is named at once, before anything is computed.
+A source names tensors as Hugging Face checkpoints do and yields any block of rows and columns of one. Which tensors there are,
+and which blocks belong together, is known by the architecture. Everything that does not fit is named before any tensor is read.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,39 +17,13 @@ import torch
 from safetensors import safe_open
 
 from gpu_workers.layers.shard import Shard
-from gpu_workers.model_store.model_config import ModelConfig
 
 RANDOM_STD = 0.02
+_HEAD = "lm_head.weight"
 
 
 class WeightsError(ValueError):
     """The checkpoint does not fit the config; the text names each tensor."""
-
-
-@dataclass(frozen=True)
-class LayerWeights:
-    """One layer on one rank. Linear weights, [out, in], are as `pack` made them; biases are None where there are none."""
-
-    attention_norm: torch.Tensor  # [hidden]
-    qkv: Any  # [(heads + 2 kv_heads) * head_dim, hidden]
-    qkv_bias: torch.Tensor | None
-    q_norm: torch.Tensor | None  # [head_dim]
-    k_norm: torch.Tensor | None  # [head_dim]
-    output: Any  # [hidden, heads * head_dim]
-    output_bias: torch.Tensor | None  # on rank 0 only: the ranks' outputs are summed
-    ffn_norm: torch.Tensor  # [hidden]
-    gate_up: Any  # [2 * ffn, hidden]
-    down: Any  # [hidden, ffn]
-
-
-@dataclass(frozen=True)
-class ModelWeights:
-    """All of a rank. Tied embeddings are kept plain and packed, unless `pack` leaves weights as they are."""
-
-    embedding: torch.Tensor  # [vocabulary_rows, hidden]
-    layers: tuple[LayerWeights, ...]
-    norm: torch.Tensor  # [hidden]
-    head: Any  # [vocabulary_rows, hidden], packed
 
 
 class TensorSource(Protocol):
@@ -133,121 +107,54 @@ class Placement:
         return torch.empty(shape, dtype=self.dtype, device=self.device)
 
 
-def load_weights(
-    config: ModelConfig,
-    shard: Shard,
-    source: TensorSource,
-    placement: Placement,
-    pack: Callable[[torch.Tensor], Any] = lambda weight: weight,
-    on_progress: Callable[[float], None] = lambda fraction: None,
-) -> ModelWeights:
-    """Reads the rank's part of every tensor; each linear weight goes through `pack` (see Ops.pack_linear) before the next one
-    is read. on_progress gets 0 .. 1. Raises WeightsError naming all that does not fit."""
-    shapes = tensor_shapes(config)
-    _compare(shapes, source.shapes(), config)
-    reader = _Reader(shapes, source, placement)
-    embedding = _vocabulary_rows(reader, "model.embed_tokens.weight", shard)
-    layers = []
-    for index in range(config.n_layers):
-        layers.append(_load_layer(reader, f"model.layers.{index}.", config, shard, pack))
-        on_progress((index + 1) / config.n_layers)
-    head = embedding if config.tied_embeddings else _vocabulary_rows(reader, "lm_head.weight", shard)
-    return ModelWeights(embedding, tuple(layers), reader.fused(("model.norm.weight", None)), pack(head))
+@dataclass(frozen=True)
+class Block:
+    """Some rows of one checkpoint tensor; all of them if `rows` is None."""
+
+    name: str
+    rows: range | None = None
 
 
-def tensor_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Name and shape of each tensor of the whole model."""
-    hidden, ffn, head_dim = config.hidden, config.ffn, config.head_dim
-    queries, keys = config.n_heads * head_dim, config.n_kv_heads * head_dim
-    layer: dict[str, tuple[int, ...]] = {
-        "input_layernorm.weight": (hidden,),
-        "self_attn.q_proj.weight": (queries, hidden),
-        "self_attn.k_proj.weight": (keys, hidden),
-        "self_attn.v_proj.weight": (keys, hidden),
-        "self_attn.o_proj.weight": (hidden, queries),
-        "post_attention_layernorm.weight": (hidden,),
-        "mlp.gate_proj.weight": (ffn, hidden),
-        "mlp.up_proj.weight": (ffn, hidden),
-        "mlp.down_proj.weight": (hidden, ffn),
-    }
-    if config.qkv_bias:
-        layer |= {"self_attn.q_proj.bias": (queries,), "self_attn.k_proj.bias": (keys,), "self_attn.v_proj.bias": (keys,)}
-    if config.output_bias:
-        layer["self_attn.o_proj.bias"] = (hidden,)
-    if config.qk_norm:
-        layer |= {"self_attn.q_norm.weight": (head_dim,), "self_attn.k_norm.weight": (head_dim,)}
-    shapes = {f"model.layers.{i}.{name}": shape for i in range(config.n_layers) for name, shape in layer.items()}
-    shapes |= {"model.embed_tokens.weight": (config.vocabulary, hidden), "model.norm.weight": (hidden,)}
-    return shapes if config.tied_embeddings else shapes | {"lm_head.weight": (config.vocabulary, hidden)}
+class WeightReader:
+    """Reads one rank's parts of a checkpoint into new tensors of `placement`."""
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], source: TensorSource, placement: Placement) -> None:
+        """shapes: name and shape of every tensor that the whole model has, as the architecture derives them from its config.
+        Raises WeightsError naming each tensor of the source that is missing, unexpected or of another shape."""
+        _compare(shapes, source.shapes())
+        self._shapes, self._source, self._placement = shapes, source, placement
+
+    def read(self, *blocks: Block, columns: range | None = None) -> torch.Tensor:
+        """The blocks one below the other in one tensor: [rows of all blocks] for tensors of one dimension, else [rows of all
+        blocks, len(columns)], all columns if None; dtype and device of the placement."""
+        rows = [range(self._shapes[block.name][0]) if block.rows is None else block.rows for block in blocks]
+        shape = self._shapes[blocks[0].name]
+        width = () if len(shape) == 1 else (shape[1] if columns is None else len(columns),)
+        target = self._placement.empty(sum(map(len, rows)), *width)
+        start = 0
+        for block, part in zip(blocks, rows, strict=True):
+            self._source.read(block.name, self._shapes[block.name], part, columns, target[start : start + len(part)])
+            start += len(part)
+        return target
+
+    def read_vocabulary(self, name: str, shard: Shard) -> torch.Tensor:
+        """The rank's rows of an embedding or head [vocabulary, hidden]: [shard.vocabulary_rows, hidden], filled up with zeros
+        where the rank has fewer."""
+        part = self.read(Block(name, shard.vocabulary))
+        if len(shard.vocabulary) == shard.vocabulary_rows:
+            return part
+        padded = self._placement.empty(shard.vocabulary_rows, part.shape[1]).zero_()
+        padded[: part.shape[0]] = part
+        return padded
 
 
-def _compare(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]], config: ModelConfig) -> None:
+def _compare(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> None:
     if not found:
         return
     faults = [f"missing {name} {list(expected[name])}" for name in sorted(expected.keys() - found.keys())]
-    ignored = {"lm_head.weight"} if config.tied_embeddings else set()
-    surplus = sorted(found.keys() - expected.keys() - ignored)
+    surplus = sorted(found.keys() - expected.keys() - {_HEAD})  # a head beside tied embeddings is a copy of these
     faults += [f"unexpected {name} {list(found[name])}" for name in surplus if not name.endswith("rotary_emb.inv_freq")]
     both = sorted(name for name in expected.keys() & found.keys() if expected[name] != found[name])
     faults += [f"{name}: expected {list(expected[name])}, got {list(found[name])}" for name in both]
     if faults:
         raise WeightsError(f"{len(faults)} tensors do not fit config.json: " + "; ".join(faults))
-
-
-class _Reader:
-    """Reads blocks one under the other into one tensor."""
-
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]], source: TensorSource, placement: Placement) -> None:
-        self._shapes = shapes
-        self._source = source
-        self.placement = placement
-
-    def fused(self, *blocks: tuple[str, range | None], columns: range | None = None) -> torch.Tensor:
-        """blocks: (tensor, its rows or None for all)."""
-        rows = [range(self._shapes[name][0]) if part is None else part for name, part in blocks]
-        shape = self._shapes[blocks[0][0]]
-        width = () if len(shape) == 1 else (shape[1] if columns is None else len(columns),)
-        target = self.placement.empty(sum(map(len, rows)), *width)
-        self.fill(target, blocks, rows, columns)
-        return target
-
-    def fill(self, target: torch.Tensor, blocks: tuple[tuple[str, Any], ...], rows: list[range], columns: range | None) -> None:
-        """Blocks one under the other, from the top of target."""
-        start = 0
-        for (name, _), part in zip(blocks, rows, strict=True):
-            self._source.read(name, self._shapes[name], part, columns, target[start : start + len(part)])
-            start += len(part)
-
-
-def _vocabulary_rows(reader: _Reader, name: str, shard: Shard) -> torch.Tensor:
-    if len(shard.vocabulary) == shard.vocabulary_rows:
-        return reader.fused((name, shard.vocabulary))
-    part = reader.fused((name, shard.vocabulary))
-    padded = reader.placement.empty(shard.vocabulary_rows, part.shape[1]).zero_()
-    padded[: part.shape[0]] = part
-    return padded
-
-
-def _load_layer(
-    reader: _Reader, prefix: str, config: ModelConfig, shard: Shard, pack: Callable[[torch.Tensor], Any]
-) -> LayerWeights:
-    queries = range(shard.heads.start * config.head_dim, shard.heads.stop * config.head_dim)
-    keys = range(shard.kv_heads.start * config.head_dim, shard.kv_heads.stop * config.head_dim)
-    attention, ffn = prefix + "self_attn.", prefix + "mlp."
-
-    def qkv(kind: str) -> torch.Tensor:
-        parts = (("q_proj", queries), ("k_proj", keys), ("v_proj", keys))
-        return reader.fused(*((f"{attention}{name}.{kind}", rows) for name, rows in parts))
-
-    return LayerWeights(
-        attention_norm=reader.fused((prefix + "input_layernorm.weight", None)),
-        qkv=pack(qkv("weight")),
-        qkv_bias=qkv("bias") if config.qkv_bias else None,
-        q_norm=reader.fused((attention + "q_norm.weight", None)) if config.qk_norm else None,
-        k_norm=reader.fused((attention + "k_norm.weight", None)) if config.qk_norm else None,
-        output=pack(reader.fused((attention + "o_proj.weight", None), columns=queries)),
-        output_bias=reader.fused((attention + "o_proj.bias", None)) if config.output_bias and shard.rank == 0 else None,
-        ffn_norm=reader.fused((prefix + "post_attention_layernorm.weight", None)),
-        gate_up=pack(reader.fused((ffn + "gate_proj.weight", shard.ffn), (ffn + "up_proj.weight", shard.ffn))),
-        down=pack(reader.fused((ffn + "down_proj.weight", None), columns=shard.ffn)),
-    )

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import importlib
 
-_ENGINE = "gpu_workers.runner.model_loading"
-_CUDA = ("gpu_workers.graphs.cuda_graphs", "gpu_workers.cuda.ops", "gpu_workers.cuda.triton_attention")  # these bring triton
+_RUNNER = "gpu_workers.runner"
 
 
 def import_engine(device: str) -> None:
     """Import what `load_model_runner` uses on "cpu" or "cuda"."""
-    for module in (_ENGINE, *(_CUDA if device == "cuda" else ())):
-        importlib.import_module(module)
+    importlib.import_module(f"{_RUNNER}.model_loading")
+    importlib.import_module(f"{_RUNNER}.backend").import_backend(device)

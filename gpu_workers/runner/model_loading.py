@@ -9,17 +9,19 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gpu_workers.batch.device_state import DeviceState, allocate_device_state
+from gpu_workers.batch.device_state import allocate_device_state
 from gpu_workers.batch.step_tensors import StepTensors
-from gpu_workers.cpu.kernels.machine import this_machine
 from gpu_workers.cuda.symmetric_group import SymmetricGroup
 from gpu_workers.engine import ReportLoading
 from gpu_workers.layers.kv_pages import KvPages
+from gpu_workers.layers.shard import shard_model
 from gpu_workers.layers.tensor_group import DistributedGroup, SingleRank, TensorGroup
-from gpu_workers.model_store.model_config import ModelConfig, read_model_config
-from gpu_workers.models.llama_family import LlamaFamily
-from gpu_workers.models.registry import load_model, torch_attention
+from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.models.architectures import read_model_config
+from gpu_workers.models.model import Model, RankParts
+from gpu_workers.models.registry import load_model
 from gpu_workers.models.weights import Placement
+from gpu_workers.runner.backend import AttentionChoice, CapturedSteps, capture_steps, choose_backend
 from gpu_workers.runner.memory_budget import count_pages, cpu_kv_bytes, cuda_kv_bytes
 from gpu_workers.runner.memory_estimate import CUDA_RESERVE_BYTES, sampling_bytes
 from gpu_workers.runner.model_runner import ModelRunner
@@ -39,54 +41,27 @@ def load_model_runner(settings: WorkerSettings, gang_dir: Path, report: ReportLo
     device = choose_device(settings)
     config = read_model_config(Path(settings.model_folder))
     group = join_gang(settings, gang_dir, device, report)
-    model = build_model(settings, config, device, group, lambda fraction: report("weights", fraction))
+    model = build_model(
+        config,
+        Path(settings.model_folder),
+        Placement(device, getattr(torch, settings.dtype_name)),
+        group=group,
+        attention=settings.attention,
+        load_format="random" if settings.load_format == "random" else "safetensors",
+        on_progress=lambda fraction: report("weights", fraction),
+    )
     report("memory", 0.0)
     capacity = measure_capacity(settings, config, model)
     kv = KvPages.allocate(model.kv_shape, capacity.n_pages + 1, device)
     state = allocate_device_state(capacity.n_slots, capacity.max_length, capacity.n_pages, device)
-    runner = ModelRunner(model, kv, state, capacity)
-    if settings.device == "cuda" and settings.cuda_graphs:
-        capture_graphs(runner, model, kv, state, capacity.max_step_tokens, lambda fraction: report("graphs", fraction))
-    if settings.device == "cpu":
-        use_programs(runner, model, kv, state)
+    captured = CapturedSteps()
+    if device.type == "cpu" or settings.cuda_graphs:
+        captured = capture_steps(model, kv, state, capacity.max_step_tokens, lambda fraction: report("graphs", fraction))
+    runner = ModelRunner(model, kv, state, capacity, captured)
     report("warm up", 0.0)
     warm_up(runner)
     report("warm up", 1.0)
     return runner
-
-
-def use_programs(runner: ModelRunner, model: LlamaFamily, kv: KvPages, state: DeviceState) -> None:
-    """Let the runner use one native call for a step, where the model computes with kernels that can be called so."""
-    if this_machine() is None:
-        return
-    from gpu_workers.graphs.cpu_programs import cpu_programs  # imports what only such machines have
-
-    programs = cpu_programs(model, kv, state)
-    if programs is not None:
-        runner.use_programs(programs)
-
-
-def capture_graphs(
-    runner: ModelRunner,
-    model: LlamaFamily,
-    kv: KvPages,
-    state: DeviceState,
-    max_step_tokens: int,
-    on_progress: Callable[[float], None],
-) -> None:
-    """Let the runner use captured steps. Attention in torch's operators asks the host, which no captured step may do."""
-    from gpu_workers.cuda.triton_attention import TritonAttention
-    from gpu_workers.graphs.cuda_graphs import StepGraphs, launch_bound_tokens  # these import what only CUDA machines have
-    from gpu_workers.graphs.mixed_sizes import mixed_sizes
-
-    if not isinstance(model.attention, TritonAttention):
-        return
-    n_ranks, tile_tokens = model.shard.size, model.attention.tile_tokens
-    max_tokens = launch_bound_tokens(model.config.layer_parameters // n_ranks, max_step_tokens)
-    sizes = mixed_sizes(state.n_slots, max_tokens, tile_tokens, n_ranks)
-    graphs = StepGraphs(state, lambda step: model.logits(model.forward(step, kv)), sizes, tile_tokens)
-    graphs.capture(on_progress)
-    runner.use_graphs(graphs)
 
 
 def choose_device(settings: WorkerSettings) -> torch.device:
@@ -114,32 +89,27 @@ def join_gang(settings: WorkerSettings, gang_dir: Path, device: torch.device, re
 
 
 def build_model(
-    settings: WorkerSettings,
     config: ModelConfig,
-    device: torch.device,
-    group: TensorGroup,
-    on_progress: Callable[[float], None],
-) -> LlamaFamily:
-    """The rank's part of the model with the back ends of its device."""
-    make_ops, make_attention = None, None  # the CPU's
-    if settings.device == "cuda":
-        from gpu_workers.cuda.ops import CudaOps
-        from gpu_workers.cuda.triton_attention import triton_attention
+    folder: Path,
+    placement: Placement,
+    *,
+    group: TensorGroup | None = None,
+    attention: AttentionChoice = "auto",
+    load_format: str = "safetensors",
+    on_progress: Callable[[float], None] = lambda fraction: None,
+) -> Model:
+    """The rank's part of the model, computed by the back ends of its device; a single rank if there is no group.
 
-        make_ops, make_attention = CudaOps, torch_attention if settings.attention == "torch" else triton_attention
-    return load_model(
-        config,
-        Path(settings.model_folder),
-        Placement(device, getattr(torch, settings.dtype_name)),
-        group=group,
-        load_format="random" if settings.load_format == "random" else "safetensors",
-        make_ops=make_ops,
-        make_attention=make_attention,
-        on_progress=on_progress,
-    )
+    Raises ConfigError for attention that the device or model does not have, ValueError for a model that cannot be split over
+    the group, and what `load_model` raises."""
+    group = SingleRank() if group is None else group
+    shard = shard_model(config, group.rank, group.size)
+    backend = choose_backend(placement, config, shard, attention)
+    parts = RankParts(shard, backend.ops, backend.attention, group)
+    return load_model(config, folder, placement, parts, load_format=load_format, on_progress=on_progress)
 
 
-def measure_capacity(settings: WorkerSettings, config: ModelConfig, model: LlamaFamily) -> EngineCapacity:
+def measure_capacity(settings: WorkerSettings, config: ModelConfig, model: Model) -> EngineCapacity:
     """What the gang can hold: the least of its ranks' pages."""
     max_length = settings.length_limit(config.max_position)
     if settings.device == "cpu":
@@ -149,7 +119,7 @@ def measure_capacity(settings: WorkerSettings, config: ModelConfig, model: Llama
     n_pages = count_pages(kv_bytes, model.kv_shape.bytes_per_page, settings.slots, max_length)
     name = torch.cuda.get_device_name(model.device) if settings.device == "cuda" else "cpu"
     return EngineCapacity(
-        n_pages=model.group.least(n_pages),
+        n_pages=model.parts.group.least(n_pages),
         n_slots=settings.slots,
         max_length=max_length,
         max_step_tokens=settings.step_tokens,
@@ -166,7 +136,7 @@ def fullest_rows(step_tokens: int, max_length: int) -> list[int]:
     return [max_length] * n_whole + [rest] * (rest > 1 or not n_whole)
 
 
-def _measure_cuda(settings: WorkerSettings, model: LlamaFamily, rows: list[int]) -> int:
+def _measure_cuda(settings: WorkerSettings, model: Model, rows: list[int]) -> int:
     """Run the greatest step once on pages of its own and see what it needs; what is left is for pages."""
     device = model.device
     kv = KvPages.allocate(model.kv_shape, len(rows) * -(-rows[0] // PAGE_TOKENS), device)
@@ -183,7 +153,7 @@ def _measure_cuda(settings: WorkerSettings, model: LlamaFamily, rows: list[int])
     return cuda_kv_bytes(total_bytes, free_bytes, needed_bytes, settings.memory_share, CUDA_RESERVE_BYTES)
 
 
-def run_empty_step(model: LlamaFamily, kv: KvPages, rows: list[int]) -> torch.Tensor:
+def run_empty_step(model: Model, kv: KvPages, rows: list[int]) -> torch.Tensor:
     """Prompts of zeros, the longest first, over the pages of `kv`, which they share evenly. Returns the last token's logits."""
     device, pages_each = model.device, kv.n_pages // len(rows)
     counts = np.array(rows, np.int32)

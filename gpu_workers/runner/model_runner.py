@@ -27,7 +27,8 @@ from gpu_workers.batch.step_arrays import StepArrays, build_step
 from gpu_workers.batch.step_tensors import build_batch
 from gpu_workers.batch.uploads import upload_together
 from gpu_workers.layers.kv_pages import KvPages
-from gpu_workers.models.llama_family import LlamaFamily
+from gpu_workers.models.model import Model
+from gpu_workers.runner.backend import CapturedSteps
 from gpu_workers.sampling.draft_verification import accept_drafts, take_emitted
 from gpu_workers.sampling.logprobs import Logprobs, compute_logprobs, emitted_arrays
 from gpu_workers.sampling.sampler import sample_tokens
@@ -35,7 +36,6 @@ from messages.steps import EngineCapacity, Plan, Result
 from messages.wire.arrays import int32s
 
 if TYPE_CHECKING:
-    from gpu_workers.graphs.cpu_programs import CpuPrograms  # imports what only some CPUs have
     from gpu_workers.graphs.cuda_graphs import StepGraphs  # these import what only CUDA machines have
     from gpu_workers.graphs.mixed_graphs import MixedGraphs
 
@@ -66,12 +66,18 @@ class ComputedStep:
 class ModelRunner:
     """See `gpu_workers.engine.Engine`. Not thread-safe, but for `collect`."""
 
-    def __init__(self, model: LlamaFamily, kv: KvPages, state: DeviceState, capacity: EngineCapacity) -> None:
-        """`kv` has one page more than `capacity` promises, the state's dummy page."""
+    def __init__(
+        self,
+        model: Model,
+        kv: KvPages,
+        state: DeviceState,
+        capacity: EngineCapacity,
+        captured: CapturedSteps,
+    ) -> None:
+        """`kv` has one page more than `capacity` promises, the state's dummy page. Steps that fit `captured` run there."""
         self._model, self._kv, self._state = model, kv, state
         self._capacity = capacity
-        self._graphs: StepGraphs | None = None
-        self._programs: CpuPrograms | None = None
+        self._graphs, self._programs = captured.graphs, captured.programs
         self._is_cuda = state.device.type == "cuda"
         self.max_in_flight = 2 if self._is_cuda else 1
         self._slots = SlotTable(capacity)
@@ -84,17 +90,9 @@ class ModelRunner:
         """Forget all slots. Pages need no wiping: none is read before it is written."""
         self._slots = SlotTable(self._capacity)
 
-    def use_graphs(self, graphs: StepGraphs) -> None:
-        """Run what fits through captured graphs from now on."""
-        self._graphs = graphs
-
-    def use_programs(self, programs: CpuPrograms) -> None:
-        """Run what fits as one native call from now on."""
-        self._programs = programs
-
     def close(self) -> None:
         """Leave the group of ranks."""
-        self._model.group.close()
+        self._model.parts.group.close()
 
     @torch.inference_mode()
     def launch(self, plan: Plan) -> Iterable[PendingStep]:

@@ -18,7 +18,8 @@ from gpu_workers.cuda.kernels.paged_prefill import PrefillShape, paged_prefill, 
 from gpu_workers.cuda.kernels.sampling import sample_rows
 from gpu_workers.cuda.ops import CudaOps
 from gpu_workers.layers.kv_pages import KvShape
-from gpu_workers.layers.torch_ops import KvTarget, cos_sin_table
+from gpu_workers.layers.rotary import cos_sin_table
+from gpu_workers.layers.torch_ops import KvTarget
 from ops.gpu.timing import graph_time_ms
 from tests.support.workers.attention_checks import make_step
 from tests.support.workers.kernel_checks import HEAD_SHAPES, column_of, random_pages, random_state

@@ -10,15 +10,16 @@ import torch
 
 from gpu_workers.batch.device_state import DeviceState, allocate_device_state
 from gpu_workers.batch.step_tensors import StepTensors
-from gpu_workers.cuda.ops import CudaOps
-from gpu_workers.cuda.triton_attention import triton_attention
 from gpu_workers.graphs.cuda_graphs import StepGraphs
 from gpu_workers.layers.kv_pages import KvPages
-from gpu_workers.layers.torch_ops import TorchOps
-from gpu_workers.model_store.model_config import ModelConfig
-from gpu_workers.models.llama_family import LlamaFamily
-from gpu_workers.models.registry import load_model, torch_attention
+from gpu_workers.layers.shard import shard_model
+from gpu_workers.layers.tensor_group import SingleRank
+from gpu_workers.model_store.rope import Rope
+from gpu_workers.models.llama.config import LlamaConfig
+from gpu_workers.models.model import Model, RankParts
+from gpu_workers.models.registry import load_model
 from gpu_workers.models.weights import Placement
+from gpu_workers.runner.backend import choose_backend, plain_backend
 from messages.steps import PAGE_TOKENS
 from ops.gpu.timing import kernel_profile, replay_time_ms
 
@@ -26,29 +27,24 @@ DEVICE = torch.device("cuda", 0)
 DTYPE = torch.bfloat16
 READ_BYTES_PER_MS = 4.3e9  # of an H200, as a limit to compare with
 MODELS = {
-    "smollm2-135m": ModelConfig(
-        "llama", 30, 576, 9, 3, 64, 1536, 49_152, 8192, rope_theta=1e5, rms_eps=1e-5, tied_embeddings=True
+    "smollm2-135m": LlamaConfig(
+        "llama", 30, 576, 9, 3, 64, 1536, 49_152, 8192, rope=Rope(1e5), rms_eps=1e-5, tied_embeddings=True
     ),
-    "qwen3-0.6b": ModelConfig(
-        "qwen3", 28, 1024, 16, 8, 128, 3072, 151_936, 8192, rope_theta=1e6, tied_embeddings=True, qk_norm=True
+    "qwen3-0.6b": LlamaConfig(
+        "qwen3", 28, 1024, 16, 8, 128, 3072, 151_936, 8192, rope=Rope(1e6), tied_embeddings=True, qk_norm=True
     ),
-    "llama-8b": ModelConfig("llama", 32, 4096, 32, 8, 128, 14_336, 128_256, 8192, rope_theta=5e5, rms_eps=1e-5),
+    "llama-8b": LlamaConfig("llama", 32, 4096, 32, 8, 128, 14_336, 128_256, 8192, rope=Rope(5e5), rms_eps=1e-5),
 }
 CONTEXT_TOKENS = 224
 
 
-def build(name: str, fast: bool = True) -> LlamaFamily:
+def build(name: str, fast: bool = True) -> Model:
     """A model of MODELS with the CUDA back ends, or with the torch ones."""
-    placement = Placement(DEVICE, DTYPE)
-    make_attention = triton_attention if fast else torch_attention
-    return load_model(
-        MODELS[name],
-        Path("no-files"),
-        placement,
-        load_format="random",
-        make_ops=CudaOps if fast else TorchOps,
-        make_attention=make_attention,
-    )
+    config, placement = MODELS[name], Placement(DEVICE, DTYPE)
+    shard = shard_model(config, 0, 1)
+    backend = choose_backend(placement, config, shard) if fast else plain_backend(placement, config, shard)
+    parts = RankParts(shard, backend.ops, backend.attention, SingleRank())
+    return load_model(config, Path("no-files"), placement, parts, load_format="random")
 
 
 def make_state(n_slots: int, max_length: int) -> tuple[DeviceState, int]:
@@ -61,7 +57,7 @@ def make_state(n_slots: int, max_length: int) -> tuple[DeviceState, int]:
     return state, n_pages + 1
 
 
-def limit_ms(model: LlamaFamily, n_rows: int, n_keys: int) -> float:
+def limit_ms(model: Model, n_rows: int, n_keys: int) -> float:
     """Time to read the weights once and the keys and values of all rows."""
     config = model.config
     weights = 2 * (config.layer_parameters + config.hidden * config.vocabulary)

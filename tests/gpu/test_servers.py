@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpu_workers.model_store.resolve import resolve_model
+from gpu_workers.models.resolve import resolve_model
 from messages.client import AsyncClient
 from tests.support.prompts import CHAT, PLAIN
 from tests.support.real_server import RealServer, real_server

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpu_workers.model_store.model_folder import CACHE_VARIABLE
-from gpu_workers.model_store.resolve import resolve_model
+from gpu_workers.models.resolve import resolve_model
 
 
 @pytest.fixture(scope="session")

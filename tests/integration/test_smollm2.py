@@ -16,7 +16,7 @@ import numpy as np
 import openai
 import pytest
 
-from gpu_workers.model_store.resolve import resolve_model
+from gpu_workers.models.resolve import resolve_model
 from messages.client import AsyncClient, Client
 from tests.support.prompts import CHAT, PLAIN
 from tests.support.real_server import RealServer, real_server

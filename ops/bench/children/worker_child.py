@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpu_workers.model_store.resolve import resolve_model
+from gpu_workers.models.resolve import resolve_model
 from supervisor.config import ServerConfig
 from supervisor.host import plan_start
 from supervisor.tree import StartFacts, build_tree

@@ -48,7 +48,7 @@ def test_equals_dense_attention(
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        out = back_end.attend(q, k, v, back_end.prepare(step), 0.4)
+        out = back_end.prepare(step).attend(q, k, v, 0.4)
     finally:
         torch.set_num_threads(before)
     assert out.is_contiguous()
@@ -64,26 +64,26 @@ def test_what_other_sequences_left_in_a_page_is_not_read() -> None:
     k[behind[0], behind[1] :], v[behind[0], behind[1] :] = float("nan"), float("inf")
     q = torch.randn((1, 9, 64), generator=torch.Generator().manual_seed(5))
     back_end = _back_end((3, 3, 64), torch.float32)
-    assert back_end.attend(q, k, v, back_end.prepare(step), 0.4).isfinite().all()
+    assert back_end.prepare(step).attend(q, k, v, 0.4).isfinite().all()
 
 
 def test_a_token_is_computed_alike_in_any_company() -> None:
     step, k, v = paged_rows([(40, 1), (17, 1), (60, 3)], 3, 64)
     q = torch.randn((5, 9, 64), generator=torch.Generator().manual_seed(5))
     back_end = _back_end((3, 3, 64), torch.float32)
-    plan = back_end.prepare(step)
-    together = back_end.attend(q, k, v, plan, 0.4)
+    prepared = back_end.prepare(step)
+    together = prepared.attend(q, k, v, 0.4)
     for unit in range(5):
         only = slice(unit, unit + 1)
-        alone = replace(plan, places=plan.places[only], rows=plan.rows[only], n_keys=plan.n_keys[only])
-        place = int(plan.places[unit])
-        assert back_end.attend(q, k, v, alone, 0.4)[place].equal(together[place])
+        alone = replace(prepared, places=prepared.places[only], rows=prepared.rows[only], n_keys=prepared.n_keys[only])
+        place = int(prepared.places[unit])
+        assert alone.attend(q, k, v, 0.4)[place].equal(together[place])
 
 
 def test_large_scores_stay_finite() -> None:
     step, k, v = paged_rows([(300, 1)], 1, 16)
     q = torch.full((1, 1, 16), 500.0)
-    out = _back_end((1, 1, 16), torch.float32).attend(q, k, v, _back_end((1, 1, 16), torch.float32).prepare(step), 1.0)
+    out = _back_end((1, 1, 16), torch.float32).prepare(step).attend(q, k, v, 1.0)
     torch.testing.assert_close(out, dense_attention(q, k, v, step, 1.0), atol=1e-4, rtol=1e-4)
 
 

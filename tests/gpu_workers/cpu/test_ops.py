@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from gpu_workers.cpu.kernels.machine import this_machine
 from gpu_workers.layers.cpu_linear import can_pack, pack_weight
 from gpu_workers.layers.kv_pages import KvPages, KvShape
-from gpu_workers.layers.torch_ops import KvTarget, TorchOps, cos_sin_table
-from gpu_workers.models.registry import cpu_ops
+from gpu_workers.layers.rotary import cos_sin_table
+from gpu_workers.layers.torch_ops import KvTarget, TorchOps
+from gpu_workers.runner.backend import cpu_ops
 from messages.steps import PAGE_TOKENS
 
 if this_machine() is None:
@@ -105,7 +106,7 @@ def test_kernels_never_change_the_team_of_threads() -> None:
     script = """
 import os, torch
 torch.set_num_threads(4)
-from gpu_workers.models.registry import cpu_ops
+from gpu_workers.runner.backend import cpu_ops
 ops = cpu_ops(torch.float32)
 few, many = torch.randn(3, 8192), torch.randn(64, 8192)
 norm = torch.ones(8192)
@@ -124,7 +125,7 @@ def test_without_leave_to_execute_torch_computes() -> None:
     script = """
 import ctypes, torch
 assert ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) == 0  # PR_SET_MDWE: written memory may not be made executable
-from gpu_workers.models.registry import cpu_ops
+from gpu_workers.runner.backend import cpu_ops
 ops = cpu_ops(torch.float32)
 print(type(ops).__name__, ops.rms_norm(torch.ones(2, 64), torch.ones(64), 1e-5).shape[0])
 """

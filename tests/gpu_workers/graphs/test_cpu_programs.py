@@ -18,11 +18,14 @@ from gpu_workers.batch.step_arrays import StepArrays, build_step
 from gpu_workers.batch.step_tensors import build_batch
 from gpu_workers.cpu.kernels.machine import this_machine
 from gpu_workers.layers.kv_pages import KvPages
-from gpu_workers.layers.torch_ops import TorchOps
-from gpu_workers.model_store.model_config import ModelConfig
-from gpu_workers.models.llama_family import LlamaFamily
-from gpu_workers.models.registry import load_model, torch_attention
+from gpu_workers.layers.shard import shard_model
+from gpu_workers.layers.tensor_group import SingleRank
+from gpu_workers.models.llama.config import LlamaConfig
+from gpu_workers.models.model import Model, RankParts
+from gpu_workers.models.registry import load_model
 from gpu_workers.models.weights import Placement
+from gpu_workers.runner.backend import plain_backend
+from gpu_workers.runner.model_loading import build_model
 from messages.steps import PAGE_TOKENS, Plan
 from messages.wire.arrays import int32s
 
@@ -32,7 +35,7 @@ if this_machine() is None or torch.backends.cpu.get_cpu_capability() != "AVX512"
 from gpu_workers.graphs.cpu_programs import CpuPrograms, cpu_programs
 from tests.support.depth import examples
 
-LLAMA = ModelConfig("llama", 2, 128, 6, 2, 32, 192, 320, 256)
+LLAMA = LlamaConfig("llama", 2, 128, 6, 2, 32, 192, 320, 256)
 CONFIGS = {
     "llama": LLAMA,
     "one kv head": replace(LLAMA, n_heads=2, n_kv_heads=1, head_dim=64, tied_embeddings=True),
@@ -56,7 +59,7 @@ class Twins:
     """A model with two sets of pages: one for programs, one for single calls."""
 
     def __init__(self, name: str, dtype: torch.dtype) -> None:
-        self.model: LlamaFamily = load_model(CONFIGS[name], Path(), Placement(torch.device("cpu"), dtype), load_format="random")
+        self.model: Model = build_model(CONFIGS[name], Path(), Placement(torch.device("cpu"), dtype), load_format="random")
         self.state: DeviceState = allocate_device_state(N_SLOTS, MAX_LENGTH, N_PAGES, "cpu")
         generator = torch.Generator().manual_seed(0)
         self.state.tokens.copy_(torch.randint(0, 320, self.state.tokens.shape, generator=generator))
@@ -168,7 +171,7 @@ def test_what_is_no_such_step_is_left_alone() -> None:
 
 def test_a_model_whose_weights_torch_computes_with_has_no_programs() -> None:
     odd = replace(LLAMA, ffn=200)  # not blocks of 64 outputs
-    model = load_model(odd, Path(), Placement(torch.device("cpu"), torch.float32), load_format="random")
+    model = build_model(odd, Path(), Placement(torch.device("cpu"), torch.float32), load_format="random")
     twins = twins_of("llama", torch.float32)
     programs = cpu_programs(model, KvPages.allocate(model.kv_shape, N_PAGES + 1, "cpu"), twins.state)
     assert programs is not None
@@ -178,9 +181,9 @@ def test_a_model_whose_weights_torch_computes_with_has_no_programs() -> None:
 
 
 def test_plain_back_ends_have_no_programs() -> None:
-    model = load_model(
-        LLAMA, Path(), Placement(torch.device("cpu"), torch.float32), load_format="random",
-        make_ops=TorchOps, make_attention=torch_attention,
-    )  # fmt: skip
+    placement, shard = Placement(torch.device("cpu"), torch.float32), shard_model(LLAMA, 0, 1)
+    backend = plain_backend(placement, LLAMA, shard)
+    parts = RankParts(shard, backend.ops, backend.attention, SingleRank())
+    model = load_model(LLAMA, Path(), placement, parts, load_format="random")
     twins = twins_of("llama", torch.float32)
     assert cpu_programs(model, twins.kv, twins.state) is None

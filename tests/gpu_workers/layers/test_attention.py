@@ -61,7 +61,7 @@ def test_equals_dense_attention(rows: list[tuple[int, int]], heads: tuple[int, i
     step, k, v = paged_rows(rows, kv_heads)
     q = torch.randn((step.n_tokens, kv_heads * shared, HEAD_DIM), generator=torch.Generator().manual_seed(5))
     back_end = TorchAttention(torch.float32, shared, kv_heads)
-    out = back_end.attend(q, k, v, back_end.prepare(step), 0.4)
+    out = back_end.prepare(step).attend(q, k, v, 0.4)
     assert out.is_contiguous()
     torch.testing.assert_close(out, dense_attention(q, k, v, step, 0.4), atol=1e-5, rtol=1e-5)
 
@@ -87,5 +87,5 @@ def test_bfloat16_is_close() -> None:
     step, k, v = paged_rows([(40, 1), (17, 1), (0, 20), (5, 30)], 2, dtype=torch.bfloat16)
     q = torch.randn((step.n_tokens, 4, HEAD_DIM), generator=torch.Generator().manual_seed(5))
     back_end = TorchAttention(torch.bfloat16, 2, 2)
-    out = back_end.attend(q.bfloat16(), k, v, back_end.prepare(step), 0.4)
+    out = back_end.prepare(step).attend(q.bfloat16(), k, v, 0.4)
     torch.testing.assert_close(out.float(), dense_attention(q, k.float(), v.float(), step, 0.4), atol=5e-2, rtol=5e-2)

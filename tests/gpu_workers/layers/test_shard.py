@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from gpu_workers.layers.shard import can_split, is_even_split, rank_parameters, shard_model, split_sizes
 from gpu_workers.model_store.model_config import ModelConfig
-from gpu_workers.models.weights import ModelWeights, Placement, RandomSource, load_weights
+from gpu_workers.models.llama.config import LlamaConfig
+from gpu_workers.models.llama.weights import ModelWeights, load_weights, tensor_shapes
+from gpu_workers.models.weights import Placement, RandomSource, WeightReader
 
 SMOLLM2 = ModelConfig("llama", 30, 576, 9, 3, 64, 1536, 49_152, 8192, tied_embeddings=True)
 LLAMA_8B = ModelConfig("llama", 32, 4096, 32, 8, 128, 14_336, 128_256, 131_072)
@@ -41,15 +43,16 @@ def test_the_ranks_together_hold_every_head_once_or_in_copies(n_kv_heads: int, s
 @pytest.mark.parametrize(
     "config",
     [
-        ModelConfig("qwen2", 2, 24, 6, 3, 4, 10, 17, 64, qkv_bias=True),
-        ModelConfig("qwen3", 1, 24, 6, 3, 4, 12, 18, 64, qk_norm=True, tied_embeddings=True),
-        ModelConfig("llama", 2, 24, 6, 3, 8, 12, 18, 64, qkv_bias=True, output_bias=True),
+        LlamaConfig("qwen2", 2, 24, 6, 3, 4, 10, 17, 64, qkv_bias=True),
+        LlamaConfig("qwen3", 1, 24, 6, 3, 4, 12, 18, 64, qk_norm=True, tied_embeddings=True),
+        LlamaConfig("llama", 2, 24, 6, 3, 8, 12, 18, 64, qkv_bias=True, output_bias=True),
     ],
 )
-def test_the_parameters_of_a_rank_are_those_it_loads(config: ModelConfig, size: int) -> None:
+def test_the_parameters_of_a_rank_are_those_it_loads(config: LlamaConfig, size: int) -> None:
     for rank in range(size):
         shard = shard_model(config, rank, size)
-        weights = load_weights(config, shard, RandomSource(), Placement(torch.device("cpu"), torch.float32))
+        placement = Placement(torch.device("cpu"), torch.float32)
+        weights = load_weights(config, shard, WeightReader(tensor_shapes(config), RandomSource(), placement))
         assert rank_parameters(config, shard) == _count(weights)
 
 

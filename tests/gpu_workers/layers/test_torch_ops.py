@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from gpu_workers.layers.cpu_linear import can_pack
 from gpu_workers.layers.kv_pages import KvPages, KvShape
-from gpu_workers.layers.torch_ops import KvTarget, TorchOps, cos_sin_table
+from gpu_workers.layers.rotary import cos_sin_table
+from gpu_workers.layers.torch_ops import KvTarget, TorchOps
 from tests.support.depth import examples
 
 OPS = TorchOps()

@@ -18,7 +18,7 @@ from gpu_workers.model_store.gguf_file import GgufFile, halves_from_pairs, huggi
 from gpu_workers.model_store.gguf_header import GgufError
 from gpu_workers.model_store.gguf_tokenizer import UnsupportedTokenizerError, merges_from_scores
 from gpu_workers.model_store.model_folder import CACHE_VARIABLE, HASH_CHAIN, ModelNotFoundError
-from gpu_workers.model_store.resolve import resolve_model
+from gpu_workers.models.resolve import resolve_model
 
 HIDDEN, HEADS, KV_HEADS, FFN = 64, 4, 2, 96
 BYTE_TOKENS = [

@@ -9,18 +9,18 @@ import numpy as np
 import torch
 
 from gpu_workers.layers.tensor_group import DistributedGroup, SingleRank, TensorGroup
-from gpu_workers.model_store.model_config import ModelConfig
-from gpu_workers.models.registry import load_model
+from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.weights import Placement
+from gpu_workers.runner.model_loading import build_model
 from tests.support.workers.paged_loop import PagedLoop, PagedSequence
 
-CONFIG = ModelConfig("qwen3", 2, 36, 9, 3, 8, 50, 101, 256, qk_norm=True)
+CONFIG = LlamaConfig("qwen3", 2, 36, 9, 3, 8, 50, 101, 256, qk_norm=True)
 DEADLINE_S = 60.0
 
 
 def _logits(group: TensorGroup) -> np.ndarray:
     torch.set_num_threads(1)
-    model = load_model(CONFIG, Path(), Placement(torch.device("cpu"), torch.float32), group=group, load_format="random")
+    model = build_model(CONFIG, Path(), Placement(torch.device("cpu"), torch.float32), group=group, load_format="random")
     loop = PagedLoop(model)
     sequences = [PagedSequence(list(range(3, 3 + n))) for n in (40, 25, 7)]
     steps = [

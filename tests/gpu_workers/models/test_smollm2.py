@@ -9,10 +9,10 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from gpu_workers.model_store.model_config import read_model_config
-from gpu_workers.models.llama_family import LlamaFamily
-from gpu_workers.models.registry import load_model
+from gpu_workers.models.architectures import read_model_config
+from gpu_workers.models.model import Model
 from gpu_workers.models.weights import Placement
+from gpu_workers.runner.model_loading import build_model
 from tests.support.workers.paged_loop import PagedLoop, PagedSequence
 
 transformers = pytest.importorskip("transformers")
@@ -36,9 +36,9 @@ def reference(smollm2_folder: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def model(smollm2_folder: Path) -> LlamaFamily:
+def model(smollm2_folder: Path) -> Model:
     placement = Placement(torch.device("cpu"), torch.float32)
-    return load_model(read_model_config(smollm2_folder), smollm2_folder, placement)
+    return build_model(read_model_config(smollm2_folder), smollm2_folder, placement)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def expected(reference: Any, prompts: list[list[int]]) -> list[list[int]]:
     return [tokens[len(prompt) :] for tokens, prompt in zip(made, prompts, strict=True)]
 
 
-def test_logits_are_close(model: LlamaFamily, reference: Any, prompts: list[list[int]]) -> None:
+def test_logits_are_close(model: Model, reference: Any, prompts: list[list[int]]) -> None:
     loop = PagedLoop(model)
     for prompt in prompts:
         with torch.no_grad():
@@ -60,13 +60,13 @@ def test_logits_are_close(model: LlamaFamily, reference: Any, prompts: list[list
         torch.testing.assert_close(loop.run([(PagedSequence(prompt), len(prompt))])[0], wanted, atol=2e-3, rtol=1e-4)
 
 
-def test_greedy_tokens_alone(model: LlamaFamily, prompts: list[list[int]], expected: list[list[int]]) -> None:
+def test_greedy_tokens_alone(model: Model, prompts: list[list[int]], expected: list[list[int]]) -> None:
     assert [PagedLoop(model).greedy([prompt], N_TOKENS, 512)[0] for prompt in prompts[:2]] == expected[:2]
 
 
 @pytest.mark.parametrize("chunk_tokens", [7, 64])
 def test_greedy_tokens_in_mixed_steps(
-    model: LlamaFamily, prompts: list[list[int]], expected: list[list[int]], chunk_tokens: int
+    model: Model, prompts: list[list[int]], expected: list[list[int]], chunk_tokens: int
 ) -> None:
     assert PagedLoop(model).greedy(prompts, N_TOKENS, chunk_tokens) == expected
 

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpu_workers.model_store.model_config import ModelConfig, read_model_config
-from gpu_workers.models.registry import load_model
+from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.models.architectures import read_model_config
+from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.weights import Placement
+from gpu_workers.runner.model_loading import build_model
 from tests.support.workers.paged_loop import PagedLoop, PagedSequence, build_step
 
 transformers = pytest.importorskip("transformers")
@@ -56,7 +58,7 @@ def test_logits_equal_transformers(case: str, tmp_path: Path) -> None:
         for parameter in reference.parameters():  # norms and biases too, else their use is not tested
             parameter.add_(torch.randn_like(parameter) * 0.05)
     reference.save_pretrained(tmp_path)
-    model = load_model(read_model_config(tmp_path), tmp_path, Placement(torch.device("cpu"), torch.float32))
+    model = build_model(read_model_config(tmp_path), tmp_path, Placement(torch.device("cpu"), torch.float32))
     tokens = torch.randint(0, 101, (3, 70), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         expected = reference(tokens).logits
@@ -73,8 +75,8 @@ def test_logits_equal_transformers(case: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_step_may_sample_nothing(dtype: torch.dtype) -> None:
-    config = ModelConfig("llama", 2, 48, 6, 2, 8, 80, 101, 512)
-    model = load_model(config, Path(), Placement(torch.device("cpu"), dtype), load_format="random")
+    config = LlamaConfig("llama", 2, 48, 6, 2, 8, 80, 101, 512)
+    model = build_model(config, Path(), Placement(torch.device("cpu"), dtype), load_format="random")
     loop, whole = PagedLoop(model), PagedLoop(model)
     sequence = PagedSequence(list(range(40)), pages=[3, 9, 5])
     for count in (1, 25):  # a chunk of one token and a longer one
@@ -91,6 +93,6 @@ def test_unknown_models_and_formats_are_refused() -> None:
     config = ModelConfig("hash_chain", 1, 8, 1, 1, 8, 8, 8, 8)
     placement = Placement(torch.device("cpu"), torch.float32)
     with pytest.raises(ValueError, match=r"model_type: expected one of llama, .*, got 'hash_chain'"):
-        load_model(config, Path(), placement)
+        build_model(config, Path(), placement)
     with pytest.raises(ValueError, match="load_format: expected one of safetensors, random, got 'npz'"):
-        load_model(replace(config, model_type="llama"), Path(), placement, load_format="npz")
+        build_model(LlamaConfig("llama", 1, 8, 1, 1, 8, 8, 8, 8), Path(), placement, load_format="npz")

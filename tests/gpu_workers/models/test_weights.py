@@ -9,19 +9,18 @@ import torch
 from safetensors.torch import save_file
 
 from gpu_workers.layers.shard import shard_model
-from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.models.llama.config import LlamaConfig
+from gpu_workers.models.llama.weights import ModelWeights, load_weights, tensor_shapes
 from gpu_workers.models.weights import (
-    ModelWeights,
     Placement,
     RandomSource,
     SafetensorsSource,
     TensorSource,
+    WeightReader,
     WeightsError,
-    load_weights,
-    tensor_shapes,
 )
 
-CONFIG = ModelConfig("qwen2", 2, 24, 6, 3, 4, 10, 17, 64, qkv_bias=True)
+CONFIG = LlamaConfig("qwen2", 2, 24, 6, 3, 4, 10, 17, 64, qkv_bias=True)
 CPU = Placement(torch.device("cpu"), torch.float32)
 
 
@@ -31,7 +30,7 @@ def _checkpoint() -> dict[str, torch.Tensor]:
 
 
 def _load(source: TensorSource, rank: int = 0, size: int = 1) -> ModelWeights:
-    return load_weights(CONFIG, shard_model(CONFIG, rank, size), source, CPU)
+    return load_weights(CONFIG, shard_model(CONFIG, rank, size), WeightReader(tensor_shapes(CONFIG), source, CPU))
 
 
 def test_fused_tensors_hold_the_checkpoint(tmp_path: Path) -> None:

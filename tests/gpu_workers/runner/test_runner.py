@@ -12,8 +12,9 @@ import torch
 from safetensors.torch import save_file
 
 from gpu_workers.engine import PlanRefused
-from gpu_workers.model_store.model_config import read_model_config
-from gpu_workers.models.weights import tensor_shapes
+from gpu_workers.models.architectures import read_model_config
+from gpu_workers.models.llama.config import LlamaConfig
+from gpu_workers.models.llama.weights import tensor_shapes
 from gpu_workers.runner.model_loading import load_model_runner
 from gpu_workers.runner.model_runner import ModelRunner
 from gpu_workers.settings import DeviceKind, WorkerSettings
@@ -40,9 +41,11 @@ def write_model(folder: Path) -> Path:
     """A tiny checkpoint, the same on every device. Weights are large enough to keep logits well apart."""
     (folder / "config.json").write_text(json.dumps(TINY))
     generator = torch.Generator().manual_seed(0)
+    config = read_model_config(folder)
+    assert isinstance(config, LlamaConfig)
     weights = {
         name: torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=generator) * 0.2
-        for name, shape in tensor_shapes(read_model_config(folder)).items()
+        for name, shape in tensor_shapes(config).items()
     }
     save_file(weights, folder / "model.safetensors")
     return folder

@@ -69,11 +69,11 @@ def check_decode(device: torch.device, dtype: torch.dtype) -> None:
         q, k_pages, v_pages = _random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype)
         expected = plain_attention(q, k_pages, v_pages, step, head_dim**-0.5)
         attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype)
-        plan = attention.prepare(step)
+        prepared = attention.prepare(step)
         for splits, least in ((1, 0), (2, 0), (8, 0), (32, 0), (8, 64), (4, 512), (8, 4096)):
-            chosen = replace(plan, decode=replace(plan.decode, splits=splits, least=least))
+            chosen = replace(prepared, decode=replace(prepared.decode, splits=splits, least=least))
             with poisoned_memory():
-                got = attention.attend(q, k_pages, v_pages, chosen, head_dim**-0.5)
+                got = chosen.attend(q, k_pages, v_pages, head_dim**-0.5)
             assert_near(got, expected, dtype)
 
 
@@ -83,10 +83,10 @@ def check_padding(device: torch.device, dtype: torch.dtype) -> None:
     q, k_pages, v_pages = _random_qkv(step.n_tokens, n_pages, HEAD_SHAPES["smollm2"], device, dtype)
     step.lengths[1] = step.lengths[4] = 0
     attention = TritonAttention(9, 3, 64, dtype)
-    plan = attention.prepare(step)
+    prepared = attention.prepare(step)
     for splits in (1, 8):
         with poisoned_memory():
-            got = attention.attend(q, k_pages, v_pages, replace(plan, decode=replace(plan.decode, splits=splits)), 0.125)
+            got = replace(prepared, decode=replace(prepared.decode, splits=splits)).attend(q, k_pages, v_pages, 0.125)
         assert not got[[1, 4]].any()
         assert got[[0, 2, 3, 5]].isfinite().all()
 
@@ -99,7 +99,7 @@ def check_mixed(device: torch.device, dtype: torch.dtype) -> None:
             q, k_pages, v_pages = _random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype)
             attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype)
             with poisoned_memory():
-                got = attention.attend(q, k_pages, v_pages, attention.prepare(step), head_dim**-0.5)
+                got = attention.prepare(step).attend(q, k_pages, v_pages, head_dim**-0.5)
             assert_near(got, plain_attention(q, k_pages, v_pages, step, head_dim**-0.5), dtype)
 
 
@@ -116,7 +116,7 @@ def check_device_tiles(device: torch.device, dtype: torch.dtype) -> None:
     table = torch.cat((torch.full((10, step.page_table.shape[1]), n_pages - 1, device=device), step.page_table)).int()
     captured = replace(step, page_table=step.page_table[:2], device_tiles=DeviceTiles(padded, table))
     with poisoned_memory():
-        got = attention.attend(q, k_pages, v_pages, attention.prepare(captured), head_dim**-0.5)
+        got = attention.prepare(captured).attend(q, k_pages, v_pages, head_dim**-0.5)
     assert_near(got, plain_attention(q, k_pages, v_pages, step, head_dim**-0.5), dtype)
 
 

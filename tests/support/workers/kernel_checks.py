@@ -15,7 +15,8 @@ from gpu_workers.cuda.kernels.sampling import sample_rows
 from gpu_workers.cuda.kernels.step_inputs import StepInputs, step_inputs
 from gpu_workers.cuda.ops import CudaOps
 from gpu_workers.layers.kv_pages import KvPages, KvShape
-from gpu_workers.layers.torch_ops import KvTarget, TorchOps, cos_sin_table
+from gpu_workers.layers.rotary import cos_sin_table
+from gpu_workers.layers.torch_ops import KvTarget, TorchOps
 from gpu_workers.sampling.sampler import least_kept_sorted
 
 Check = Callable[[torch.device, torch.dtype], None]

@@ -10,7 +10,7 @@ import torch
 
 from gpu_workers.batch.step_tensors import StepTensors
 from gpu_workers.layers.kv_pages import KvPages
-from gpu_workers.models.llama_family import LlamaFamily
+from gpu_workers.models.model import Model
 from messages.steps import PAGE_TOKENS
 
 
@@ -26,7 +26,7 @@ class PagedSequence:
 class PagedLoop:
     """Hands out pages in a scattered order and runs steps."""
 
-    def __init__(self, model: LlamaFamily, n_pages: int = 128) -> None:
+    def __init__(self, model: Model, n_pages: int = 128) -> None:
         self.model = model
         self.kv = KvPages.allocate(model.kv_shape, n_pages, model.device)
         self._free = [int(page) for page in np.random.default_rng(0).permutation(n_pages)]

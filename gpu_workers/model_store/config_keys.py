@@ -1,0 +1,87 @@
+"""Checked reading of the keys of a `config.json`. No torch here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+class ModelConfigError(ValueError):
+    """A key of config.json is missing, has a wrong type, or asks for something this server does not run."""
+
+
+class ConfigKeys:
+    """The keys of one JSON object. Every method raises ModelConfigError with the key, what was expected and what came; a key
+    that is null counts as missing."""
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self._raw = raw
+
+    def value(self, key: str, default: Any = None) -> Any:
+        """The value as it stands there, unchecked."""
+        found = self._raw.get(key)
+        return default if found is None else found
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A string."""
+        value = self.value(key, default)
+        if not isinstance(value, str):
+            raise ModelConfigError(f"{key}: expected str, got {value!r}")
+        return value
+
+    def positive(self, key: str, default: int | None = None) -> int:
+        """A positive integer."""
+        value = self.value(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ModelConfigError(f"{key}: expected a positive integer, got {value!r}")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A positive number."""
+        value = self.value(key, default)
+        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+            raise ModelConfigError(f"{key}: expected a positive number, got {value!r}")
+        return float(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false. Here null is refused."""
+        value = self._raw.get(key, default)
+        if not isinstance(value, bool):
+            raise ModelConfigError(f"{key}: expected true or false, got {value!r}")
+        return value
+
+    def strings(self, key: str) -> tuple[str, ...]:
+        """A list of strings; empty when it is missing."""
+        value = self.value(key, [])
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise ModelConfigError(f"{key}: expected a list of strings, got {value!r}")
+        return tuple(value)
+
+    def section(self, key: str) -> ConfigKeys:
+        """The object under `key`; one without keys when it is missing."""
+        value = self.value(key, {})
+        if not isinstance(value, Mapping):
+            raise ModelConfigError(f"{key}: expected an object, got {type(value).__name__}")
+        return ConfigKeys(value)
+
+    def refuse(self, *keys: str) -> None:
+        """Raises for each of these keys that asks for something: it must be missing, null or false."""
+        for key in keys:
+            if self.value(key, False) is not False:
+                raise ModelConfigError(f"{key}: expected null or false, got {self._raw[key]!r}")
+
+    def __bool__(self) -> bool:
+        return bool(self._raw)
+
+
+def read_keys(path: Path) -> ConfigKeys:
+    """The keys of a JSON file. Raises ModelConfigError naming the file."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelConfigError(f"{path}: expected a JSON object, got {error}") from error
+    if not isinstance(raw, dict):
+        raise ModelConfigError(f"{path}: expected a JSON object, got {type(raw).__name__}")
+    return ConfigKeys(raw)

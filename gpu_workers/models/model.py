@@ -1,0 +1,73 @@
+"""What the runner, captured steps and programs know of a model, whatever its architecture.
+
+An architecture is a folder: how it reads config.json, its checkpoint's names, shapes and split, its layer and its forward pass.
+Ranks are hidden behind `TensorGroup`, devices behind `Ops` and `Attention`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, Self, runtime_checkable
+
+import torch
+
+from gpu_workers.batch.step_tensors import StepTensors
+from gpu_workers.layers.attention import Attention
+from gpu_workers.layers.kv_pages import KvPages, KvShape
+from gpu_workers.layers.shard import Shard
+from gpu_workers.layers.tensor_group import TensorGroup
+from gpu_workers.layers.torch_ops import Ops
+from gpu_workers.model_store.model_config import ModelConfig
+
+
+@dataclass(frozen=True)
+class RankParts:
+    """What one rank computes with: its part of the model, the operations of its device, and the other ranks."""
+
+    shard: Shard
+    ops: Ops
+    attention: Attention
+    group: TensorGroup
+
+
+class Model(Protocol):
+    """One rank's part of a model on one device. Not thread-safe; one step at a time."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """Of the whole model."""
+        ...
+
+    @property
+    def parts(self) -> RankParts:
+        """What it computes with."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Of weights and activations."""
+        ...
+
+    @property
+    def kv_shape(self) -> KvShape:
+        """What KvPages must be allocated with."""
+        ...
+
+    def forward(self, step: StepTensors, kv: KvPages) -> torch.Tensor:
+        """Runs the layers on T tokens and writes their keys and values to `kv`. Returns the hidden states [S, hidden] of the
+        sampled tokens after the final norm, of the model's dtype on its device, the same on all ranks."""
+        ...
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden [S, hidden] from `forward` -> [S, vocabulary] of the model's dtype, the same on all ranks."""
+        ...
+
+
+@runtime_checkable
+class RecordableModel(Model, Protocol):
+    """A model all of whose steps go through `Ops` and `Attention`, so that these can record a step (see `cpu_programs`)."""
+
+    def with_parts(self, parts: RankParts) -> Self:
+        """The same model on the same weights, computed with other operations and attention. These must read weights as
+        those of the original pack them."""
+        ...

@@ -1,0 +1,141 @@
+"""The one place that decides how a rank computes on its device: operations, attention, captured steps.
+
+    device   operations    attention                               captured steps
+    cuda     CudaOps       TritonAttention where it can, or torch   CUDA graphs, with Triton attention
+    cpu      CpuOps        CpuAttention where it can, or torch      native programs, with both
+    any      TorchOps      TorchAttention                           none
+
+`cuda_backend` and the kernels of CPUs import what only such machines have, so they are imported inside of functions.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import structlog
+import torch
+
+from gpu_workers.batch.device_state import DeviceState
+from gpu_workers.cpu.kernels.machine import can_attend, this_machine
+from gpu_workers.cuda.capability import why_not_triton
+from gpu_workers.layers.attention import Attention, TorchAttention
+from gpu_workers.layers.kv_pages import KvPages
+from gpu_workers.layers.shard import Shard
+from gpu_workers.layers.torch_ops import Ops, TorchOps
+from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.models.model import Model
+from gpu_workers.models.weights import Placement
+from messages.errors import ConfigError
+
+if TYPE_CHECKING:
+    from gpu_workers.graphs.cpu_programs import CpuPrograms
+    from gpu_workers.graphs.cuda_graphs import StepGraphs
+
+AttentionChoice = Literal["auto", "torch", "triton"]
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What a model is built with."""
+
+    ops: Ops
+    attention: Attention
+
+
+@dataclass(frozen=True)
+class CapturedSteps:
+    """What runs steps that fit as one call; None where there is none."""
+
+    graphs: StepGraphs | None = None  # on CUDA: whole steps, sampling included
+    programs: CpuPrograms | None = None  # on CPUs: from tokens to logits
+
+
+def import_backend(device: str) -> None:
+    """Imports all that `choose_backend` and `capture_steps` use on "cpu" or "cuda", without touching a device."""
+    if device == "cuda":
+        importlib.import_module("gpu_workers.runner.cuda_backend")
+
+
+def choose_backend(placement: Placement, config: ModelConfig, shard: Shard, attention: AttentionChoice = "auto") -> Backend:
+    """The fastest back end for this device, dtype and model; what it cannot do is done by torch, which is logged.
+
+    Raises ConfigError if Triton attention is asked for and cannot compute this model."""
+    if placement.device.type == "cuda":
+        return _cuda_backend(placement.dtype, config, shard, attention)
+    return Backend(cpu_ops(placement.dtype), _cpu_attention(placement.dtype, config, shard))
+
+
+def plain_backend(placement: Placement, config: ModelConfig, shard: Shard) -> Backend:
+    """Plain torch, on any device: the reference."""
+    return Backend(TorchOps(), _torch_attention(placement.dtype, shard))
+
+
+def capture_steps(
+    model: Model, kv: KvPages, state: DeviceState, max_step_tokens: int, on_progress: Callable[[float], None]
+) -> CapturedSteps:
+    """Steps of this model as one call each, where its back ends can be captured. Weights, pages and tables must not move
+    from here on. on_progress gets the fraction done."""
+    if model.device.type == "cuda":
+        from gpu_workers.runner.cuda_backend import capture_graphs
+
+        return CapturedSteps(graphs=capture_graphs(model, kv, state, max_step_tokens, on_progress))
+    if this_machine() is None:
+        return CapturedSteps()
+    from gpu_workers.graphs.cpu_programs import cpu_programs
+
+    return CapturedSteps(programs=cpu_programs(model, kv, state))
+
+
+def cpu_ops(dtype: torch.dtype) -> Ops:
+    """The fastest operations of this CPU: compiled ones where they can be had."""
+    machine = this_machine()
+    if machine is None or dtype not in (torch.float32, torch.bfloat16):
+        _log_torch("layers", f"no kernels can be compiled here for {dtype}")
+        return TorchOps()
+    from gpu_workers.cpu.ops import CpuOps
+
+    try:
+        return CpuOps(dtype, machine)
+    except RuntimeError as error:
+        _log_torch("layers", str(error))
+        return TorchOps()
+
+
+def _cpu_attention(dtype: torch.dtype, config: ModelConfig, shard: Shard) -> Attention:
+    if can_attend(dtype, config.head_dim):
+        from gpu_workers.cpu.attention import CpuAttention
+
+        try:
+            return CpuAttention(dtype, shard.shared_heads, len(shard.kv_heads), config.head_dim)
+        except RuntimeError as error:
+            _log_torch("attention", str(error))
+    return _torch_attention(dtype, shard)
+
+
+def _cuda_backend(dtype: torch.dtype, config: ModelConfig, shard: Shard, choice: AttentionChoice) -> Backend:
+    from gpu_workers.runner.cuda_backend import cuda_ops, triton_attention
+
+    is_triton = chooses_triton(config, choice)
+    attention = triton_attention(dtype, config.head_dim, shard) if is_triton else _torch_attention(dtype, shard)
+    return Backend(cuda_ops(), attention)
+
+
+def chooses_triton(config: ModelConfig, choice: AttentionChoice) -> bool:
+    """Does the Triton back end compute this model's attention on CUDA? Raises ConfigError if it has to and cannot."""
+    reason = why_not_triton(config)
+    if choice == "triton" and reason is not None:
+        raise ConfigError(f"worker.attention: expected auto or torch for this model, got triton ({reason})")
+    if choice == "auto" and reason is not None:
+        _log_torch("attention", reason)
+    return choice != "torch" and reason is None
+
+
+def _torch_attention(dtype: torch.dtype, shard: Shard) -> Attention:
+    return TorchAttention(dtype, shard.shared_heads, len(shard.kv_heads))
+
+
+def _log_torch(what: str, reason: str) -> None:
+    structlog.get_logger().warning("plain torch computes, which is slower", what=what, reason=reason[:300])

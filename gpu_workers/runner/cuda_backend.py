@@ -1,0 +1,43 @@
+"""What a rank computes with on CUDA devices. Imports Triton, so `backend` imports this file only for such a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from gpu_workers.batch.device_state import DeviceState
+from gpu_workers.cuda.ops import CudaOps
+from gpu_workers.cuda.triton_attention import TritonAttention
+from gpu_workers.graphs.cuda_graphs import StepGraphs, launch_bound_tokens
+from gpu_workers.graphs.mixed_sizes import mixed_sizes
+from gpu_workers.layers.attention import Attention
+from gpu_workers.layers.kv_pages import KvPages
+from gpu_workers.layers.shard import Shard
+from gpu_workers.layers.torch_ops import Ops
+from gpu_workers.models.model import Model
+
+
+def cuda_ops() -> Ops:
+    """Our Triton kernels and cuBLAS."""
+    return CudaOps()
+
+
+def triton_attention(dtype: torch.dtype, head_dim: int, shard: Shard) -> Attention:
+    """Attention for a model for which `why_not_triton` finds nothing."""
+    return TritonAttention(len(shard.heads), len(shard.kv_heads), head_dim, dtype)
+
+
+def capture_graphs(
+    model: Model, kv: KvPages, state: DeviceState, max_step_tokens: int, on_progress: Callable[[float], None]
+) -> StepGraphs | None:
+    """All steps that a host would need longer to launch than the device to run, as CUDA graphs. None unless attention is
+    Triton's: torch's operators ask the host for sizes, which a captured step cannot."""
+    attention, n_ranks = model.parts.attention, model.parts.group.size
+    if not isinstance(attention, TritonAttention):
+        return None
+    max_tokens = launch_bound_tokens(model.config.layer_parameters // n_ranks, max_step_tokens)
+    sizes = mixed_sizes(state.n_slots, max_tokens, attention.tile_tokens, n_ranks)
+    graphs = StepGraphs(state, lambda step: model.logits(model.forward(step, kv)), sizes, attention.tile_tokens)
+    graphs.capture(on_progress)
+    return graphs
