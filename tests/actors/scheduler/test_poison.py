@@ -22,6 +22,7 @@ from tests.support.mortal_gang import Fate, MortalGang
 
 Jobs = dict[int, tuple[list[int], int]]
 VOCABULARY = 50_000
+LAST_PROMPT, LAST_N = [1, 2, 3], 5  # of the innocent sequence that comes when all others have ended
 
 
 def worker_settings(rng: random.Random) -> WorkerSettings:
@@ -53,6 +54,7 @@ def poison_of(rng: random.Random, jobs: Jobs, attempts: list[int]) -> dict[int, 
         tokens = [*prompt, *oracle(jobs, attempt)][: len(prompt) + n - 1]  # the last token is never computed
         chosen[attempt] = rng.choice(tokens)
     others = {t for a in jobs if a not in chosen for t in [*jobs[a][0], *oracle(jobs, a)]}
+    others |= {*LAST_PROMPT, *hash_chain_tokens(LAST_PROMPT, LAST_N, 0, VOCABULARY)}
     return {attempt: token for attempt, token in chosen.items() if token not in others}
 
 
@@ -114,7 +116,7 @@ def test_poison_is_quarantined_and_innocents_end_right(seed: int, n_poison: int)
         assert len(fate.deaths) <= 4 * len(poison)
         assert sum(n == 1 for n in fate.deaths) >= 2 * len(poison)  # the ending is certain
         n_deaths = len(fate.deaths)
-        bench.gateway.submit(1000, [1, 2, 3], 5)
+        bench.gateway.submit(1000, LAST_PROMPT, LAST_N)
         await bench.ended(len(jobs) + 1)
         assert len(fate.deaths) == n_deaths
         assert bench.scheduler.statistics()["on_probation"] == 0
