@@ -36,7 +36,7 @@ class Engine(Protocol):
         ...
 
     def reset(self, epoch: int) -> None:
-        """Forget all slots and pages; plans of this epoch follow."""
+        """Forget all slots; plans of this epoch follow. Pages keep their content."""
         ...
 
     def launch(self, plan: Plan) -> Any:

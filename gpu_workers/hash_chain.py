@@ -91,6 +91,8 @@ class HashChainEngine:
         self._busy_until_s = 0.0
         self._growth = _powers(_STEP, settings.step_tokens + 1)
         self._shrinkage = _powers(pow(_STEP, -1, 1 << 64), settings.step_tokens + 1)
+        n_places = settings.hash_chain_pages * PAGE_TOKENS
+        self._pages, self._is_written = np.zeros(n_places, np.uint64), np.zeros(n_places, bool)
         self.reset(0)
 
     def capacity(self) -> EngineCapacity:
@@ -108,13 +110,11 @@ class HashChainEngine:
         )
 
     def reset(self, epoch: int) -> None:
-        """Forget everything."""
+        """Forget all slots. Pages keep their content."""
         capacity = self.capacity()
         self._slots = SlotTable(capacity)
         self._tokens = np.zeros((capacity.n_slots, capacity.max_length + 1), np.int32)
         self._seed_mix = np.zeros(capacity.n_slots, np.uint64)
-        self._pages = np.zeros(capacity.n_pages * PAGE_TOKENS, np.uint64)
-        self._is_written = np.zeros(capacity.n_pages * PAGE_TOKENS, bool)
 
     def launch(self, plan: Plan) -> _Launched:
         """Compute all steps of a plan; an artificial step time is waited for in `collect`."""

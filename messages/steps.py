@@ -20,9 +20,10 @@ PAGE_TOKENS = 16
 
 
 class Reset(Message, frozen=True):
-    """First word of a scheduler's incarnation to every rank: forget all slots and pages. Answered by Capacity."""
+    """A scheduler begins an epoch, with every rank of its gang: forget all slots. Rank 0 answers with Capacity."""
 
     epoch: Count  # chosen by the scheduler; plans of another epoch are dropped
+    memory_generation: Count = 0  # that the scheduler's page ledger describes; 0: it has no ledger
 
 
 class EngineCapacity(Part, frozen=True):
@@ -44,9 +45,14 @@ class EngineCapacity(Part, frozen=True):
 
 
 class Capacity(Message, frozen=True):
-    """The answer to Reset, from rank 0 to its scheduler: the gang is empty and can hold this much."""
+    """The answer to Reset, from rank 0 to its scheduler: no slot is taken, and the gang can hold this much.
+
+    A memory generation is one content of the KV memory. While it is the same, pages hold what finished steps have written,
+    whatever processes have died; with a new one the content of every page is unknown.
+    """
 
     epoch: Count
+    memory_generation: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
     engine: EngineCapacity  # agreed between the ranks: the minimum
 
 

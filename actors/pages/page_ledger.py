@@ -9,7 +9,8 @@ Every page is in exactly one of three states:
     | held   | >= 1    | no or yes     | nowhere; its holders know it                  |
 
 free -> held (allocate) -> cached or free (last release) -> held (acquire by content) or free (eviction, inside allocate).
-A page is sealed when the plan that completes it is made: steps run in order, so any later plan may read it.
+A page is sealed when the plan that completes it is made: steps run in order, so any later plan may read it. Until that plan has
+been applied the content is a promise; `drop_unapplied` takes such promises back when the steps in flight are lost.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ class PageLedger:
         self._cached = eviction
         self._page_of: dict[int, int] = {}  # content hash -> page
         self._content: dict[int, tuple[int, int, bytes]] = {}  # page -> (hash, parent's hash, tokens)
-        self._fresh: set[int] = set()  # hashes sealed by the plan in the making
-        self._sealed: list[int] = []
+        self._planned: set[int] = set()  # hashes sealed by the plan that is being made
+        self._unapplied: deque[set[int]] = deque()  # hashes sealed by each plan in flight, the oldest plan first
+        self._sealed: dict[int, None] = {}  # since the last `take_changes`, in order
         self._dropped: list[int] = []
         self._n_references = 0  # the sum of all holders
         self._hits = self._evictions = 0
@@ -54,15 +56,15 @@ class PageLedger:
         return len(self._free) + len(self._cached)
 
     def find(self, content_hash: int, parent: int, tokens: bytes) -> int | None:
-        """The page with this content, if it is held or cached and complete before the next plan."""
+        """The page with this content, if it is complete before the plan that is being made; else None."""
         page = self._page_of.get(content_hash)
-        if page is None or content_hash in self._fresh or self._content[page] != (content_hash, parent, tokens):
+        if page is None or content_hash in self._planned or self._content[page] != (content_hash, parent, tokens):
             return None
         return page
 
-    def is_fresh(self, content_hash: int) -> bool:
-        """Is this content completed by the plan in the making? One step later it can be shared."""
-        return content_hash in self._fresh
+    def is_planned(self, content_hash: int) -> bool:
+        """Does the plan that is being made complete this content? The next plan can share it."""
+        return content_hash in self._planned
 
     def acquire(self, pages: list[int]) -> None:
         """Add one holder to each of these distinct pages, which `find` gave."""
@@ -91,22 +93,41 @@ class PageLedger:
         self._n_references += 1
         return page
 
-    def seal(self, page: int, content_hash: int, parent: int, tokens: bytes, is_fresh: bool) -> None:
-        """The page has this content: now, or (`is_fresh`) once the plan in the making has run."""
+    def seal(self, page: int, content_hash: int, parent: int, tokens: bytes, is_planned: bool) -> None:
+        """The page has this content once the plan that is being made (`is_planned`), or else the last plan, has run."""
         if content_hash in self._page_of:
-            return  # the same content stands in another page already; this one stays private
+            return  # another page has the same content; this one stays private
         self._page_of[content_hash] = page
         self._content[page] = (content_hash, parent, tokens)
-        if is_fresh:
-            self._fresh.add(content_hash)
-        self._sealed.append(content_hash)
+        if is_planned:
+            self._planned.add(content_hash)
+        elif self._unapplied:
+            self._unapplied[-1].add(content_hash)
+        self._sealed[content_hash] = None
 
     def commit_plan(self) -> None:
-        """The plan in the making is on its way: what it seals may be shared by the next."""
-        self._fresh.clear()
+        """The plan that is being made is sent: the next plan may share what it seals."""
+        self._unapplied.append(self._planned)
+        self._planned = set()
+
+    def apply_plan(self) -> None:
+        """The oldest plan in flight has been applied: what it sealed stands in memory."""
+        self._unapplied.popleft()
+
+    def drop_unapplied(self) -> None:
+        """The plans in flight are lost: forget the content of every page that they sealed."""
+        for content_hash in (content_hash for hashes in [*self._unapplied, self._planned] for content_hash in hashes):
+            page = self._page_of.get(content_hash)
+            if page is not None:
+                self._forget(page)
+                self._cached.forget(page)
+                if self._holders[page] == 0:
+                    self._free.append(page)
+        self._unapplied.clear()
+        self._planned.clear()
 
     def release(self, pages: list[int]) -> None:
-        """One holder less of each. Deep pages become evictable before the pages they build on."""
+        """Remove one holder of each page. A page is evicted before the pages of the prefix that it continues."""
         cached = []
         for page in reversed(pages):
             self._holders[page] -= 1
@@ -117,10 +138,10 @@ class PageLedger:
         self._cached.add(cached)
 
     def take_changes(self) -> tuple[list[int], list[int]]:
-        """(hashes sealed, hashes dropped) since the last call."""
-        news = self._sealed, self._dropped
-        self._sealed, self._dropped = [], []
-        return news
+        """(hashes sealed, hashes dropped) since the last call. To follow the inventory, remove the dropped ones first."""
+        changes = list(self._sealed), self._dropped
+        self._sealed, self._dropped = {}, []
+        return changes
 
     def inventory(self) -> list[int]:
         """Every content hash that can be found now."""
@@ -133,8 +154,8 @@ class PageLedger:
         return LedgerStatistics(self.n_pages, free, cached, held, self._hits, self._evictions)
 
     def audit(self, held_by: list[list[int]]) -> None:
-        """Compare the counts with the page lists of all holders. Costs what they hold, not what there is: a GPU has hundreds
-        of thousands of pages.
+        """Compare the counts with `held_by`, the page lists of all holders. Takes time for the pages that are held, not for all
+        pages: a GPU has hundreds of thousands.
 
         Raises: AssertionError naming the first page whose count is wrong.
         """
@@ -149,4 +170,5 @@ class PageLedger:
     def _forget(self, page: int) -> None:
         content_hash, _, _ = self._content.pop(page)
         del self._page_of[content_hash]
-        self._dropped.append(content_hash)
+        if self._sealed.pop(content_hash, 0) == 0:  # it was sealed before the last `take_changes`
+            self._dropped.append(content_hash)

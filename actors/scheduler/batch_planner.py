@@ -36,6 +36,9 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     drafts: list[int]  # ids
 
 
+RowEnd = tuple[Row, int]  # a row, and the number of positions of its sequence that are complete once its step has run
+
+
 @dataclass
 class PlanBuilder:
     """The plan that is being made: its rows and the differences that the ranks need to know."""
@@ -150,13 +153,14 @@ class BatchPlanner:
             n_preempted=builder.n_preempted,
         )
 
-    def seal_known(self, sequence: Sequence, is_in_the_making: bool) -> None:
-        """Tell the ledger the content of every full page of known tokens whose positions are planned."""
+    def seal_known(self, sequence: Sequence, is_planned: bool) -> None:
+        """Tell the ledger the content of every full page of known tokens whose positions are planned; `is_planned`: by the plan
+        that is being made."""
         if not self._prefix_reuse:
             return
         complete = min(sequence.planned, sequence.known) // PAGE_TOKENS
         for index in range(sequence.n_sealed, complete):
-            self._ledger.seal(sequence.pages[index], *sequence.page_content(index), is_fresh=is_in_the_making)
+            self._ledger.seal(sequence.pages[index], *sequence.page_content(index), is_planned=is_planned)
         sequence.n_sealed = max(sequence.n_sealed, complete)
 
     # -- the three kinds of rows -------------------------------------------------------------------------------------
@@ -230,7 +234,7 @@ class BatchPlanner:
             content = sequence.page_content(index)
             page = self._ledger.find(*content)
             if page is None:
-                return None if self._ledger.is_fresh(content[0]) else shared
+                return None if self._ledger.is_planned(content[0]) else shared
             shared.append(page)
         return shared
 
@@ -263,7 +267,7 @@ class BatchPlanner:
         sequence.planned += count
         sequence.in_flight += samples
         if sequence.planned >= (sequence.n_sealed + 1) * PAGE_TOKENS:  # tested here, because most rows complete no page
-            self.seal_known(sequence, is_in_the_making=True)
+            self.seal_known(sequence, is_planned=True)
 
     def _lease(self, builder: PlanBuilder, most_steps: int) -> int:
         """Steps that this plan grants: more than one only when all running sequences decode and none waits."""

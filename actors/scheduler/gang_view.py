@@ -1,5 +1,14 @@
-"""The gang as its scheduler sees it: its life (epoch), its limits, its pages, the steps on their way, and who is suspected of
-killing it. Pure: the actor says what was heard, and sends what comes out."""
+"""The gang as its scheduler sees it: its epoch, its capacity, its pages, the steps in flight, and the sequences that may have
+killed it. Pure: the actor passes on what it has received, and sends what these methods return.
+
+    rank_died, refuse            begin_epoch                 begin
+    ------------------> no epoch ------------> epoch is open ------> plans can be sent
+                                 Reset         waits for Capacity    (is_alive)
+
+Three numbers must not be mixed up. An *incarnation* is one life of one process. An *epoch* is the time from one Reset to the
+loss of the gang's slots and of the steps in flight. A *memory generation* is one content of the KV memory: it may outlive the
+processes that compute on it, and so does the page ledger, which describes it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +16,7 @@ from collections.abc import Callable
 
 from actors.pages.page_ledger import PageLedger
 from actors.scheduler.admission import usable_capacity
-from actors.scheduler.batch_planner import BatchPlanner, PlannedStep, Row
+from actors.scheduler.batch_planner import BatchPlanner, PlannedStep, RowEnd
 from actors.scheduler.drafts import ReceivedDrafts
 from actors.scheduler.look_ahead import LookAhead
 from actors.scheduler.policy import LastInOrder, make_eviction
@@ -23,74 +32,84 @@ MayRun = Callable[[Sequence], bool]
 
 
 class GangView:
-    """Without a living gang there are no limits known for sure, no ledger and no planner; sequences wait."""
+    """See the file's header. While the gang is not alive, all sequences wait."""
 
     def __init__(self, queues: SequenceQueues, settings: SchedulerSettings) -> None:
         self._queues, self._settings = queues, settings
         self.tracker, self.probation = StepTracker(), Probation(queues.order)
         self.capacity: EngineCapacity | None = None  # of the last gang; the next one has the same unless its machine changed
-        self.ledger: PageLedger | None = None
+        self.ledger: PageLedger | None = None  # of the last memory generation
+        self._memory_generation = 0  # that the ledger describes
         self._planner: BatchPlanner | None = None
         self._look_ahead = LookAhead(settings.plans_in_flight, lease_s=0.0)
         self._is_dirty = False
-        self._last_words: list[tuple[Row, int]] = []  # what was on its way when the first rank died
-        self._causes: list[Cause] = []  # how its ranks died, the first one first
+        self._lost_rows: list[RowEnd] = []  # in flight when the first rank died
+        self._causes: list[Cause] = []  # how its ranks died, in the order in which they died
 
     @property
     def is_alive(self) -> bool:
-        """Can it be given steps?"""
+        """Can plans be sent?"""
         return self._planner is not None
 
-    # -- lives -----------------------------------------------------------------------------------------------------
+    # -- epochs -----------------------------------------------------------------------------------------------------
 
     def begin_epoch(self) -> Reset:
-        """All ranks are there: they start empty. Nothing may be on its way."""
-        return Reset(epoch=self.tracker.begin_epoch())
+        """All ranks are ready. Returns the message to send to them."""
+        known_generation = self._memory_generation if self.ledger is not None else 0
+        return Reset(epoch=self.tracker.begin_epoch(), memory_generation=known_generation)
 
     def begin(self, answer: Capacity) -> EngineCapacity:
-        """The gang is empty and says what it can hold."""
+        """The ranks have reset. The ledger is kept if it describes the memory that they have. Returns the usable capacity."""
         capacity = self.capacity = usable_capacity(answer.engine, self._settings.step_tokens)
-        self.ledger = PageLedger(capacity.n_pages, make_eviction(self._settings.eviction))
+        is_same_memory = self._memory_generation == answer.memory_generation
+        if self.ledger is None or not is_same_memory or self.ledger.n_pages != capacity.n_pages:
+            self.ledger = PageLedger(capacity.n_pages, make_eviction(self._settings.eviction))
+            self._memory_generation = answer.memory_generation
         self._planner = BatchPlanner(self._queues, self.ledger, capacity, LastInOrder(), self._settings)
         self._look_ahead = LookAhead(self._settings.plans_in_flight, capacity.lease_s)
         self._queues.set_slots(capacity.n_slots)
         return capacity
 
     def rank_died(self, cause: Cause, is_last: bool) -> list[ForcedEnding]:
-        """A rank is proven dead, and the gang with it. Returns who has to end for it, once the last rank is dead: a rank that
-        is torn away brings others down with errors of their own, and news of those may come first."""
+        """A rank has died, and the gang with it. Returns the sequences that must end, once the last rank is dead: one death
+        causes others, with errors of their own, and those may be reported first."""
         if self.is_alive:
-            self._last_words, self._causes = self.tracker.in_flight(), []
-            self._forget()
+            self._lost_rows, self._causes = self.tracker.in_flight(), []
+        self._end_epoch()
         self._causes.append(cause)
         if not is_last:
             return []
-        computed, self._last_words = self._last_words, []
+        computed, self._lost_rows = self._lost_rows, []
         return self.probation.gang_died(computed) if is_evidence(self._causes) else []
 
     def refuse(self, failed: StepFailed) -> list[ForcedEnding]:
-        """A plan was refused whole; a new epoch has to begin. Returns who has to end for it.
+        """The gang has refused a plan as a whole; a new epoch must begin. Returns the sequences that must end.
 
-        Suspects are named by slot, as of that plan: meanwhile another sequence may sit there.
+        Suspects are named by their slots in that plan, in which other sequences may be meanwhile. The ledger is not kept: plans
+        after the refused one may have been computed, with page tables that lack its differences.
         """
         rows = self.tracker.of_step(int(failed.step)) or self.tracker.in_flight()
         slots = set(failed.suspects.tolist())
         suspects = [(row, stop) for row, stop in rows if row.slot in slots] or rows
         endings = self.probation.plan_refused(suspects, failed.reason[:1000])
-        self._forget()
+        self._end_epoch()
+        self.ledger = None
         return endings
 
-    def _forget(self) -> None:
-        """Whatever the gang held is gone; running sequences wait and are computed again."""
-        self.tracker.begin_epoch()
+    def _end_epoch(self) -> None:
+        """The gang's slots and the steps in flight are lost: running sequences wait and will be computed again. The ledger
+        keeps the content of pages whose steps have been applied, until the next gang says whether it has the same memory."""
+        self.tracker.end_epoch()
         for sequence in list(self._queues.running):
-            self._queues.preempt(sequence)
-        self.ledger = self._planner = None
+            self._give_back(self._queues.preempt(sequence))
+        if self.ledger is not None:
+            self.ledger.drop_unapplied()
+        self._planner = None
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def plan(self, has_credit: MayRun, drafts: ReceivedDrafts | None) -> PlannedStep | None:
-        """The next step, which is on its way with that; None: there is nothing to compute, or enough is on its way."""
+        """The next step, which counts as sent; None when there is nothing to compute, or enough is in flight."""
         tracker, planner = self.tracker, self._planner
         if planner is None or self.capacity is None:
             return None
@@ -108,40 +127,43 @@ class GangView:
         return planned
 
     def _plan_apart(self, planner: BatchPlanner, has_credit: MayRun, drafts: ReceivedDrafts | None) -> PlannedStep | None:
-        """While anybody is on probation: it alone, or (when its gateway has no credit) all others without it."""
+        """The next step while a sequence is on probation: it alone, or (when its gateway has no credit) all others."""
         at = (self.tracker.epoch, self.tracker.next_step)
         alone = self.probation.next_alone(has_credit)
         if alone is None:
             return planner.plan(*at, lambda s: has_credit(s) and not self.probation.holds(s), drafts)
         planned = planner.plan(*at, lambda s: s is alone, drafts)
-        if planned is None:  # those that wait for it hold what it needs
+        if planned is None:  # the waiting sequences hold the pages that it needs
             for sequence in [s for s in self._queues.running if s is not alone]:
                 self._give_back(self._queues.preempt(sequence))
             planned = planner.plan(*at, lambda s: s is alone, drafts)
         return planned
 
     def apply(self, result: Result) -> list[Advance]:
-        """One step is done. Raises: ValueError when it is not the one expected."""
-        reaches = self.tracker.oldest() if self.probation.has_suspects else []
+        """One step is done. Returns the new tokens. Raises: ValueError when another step was expected."""
+        computed = self.tracker.oldest() if self.probation.has_suspects else []
         self._look_ahead.add_step_time(result.compute_s)
+        n_plans = self.tracker.plans_in_flight
         advances = self.tracker.apply(result)
-        if reaches:
-            self.probation.computed(reaches)
+        if self.tracker.plans_in_flight < n_plans and self.ledger is not None:
+            self.ledger.apply_plan()
+        if computed:
+            self.probation.computed(computed)
         return advances
 
     # -- sequences and pages -----------------------------------------------------------------------------------------
 
     def release(self, sequence: Sequence) -> None:
-        """A sequence is over: out of the queues, its pages back, what is known of them kept."""
+        """A sequence has ended: remove it, seal its full pages and give them back."""
         if sequence.state is State.RUNNING and self._planner is not None:
-            self._planner.seal_known(sequence, is_in_the_making=False)
+            self._planner.seal_known(sequence, is_planned=False)
         self._give_back(self._queues.finish(sequence))
         self.probation.forget(sequence)
 
     def audit(self) -> None:
-        """When idle, and once after each time of work: the ledger must agree with every holder.
+        """Once after each time of work, with no plan in flight: compare the ledger with all holders of pages.
 
-        Raises: AssertionError naming the page that is wrong.
+        Raises: AssertionError naming the first page that is wrong.
         """
         if self._is_dirty and self.ledger is not None and not self.tracker.plans_in_flight:
             self.ledger.audit([s.pages for s in [*self._queues.running, *self._queues.waiting]])

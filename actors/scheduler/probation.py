@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from actors.scheduler.batch_planner import Row
+from actors.scheduler.batch_planner import RowEnd
 from actors.scheduler.policy import AdmissionOrder
 from actors.scheduler.sequence import Sequence, State
 from messages.lifecycle import Cause
@@ -92,7 +92,7 @@ class Probation:
 
     # -- events ---------------------------------------------------------------------------------------------
 
-    def gang_died(self, in_flight: list[tuple[Row, int]]) -> list[ForcedEnding]:
+    def gang_died(self, in_flight: list[RowEnd]) -> list[ForcedEnding]:
         """The gang has died. `in_flight`: every row in flight, and the number of positions that it would have completed.
 
         Returns: the sequences that must end.
@@ -103,12 +103,12 @@ class Probation:
         detail = "workers died {} times while they computed this sequence, {} times with nothing beside it"
         return [ForcedEnding(s.sequence, "quarantined", detail.format(s.deaths, s.certain)) for s in guilty]
 
-    def plan_refused(self, suspects: list[tuple[Row, int]], reason: str) -> list[ForcedEnding]:
+    def plan_refused(self, suspects: list[RowEnd], reason: str) -> list[ForcedEnding]:
         """The gang has refused a plan because of these rows, and has computed nothing of it. Returns: who must end."""
         reaches = _reaches(suspects)
         return [ForcedEnding(s.sequence, "failed", reason) for s in self._blame(reaches, len(reaches) == 1)]
 
-    def computed(self, rows: list[tuple[Row, int]]) -> None:
+    def computed(self, rows: list[RowEnd]) -> None:
         """A step has ended well. Sequences that it computed past their reach are free."""
         for row, stop in rows:
             suspicion = self._suspicions.get(row.sequence.number)
@@ -142,7 +142,7 @@ class Probation:
         self.is_active = any(suspicion.is_on_probation for suspicion in self._suspicions.values())
 
 
-def _reaches(rows: list[tuple[Row, int]]) -> list[tuple[Sequence, int]]:
+def _reaches(rows: list[RowEnd]) -> list[tuple[Sequence, int]]:
     """Each sequence of these rows that has not ended, and the positions that would have been completed."""
     reach_of: dict[int, tuple[Sequence, int]] = {}
     for row, stop in rows:

@@ -119,7 +119,7 @@ class SchedulerActor(Actor):
 
     def on_capacity(self, delivery: Delivery, capacity: steps.Capacity) -> None:
         """The ranks have reset: plans can be sent."""
-        if capacity.epoch != self._gang.tracker.epoch:
+        if not self._gang.tracker.is_current(capacity.epoch):
             return
         usable = self._gang.begin(capacity)
         self.on_inventory_wanted(None, None)
@@ -129,7 +129,7 @@ class SchedulerActor(Actor):
 
     def on_result(self, delivery: Delivery, result: steps.Result) -> None:
         """One step is done: sequences move on, some end."""
-        if result.epoch != self._gang.tracker.epoch:
+        if not self._gang.tracker.is_current(result.epoch):
             return
         self.metrics.steps.inc()
         advances = self._gang.apply(result)
@@ -140,7 +140,7 @@ class SchedulerActor(Actor):
 
     def on_step_failed(self, delivery: Delivery, failed: steps.StepFailed) -> None:
         """The gang has refused a plan as a whole: all sequences start again in a new epoch, and some are suspects."""
-        if failed.epoch != self._gang.tracker.epoch:
+        if not self._gang.tracker.is_current(failed.epoch):
             return
         self.log.error("step failed", step=failed.step, reason=failed.reason, suspects=failed.suspects.tolist())
         self.metrics.recomputed.inc(len(self._queues.running))
@@ -240,7 +240,7 @@ class SchedulerActor(Actor):
         """Publish every page that can be reused, as a snapshot."""
         if DIRECTORY not in self.child.peers:
             return
-        self._send_hint(DIRECTORY, self._page_updates.snapshot(self._gang.ledger))
+        self._send_hint(DIRECTORY, self._page_updates.snapshot(self._gang.ledger if self._gang.is_alive else None))
 
     def _update_directory(self) -> None:
         if self._gang.ledger is None:

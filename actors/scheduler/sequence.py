@@ -95,7 +95,7 @@ class Sequence:
     @property
     def is_due(self) -> bool:
         """Is it time to send tokens to the gateway? The first token of an attempt is sent at once, as a sign of progress; after
-        that, whenever `tell_every` tokens have gathered."""
+        that, whenever `terms.group_tokens` tokens have gathered."""
         return self.n_sent == self._n_sent_before or self.n_generated - self.n_sent >= self.terms.group_tokens
 
     def take_unsent(self) -> tuple[int, list[int]]:

@@ -1,5 +1,5 @@
-"""Which steps are on their way to which life of the gang, and what a result means for its sequences. The only place that
-knows step numbers. Pure."""
+"""The steps in flight of the gang's present epoch, and what a result means for its sequences. The only owner of epoch and step
+numbers. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections import deque
 
 import msgspec
 
-from actors.scheduler.batch_planner import PlannedStep, Row
+from actors.scheduler.batch_planner import PlannedStep, Row, RowEnd
 from messages.outcomes import EndReason
 from messages.steps import Result
 
 
 class Advance(msgspec.Struct, frozen=True, gc=False):
-    """New tokens of one sequence: the ids that count, and why it ended with them (None: it goes on)."""
+    """New tokens of one sequence: the ids that count, and why the sequence has ended with them (None: it goes on)."""
 
     row: Row
     first: int  # index of ids[0] among the generated tokens
@@ -23,7 +23,7 @@ class Advance(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Step(msgspec.Struct, frozen=True, gc=False):
-    """One step on its way: the `index`-th of its plan."""
+    """One step in flight: number `index` of its plan, from 0."""
 
     planned: PlannedStep
     index: int
@@ -36,30 +36,41 @@ class _Step(msgspec.Struct, frozen=True, gc=False):
     def is_last(self) -> bool:
         return self.index == self.planned.plan.n_steps - 1
 
-    def reaches(self) -> list[tuple[Row, int]]:
-        """Its rows, and the positions that each would have completed."""
+    def row_ends(self) -> list[RowEnd]:
+        """Its rows and their ends."""
         return [(row, row.start + row.count + self.index) for row in self.planned.rows]
 
 
 class StepTracker:
-    """Steps in flight, oldest first."""
+    """Steps in flight, oldest first. An epoch is the time from one Reset of the gang to the loss of its state."""
 
     def __init__(self) -> None:
-        self.epoch = 0
+        self.epoch = 0  # of the last Reset
+        self._is_open = False  # does that epoch last?
         self.next_step = 1
         self.n_done = 0
         self._steps: deque[_Step] = deque()
         self.plans_in_flight = 0
 
     def begin_epoch(self) -> int:
-        """Forget everything on its way: the gang starts empty. Returns the new epoch."""
+        """Begin the next epoch, with no step in flight. Returns its number."""
+        self.end_epoch()
         self.epoch += 1
-        self._steps.clear()
-        self.plans_in_flight = 0
+        self._is_open = True
         return self.epoch
 
+    def end_epoch(self) -> None:
+        """Forget the steps in flight; from now on every answer of this epoch is stale."""
+        self._steps.clear()
+        self.plans_in_flight = 0
+        self._is_open = False
+
+    def is_current(self, epoch: int) -> bool:
+        """Does an answer with this epoch number count? Otherwise it is stale."""
+        return self._is_open and epoch == self.epoch
+
     def sent(self, planned: PlannedStep) -> None:
-        """A plan left."""
+        """A plan has been sent."""
         n_steps = planned.plan.n_steps
         for index in range(n_steps):
             self._steps.append(_Step(planned, index))
@@ -68,27 +79,27 @@ class StepTracker:
 
     @property
     def steps_in_flight(self) -> int:
-        """Steps whose result has not come."""
+        """Number of steps whose result has not come."""
         return len(self._steps)
 
-    def in_flight(self) -> list[tuple[Row, int]]:
-        """Every row on its way, oldest first, and the positions that it would have completed."""
-        return [reach for step in self._steps for reach in step.reaches()]
+    def in_flight(self) -> list[RowEnd]:
+        """Every row in flight, oldest first."""
+        return [row_end for step in self._steps for row_end in step.row_ends()]
 
-    def oldest(self) -> list[tuple[Row, int]]:
+    def oldest(self) -> list[RowEnd]:
         """The rows of the step whose result comes next."""
-        return self._steps[0].reaches() if self._steps else []
+        return self._steps[0].row_ends() if self._steps else []
 
-    def of_step(self, number: int) -> list[tuple[Row, int]]:
-        """The rows of one step on its way."""
-        return [reach for step in self._steps if step.number == number for reach in step.reaches()]
+    def of_step(self, number: int) -> list[RowEnd]:
+        """The rows of one step in flight."""
+        return [row_end for step in self._steps if step.number == number for row_end in step.row_ends()]
 
     def apply(self, result: Result) -> list[Advance]:
-        """Move the sequences of one step on. A stale result gives nothing.
+        """Add the new tokens of one step to its sequences. A stale result gives nothing.
 
-        Raises: ValueError when the gang answers another step than the oldest in flight, or other rows than planned.
+        Raises: ValueError when the result is not of the oldest step in flight, or has other rows than planned.
         """
-        if result.epoch != self.epoch:
+        if not self.is_current(result.epoch):
             return []
         if not self._steps or self._steps[0].number != result.step:
             raise ValueError(f"step: expected {self._steps[0].number if self._steps else None}, got {result.step}")
@@ -100,18 +111,18 @@ class StepTracker:
             raise ValueError(f"slots: expected {len(rows)} rows, got {len(result.slots)}")
         advances, offset, ids = [], 0, result.ids.tolist()
         for row, count in zip(rows, result.counts.tolist(), strict=True):
-            if row.sequence.stay == row.stay:  # it still runs, as it did when this was planned
+            if row.sequence.stay == row.stay:  # since it was planned it has not left its slot
                 advances.append(_advance(row, ids[offset : offset + count], offset))
             offset += count
         return advances
 
 
 def _advance(row: Row, ids: list[int], offset: int) -> Advance:
-    """Append what a row gave, cut at the first stop token or at the length limit."""
+    """Append the new tokens of a row up to the first stop token or the length limit."""
     sequence = row.sequence
     if row.drafts:
         sequence.is_verifying = False
-        sequence.planned = row.start + len(ids)  # the accepted tokens' keys and values are in place; the last id's are not
+        sequence.planned = row.start + len(ids)  # the last id has no keys and values yet
     else:
         sequence.in_flight -= 1
     first = sequence.known - sequence.n_prompt

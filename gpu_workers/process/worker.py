@@ -4,7 +4,7 @@
         ----------------------             ------------------------              -----------
                                            Hello at once             ----->      import, load, warm up
         Loading, Ready           <-----                              <-----      loading, loaded
-        Reset                    ----->    epoch                     ----->      forget slots and pages
+        Reset                    ----->    epoch                     ----->      forget slots
         Capacity                 <-----    (rank 0)                  <-----      reset done
         Plan                     ----->    of this epoch only        ----->      launch, collect
         Result, StepFailed       <-----    (rank 0)                  <-----      results, refusals
@@ -78,6 +78,7 @@ class Worker:
         self._life = self._owner = self._epoch = -1  # of the last Reset: its life number, its sender's incarnation, its epoch
         self._unsent: deque[Message] = deque(maxlen=_MAX_UNSENT)
         self._capacity: EngineCapacity | None = None
+        self._memory_generation = birth.incarnation  # the KV memory is this process's own, and new with it
         self._ending: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         gang_dir = Path(birth.gang_dir or birth.run_dir)
         self._agreement = GangAgreement(gang_dir, self.settings.rank, self.settings.tp) if self.settings.tp > 1 else None
@@ -182,7 +183,7 @@ class Worker:
     def on_reset(self, life: int) -> None:
         """See StepEvents."""
         if self._capacity is not None:
-            self._answer(life, Capacity(epoch=self._epoch, engine=self._capacity))
+            self._answer(life, Capacity(epoch=self._epoch, memory_generation=self._memory_generation, engine=self._capacity))
 
     def on_result(self, life: int, result: Result) -> None:
         """See StepEvents."""

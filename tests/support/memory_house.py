@@ -61,9 +61,11 @@ class Post:
 class Gang(Post):
     """Rank 0 of a gang of one: the real hash-chain engine, its results held back on demand."""
 
-    def __init__(self, house: House, settings: WorkerSettings, incarnation: int = 1) -> None:
+    def __init__(self, house: House, settings: WorkerSettings, incarnation: int = 1, before: Gang | None = None) -> None:
+        """`before`: an earlier life of this gang, whose memory this one takes over."""
         super().__init__(house, "worker/0.0", incarnation)
-        self.engine = HashChainEngine(settings)
+        self.engine = before.engine if before is not None else HashChainEngine(settings)
+        self.memory_generation: int = before.memory_generation if before is not None else incarnation
         self.plans: list[steps.Plan] = []
         self._held: list[steps.Result] | None = None
         self._epoch = 0
@@ -83,7 +85,8 @@ class Gang(Post):
             case steps.Reset():
                 self._epoch = message.epoch
                 self.engine.reset(message.epoch)
-                self.mailbox.send(sender, steps.Capacity(epoch=message.epoch, engine=self.engine.capacity()))
+                generation, capacity = self.memory_generation, self.engine.capacity()
+                self.mailbox.send(sender, steps.Capacity(epoch=message.epoch, memory_generation=generation, engine=capacity))
             case steps.Plan() if message.epoch == self._epoch:
                 self.plans.append(message)
                 try:

@@ -82,9 +82,10 @@ INTERNAL: tuple[Message, ...] = (
     ),
     generation.Ack(up_to=1),
     generation.Cancel(attempt=5, why="client_left"),
-    steps.Reset(epoch=2),
+    steps.Reset(epoch=2, memory_generation=5),
     steps.Capacity(
         epoch=2,
+        memory_generation=5,
         engine=steps.EngineCapacity(
             n_pages=64, n_slots=8, max_length=512, max_step_tokens=256, max_lease_steps=1, vocabulary=100, device="cpu"
         ),

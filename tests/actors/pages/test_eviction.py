@@ -120,7 +120,7 @@ class Cache:
         for name in [*content[len(held) :], *(next(unique) for _ in range(n_own))]:
             page = ledger.allocate()
             assert page is not None
-            ledger.seal(page, name, 0, b"", is_fresh=False)
+            ledger.seal(page, name, 0, b"", is_planned=False)
             held.append(page)
         ledger.release(held)
         ledger.take_changes()

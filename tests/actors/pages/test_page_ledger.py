@@ -39,6 +39,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.holders: list[list[int]] = []
         self.content: dict[int, tuple[int, int, bytes]] = {}
         self.next_content = 1
+        self.plans: list[set[int]] = []  # hashes that each plan in flight seals, the oldest plan first
+        self.reported: set[int] = set()  # what a listener to the changes knows
 
     @rule(n=st.integers(1, 4))
     def allocate(self, n: int) -> None:
@@ -54,17 +56,20 @@ class LedgerMachine(RuleBasedStateMachine):
         self.holders.append(pages)
 
     @precondition(lambda self: any(self.holders))
-    @rule(data=st.data(), fresh=st.booleans())
-    def seal(self, data: st.DataObject, fresh: bool) -> None:
+    @rule(data=st.data(), planned=st.booleans())
+    def seal(self, data: st.DataObject, planned: bool) -> None:
         page = data.draw(st.sampled_from([p for held in self.holders for p in held]))
         if page not in self.content:
             content = (self.next_content, ROOT, b"%d" % self.next_content)
             self.next_content += 1
-            self.ledger.seal(page, *content, is_fresh=fresh)
+            self.ledger.seal(page, *content, is_planned=planned)
             self.content[page] = content
-            if fresh:
+            if self.plans and not planned:
+                self.plans[-1].add(content[0])
+            self.plans.append({content[0]} if planned else set())
+            if planned:
                 assert self.ledger.find(*content) is None
-                assert self.ledger.is_fresh(content[0])
+                assert self.ledger.is_planned(content[0])
             self.ledger.commit_plan()
 
     @precondition(lambda self: self.content)
@@ -83,8 +88,29 @@ class LedgerMachine(RuleBasedStateMachine):
     def release(self, data: st.DataObject) -> None:
         self.ledger.release(self.holders.pop(data.draw(st.integers(0, len(self.holders) - 1))))
 
+    @precondition(lambda self: self.plans)
+    @rule()
+    def apply_plan(self) -> None:
+        self.ledger.apply_plan()
+        self.plans.pop(0)
+
+    @rule()
+    def lose_plans(self) -> None:
+        lost = set().union(*self.plans)
+        self.ledger.drop_unapplied()
+        self.content = {page: content for page, content in self.content.items() if content[0] not in lost}
+        self.plans.clear()
+
+    @rule()
+    def report(self) -> None:
+        sealed, dropped = self.ledger.take_changes()
+        self.reported -= set(dropped)
+        self.reported |= set(sealed)
+        assert self.reported == set(self.ledger.inventory())
+
     @invariant()
     def agrees(self) -> None:
+        assert sorted(self.ledger.inventory()) == sorted(content[0] for content in self.content.values())
         self.ledger.audit(self.holders)
         check_every_page(self.ledger, self.holders)
         statistics = self.ledger.statistics()
@@ -113,16 +139,47 @@ def test_eviction_takes_the_deepest_page_of_the_oldest_holder_first() -> None:
     ledger = PageLedger(3, LruEviction())
     pages = [allocated(ledger) for _ in range(3)]
     for index, page in enumerate(pages):
-        ledger.seal(page, index + 1, index, b"x", is_fresh=False)
+        ledger.seal(page, index + 1, index, b"x", is_planned=False)
     ledger.release(pages)
+    assert ledger.take_changes() == ([1, 2, 3], [])
     assert ledger.allocate() == pages[2]
-    assert ledger.take_changes() == ([1, 2, 3], [3])
+    assert ledger.take_changes() == ([], [3])
+
+
+def test_content_that_is_sealed_and_dropped_between_two_reports_is_not_reported() -> None:
+    ledger = PageLedger(1, LruEviction())
+    page = allocated(ledger)
+    ledger.seal(page, 7, ROOT, b"x", is_planned=False)
+    ledger.release([page])
+    assert ledger.allocate() == page
+    assert ledger.take_changes() == ([], [])
+
+
+@pytest.mark.parametrize("is_planned", [True, False])
+def test_content_of_a_lost_plan_is_forgotten_and_that_of_an_applied_one_kept(is_planned: bool) -> None:
+    ledger = PageLedger(4, LruEviction())
+    applied, lost, held, unsent = (allocated(ledger) for _ in range(4))
+    ledger.seal(applied, 1, ROOT, b"a", is_planned=True)
+    ledger.commit_plan()
+    ledger.apply_plan()
+    ledger.seal(lost, 2, ROOT, b"b", is_planned=True)
+    ledger.commit_plan()
+    ledger.seal(held, 3, ROOT, b"c", is_planned=False)  # complete once the plan in flight has run
+    ledger.seal(unsent, 4, ROOT, b"d", is_planned=is_planned)
+    ledger.release([applied, lost, unsent])
+    ledger.drop_unapplied()
+    assert ledger.find(1, ROOT, b"a") == applied
+    assert [ledger.find(2, ROOT, b"b"), ledger.find(3, ROOT, b"c"), ledger.find(4, ROOT, b"d")] == [None] * 3
+    assert ledger.inventory() == [1]
+    check_every_page(ledger, [[held]])
+    ledger.release([held])
+    assert (ledger.statistics().free, ledger.statistics().cached) == (3, 1)
 
 
 def test_same_hash_with_other_tokens_is_not_found() -> None:
     ledger = PageLedger(2, LruEviction())
     page = allocated(ledger)
-    ledger.seal(page, 7, ROOT, b"tokens", is_fresh=False)
+    ledger.seal(page, 7, ROOT, b"tokens", is_planned=False)
     assert ledger.find(7, ROOT, b"tokens") == page
     assert ledger.find(7, ROOT, b"others") is None
 

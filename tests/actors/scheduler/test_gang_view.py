@@ -30,15 +30,17 @@ class Bench:
         self.queues = SequenceQueues(PriorityOrder())
         self.gang = GangView(self.queues, SchedulerSettings())
         self._n_slots = n_slots
-        self._number = 0
+        self._number = self._generation = 0
         self._planned: deque[PlannedStep] = deque()
         self.begin()
 
     def begin(self) -> None:
+        self._generation += 1
         epoch = self.gang.begin_epoch().epoch
         self.gang.begin(
             Capacity(
                 epoch=epoch,
+                memory_generation=self._generation,
                 engine=EngineCapacity(
                     n_pages=64,
                     n_slots=self._n_slots,

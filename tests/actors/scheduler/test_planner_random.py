@@ -28,6 +28,12 @@ def _worker(rng: random.Random) -> WorkerSettings:
 
 
 @pytest.mark.seeds
+def gang_of(house: House) -> Gang:
+    gang = house.posts["worker/0.0"]
+    assert isinstance(gang, Gang)
+    return gang
+
+
 @pytest.mark.parametrize("seed", range(12 * DEPTH))
 async def test_random_load(seed: int) -> None:
     rng = random.Random(seed)
@@ -48,9 +54,9 @@ async def test_random_load(seed: int) -> None:
         if rng.random() < 0.2:
             await house.settle(rng.randint(1, 60))
         if rng.random() < 0.04:
-            incarnation = house.posts["worker/0.0"].incarnation + 1
+            dead = gang_of(house)
             await house.kill("worker/0.0")
-            house.introduce(Gang(house, worker, incarnation))
+            house.introduce(Gang(house, worker, dead.incarnation + 1, before=dead if rng.random() < 0.5 else None))
     await bench.ended(60)
     for attempt, (prompt, n) in jobs.items():
         want = hash_chain_tokens(prompt, n, 0, worker.hash_chain_vocabulary)

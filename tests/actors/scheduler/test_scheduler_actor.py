@@ -92,6 +92,36 @@ async def test_shared_prefix_skips_prefill_and_is_reported(house: House) -> None
         assert bench.gateway.endings[i].n_cached == 160
 
 
+@pytest.mark.parametrize("is_same_memory", [True, False])
+async def test_pages_outlive_a_gang_exactly_as_long_as_its_memory(house: House, is_same_memory: bool) -> None:
+    bench = Bench(house)
+    await bench.begin()
+    prefix = prompt_of(1, 160)
+    bench.gateway.submit(1, [*prefix, 5], 4)
+    await bench.ended(1)
+    await house.kill("worker/0.0")
+    bench.gateway.submit(2, [*prefix, 6], 4)
+    house.introduce(Gang(house, WORKER, incarnation=2, before=bench.gang if is_same_memory else None))
+    await bench.ended(2)
+    assert bench.gateway.endings[2].n_cached == (160 if is_same_memory else 0)
+    assert bench.gateway.tokens[2] == expected([*prefix, 6], 4)
+
+
+async def test_a_step_that_was_lost_leaves_no_page_behind(house: House) -> None:
+    bench = Bench(house)
+    await bench.begin()
+    bench.gang.hold()
+    prompt = prompt_of(1, 49)
+    bench.gateway.submit(1, prompt, 4)
+    await house.wait_until(lambda: bool(bench.gang.plans))
+    await house.kill("worker/0.0")
+    successor = Gang(house, WORKER, incarnation=2, before=bench.gang)
+    house.introduce(successor)
+    await bench.ended(1)
+    assert successor.plans[0].row_starts.tolist() == [0]  # from the first token: no result of the first step has come
+    assert bench.gateway.tokens[1] == expected(prompt, 4)
+
+
 async def test_same_prompts_at_once_wait_one_step_for_the_first_and_share_it(house: House) -> None:
     bench = Bench(house)
     await bench.begin()
