@@ -31,7 +31,7 @@ from messages.routes import received_by
 from messages.snapshot import take_snapshot
 from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
-from messages.wire.message import Message
+from messages.wire.message import NO_TRACE, Message
 
 _SLOW_HANDLER_S = 0.25
 _EARLY_MESSAGES = 4096
@@ -92,9 +92,9 @@ class Actor:
 
     # -- the loop -------------------------------------------------------------------------------------------------
 
-    def send(self, name: str, message: Message) -> None:
+    def send(self, name: str, message: Message, trace: bytes = NO_TRACE) -> None:
         """Say something to a living peer. Raises: UnknownPeer, MailboxFull."""
-        self.mailbox.send(name, message)
+        self.mailbox.send(name, message, trace)
 
     def fail(self, doing: str, error: BaseException) -> None:
         """End with a Fault: a thread or a timer of this actor met an error that nobody owns. Call it on the loop."""

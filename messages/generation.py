@@ -12,7 +12,7 @@ import msgspec
 
 from messages.outcomes import Code, EndReason
 from messages.wire.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s, Int64s, total
-from messages.wire.message import Count, LongText, Message, Part, Seed, ShortText
+from messages.wire.message import NO_TRACE, Count, LongText, Message, Part, Seed, ShortText, TraceId
 
 MAX_TOP_LOGPROBS = 20
 MAX_STOP_STRINGS = 16
@@ -71,6 +71,7 @@ class Terms(Part, frozen=True):
     ignore_eos: bool = False  # admission adds the model's end tokens to `stop_tokens` unless this is set
     priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] = 0  # the smaller number runs first
     speculation: bool = True  # draft tokens may be used
+    trace_id: TraceId = NO_TRACE  # of a distributed trace (W3C Trace Context); HTTP clients give it as the header `traceparent`
     # The scheduler may gather so many tokens before it sends them; the first of an attempt and the last are sent at once.
     group_tokens: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 1
 
@@ -87,6 +88,7 @@ class TermsOptions(TypedDict, total=False):
     ignore_eos: bool
     priority: int
     speculation: bool
+    trace_id: bytes
 
 
 class Submit(Message, frozen=True):

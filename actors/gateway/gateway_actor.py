@@ -20,7 +20,8 @@ from actors.gateway.admission.order_builder import OrderBuilder
 from actors.gateway.dispatch.draining import Draining
 from actors.gateway.dispatch.recovery import take_over_all
 from actors.gateway.dispatch.request_desk import RequestDesk
-from actors.gateway.http.api import HttpApi
+from actors.gateway.http.api import build_app
+from actors.gateway.http.endpoint import Services
 from actors.gateway.http.server import HttpServer
 from actors.gateway.journal.journal import Journal
 from actors.gateway.metrics import GatewayMetrics
@@ -79,8 +80,8 @@ class GatewayActor(Actor):
             life = self.birth.incarnation
             self._zmq = ZmqServer(settings, life, admission, self.desk, self.summary)
             self._zmq.open()
-        self.http_api = HttpApi(settings, self.model, admission, self.desk, self)
-        self.http_app = self.http_api.app()
+        services = Services(settings, self.model, admission, self.desk, self, started_s=int(self.wall_s()))
+        self.http_app = build_app(services)
         address = ""
         if (listen_fd := self.birth.descriptors.get(LISTEN_SOCKET)) is not None:
             self._http = HttpServer(self.http_app, listen_fd, settings, self._on_cut)

@@ -159,9 +159,8 @@ class SchedulerActor(Actor):
 
     def _end_forced(self, endings: list[ForcedEnding]) -> None:
         for ending in endings:
-            self.log.error(
-                "sequence ended by force", attempt=ending.sequence.attempt, reason=ending.reason, detail=ending.detail
-            )
+            attempt, trace = ending.sequence.attempt, ending.sequence.terms.trace_id.hex()
+            self.log.error("sequence ended by force", attempt=attempt, trace=trace, reason=ending.reason, detail=ending.detail)
             self._end(ending.sequence, ending.reason, ending.detail)
         if self._gang.probation.is_active:
             self.log.warning("probation", sequences=len(self._gang.probation), waiting=len(self._queues.waiting))

@@ -20,19 +20,23 @@ from messages.routes import INTERNAL_KINDS, is_allowed
 from messages.transport.credits import Arrivals, SendWindow
 from messages.wire.codec import Codec, decode_envelope, encode_envelope
 from messages.wire.envelope import ENVELOPE_VERSION, Envelope, Staleness, staleness
-from messages.wire.message import Message
+from messages.wire.message import NO_TRACE, Message
 
 BACKLOG_MESSAGES = 16_384
 _PASSERS_BY = "operator/"  # a life each: nobody tells of their end, and there is no number of them
 
 
+Sealable = tuple[bytes, bytes, bytes]  # an encoded message, its arrays, its trace id: what is needed to put it in an envelope
+
+
 @dataclass(frozen=True)
 class Delivery:
-    """One message as it came: who says it (and in which life), and what."""
+    """One message as it came: its sender, which incarnation of it, and the trace that it belongs to, if any."""
 
     sender: str
     sender_incarnation: int
     message: Message
+    trace: bytes = NO_TRACE
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,8 @@ class Mailbox(Protocol):
         """Is there a link to this peer?"""
         ...
 
-    def send(self, name: str, message: Message) -> None:
-        """Hand a message to the link; never waits.
+    def send(self, name: str, message: Message, trace: bytes = NO_TRACE) -> None:
+        """Hand a message to the link; never waits. `trace`: the trace id of the one request that it concerns.
 
         Raises: UnknownPeer without a link; MailboxFull when window and backlog are used up.
         """
@@ -97,9 +101,9 @@ class Outbox:
     peer: str
     incarnation: int
     window: SendWindow = field(default_factory=SendWindow)
-    backlog: deque[tuple[bytes, bytes]] = field(default_factory=deque)
+    backlog: deque[Sealable] = field(default_factory=deque)
 
-    def push(self, frames: tuple[bytes, bytes]) -> None:
+    def push(self, frames: Sealable) -> None:
         """Queue one message. Raises: MailboxFull."""
         if len(self.backlog) >= BACKLOG_MESSAGES:
             raise MailboxFull(f"{self.peer}: expected credit within {BACKLOG_MESSAGES} waiting messages, got none")
@@ -138,7 +142,7 @@ class Sorting:
             self._known_incarnation[envelope.sender] = envelope.sender_incarnation
         self.counts["received"] += 1
         self.counts["lost"] += self.arrivals.note(link, envelope.sequence)
-        self._queue.append(Delivery(envelope.sender, envelope.sender_incarnation, message))
+        self._queue.append(Delivery(envelope.sender, envelope.sender_incarnation, message, envelope.trace))
         self.wake()
 
     def wake(self) -> None:
@@ -157,13 +161,13 @@ class Sorting:
         batch, self._queue = self._queue, []
         return batch
 
-    def seal(self, outbox: Outbox, frames: tuple[bytes, bytes]) -> list[bytes]:
+    def seal(self, outbox: Outbox, frames: Sealable) -> list[bytes]:
         """Number a message that leaves now and put it in its envelope."""
-        envelope = Envelope(
-            ENVELOPE_VERSION, self.name, self.incarnation, outbox.peer, outbox.incarnation, outbox.window.take()
-        )
+        body, arrays, trace = frames
+        number = outbox.window.take()
+        envelope = Envelope(ENVELOPE_VERSION, self.name, self.incarnation, outbox.peer, outbox.incarnation, number, trace)
         self.counts["sent"] += 1
-        return [encode_envelope(envelope), *frames]
+        return [encode_envelope(envelope), body, arrays]
 
     def statistics(self, backlog: int) -> MailboxStatistics:
         """Counts since the start."""
@@ -202,11 +206,13 @@ class MemoryMailbox:
     def is_connected(self, name: str) -> bool:
         return name in self._outbox
 
-    def send(self, name: str, message: Message) -> None:
-        self.send_all([name], message)
+    def send(self, name: str, message: Message, trace: bytes = NO_TRACE) -> None:
+        self._send_all([name], (*self._sorting.codec.encode(message), trace))
 
     def send_all(self, names: list[str], message: Message) -> None:
-        frames = self._sorting.codec.encode(message)
+        self._send_all(names, (*self._sorting.codec.encode(message), NO_TRACE))
+
+    def _send_all(self, names: list[str], frames: Sealable) -> None:
         for name in names:
             outbox = self._outbox.get(name)
             if outbox is None:

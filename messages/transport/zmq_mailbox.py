@@ -13,9 +13,9 @@ import zmq
 
 from messages.errors import UnknownPeer
 from messages.transport import zmq_options
-from messages.transport.mailbox import Delivery, MailboxStatistics, Outbox, Sorting
+from messages.transport.mailbox import Delivery, MailboxStatistics, Outbox, Sealable, Sorting
 from messages.transport.zmq_reader import ZmqReader
-from messages.wire.message import Message
+from messages.wire.message import NO_TRACE, Message
 
 _SWEEP_S = 1.0
 _CREDIT_BYTES = 8
@@ -82,11 +82,13 @@ class ZmqMailbox:
     def is_connected(self, name: str) -> bool:
         return name in self._links
 
-    def send(self, name: str, message: Message) -> None:
-        self.send_all([name], message)
+    def send(self, name: str, message: Message, trace: bytes = NO_TRACE) -> None:
+        self._send_all([name], (*self._sorting.codec.encode(message), trace))
 
     def send_all(self, names: list[str], message: Message) -> None:
-        frames = self._sorting.codec.encode(message)
+        self._send_all(names, (*self._sorting.codec.encode(message), NO_TRACE))
+
+    def _send_all(self, names: list[str], frames: Sealable) -> None:
         for name in names:
             link = self._links.get(name)
             if link is None:

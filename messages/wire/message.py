@@ -12,7 +12,9 @@ ShortText = Annotated[str, msgspec.Meta(max_length=256)]
 LongText = Annotated[str, msgspec.Meta(max_length=65_536)]
 Text = Annotated[str, msgspec.Meta(max_length=8_388_608)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+TraceId = Annotated[bytes, msgspec.Meta(max_length=16)]  # 16 bytes as in W3C Trace Context, or none
 Seed = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+NO_TRACE = b""
 
 
 class Message(msgspec.Struct, frozen=True, tag_field="kind", tag=True, forbid_unknown_fields=True, kw_only=True, gc=False):

@@ -20,7 +20,7 @@ from actors.pages.page_hash import page_hashes
 from messages import cache, generation, lifecycle
 from messages.errors import MailboxFull, UnknownPeer
 from messages.wire.arrays import int32s
-from messages.wire.message import Message
+from messages.wire.message import NO_TRACE, Message
 
 _RETRY_FIRST_S, _RETRY_LONGEST_S = 0.02, 1.0
 _SUSPICIOUS: frozenset[lifecycle.Cause] = frozenset(("crashed", "faulted", "hung"))  # what a request can do to a scheduler
@@ -37,8 +37,8 @@ class Timer(Protocol):
 class Post(Protocol):
     """What the dispatcher and the desk need of their actor."""
 
-    def send(self, name: str, message: Message) -> None:
-        """Raises: UnknownPeer, MailboxFull."""
+    def send(self, name: str, message: Message, trace: bytes = NO_TRACE) -> None:
+        """Send a message; `trace` is the trace id of the one request that it concerns. Raises: UnknownPeer, MailboxFull."""
         ...
 
     def living(self, role: str) -> list[str]:
@@ -91,7 +91,7 @@ class Dispatcher:
         """A sequence has ended here. Sends its scheduler a Cancel with `why`; None: the scheduler has ended it already."""
         self._waiting.pop(sequence.key, None)
         if why is not None and sequence.attempt:
-            self._say(sequence.scheduler, generation.Cancel(attempt=sequence.attempt, why=why))
+            self._say(sequence.scheduler, generation.Cancel(attempt=sequence.attempt, why=why), sequence)
         self.book.close(sequence)
 
     def again(self, sequence: GrowingSequence, *, why: generation.CancelReason = "replaced") -> None:
@@ -170,7 +170,7 @@ class Dispatcher:
         if not len(hashes):
             return False
         query, self._next_query = self._next_query, self._next_query + 1
-        if not self._say(self._post.living("cache_directory")[0], cache.FindPrefix(query=query, hashes=hashes)):
+        if not self._say(self._post.living("cache_directory")[0], cache.FindPrefix(query=query, hashes=hashes), sequences[0]):
             return False
         timer = self._post.later(self._settings.prefix_wait_s, lambda: self._route_unanswered(query))
         self._asked[query] = (sequences, timer)
@@ -202,7 +202,7 @@ class Dispatcher:
             sampling=order.sampling_of(sequence.index),
             terms=order.terms,
         )
-        if not self._say(name, message):
+        if not self._say(name, message, sequence):
             self.book.close(sequence)
             self._waiting[sequence.key] = sequence
             self._retry_later(sequence)
@@ -228,9 +228,10 @@ class Dispatcher:
         self.resubmissions += 1
         self._place([sequence])
 
-    def _say(self, name: str, message: Message) -> bool:
+    def _say(self, name: str, message: Message, sequence: GrowingSequence) -> bool:
+        """Send a message that concerns one sequence; False when it cannot be sent now."""
         try:
-            self._post.send(name, message)
+            self._post.send(name, message, sequence.request.order.terms.trace_id)
         except (UnknownPeer, MailboxFull):
             return False
         return True

@@ -130,7 +130,7 @@ class RequestDesk:
                 wants_logprobs = sequence.request.order.sampling.logprobs >= 0
                 taken = sequence.accept(first, ids, logprobs if wants_logprobs else None, n_cached)
             except Gap as gap:
-                self._log.error("tokens with a gap", request=sequence.request.order.request, sender=sender, gap=str(gap))
+                self._log.error("tokens with a gap", sender=sender, gap=str(gap), **sequence.request.order.log_fields)
                 self.dispatcher.again(sequence)
                 continue
             if taken:

@@ -55,5 +55,7 @@ async def on_http_exception(http: HttpRequest, error: HTTPException) -> Response
 
 async def on_exception(http: HttpRequest, error: Exception) -> Response:
     """A bug of ours: logged, and told without details."""
-    structlog.get_logger().error("http handler failed", path=http.url.path, exc_info=error)
+    structlog.get_logger().error(
+        "http handler failed", path=http.url.path, traceparent=http.headers.get("traceparent"), exc_info=error
+    )
     return error_response(Refusal("internal", "an internal error; the server's log has the details"))

@@ -12,9 +12,12 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import msgspec
 
+from actors.gateway.admission.new_request import NewRequest
+from actors.gateway.requests.order import Api
 from actors.gateway.requests.refusals import Refusal, invalid
 from messages.generation import MAX_TOP_LOGPROBS, NO_TOKEN_LIMIT, SERVER_TERMS, Sampling, Terms
 from messages.ids import mint_seed
+from messages.wire.message import NO_TRACE
 
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _SEED_MASK = 2**63 - 1
@@ -68,12 +71,12 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 # The fields of `Sampling` and the terms, each with its range, or None for the default. `logprobs` differs from route to route;
-# stop tokens have OpenAI-compatible servers' name, `stop_token_ids`.
+# stop tokens are called `stop_token_ids`, as in vLLM, and a trace id comes as a header.
 _SAMPLING = {name: kind for name, kind in get_type_hints(Sampling, include_extras=True).items() if name != "logprobs"}
 _TERMS = {
     name: kind
     for name, kind in get_type_hints(Terms, include_extras=True).items()
-    if name not in SERVER_TERMS and name != "stop_tokens"
+    if name not in SERVER_TERMS and name not in ("stop_tokens", "trace_id")
 }
 _Optional = msgspec.defstruct(
     "_Optional",
@@ -104,12 +107,32 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
         given["seed"] = mint_seed() if self.seed is None else self.seed & _SEED_MASK
         return Sampling(**given, logprobs=logprobs)
 
-    def terms(self, max_tokens: int | None) -> Terms:
+    def terms(self, max_tokens: int | None, trace_id: bytes = NO_TRACE) -> Terms:
         """The wire's terms. `max_tokens` None: to the end of the context."""
         given = _given(self, _TERMS)
         given["max_tokens"] = _or(max_tokens, NO_TOKEN_LIMIT)
         given["stop"] = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        return Terms(**given, stop_tokens=self.stop_token_ids or [])
+        return Terms(**given, stop_tokens=self.stop_token_ids or [], trace_id=trace_id)
+
+    @property
+    def n_or_one(self) -> int:
+        """Answers to each prompt."""
+        return _or(self.n, 1)
+
+    def new_request(
+        self, api: Api, request_id: str, trace_id: bytes, *, max_tokens: int | None, logprobs: int = -1, **fields: Any
+    ) -> NewRequest:
+        """The request for admission. `fields`: those of `NewRequest` that differ from route to route."""
+        return NewRequest(
+            **{"request_field": "X-Request-Id", **fields},
+            request=request_id,
+            api=api,
+            sampling=self.sampling(logprobs),
+            terms=self.terms(max_tokens, trace_id),
+            model=self.model or "",
+            n=self.n_or_one,
+            is_whole=not self.stream,
+        )
 
 
 class ChatBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -152,7 +175,7 @@ class BatchBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=
     tokens: list[list[_Int]] | None = None
 
 
-B = TypeVar("B", bound=RequestFields)
+B = TypeVar("B", bound=msgspec.Struct)
 _json = msgspec.json.Decoder()
 _PATH = re.compile(r" - at `\$\.?([^`]*)`")
 _UNKNOWN = re.compile(r"unknown field `([^`]*)`")

@@ -34,6 +34,12 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         """Sequences in all."""
         return self.n * len(self.prompts)
 
+    @property
+    def log_fields(self) -> dict[str, str]:
+        """What log lines about this request say of it: its id, and its trace id if it has one."""
+        trace_id = self.terms.trace_id
+        return {"request": self.request, "trace": trace_id.hex()} if trace_id else {"request": self.request}
+
     def prompt_of(self, index: int) -> np.ndarray:
         """Prompt ids of a sequence: int32, shape [n_prompt]."""
         return np.frombuffer(self.prompts[index // self.n], dtype="<i4")

@@ -181,3 +181,10 @@ async def test_passing_operators_leave_nothing_behind_and_disturb_no_peer() -> N
     assert len(supervisor._sorting.arrivals) <= MAX_LINKS
     assert set(supervisor._sorting._known_incarnation) == {"gateway/0"}
     assert supervisor.statistics().lost == 0
+
+
+async def test_the_trace_of_a_request_comes_with_its_message(make: Make) -> None:
+    gateway, scheduler = pair(make)
+    gateway.send("scheduler/0", Ack(up_to=1), bytes(range(16)))
+    gateway.send("scheduler/0", Ack(up_to=2))
+    assert [delivery.trace for delivery in await take(scheduler, 2)] == [bytes(range(16)), b""]

@@ -1,0 +1,103 @@
+"""What an endpoint of the HTTP API is: a method, a path, and a function of the gateway's services and one call."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from actors.gateway.admission.admission import Admission
+from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.settings import GatewaySettings
+from actors.gateway.text.tokenizer import TextModel
+from messages.wire.message import NO_TRACE
+
+_MAX_ID_CHARACTERS = 256
+_TRACEPARENT_PARTS, _TRACE_HEX_DIGITS = 4, 32
+
+
+class Status(Protocol):
+    """What endpoints ask of the actor."""
+
+    def health(self) -> tuple[bool, dict[str, Any]]:
+        """Return whether requests can be served, and the parts of the answer."""
+        ...
+
+    async def summary(self) -> dict[str, Any]:
+        """The JSON of /v1/metrics."""
+        ...
+
+    async def exposition(self) -> bytes:
+        """The Prometheus text of the whole server."""
+        ...
+
+
+@dataclass(frozen=True)
+class Services:
+    """What endpoints work with. `started_s` is Unix time."""
+
+    settings: GatewaySettings
+    model: TextModel
+    admission: Admission
+    desk: RequestDesk
+    status: Status
+    started_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One HTTP request. `request_id` is the client's X-Request-Id, empty without a usable one; `body` is empty for a GET."""
+
+    http: HttpRequest
+    request_id: str
+    body: bytearray
+
+    @property
+    def trace_id(self) -> bytes:
+        """The trace id in the header `traceparent` (W3C Trace Context); empty without a valid one."""
+        header = self.http.headers.get("traceparent")
+        return trace_id_of(header) if header is not None else NO_TRACE
+
+
+Handler = Callable[[Services, Call], Awaitable[ASGIApp]]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One route. Each file in `endpoints/` has a tuple ENDPOINTS of them, and `api.py` lists the files.
+
+    `needs_open`: the body is read only if requests are accepted now; otherwise the server answers before it reads.
+    """
+
+    method: Literal["GET", "POST"]
+    path: str
+    handler: Handler
+    needs_open: bool = False
+
+
+def request_id_of(http: HttpRequest) -> str:
+    """The client's X-Request-Id; empty without one that can be used."""
+    given = http.headers.get("x-request-id", "")
+    return given if 0 < len(given) <= _MAX_ID_CHARACTERS and given.isprintable() else ""
+
+
+def trace_id_of(traceparent: str) -> bytes:
+    """The 16 bytes of trace id in a `traceparent` header; empty when the header is not valid (such a header is ignored)."""
+    parts = traceparent.strip().split("-")
+    if len(parts) < _TRACEPARENT_PARTS or len(parts[1]) != _TRACE_HEX_DIGITS or parts[0] == "ff":
+        return NO_TRACE
+    try:
+        trace_id = bytes.fromhex(parts[1])
+    except ValueError:
+        return NO_TRACE
+    return trace_id if any(trace_id) else NO_TRACE
+
+
+def json_response(value: object, status: int = 200) -> Response:
+    """A value as a JSON response."""
+    return Response(msgspec.json.encode(value), status, media_type="application/json")

@@ -1,0 +1,71 @@
+"""This server's own endpoints that generate: one prompt, or a batch of them, as text or as token ids."""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp
+
+from actors.gateway.http.endpoint import Call, Endpoint, Services
+from actors.gateway.http.plain_bodies import batch_body, generate_body
+from actors.gateway.http.schema import BatchBody, GenerateBody, RequestFields, digest_of, read_body
+from actors.gateway.http.sse import WholeAnswer
+from actors.gateway.requests.refusals import Refusal, invalid
+from messages.ids import mint_request_id
+
+
+async def generate(services: Services, call: Call) -> ASGIApp:
+    """POST /v1/generate: idempotent by the request's id when the client gives one."""
+    body = read_body(call.body, GenerateBody)
+    _refuse_stream(body)
+    if (body.prompt is None) == (body.tokens is None):
+        raise Refusal("invalid", "prompt: expected exactly one of prompt and tokens", field="prompt")
+    if body.n_or_one != 1:
+        raise invalid("n", "1", body.n)
+    given = body.request_id or call.request_id
+    new = body.new_request(
+        "generate",
+        given or "gen-" + mint_request_id()[4:],
+        call.trace_id,
+        max_tokens=body.max_tokens,
+        texts=None if body.prompt is None else [body.prompt],
+        ids=None if body.tokens is None else [body.tokens],
+        is_resumable=bool(given),
+        digest=digest_of(call.body),
+        prompt_field="prompt" if body.tokens is None else "tokens",
+        request_field="request_id",
+    )
+    request = await services.admission.admit(new)
+    return WholeAnswer(services.desk, request, lambda: generate_body(request), services.settings.request_timeout_s)
+
+
+async def batch(services: Services, call: Call) -> ASGIApp:
+    """POST /v1/batch."""
+    body = read_body(call.body, BatchBody)
+    _refuse_stream(body)
+    if (body.prompts is None) == (body.tokens is None):
+        raise Refusal("invalid", "prompts: expected exactly one of prompts and tokens", field="prompts")
+    name = "prompts" if body.tokens is None else "tokens"
+    n_prompts, max_batch = len(body.prompts or body.tokens or ()), services.settings.max_batch
+    if not 1 <= n_prompts <= max_batch:
+        raise invalid(name, f"1 to {max_batch} prompts", n_prompts)
+    new = body.new_request(
+        "generate",
+        call.request_id or "batch-" + mint_request_id()[4:],
+        call.trace_id,
+        max_tokens=body.max_tokens,
+        texts=body.prompts,
+        ids=body.tokens,
+        prompt_field=name,
+    )
+    request = await services.admission.admit(new)
+    return WholeAnswer(services.desk, request, lambda: batch_body(request), services.settings.request_timeout_s)
+
+
+def _refuse_stream(body: RequestFields) -> None:
+    if body.stream:
+        raise invalid("stream", "false on this route", True)
+
+
+ENDPOINTS = (
+    Endpoint("POST", "/v1/generate", generate),  # reads its body in any case: the answer may be there already
+    Endpoint("POST", "/v1/batch", batch, needs_open=True),
+)

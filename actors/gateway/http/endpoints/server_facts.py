@@ -1,0 +1,57 @@
+"""The endpoints that say what is served and how the server is: models, health, metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response
+from actors.gateway.requests.refusals import Refusal
+
+
+async def models(services: Services, call: Call) -> ASGIApp:
+    """GET /v1/models."""
+    return json_response({"object": "list", "data": [_card(services)]})
+
+
+async def model(services: Services, call: Call) -> ASGIApp:
+    """GET /v1/models/{id}."""
+    name, served = call.http.path_params["name"], services.settings.model_name
+    if name != served:
+        detail = f"model: expected {served!r}, got {name[:200]!r}"
+        raise Refusal("not_found", detail, field="model", name="model_not_found")
+    return json_response(_card(services))
+
+
+async def health(services: Services, call: Call) -> ASGIApp:
+    """GET /v1/health: 200 only when requests can be served."""
+    is_serving, parts = services.status.health()
+    return json_response(parts, 200 if is_serving else 503)
+
+
+async def summary(services: Services, call: Call) -> ASGIApp:
+    """GET /v1/metrics."""
+    return json_response(await services.status.summary())
+
+
+async def exposition(services: Services, call: Call) -> ASGIApp:
+    """GET /metrics."""
+    return Response(await services.status.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _card(services: Services) -> dict[str, Any]:
+    settings = services.settings
+    card = {"id": settings.model_name, "object": "model", "created": services.started_s, "owned_by": "tardigrade"}
+    return {**card, "max_model_len": settings.max_length}
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/v1/models", models),
+    Endpoint("GET", "/v1/models/{name:path}", model),
+    Endpoint("GET", "/v1/health", health),
+    Endpoint("GET", "/health", health),
+    Endpoint("GET", "/v1/metrics", summary),
+    Endpoint("GET", "/metrics", exposition),
+)
