@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -110,7 +109,7 @@ class Actor:
         return lifecycle.Progress(steps=steps, busy_s=busy_s, statistics=statistics, metrics=metrics)
 
     async def run(self) -> int:
-        """Live until Stop (exit status 0) or until a handler fails (exit status 1)."""
+        """Live until Stop (exit status 0) or until a handler fails; returns the exit status (see messages.child)."""
         doing = "start"
         self._life = asyncio.current_task()
         try:
@@ -136,10 +135,9 @@ class Actor:
                 raise
             else:
                 error = caught
-            self.log.error("fault", doing=doing, exc_info=error)
-            reason = f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error, limit=-8))}"
-            self.child.tell(lifecycle.Fault(doing=doing, reason=reason[:60_000]))
-            return 1
+            say = self.log.error if self.child.is_ready else self.log.debug  # the supervisor says why a start failed
+            say("fault", doing=doing, exc_info=error)
+            return self.child.fault(doing, error)
         finally:
             await self.mailbox.close()
         return 0

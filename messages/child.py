@@ -8,16 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+import traceback
 from collections.abc import Callable
 from typing import Protocol
 
 from messages import lifecycle
 from messages.birth import Birth
+from messages.errors import ConfigError, TardigradeError
 from messages.ids import SUPERVISOR, role_of
 from messages.transport.mailbox import Delivery, Mailbox
 from messages.wire.message import Message
 
+EXIT_FAULT = 1
+EXIT_UNUSABLE = 2  # the configuration, or what it names, cannot be used: another start would fail in the same way
 _METRICS_EVERY_BEATS = 4
+_FINAL_ERRORS = (ConfigError, ValueError, MemoryError, FileNotFoundError, PermissionError, NotADirectoryError)
+_REASON_CHARACTERS = 4_000
+_TRACEBACK_CHARACTERS = 60_000
+_TRACEBACK_CALLS = -8  # the innermost ones
 
 
 class ChildLife(Protocol):
@@ -38,6 +46,14 @@ class ChildLife(Protocol):
     def beat(self, with_metrics: bool) -> lifecycle.Progress:
         """The present statistics, for the next beat; collecting metric families takes a while, so not each beat has them."""
         ...
+
+
+def error_line(error: BaseException) -> str:
+    """An error in one line: its class, unless it is one of ours that needs no class to be understood, and its first line."""
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    name = type(error).__name__
+    line = first if first and isinstance(error, TardigradeError) else f"{name}: {first}" if first else name
+    return line[:_REASON_CHARACTERS]
 
 
 class Child:
@@ -81,6 +97,22 @@ class Child:
         if self._beat_timer is not None:
             self._beat_timer.cancel()
         self.tell(lifecycle.Stopped())
+
+    @property
+    def is_ready(self) -> bool:
+        """True once this child has said that it can serve."""
+        return self._is_ready
+
+    def fault(self, doing: str, error: BaseException) -> int:
+        """Report the error that ends this process; returns the exit status that says whether another start may help."""
+        is_final = not self._is_ready and isinstance(error, _FINAL_ERRORS)
+        text = "".join(traceback.format_exception(error, limit=_TRACEBACK_CALLS))
+        self.tell(
+            lifecycle.Fault(
+                doing=doing[:256], reason=error_line(error), traceback=text[:_TRACEBACK_CHARACTERS], is_final=is_final
+            )
+        )
+        return EXIT_UNUSABLE if is_final else EXIT_FAULT
 
     def names_of(self, role: str) -> list[str]:
         """The living peers of a role, in order of their names."""

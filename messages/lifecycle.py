@@ -130,7 +130,9 @@ class Fault(Message, frozen=True):
     """Last word of a child that met an error it does not own: what it was doing and why it ends."""
 
     doing: ShortText
-    reason: LongText
+    reason: LongText  # one line
+    traceback: LongText = ""
+    is_final: bool = False  # it met the error before it was ready, and the same start would meet it again
 
 
 class StatusWanted(Message, frozen=True):

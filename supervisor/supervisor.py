@@ -17,12 +17,12 @@ import structlog
 
 from messages import lifecycle
 from messages.birth import Birth
+from messages.child import EXIT_UNUSABLE
 from messages.ids import SUPERVISOR
 from messages.lifecycle import ChildState, TreeState
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
 from supervisor.children.child_record import ChildRecord
-from supervisor.children.entrypoint import EXIT_UNUSABLE
 from supervisor.children.exit_cause import cause_of_silence
 from supervisor.children.nursery import Nursery
 from supervisor.children.process import ExitStatus
@@ -140,9 +140,11 @@ class Supervisor:
 
     def _on_death(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus, cause: lifecycle.Cause) -> None:
         self._liveness.gone(record.name)
-        say = self._log.info if self.orders.is_stopping else self._log.warning
+        is_expected = self.orders.is_stopping or (record.has_reported_fault and not self.orders.has_served)
+        say = self._log.info if is_expected else self._log.warning
         say("death", child=record.name, life=incarnation, how=str(exit_status), cause=cause)
-        cannot = f"{exit_status}; its log says what it cannot use" if exit_status.code == EXIT_UNUSABLE else ""
+        unexplained = f"{record.name}: {exit_status}; its log says what it cannot use"
+        cannot = (record.fault if record.has_reported_fault else unexplained) if exit_status.code == EXIT_UNUSABLE else ""
         self._notice_state()
         is_foreign = cause in ("killed", "out_of_memory")
         self._carry_out(self._policy.died(record.name, incarnation, time.monotonic(), cannot, is_foreign))
@@ -173,8 +175,10 @@ class Supervisor:
         self._kill(record, verdict.reason + (", stopped from outside" if cause == "killed" else ""), cause)
 
     def _give_up(self, exit_status: int, reason: str, record: ChildRecord) -> None:
-        self._log.error("giving up", reason=reason, exit_status=exit_status)
-        self._display.say(f"giving up: {reason}" + (f"\n{record.fault}" if record.fault else ""))
+        if record.fault and record.fault not in reason:
+            reason = f"{reason}; {record.fault} (--log-level debug shows the traceback)"
+        self._log.info("giving up", reason=reason, exit_status=exit_status)
+        self._display.failed(reason)
         self.orders.give_up(exit_status, reason)
 
     def _on_stopping(self) -> None:
@@ -262,8 +266,10 @@ class Supervisor:
         self._liveness.gone(record.name)
 
     def _on_fault(self, record: ChildRecord, message: lifecycle.Fault) -> None:
-        record.fault = f"{record.name}, while in {message.doing}: {message.reason}"
-        self._log.error("fault", child=record.name, life=record.incarnation, doing=message.doing, reason=message.reason)
+        is_repeated = record.note_fault(message)
+        is_said_once = not self.orders.has_served and (is_repeated or message.is_final)  # by an earlier line, or by _give_up
+        say = self._log.info if is_said_once else self._log.error
+        say("fault", child=record.name, life=record.incarnation, doing=message.doing, reason=message.reason)
 
 
 def _birth_template(server: Server, incarnation: int) -> Birth:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
@@ -48,7 +47,7 @@ class StepEvents(Protocol):
         """A plan was refused; nothing of it has been done."""
         ...
 
-    def on_fault(self, doing: str, reason: str) -> None:
+    def on_fault(self, doing: str, error: BaseException) -> None:
         """The engine cannot be used any more; this is the last event."""
         ...
 
@@ -105,13 +104,16 @@ class StepThread:
         with suppress(RuntimeError):  # the loop is closed: the process ends, and nobody is left to be told
             self._loop.call_soon_threadsafe(event, *arguments)
 
+    def _report_loading(self, phase: str, fraction: float) -> None:
+        self._doing = f"load ({phase})" if fraction < 1.0 else "load"
+        self._tell(self._events.on_loading, phase, fraction)
+
     def _fault(self, error: BaseException) -> None:
-        reason = f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-8)}"
-        self._tell(self._events.on_fault, self._doing, reason[:60_000])
+        self._tell(self._events.on_fault, self._doing, error)
 
     def _run(self) -> None:
         try:
-            engine = self._build(lambda phase, fraction: self._tell(self._events.on_loading, phase, fraction))
+            engine = self._build(self._report_loading)
             self._tell(self._events.on_loaded, engine.capacity())
             if engine.max_in_flight > 1:
                 self._run_pipelined(engine)

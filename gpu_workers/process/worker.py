@@ -19,7 +19,6 @@ and in a gang the other ranks wait inside a collective. The supervisor starts th
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +28,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 from gpu_workers.engine import Engine, ReportLoading
 from gpu_workers.process.gang_agreement import GangAgreement, life_number
+from gpu_workers.process.load_errors import explain
 from gpu_workers.process.metrics import WorkerMetrics
 from gpu_workers.process.step_thread import StepThread
 from gpu_workers.settings import WorkerSettings, read_settings
@@ -59,7 +59,12 @@ def build_engine(settings: WorkerSettings, gang_dir: Path, report: ReportLoading
     from gpu_workers.runner.model_loading import load_model_runner
 
     report("import torch", 1.0)
-    return load_model_runner(settings, gang_dir, report)
+    try:
+        return load_model_runner(settings, gang_dir, report)
+    except Exception as error:
+        if (explanation := explain(error, settings)) is None:
+            raise
+        raise explanation from error
 
 
 class Worker:
@@ -109,7 +114,7 @@ class Worker:
                     self._handle(delivery)
             self._end(0)
         except Exception as error:
-            self.on_fault("mail", f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-8)}"[:60_000])
+            self.on_fault("mail", error)
 
     def _handle(self, delivery: Delivery) -> None:
         message = delivery.message
@@ -156,7 +161,7 @@ class Worker:
                 while self._unsent:
                     self.mailbox.send(self._scheduler, self._unsent.popleft())
             except MailboxFull as error:  # an answer that cannot leave is a step lost
-                self.on_fault("answer", str(error))
+                self.on_fault("answer", error)
 
     def _end(self, status: int) -> None:
         if not self._ending.done():
@@ -196,12 +201,12 @@ class Worker:
         self.log.warning("plan refused", step=failure.step, reason=failure.reason)
         self._answer(life, failure)
 
-    def on_fault(self, doing: str, reason: str) -> None:
+    def on_fault(self, doing: str, error: BaseException) -> None:
         """See StepEvents."""
         if not self._ending.done():
-            self.log.error("fault", doing=doing, reason=reason)
-            self.child.tell(lifecycle.Fault(doing=doing[:256], reason=reason))
-            self._end(1)
+            say = self.log.error if self.child.is_ready else self.log.debug  # the supervisor says why a start failed
+            say("fault", doing=doing, exc_info=error)
+            self._end(self.child.fault(doing, error))
 
     # -- turns of life (messages.child.ChildLife) -----------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from messages.lifecycle import Cause, ChildState, ChildStatus, MetricFamily, MetricSample, Peer, Progress
+from messages.lifecycle import Cause, ChildState, ChildStatus, Fault, MetricFamily, MetricSample, Peer, Progress
 from supervisor.children.process import ChildProcess
 from supervisor.policy.child_spec import ChildSpec
 from supervisor.policy.states import LINKED_STATES, SERVING_STATES, next_child_state
@@ -30,7 +30,8 @@ class ChildRecord:
     heard_s: float = 0.0
     last: Progress | None = None
     metrics: list[MetricFamily] = field(default_factory=list)  # as last said
-    fault: str = ""  # last words of the last life
+    fault: str = ""  # why the last process that reported a fault ended, in one line
+    fault_incarnation: int = 0  # of that process
     last_exit: str = ""  # how the last life ended
     died_s: float = 0.0  # when
 
@@ -59,13 +60,25 @@ class ChildRecord:
         """Its line in the address book."""
         return Peer(name=self.name, incarnation=self.incarnation, endpoint=self.endpoint)
 
+    @property
+    def has_reported_fault(self) -> bool:
+        """True if the present process, or the last one, has said why it ends."""
+        return self.incarnation > 0 and self.fault_incarnation == self.incarnation
+
+    def note_fault(self, message: Fault) -> bool:
+        """Keep why the present process ends; returns True when the process before it has said the same."""
+        fault = f"{self.name} failed in {message.doing}: {message.reason}"
+        is_repeated = fault == self.fault
+        self.fault, self.fault_incarnation = fault, self.incarnation
+        return is_repeated
+
     def enter(self, state: ChildState) -> None:
         """Change the state. Raises: AssertionError when it may not follow the present one."""
         self.state = next_child_state(self.name, self.state, state)
 
     def buried(self, how: str, now_s: float) -> None:
         """Its death is proven."""
-        why = self.phase if self.state is ChildState.ENDING else self.fault.partition("\n")[0]
+        why = self.phase if self.state is ChildState.ENDING else self.fault if self.has_reported_fault else ""
         self.last_exit, self.died_s = (f"{how} ({why})" if why else how)[:256], now_s
         self.enter(ChildState.DEAD)
         self.phase = how

@@ -23,12 +23,10 @@ from typing import NoReturn
 import structlog
 
 from messages.birth import Birth, read_birth
+from messages.child import EXIT_FAULT, EXIT_UNUSABLE
 from messages.errors import ConfigError
 from messages.ids import role_of
 from supervisor.logs import configure_logs
-
-EXIT_FAULT = 1
-EXIT_UNUSABLE = 2
 
 RUN_BY_ROLE = {
     "cache_directory": "actors.cache_directory.directory_actor:run",

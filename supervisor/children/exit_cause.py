@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from messages.child import EXIT_FAULT
 from messages.lifecycle import Cause
-from supervisor.children.entrypoint import EXIT_FAULT
 from supervisor.children.process import ExitStatus
 
 _COUNTERS = Path("/proc/vmstat")

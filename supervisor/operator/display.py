@@ -48,6 +48,11 @@ class Display:
         self.close()
         self.say(serving_text(self._model_name, self._url, self._front, after_s))
 
+    def failed(self, reason: str) -> None:
+        """The server gives up; `reason` is one line."""
+        self.close()
+        self.say(f"supervisor: {reason}")
+
     def say(self, text: str) -> None:
         """One thing to read."""
         with contextlib.suppress(OSError):  # a full disk, or a reader that has gone: the server goes on

@@ -158,9 +158,9 @@ class RestartPolicy:
         del self._alive[name]
         if self._is_stopping:
             return []
-        if cannot_succeed:
-            return [GiveUp(EXIT_START_FAILED, f"{name}: {cannot_succeed}", name)]
         group = self._group_of[name]
+        if cannot_succeed and not group.was_ready:
+            return [GiveUp(EXIT_START_FAILED, cannot_succeed, name)]
         if not life.is_condemned:
             refusal = self._charge(group, name, life, now_s, is_foreign)
             if refusal is not None:

@@ -83,17 +83,29 @@ async def test_a_child_that_never_speaks_is_killed(open_house) -> None:
         assert await house.end() == EXIT_START_FAILED
 
 
-async def test_a_start_that_fails_ends_with_its_reason(open_house) -> None:
+async def test_a_start_that_fails_ends_with_its_reason(open_house, capfd: pytest.CaptureFixture[str]) -> None:
     async with open_house(group("cache_directory/0"), playing("fails", "worker/0.0")) as house:
         assert await house.end() == EXIT_START_FAILED
         assert house.record("worker/0.0").lives == 3
-        assert "no weights here" in house.record("worker/0.0").fault
+    shown = capfd.readouterr().err
+    assert (
+        "supervisor: worker/0.0: died 3 times in a row before it was ready; worker/0.0 failed in start: RuntimeError:"
+        " no weights here (--log-level debug shows the traceback)\n"
+    ) in shown
+    assert "Traceback" not in shown
 
 
 async def test_a_start_that_cannot_succeed_is_not_repeated(open_house) -> None:
     async with open_house(playing("unusable", "worker/0.0")) as house:
         assert await house.end() == EXIT_START_FAILED
         assert house.record("worker/0.0").lives == 1
+
+
+async def test_a_start_that_cannot_succeed_shows_one_line(open_house, capfd: pytest.CaptureFixture[str]) -> None:
+    async with open_house(playing("hopeless", "worker/0.0")) as house:
+        assert await house.end() == EXIT_START_FAILED
+        assert house.record("worker/0.0").lives == 1
+    assert capfd.readouterr().err == "supervisor: worker/0.0 failed in start: model: expected a better one\n"
 
 
 async def test_a_spent_budget_stops_everybody(open_house) -> None:

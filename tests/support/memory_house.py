@@ -233,7 +233,7 @@ class House:
         """
         deadline = asyncio.get_running_loop().time() + DEADLINE_S
         while not condition():
-            assert not self.faults, self.faults[0].reason
+            assert not self.faults, self.faults[0].traceback
             assert asyncio.get_running_loop().time() < deadline, "nothing happened within the deadline"
             await asyncio.sleep(0)
 
@@ -241,7 +241,7 @@ class House:
         """Let everybody run for a number of turns of the loop."""
         for _ in range(rounds):
             await asyncio.sleep(0)
-        assert not self.faults, self.faults[0].reason
+        assert not self.faults, self.faults[0].traceback
 
     async def close(self) -> None:
         """End everybody."""

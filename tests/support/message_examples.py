@@ -47,7 +47,7 @@ INTERNAL: tuple[Message, ...] = (
     lifecycle.Drained(),
     lifecycle.Stop(),
     lifecycle.Stopped(),
-    lifecycle.Fault(doing="Result", reason="ValueError: step"),
+    lifecycle.Fault(doing="Result", reason="ValueError: step", traceback="Traceback ...", is_final=True),
     lifecycle.StatusWanted(reply_to="ipc:///run/t/operator-9", metrics=True),
     lifecycle.StatusReport(
         state=lifecycle.TreeState.SERVING, uptime_s=2.5, model="smollm2", url="http://127.0.0.1:8000", children=[_CHILD]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from messages.lifecycle import ChildState, ChildStatus, MetricFamily, StatusReport, TreeState
+from messages.lifecycle import ChildState, ChildStatus, Fault, MetricFamily, StatusReport, TreeState
 from messages.run_dir import front_endpoint, run_dir_of
 from supervisor.children.child_record import ChildRecord, resident_bytes
 from supervisor.logs import configure_logs
@@ -185,11 +185,17 @@ def test_status_says_what_an_operator_asks_after_a_kill(capsys: pytest.CaptureFi
 
 
 def test_the_last_words_of_a_fault_are_shown() -> None:
-    record = ChildRecord(
-        group("worker/0.0").children[0], state=ChildState.READY, fault="worker/0.0, while in load: OSError\nmore"
-    )
+    record = ChildRecord(group("worker/0.0").children[0], state=ChildState.READY, incarnation=1)
+    fault = Fault(doing="load", reason="OSError: gone", traceback="line 1\nline 2")
+    assert not record.note_fault(fault)
     record.buried("exit status 1", 5.0)
-    assert record.last_exit == "exit status 1 (worker/0.0, while in load: OSError)"
+    assert record.last_exit == "exit status 1 (worker/0.0 failed in load: OSError: gone)"
+    record.incarnation, record.state = 2, ChildState.READY
+    assert not record.has_reported_fault
+    assert record.note_fault(fault)
+    record.incarnation, record.state = 3, ChildState.READY
+    record.buried("killed by SIGKILL", 6.0)
+    assert record.last_exit == "killed by SIGKILL"
 
 
 def test_memory_is_that_of_the_process() -> None:

@@ -171,7 +171,13 @@ def test_failed_starts_are_forgotten_when_the_whole_group_is_ready() -> None:
 
 def test_a_start_that_cannot_succeed_is_not_tried_again() -> None:
     policy = policy_of(group("gateway/0"), ready=False)
-    assert policy.died("gateway/0", 1, 0.0, "bad model") == [GiveUp(EXIT_START_FAILED, "gateway/0: bad model", "gateway/0")]
+    assert policy.died("gateway/0", 1, 0.0, "bad model") == [GiveUp(EXIT_START_FAILED, "bad model", "gateway/0")]
+
+
+def test_a_group_that_has_been_ready_is_tried_again_whatever_its_reason() -> None:
+    """What worked may work again: the memory of a GPU may be free a moment later."""
+    policy = policy_of(group("gateway/0"))
+    assert policy.died("gateway/0", 1, 10.0, "no memory") == [Start(("gateway/0",), 0.0)]
 
 
 def test_deaths_while_stopping_are_wanted() -> None:

@@ -5,6 +5,7 @@ behaviour     it
 good          serves
 fails         raises in its start
 unusable      refuses its settings
+hopeless      meets an error in its start that every start would meet
 silent        never comes to its Hello
 stuck         beats beside a step that does not end
 deaf          ignores Stop
@@ -49,6 +50,8 @@ class StubActor(Actor):
     async def start(self) -> dict[str, str]:
         if self.behaviour == "fails":
             raise RuntimeError("no weights here")
+        if self.behaviour == "hopeless":
+            raise ConfigError("model: expected a better one")
         self.child.loading("stub", 0.5)
         loop = asyncio.get_running_loop()
         if self.behaviour == "faulty":

@@ -1,0 +1,35 @@
+"""Errors of loading a model that another start would meet again, in words that say what to do about them."""
+
+from __future__ import annotations
+
+from safetensors import SafetensorError
+
+from gpu_workers.model_store.model_config import ModelConfigError
+from gpu_workers.settings import WorkerSettings
+from messages.errors import ConfigError
+
+_NO_HOST_MEMORY = ("can't allocate memory", "not enough memory")
+_NO_CUDA = ("No CUDA GPUs are available", "Torch not compiled with CUDA", "Found no NVIDIA driver", "CUDA driver version")
+
+
+def explain(error: Exception, settings: WorkerSettings) -> ConfigError | None:
+    """What to raise instead of `error`; None for an error that is not known here. Imports torch."""
+    import torch
+
+    from gpu_workers.models.weights import WeightsError
+
+    if isinstance(error, ModelConfigError | WeightsError):
+        return ConfigError(str(error))
+    text = next(iter(str(error).splitlines()), "")
+    if isinstance(error, torch.OutOfMemoryError):
+        return ConfigError(
+            f"the model does not fit into the memory of this GPU beside what uses it already; more GPUs a replica (--tp),"
+            f" fewer sequences (--max-sequences) or a shorter --max-length need less ({text})"
+        )
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(part in text for part in _NO_HOST_MEMORY)):
+        return ConfigError(f"the model does not fit into the memory of this host; --dtype bfloat16 needs less ({text})")
+    if isinstance(error, SafetensorError):
+        return ConfigError(f"{settings.model_folder}: expected whole safetensors files, got a damaged one ({text})")
+    if isinstance(error, RuntimeError | AssertionError) and any(part in text for part in _NO_CUDA):
+        return ConfigError(f"PyTorch cannot use the GPU; install its build for CUDA or run with --gpus 0 ({text})")
+    return None
