@@ -1,4 +1,4 @@
-"""Conversations to prompts: the model's own Jinja template, in a sandbox that cannot change or reach anything."""
+"""Renders conversations as prompts with the model's own Jinja template, in a sandbox without access to anything else."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ MAX_PROMPT_CHARACTERS = 8_388_608
 
 
 class TemplateError(ValueError):
-    """The template refuses this conversation, or cannot be rendered with it."""
+    """The template is invalid, refuses this conversation, or fails on it."""
 
 
 class ChatTemplate:
-    """One compiled template. `special_tokens`: bos_token, eos_token, ... as the template names them.
+    """One compiled template. `literals`: the strings in its expressions.
 
-    Raises: TemplateError when the source is not a template.
+    Args:
+        source: the Jinja source.
+        special_tokens: texts of bos_token, eos_token, ... by these names.
+
+    Raises: TemplateError when the source cannot be compiled.
     """
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
@@ -36,12 +40,12 @@ class ChatTemplate:
             constants = environment.parse(source).find_all(jinja2.nodes.Const)
         except jinja2.TemplateError as error:
             raise TemplateError(f"chat template: {error}") from None
-        self.literals = frozenset(node.value for node in constants if isinstance(node.value, str))  # strings in its expressions
+        self.literals = frozenset(node.value for node in constants if isinstance(node.value, str))
 
     def render(self, turns: Sequence[Mapping[str, Any]]) -> str:
-        """The prompt for these turns ({"role", "content"}), ending where the assistant begins to speak.
+        """Returns the prompt for these turns ({"role", "content"}), up to where the assistant's answer starts.
 
-        Raises: TemplateError.
+        Raises: TemplateError when the template fails or refuses, or the prompt is longer than `MAX_PROMPT_CHARACTERS`.
         """
         try:
             prompt = self._template.render(
@@ -49,7 +53,7 @@ class ChatTemplate:
             )
         except TemplateError:
             raise
-        except Exception as error:  # a template is a program of the model's maker: whatever it raises is about these turns
+        except Exception as error:  # a template is a program; any error it raises is about these turns
             raise TemplateError(f"the model's chat template cannot render this conversation: {error}"[:2000]) from None
         if len(prompt) > MAX_PROMPT_CHARACTERS:
             raise TemplateError(f"prompt: expected at most {MAX_PROMPT_CHARACTERS} characters, got {len(prompt)}")

@@ -1,7 +1,7 @@
-"""Token ids to text, one by one, never half a character. Each sequence of a request has one.
+"""Turns token ids into text one by one, and never returns a part of a character. Each sequence has its own detokenizer.
 
-Two ways: a table of bytes for each token (byte-level vocabularies: SmolLM2, Llama 3, Qwen), exact and cheap; and the
-tokenizers library's own stream for every other vocabulary.
+Byte-level vocabularies (SmolLM2, Llama 3, Qwen) use a table with the bytes of each token, which is exact and fast. Every other
+vocabulary uses the tokenizers library's decode stream.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Protocol
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
-_CONTEXT_TOKENS = 6  # enough for a decoder to know that it is not at the beginning of a text
+_CONTEXT_TOKENS = 6  # so that a decoder does not treat the next token as the start of a text
 
 
 class Detokenizer(Protocol):
-    """Text of one growing sequence of ids."""
+    """Decodes the ids of one sequence."""
 
     def push(self, token: int) -> str:
-        """The text that this id makes certain; empty while a character is incomplete."""
+        """Returns the text that this id completes; "" while a character is incomplete."""
         ...
 
     def flush(self) -> str:
-        """The text that is left when no more ids come (U+FFFD for an incomplete character)."""
+        """The sequence is over: returns the rest of the text, with U+FFFD for an incomplete character."""
         ...
 
 
-class NoText:
-    """For models without a vocabulary of their own (random weights): ids only."""
+class NoText(Detokenizer):
+    """For models without a tokenizer: the text is always empty."""
 
     def push(self, token: int) -> str:
         return ""
@@ -38,8 +38,8 @@ class NoText:
         return ""
 
 
-class NumberText:
-    """The hash-chain model's text: the id itself, then a space."""
+class NumberText(Detokenizer):
+    """For the hash-chain model: the decimal id, then a space."""
 
     def push(self, token: int) -> str:
         return f"{token} "
@@ -48,8 +48,8 @@ class NumberText:
         return ""
 
 
-class ByteText:
-    """Byte-level vocabularies: `bytes_of[id]` are the bytes of a token (empty for special ones)."""
+class ByteText(Detokenizer):
+    """For byte-level vocabularies. `bytes_of[id]`: the bytes of a token, empty for special tokens."""
 
     def __init__(self, bytes_of: Sequence[bytes]) -> None:
         self._bytes_of = bytes_of
@@ -62,20 +62,20 @@ class ByteText:
         return self._decoder.decode(b"", final=True)
 
 
-class StreamText:
-    """Any other vocabulary, by the tokenizers library. `context`: the last ids of the prompt."""
+class StreamText(Detokenizer):
+    """For any other vocabulary: the tokenizers library's decode stream. `context`: the last ids of the prompt."""
 
     def __init__(self, tokenizer: Tokenizer, context: Sequence[int]) -> None:
         self._tokenizer = tokenizer
         self._context = list(context)[-_CONTEXT_TOKENS:]
         self._stream = DecodeStream(ids=self._context, skip_special_tokens=True)
-        self._undecided: list[int] = []
+        self._pending: list[int] = []
 
     def push(self, token: int) -> str:
-        self._undecided.append(token)
+        self._pending.append(token)
         try:
             text = self._stream.step(self._tokenizer, token)
-        except Exception:  # the library refuses sequences whose text shrinks; what is undecided is decoded as it stands
+        except Exception:  # the library fails when the text gets shorter: decode all pending ids now
             return self._restart()
         if text is None:
             return ""
@@ -83,18 +83,18 @@ class StreamText:
         return text
 
     def flush(self) -> str:
-        return self._restart() if self._undecided else ""
+        return self._restart() if self._pending else ""
 
     def _restart(self) -> str:
         before = self._tokenizer.decode(self._context, skip_special_tokens=True)
-        whole = self._tokenizer.decode(self._context + self._undecided, skip_special_tokens=True)
+        whole = self._tokenizer.decode(self._context + self._pending, skip_special_tokens=True)
         self._remember()
         self._stream = DecodeStream(ids=self._context, skip_special_tokens=True)
         return whole[len(before) :]
 
     def _remember(self) -> None:
-        self._context = (self._context + self._undecided)[-_CONTEXT_TOKENS:]
-        self._undecided = []
+        self._context = (self._context + self._pending)[-_CONTEXT_TOKENS:]
+        self._pending = []
 
 
 def byte_table(tokenizer: Tokenizer) -> list[bytes] | None:

@@ -1,10 +1,15 @@
-"""Special tokens written out in a conversation's texts: they are the client's words there, never the model's control tokens.
+"""Keeps text of a conversation from being encoded as the model's control tokens. Only the chat template may write those.
 
-Only the chat template may open and close turns. A text may hold the words of a special token, or become them under the
-template's hands: one that takes `<think>` away turns `<|im_<think>end|>` into a control token. So where a text holds the
-beginning of one, the conversation is rendered a second time with a crack behind each such beginning. Has it the same special
-tokens then, the texts gave none. Otherwise those without a crack are the template's: they are marked, and a second tokenizer
-knows special tokens by their marks alone. Conversations without such beginnings are rendered once.
+A client's text may contain a special token such as `<|im_end|>`, or form one only in the rendered prompt: a template that
+removes `<think>` turns `<|im_<think>end|>` into `<|im_end|>`. So if any text contains the first character of a special token:
+
+1. Render the conversation again, with a breaker (random private-use characters) inserted into the texts after each such
+   character. No text can form a special token now.
+2. If both renderings contain the same special tokens, the texts formed none: the first rendering is encoded as usual.
+3. Otherwise every special token in the second rendering was written by the template. Put a sentinel (more random characters)
+   before each of them, remove the breakers, and encode with a second tokenizer whose special tokens start with the sentinel.
+
+Conversations without such a character are rendered once.
 """
 
 from __future__ import annotations
@@ -18,72 +23,80 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-_MARK_CHARACTERS = 12
-_CRACK_CHARACTERS = 2  # who knew it could only make it vanish from a text
-_PRIVATE_USE = range(0xE000, 0xF900)  # no text has a meaning for these
+_SENTINEL_CHARACTERS = 12
+_BREAKER_CHARACTERS = 2  # short, because a client who guesses it can only have it removed from a text
+_PRIVATE_USE = range(0xE000, 0xF900)  # private use area: characters without a meaning
 
 
 class SpecialText:
-    """The special tokens of one tokenizer, as text."""
+    """The special tokens of one tokenizer, and how to encode a conversation whose texts contain them."""
 
     def __init__(self, tokenizer: Tokenizer, literals: Iterable[str] = ()) -> None:
-        """`literals`: strings that the chat template looks for in texts; they stay whole, so that it finds them."""
+        """`literals`: strings that the chat template searches for in texts. They get no breaker, so that it finds them."""
         self._tokenizer = tokenizer
         added = tokenizer.get_added_tokens_decoder().values()
-        # one character cannot be broken; no model uses one as a control token
+        # one character cannot be broken, and no model has a control token of one character
         self._texts = sorted((t.content for t in added if t.special and len(t.content) > 1), key=len, reverse=True)
         self._pattern = _any_of(self._texts) if self._texts else None
         self._firsts = sorted({text[0] for text in self._texts})
         whole = sorted(filter(self._stays_whole, set(literals)), key=len, reverse=True)
-        self._breaks = re.compile("|".join(map(re.escape, [*whole, *self._firsts])))
-        self._mark = _random_private(_MARK_CHARACTERS)  # nobody can write what nobody knows
-        self._crack = _random_private(_CRACK_CHARACTERS)
+        self._whole_or_first = re.compile("|".join(map(re.escape, [*whole, *self._firsts])))
+        self._sentinel = _random_private(_SENTINEL_CHARACTERS)  # random, so that no client can write it
+        self._breaker = _random_private(_BREAKER_CHARACTERS)
 
     def may_occur(self, turns: Sequence[Mapping[str, Any]]) -> bool:
-        """Does any text hold the beginning of a special token?"""
+        """True if any text contains the first character of a special token."""
         return any(first in turn["content"] for turn in turns for first in self._firsts)
 
     def encode(
         self, turns: Sequence[Mapping[str, Any]], prompt: str, render: Callable[[Sequence[Mapping[str, Any]]], str]
     ) -> list[int] | None:
-        """Ids of a conversation whose texts would give control tokens in `prompt`, as `render` (a chat template) writes it.
+        """Returns the token ids of a conversation whose texts form special tokens in `prompt`, or None if they form none.
 
-        None: they give none, and it can be tokenised as it is. Raises: what `render` raises.
+        With None, `prompt` can be encoded as it is.
+
+        Args:
+            turns: the conversation; "content" of each is a str.
+            prompt: what `render` has returned for these turns.
+            render: the chat template. Whatever it raises is raised.
         """
         if self._pattern is None or not self.may_occur(turns):
             return None
-        cracked = render([{**turn, "content": self._cracked(turn["content"])} for turn in turns])
-        if self._pattern.findall(cracked) == self._pattern.findall(prompt):
+        broken = render([{**turn, "content": self._break(turn["content"])} for turn in turns])
+        if self._pattern.findall(broken) == self._pattern.findall(prompt):
             return None
-        marked = self._pattern.sub(lambda found: self._mark + found[0], cracked).replace(self._crack, "")
-        tokenizer, id_of = self._marked
-        ids = tokenizer.encode_batch_fast([marked], add_special_tokens=False)[0].ids
+        with_sentinels = self._pattern.sub(lambda found: self._sentinel + found[0], broken).replace(self._breaker, "")
+        tokenizer, id_of = self._sentinel_tokenizer
+        ids = tokenizer.encode_batch_fast([with_sentinels], add_special_tokens=False)[0].ids
         return [id_of.get(token, token) for token in ids]
 
-    def _cracked(self, text: str) -> str:
-        return self._breaks.sub(lambda found: found[0] + self._crack if found[0] in self._firsts else found[0], text)
+    def _break(self, text: str) -> str:
+        """Insert the breaker after each first character of a special token that is not part of a literal kept whole."""
+        return self._whole_or_first.sub(lambda found: found[0] + self._breaker if found[0] in self._firsts else found[0], text)
 
     def _stays_whole(self, literal: str) -> bool:
-        """It holds a beginning, and none of a special token itself."""
+        """True if `literal` contains a first character of a special token, but cannot be part of one."""
         tails = [literal[at:] for at, character in enumerate(literal) if character in self._firsts]
         return bool(tails) and not any(text.startswith(tail) or tail.startswith(text) for tail in tails for text in self._texts)
 
     @cached_property
-    def _marked(self) -> tuple[Tokenizer, dict[int, int]]:
-        """The same tokenizer with marks before its special tokens' texts, and the true ids of those tokens."""
+    def _sentinel_tokenizer(self) -> tuple[Tokenizer, dict[int, int]]:
+        """A tokenizer whose special tokens start with the sentinel, and the original ids of those tokens by the new ones."""
         description = json.loads(self._tokenizer.to_str())
         for token in description["added_tokens"]:
             if token["content"] in self._texts:
-                token["content"] = self._mark + token["content"]
-        description["post_processor"] = None  # it adds what is not asked for, and names tokens by their texts
-        marked = Tokenizer.from_str(json.dumps(description))
-        pairs = ((marked.token_to_id(self._mark + text), self._tokenizer.token_to_id(text)) for text in self._texts)
-        return marked, {mine: true for mine, true in pairs if mine is not None and true is not None}
+                token["content"] = self._sentinel + token["content"]
+        description["post_processor"] = None  # it adds tokens of its own, and refers to special tokens by their texts
+        tokenizer = Tokenizer.from_str(json.dumps(description))
+        pairs = ((tokenizer.token_to_id(self._sentinel + text), self._tokenizer.token_to_id(text)) for text in self._texts)
+        return tokenizer, {new: original for new, original in pairs if new is not None and original is not None}
 
 
 def _any_of(texts: Sequence[str]) -> re.Pattern[str]:
-    """Matches the first of these texts (longest first). Grouped by their beginnings: one by one, a few hundred of them cost
-    milliseconds on a page of HTML.
+    """A pattern that matches any of these texts, which come longest first.
+
+    They are grouped by their first two characters: a plain alternation of a few hundred texts takes milliseconds on a page of
+    HTML.
     """
     by_head: dict[str, list[str]] = {}
     for text in texts:

@@ -1,7 +1,7 @@
-"""Text to ids and back for the served model. Owns the tokenizer, the chat template and what the model's files say of it.
+"""Text to token ids and back for the served model: its tokenizer, its chat template and its end tokens.
 
-Three kinds behind one interface: a folder with tokenizer.json; a folder without (ids in, ids out); the hash-chain model.
-Encoding blocks: long texts are encoded off the event loop by the caller.
+`TextModel` has three implementations: a model folder with tokenizer.json, one without (ids only), and the hash-chain model.
+Encoding blocks; the caller runs it in a thread for long texts.
 """
 
 from __future__ import annotations
@@ -26,42 +26,45 @@ _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token
 
 
 class NoTokenizer(ValueError):
-    """The model has no vocabulary of words: only token ids can be sent."""
+    """The model has no tokenizer: clients can only send token ids."""
 
 
 class TextModel(Protocol):
     """What the gateway knows about the model's text."""
 
-    vocabulary: int  # ids are below it
-    eos_tokens: list[int]
+    vocabulary: int  # number of token ids; the largest is one less
+    eos_tokens: list[int]  # ids that end an answer, ascending
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a plain prompt. Raises: NoTokenizer."""
+        """Token ids of a plain prompt. Raises: NoTokenizer."""
         ...
 
     def fewest_tokens(self, text: str) -> int:
-        """A plain prompt has at least so many ids; cheap, and 0 where nothing is known."""
+        """A lower bound on the number of ids of a plain prompt, without encoding it; 0 if there is none."""
         ...
 
     def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Ids of a conversation. Raises: NoTokenizer, TemplateError."""
+        """Token ids of a conversation ({"role", "content"}). Raises: NoTokenizer, TemplateError."""
         ...
 
     def takes_long(self, turns: Sequence[Mapping[str, Any]]) -> bool:
-        """Is this conversation, however short, better encoded off the event loop?"""
+        """True if this conversation, however short, should be encoded in a thread."""
         ...
 
     def detokenizer(self, prompt: np.ndarray) -> Detokenizer:
-        """For one output that follows `prompt` (int32 [n])."""
+        """A detokenizer for one output that follows `prompt` (int32 [n])."""
         ...
 
     def text_of(self, token: int) -> tuple[str, bytes]:
-        """One token for display beside its log-probability: text (U+FFFD for a part of a character) and bytes."""
+        """One token as text (U+FFFD for a part of a character) and as bytes, for display beside its log-probability."""
         ...
 
 
-class FolderText:
-    """A model folder's tokenizer.json."""
+class FolderText(TextModel):
+    """A model folder with a tokenizer.json.
+
+    Raises: TemplateError when its chat template cannot be compiled, ConfigError when a file is not JSON.
+    """
 
     def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
         settings = _read_json(folder / "tokenizer_config.json")
@@ -86,17 +89,17 @@ class FolderText:
     def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
         if self._template is None:
             raise TemplateError("this model has no chat template: send a plain prompt")
-        prompt = self._template.render(turns)  # it writes its own special tokens: none are added
+        prompt = self._template.render(turns)  # the template writes the special tokens, so none are added
         ids = self._special_text.encode(turns, prompt, self._template.render)
         return self._ids(prompt, add_special_tokens=False) if ids is None else ids
 
     def takes_long(self, turns: Sequence[Mapping[str, Any]]) -> bool:
-        return self._special_text.may_occur(turns)  # the first one may make a second tokenizer
+        return self._special_text.may_occur(turns)  # it may have to build a second tokenizer
 
     def _ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
         if len(text) <= _LONG_CHARACTERS:
             return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
-        # only the batch call lets other threads run: a megabyte takes more than a second
+        # only the batch call releases the interpreter lock; a megabyte takes more than a second
         return self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
 
     def detokenizer(self, prompt: np.ndarray) -> Detokenizer:
@@ -112,8 +115,8 @@ class FolderText:
         return text, text.encode("utf-8")
 
 
-class IdsOnly:
-    """A folder without a tokenizer (random weights)."""
+class IdsOnly(TextModel):
+    """A model folder without a tokenizer, such as one with random weights."""
 
     def __init__(self, vocabulary: int, eos_tokens: list[int]) -> None:
         self.vocabulary, self.eos_tokens = vocabulary, eos_tokens
@@ -137,8 +140,8 @@ class IdsOnly:
         return "", b""
 
 
-class HashChainText:
-    """The oracle model: a prompt's UTF-8 bytes are its ids, an output id is its decimal number."""
+class HashChainText(TextModel):
+    """The hash-chain model: the ids of a prompt are its UTF-8 bytes; the text of an output id is its decimal number."""
 
     vocabulary = HASH_CHAIN_VOCABULARY
     eos_tokens: list[int] = []
@@ -165,9 +168,11 @@ class HashChainText:
 
 @lru_cache(maxsize=1)
 def load_text_model(model_folder: str) -> TextModel:
-    """The text side of a model. Blocks for up to a second; a spare process calls it before it becomes a gateway, and keeps it.
+    """The text model of a folder, or of "hash-chain". Blocks for up to a second.
 
-    Raises: ConfigError when the folder is not a model's or its files cannot be read.
+    The result is cached, so that a spare process can call this before it becomes a gateway.
+
+    Raises: ConfigError when the folder has no config.json or one of its files cannot be read.
     """
     if model_folder == HASH_CHAIN:
         return HashChainText()
@@ -191,7 +196,7 @@ def load_text_model(model_folder: str) -> TextModel:
 
 
 def _longest_token_bytes(tokenizer: Tokenizer, table: Sequence[bytes] | None) -> int:
-    """The most bytes of a prompt that one token can stand for; 0 where a tokenizer may swallow more."""
+    """The most bytes of a prompt that one token can stand for; 0 if there is no bound, because the tokenizer may drop text."""
     added = tokenizer.get_added_tokens_decoder().values()
     if table is None or tokenizer.normalizer is not None or any(token.lstrip or token.rstrip for token in added):
         return 0
@@ -209,7 +214,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _token_text(value: Any) -> str:
-    """A special token stands in the file as text or as {"content": text}."""
+    """The text of a special token, which the file has as a string or as {"content": string}; "" if it is missing."""
     if isinstance(value, dict):
         value = value.get("content")
     return value if isinstance(value, str) else ""
@@ -221,7 +226,7 @@ def _id_list(value: Any) -> list[int]:
 
 
 def _eos_tokens(folder: Path, config: Mapping[str, Any], tokenizer: Tokenizer, eos_text: str) -> list[int]:
-    """Every id that ends an answer, from all files that say so."""
+    """Every id that ends an answer, from generation_config.json, config.json and the tokenizer's eos_token."""
     found = _id_list(_read_json(folder / "generation_config.json").get("eos_token_id")) + _id_list(config.get("eos_token_id"))
     token = tokenizer.token_to_id(eos_text) if eos_text else None
     return sorted({*found, *([token] if token is not None else [])})

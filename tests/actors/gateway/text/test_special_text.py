@@ -76,7 +76,7 @@ def test_ordinary_conversations_are_tokenised_as_transformers_does(smollm2_text_
         turns = user(*texts)
         wanted = reference.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False)
         assert model.encode_chat(turns) == wanted
-    assert "_marked" not in vars(model._special_text), "the second tokenizer is made only for those who need it"
+    assert "_sentinel_tokenizer" not in vars(model._special_text), "the second tokenizer is made only for those who need it"
 
 
 def test_a_plain_prompt_may_hold_special_tokens(smollm2_text: FolderText) -> None:
