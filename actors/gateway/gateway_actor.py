@@ -1,9 +1,9 @@
-"""The gateway: clients on one side, schedulers on the other. Mail in, mail out; everything else is in the modules beside it.
+"""The gateway actor: connects clients, journal and schedulers. It passes messages on; the packages beside it do the work.
 
 HTTP (uvicorn on the inherited socket) --+
-                                         +--> admission --> desk <--> journal
-ZeroMQ front ----------------------------+                 |
-                                                      dispatcher --> schedulers, directory
+                                         +--> admission --> request desk <--> journal
+ZeroMQ (a public ROUTER) ----------------+                       |
+                                                            dispatcher --> schedulers, cache directory
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from actors.actor import Actor, Handler
 from actors.gateway.admission.admission import Admission
 from actors.gateway.admission.bodies import RequestBodies
 from actors.gateway.admission.order_builder import OrderBuilder
+from actors.gateway.dispatch.dispatcher import Post
 from actors.gateway.dispatch.draining import Draining
 from actors.gateway.dispatch.recovery import take_over_all
 from actors.gateway.dispatch.request_desk import RequestDesk
@@ -37,8 +38,8 @@ from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
 
 
-class GatewayActor(Actor):
-    """One gateway."""
+class GatewayActor(Actor, Post, Status):
+    """One gateway: an actor whose `start` opens the journal, then the HTTP and the ZeroMQ server."""
 
     def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
         super().__init__(birth, make_mailbox)
@@ -72,13 +73,14 @@ class GatewayActor(Actor):
         self._journal.on_failure = lambda error: self.fail("journal", error)
         self.desk = RequestDesk(settings, self.birth.incarnation, self, self._journal, self.model, self.metrics)
         resumed = take_over_all(self.desk, recovered, self.model, self.now_s())
-        self.desk.gate.was_ready = resumed > 0 or self.birth.incarnation > 1  # this server has served before
+        self.desk.gate.was_ready = (
+            resumed > 0 or self.birth.incarnation > 1
+        )  # do not refuse clients while the schedulers reconnect
         self.desk.start()
         builder = OrderBuilder(settings, self.model)
         admission = self.admission = Admission(builder, self.bodies, self.desk, self.wall_s)
         if settings.front_endpoint:
-            life = self.birth.incarnation
-            self._zmq = ZmqServer(settings, life, admission, self.desk, self.summary)
+            self._zmq = ZmqServer(settings, self.birth.incarnation, admission, self.desk, self.summary)
             self._zmq.open()
         services = Services(settings, self.model, admission, self.desk, self, started_s=int(self.wall_s()))
         self.http_app = build_app(services)
@@ -147,19 +149,19 @@ class GatewayActor(Actor):
     def _on_cut(self, why: str) -> None:
         self.metrics.cut.labels(why).inc()
 
-    # -- what the desk asks of its actor --------------------------------------------------------------------------
+    # -- Post: what the request desk needs of its actor -----------------------------------------------------------
 
     def living(self, role: str) -> list[str]:
         """Names of the living peers of a role."""
         return self.child.names_of(role)
 
     def incarnation_of(self, name: str) -> int:
-        """The present life of a living peer; -1 for one that is not."""
+        """The incarnation of a living peer; -1 if it is not living."""
         peer = self.child.peers.get(name)
         return -1 if peer is None else peer.incarnation
 
     def now_s(self) -> float:
-        """A monotonic clock."""
+        """The monotonic clock."""
         return time.monotonic()
 
     def wall_s(self) -> float:
@@ -167,13 +169,13 @@ class GatewayActor(Actor):
         return time.time()
 
     def later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
-        """Call back after a while."""
+        """Call `callback` after `delay_s`."""
         return asyncio.get_running_loop().call_later(delay_s, callback)
 
-    # -- what is shown --------------------------------------------------------------------------------------------
+    # -- Status: health and statistics ----------------------------------------------------------------------------
 
     def health(self) -> tuple[bool, dict[str, Any]]:
-        """Can requests be served now?"""
+        """Returns whether requests can be served now, and the JSON of /v1/health."""
         schedulers, workers = self.living("scheduler"), self.living("worker")
         has_replica = any(actor_name("worker", replica_of(name), 0) in workers for name in schedulers)
         is_journal_healthy = self.desk is not None and self._journal.is_healthy
@@ -211,7 +213,7 @@ class GatewayActor(Actor):
         return (self._journal.commits if self.desk is not None else 0), 0.0
 
     async def summary(self) -> dict[str, Any]:
-        """The JSON of /v1/metrics: this gateway's figures and every actor's statistics."""
+        """The JSON of /v1/metrics: this gateway's statistics and latencies, and every actor's statistics."""
         metrics = self.metrics
         report = await self.tree.wait_report()
         actors = {} if report is None else {c.name: c.statistics for c in report.children}
@@ -233,5 +235,5 @@ class GatewayActor(Actor):
 
 
 async def run(birth: Birth) -> int:
-    """Live one life of a gateway; returns the exit status."""
+    """Run one incarnation of a gateway; returns the exit status."""
     return await GatewayActor(birth).run()

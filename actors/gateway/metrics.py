@@ -1,4 +1,4 @@
-"""What a gateway counts: requests by ending, times as clients see them, tokens, the journal."""
+"""Metrics of one gateway: requests by ending, latencies as clients see them, tokens, connections, the journal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONG_S = (0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30
 
 
 class QuickHistogram(Collector):
-    """A histogram of one thread: an observation costs a bisection and an increment (no lock, no label lookup)."""
+    """A Prometheus histogram for one thread. An observation is one bisection and two additions: no lock, no label lookup."""
 
     def __init__(self, registry: CollectorRegistry, name: str, documentation: str, bounds: tuple[float, ...]) -> None:
         self._name, self._documentation, self._bounds = name, documentation, bounds
@@ -25,17 +25,17 @@ class QuickHistogram(Collector):
         registry.register(self)
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Count a value (`times` times)."""
+        """Count `value` `times` times."""
         self._counts[bisect_left(self._bounds, value)] += times
         self._sum += value * times
 
     @property
     def count(self) -> int:
-        """Observations so far."""
+        """Number of observations so far."""
         return sum(self._counts)
 
     def quantile(self, q: float) -> float:
-        """Upper bound of the bucket that holds quantile q; 0 without observations."""
+        """Upper bound of the bucket that contains quantile `q` (0 to 1); 0.0 without observations."""
         wanted, seen = q * self.count, 0
         for bound, count in zip((*self._bounds, self._bounds[-1]), self._counts, strict=True):
             seen += count
@@ -44,7 +44,7 @@ class QuickHistogram(Collector):
         return 0.0
 
     def summary_ms(self) -> dict[str, float]:
-        """Mean and bucketed quantiles in milliseconds."""
+        """Count, and in milliseconds the mean and the quantiles 0.5, 0.9 and 0.99 by bucket, of values in seconds."""
         count = self.count
         mean_s = self._sum / count if count else 0.0
         quantiles = {f"p{round(q * 100)}_ms": round(self.quantile(q) * 1000, 3) for q in (0.5, 0.9, 0.99)}
@@ -63,37 +63,58 @@ class GatewayMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.requests = Counter(
-            "tardigrade_requests", "Requests that ended, by their ending.", ["api", "ending"], registry=registry
+            "tardigrade_requests", "Requests that have ended, by API and ending.", ["api", "ending"], registry=registry
         )
-        self.refused = Counter("tardigrade_refused", "Requests not accepted, by reason.", ["code"], registry=registry)
+        self.refused = Counter("tardigrade_refused", "Requests that were refused, by error code.", ["code"], registry=registry)
         self.prompt_tokens = Counter("tardigrade_prompt_tokens", "Prompt tokens of accepted requests.", registry=registry)
-        self.output_tokens = Counter("tardigrade_output_tokens", "Output tokens made visible.", registry=registry)
-        self.resumed = Counter("tardigrade_resumed_requests", "Requests taken over from the journal.", registry=registry)
-        self.reattached = Counter("tardigrade_reattached_streams", "Streams that clients continued.", registry=registry)
-        self.resubmitted = Counter("tardigrade_resubmissions", "Sequences brought to a scheduler again.", registry=registry)
-        self.stale_rows = Counter("tardigrade_stale_rows", "Rows of attempts that were closed.", registry=registry)
-        self.front_garbage = Counter("tardigrade_front_garbage", "Public ZeroMQ messages refused.", registry=registry)
+        self.output_tokens = Counter("tardigrade_output_tokens", "Output tokens made visible to clients.", registry=registry)
+        self.resumed = Counter(
+            "tardigrade_resumed_requests",
+            "Unfinished requests taken over from the journal after a restart of the gateway.",
+            registry=registry,
+        )
+        self.reattached = Counter(
+            "tardigrade_reattached_streams", "Streams that clients have continued on a new connection.", registry=registry
+        )
+        self.resubmitted = Counter("tardigrade_resubmissions", "Sequences submitted to a scheduler again.", registry=registry)
+        self.stale_rows = Counter(
+            "tardigrade_stale_rows", "Token rows that arrived for closed attempts and were ignored.", registry=registry
+        )
+        self.front_garbage = Counter(
+            "tardigrade_front_garbage", "ZeroMQ messages of clients that could not be decoded.", registry=registry
+        )
         self.cut = Counter(
             "tardigrade_http_cut",
-            "HTTP clients turned away: slow, unread (they took nothing), or many.",
+            "HTTP connections closed by the server: slow request, unread answer, or too many connections.",
             ["why"],
             registry=registry,
         )
         self.connections = Gauge("tardigrade_http_connections", "Open HTTP connections.", registry=registry)
-        self.active = Gauge("tardigrade_active_sequences", "Accepted sequences without an ending.", registry=registry)
-        self.waiting = Gauge("tardigrade_waiting_sequences", "Sequences that no scheduler holds.", registry=registry)
-        self.journal_healthy = Gauge("tardigrade_journal_healthy", "1 while the journal takes writes.", registry=registry)
+        self.active = Gauge("tardigrade_active_sequences", "Accepted sequences that have not ended.", registry=registry)
+        self.waiting = Gauge("tardigrade_waiting_sequences", "Sequences that wait for a scheduler.", registry=registry)
+        self.journal_healthy = Gauge(
+            "tardigrade_journal_healthy", "1 while the journal's disk accepts writes, else 0.", registry=registry
+        )
         self.journal_waiting_bytes = Gauge(
-            "tardigrade_journal_waiting_bytes", "Shown to clients while the disk refuses, not recorded yet.", registry=registry
+            "tardigrade_journal_waiting_bytes",
+            "Bytes shown to clients but not recorded yet, because the disk refuses writes.",
+            registry=registry,
         )
         self.first_token_s = QuickHistogram(
-            registry, "tardigrade_time_to_first_token_seconds", "Arrival to first visible token.", _LONG_S
+            registry,
+            "tardigrade_time_to_first_token_seconds",
+            "Time from the acceptance of a request to its first visible token.",
+            _LONG_S,
         )
         self.gap_s = QuickHistogram(
-            registry, "tardigrade_inter_token_seconds", "Between visible tokens of one sequence.", _SHORT_S
+            registry, "tardigrade_inter_token_seconds", "Time between visible tokens of one sequence.", _SHORT_S
         )
-        self.whole_s = QuickHistogram(registry, "tardigrade_request_seconds", "Arrival to visible ending.", _LONG_S)
-        self.commit_s = QuickHistogram(registry, "tardigrade_journal_commit_seconds", "One journal commit.", _SHORT_S)
+        self.whole_s = QuickHistogram(
+            registry, "tardigrade_request_seconds", "Time from the acceptance of a request to its visible ending.", _LONG_S
+        )
+        self.commit_s = QuickHistogram(
+            registry, "tardigrade_journal_commit_seconds", "Time of one commit of the journal.", _SHORT_S
+        )
 
     def observe_tokens(self, sequence: GrowingSequence, n_tokens: int, now_s: float) -> None:
         """Record the latency of `n_tokens` tokens that become visible at `now_s`. Call it before `sequence.note_visible`."""

@@ -1,4 +1,4 @@
-"""What this gateway knows of the whole tree: it asks the supervisor, and shows the last answer when none comes in time."""
+"""Statistics and metrics of the whole server: asks the supervisor, and falls back to its last answer after a second."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _WAIT_S = 1.0
 
 
 class TreeStatus:
-    """Asks once for any number of waiting readers."""
+    """Sends one StatusWanted for all readers that wait at the same time."""
 
-    def __init__(self, endpoint: str, tell_supervisor: Callable[[Message], None]) -> None:
-        self._endpoint, self._tell = endpoint, tell_supervisor
+    def __init__(self, endpoint: str, send_to_supervisor: Callable[[Message], None]) -> None:
+        self._endpoint, self._send = endpoint, send_to_supervisor
         self._report: StatusReport | None = None
         self._waiters: list[asyncio.Future[None]] = []
 
     def on_report(self, report: StatusReport) -> None:
-        """The supervisor has answered."""
+        """Keep the supervisor's report and wake every waiting reader."""
         self._report = report
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
@@ -31,13 +31,13 @@ class TreeStatus:
                 waiter.set_result(None)
 
     async def wait_report(self) -> StatusReport | None:
-        """A fresh report, or after a second the last one; None when there never was one."""
+        """Returns a new report, or the last one if none comes within a second; None if there has been none yet."""
         loop = asyncio.get_running_loop()
         is_first = not self._waiters
         waiter = loop.create_future()
         self._waiters.append(waiter)
         if is_first:
-            self._tell(StatusWanted(reply_to=self._endpoint, metrics=True))
+            self._send(StatusWanted(reply_to=self._endpoint, metrics=True))
         timer = loop.call_later(_WAIT_S, lambda: waiter.done() or waiter.set_result(None))
         try:
             await waiter
@@ -48,7 +48,7 @@ class TreeStatus:
         return self._report
 
     def render(self, own_name: str, own_registry: CollectorRegistry) -> bytes:
-        """Prometheus text: every actor as of its last beat, this gateway as of now."""
+        """The Prometheus text of all actors: this gateway's metrics as of now, every other actor's as of its last heartbeat."""
         children = self._report.children if self._report is not None else []
         others = [(child.name, child.metrics) for child in children if child.name != own_name]
         return render_exposition([(own_name, take_snapshot(own_registry)), *others])

@@ -1,4 +1,4 @@
-"""Who is connected to the ZeroMQ front, who has asked for a request that is not known yet, and whose refusals wait."""
+"""State of the ZeroMQ clients: their streams, their requests that are still being tokenised, and their unsent refusals."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 from actors.gateway.zeromq.stream import ZmqStream
 from messages.wire.message import Message
 
-_MOST_LATE = 2048  # refusals for one client, behind those in its pipe
+_MAX_QUEUED = 2048  # refusals for one client, besides those in its ZeroMQ pipe
 
 
-class Client:
-    """One identity: its streams by request id, and when it was last heard."""
+class ZmqClient:
+    """One client: its streams by request id, and the event loop's time of its last message."""
 
     __slots__ = ("heard_s", "streams")
 
@@ -21,8 +21,8 @@ class Client:
         self.streams: dict[str, ZmqStream] = {}
 
 
-class Asker:
-    """Who wants a request that is still being tokenised: the newest connection that sent its Generate."""
+class PendingRequest:
+    """A request that is still being tokenised. `identity`: the newest connection that has sent its Generate."""
 
     __slots__ = ("identity", "is_cancelled")
 
@@ -31,10 +31,13 @@ class Asker:
         self.is_cancelled = False
 
 
-class LateRefusals:
-    """Refusals for clients whose pipe is full: a call whose answer is lost would wait for its deadline. Streams keep their own.
+class RefusalQueue:
+    """Refusals for clients whose pipe is full. Lost refusals would leave calls waiting for their deadlines.
 
-    A client that lets too many wait loses the newest ones.
+    At most 2048 refusals wait for one client; further ones are dropped. Streams keep their own unsent messages.
+
+    Args:
+        send: sends a message to a client; returns False when its pipe is full.
     """
 
     def __init__(self, send: Callable[[bytes, Message], bool]) -> None:
@@ -44,18 +47,18 @@ class LateRefusals:
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
 
-    def say(self, identity: bytes, refusal: Message) -> None:
-        """Now, or behind those that wait."""
+    def send(self, identity: bytes, refusal: Message) -> None:
+        """Send a refusal now, or after those that wait for the same client."""
         waiting = self._waiting.get(identity)
         if waiting is None:
             if self._send(identity, refusal):
                 return
             waiting = self._waiting[identity] = deque()
-        if len(waiting) < _MOST_LATE:
+        if len(waiting) < _MAX_QUEUED:
             waiting.append(refusal)
 
-    def say_all(self) -> None:
-        """As many as their pipes take."""
+    def flush(self) -> None:
+        """Send as many of the waiting refusals as the pipes accept."""
         for identity, waiting in tuple(self._waiting.items()):
             while waiting and self._send(identity, waiting[0]):
                 waiting.popleft()

@@ -20,7 +20,7 @@ from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
-from actors.gateway.zeromq.clients import Asker, Client, LateRefusals
+from actors.gateway.zeromq.clients import PendingRequest, RefusalQueue, ZmqClient
 from actors.gateway.zeromq.parse import field_in, new_request_of, request_in
 from actors.gateway.zeromq.stream import ZmqStream
 from messages import public
@@ -50,10 +50,10 @@ class ZmqServer:
         self._settings, self._incarnation = settings, incarnation
         self._admission, self._desk, self._summary = admission, desk, summary
         self._codec: Codec[Message] = Codec(_KINDS)
-        self._clients: dict[bytes, Client] = {}
+        self._clients: dict[bytes, ZmqClient] = {}
         self._owner: dict[str, bytes] = {}  # request id -> identity of its present client
-        self._askers: dict[str, Asker] = {}  # by request id
-        self._late = LateRefusals(self._send)
+        self._pending: dict[str, PendingRequest] = {}  # by request id
+        self._refusals = RefusalQueue(self._send)
         self._tasks: set[asyncio.Task[None]] = set()
         self._log = structlog.get_logger()
         self._loop = asyncio.get_running_loop()
@@ -144,13 +144,13 @@ class ZmqServer:
         except Refusal as refusal:
             self._refuse(identity, message.request, refusal)
             return
-        self._askers[message.request] = Asker(identity)
+        self._pending[message.request] = PendingRequest(identity)
         self._spawn(identity, message.request, self._new(message.request, arrival))
 
     def _again(self, identity: bytes, message: public.Generate, known: Request | Arrival) -> None:
         """A request that was sent before, on this connection or another: the newest one is its client. Raises: Refusal."""
         if isinstance(known, Arrival):
-            self._askers[message.request].identity = identity
+            self._pending[message.request].identity = identity
             return
         if message.have > known.sequences[0].n_visible:
             detail = f"have: expected at most {known.sequences[0].n_visible}, got {message.have}"
@@ -160,16 +160,16 @@ class ZmqServer:
 
     async def _new(self, request_id: str, arrival: Arrival) -> None:
         """A request that is not known yet. While it is tokenised, it may be sent again, and cancelled."""
-        asker = self._askers[request_id]
+        pending = self._pending[request_id]
         try:
             request = await self._admission.finish(arrival)
         except Refusal as refusal:
-            self._refuse(asker.identity, request_id, refusal)
+            self._refuse(pending.identity, request_id, refusal)
             return
         finally:
-            del self._askers[request_id]
-        self._attach(asker.identity, request, 0)
-        if asker.is_cancelled:
+            del self._pending[request_id]
+        self._attach(pending.identity, request, 0)
+        if pending.is_cancelled:
             self._desk.cancel(request)
 
     def _attach(self, identity: bytes, request: Request, have: int) -> None:
@@ -180,7 +180,7 @@ class ZmqServer:
             self._detach(known, request_id, is_gone=False)
         client = self._clients.get(identity)
         if client is None:
-            client = self._clients[identity] = Client(self._loop.time())
+            client = self._clients[identity] = ZmqClient(self._loop.time())
             self._send(identity, public.Alive(incarnation=self._incarnation))
         stream = ZmqStream(request, have, self._settings.stream_window_tokens, lambda message: self._send(identity, message))
         stream.on_done = lambda: self._detach(identity, request_id, is_gone=True)
@@ -201,16 +201,16 @@ class ZmqServer:
             if is_gone:
                 self._desk.reader_left(stream.request)
 
-    def _received(self, client: Client | None, message: public.Received) -> None:
+    def _received(self, client: ZmqClient | None, message: public.Received) -> None:
         stream = client.streams.get(message.request) if client is not None else None
         if stream is not None:
             stream.received(message.up_to)
         self._desk.undelivered.confirm(message.request, message.up_to, self._loop.time())
 
-    def _cancel(self, identity: bytes, client: Client | None, message: public.CancelRequest) -> None:
-        asker = self._askers.get(message.request)
-        if asker is not None:
-            asker.is_cancelled = True
+    def _cancel(self, identity: bytes, client: ZmqClient | None, message: public.CancelRequest) -> None:
+        pending = self._pending.get(message.request)
+        if pending is not None:
+            pending.is_cancelled = True
             return
         request = self._desk.find(message.request)
         if request is None or request.order.api != "front":
@@ -240,11 +240,11 @@ class ZmqServer:
             detail=refusal.detail[:_DETAIL_CHARACTERS],
             retry_after_s=refusal.retry_after_s,
         )
-        self._late.say(identity, failed)
+        self._refusals.send(identity, failed)
 
     def _pump_all(self) -> None:
         """The socket takes messages again: what it has refused goes on."""
-        self._late.say_all()
+        self._refusals.flush()
         for client in tuple(self._clients.values()):
             for stream in tuple(client.streams.values()):
                 if stream.is_blocked:

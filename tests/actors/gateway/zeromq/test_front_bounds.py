@@ -6,7 +6,7 @@ import msgspec
 import zmq
 
 from actors.gateway.admission.bodies import UNCOUNTED_BYTES
-from actors.gateway.zeromq.clients import LateRefusals
+from actors.gateway.zeromq.clients import RefusalQueue
 from messages import public
 from messages.generation import Sampling, Terms
 from messages.transport import zmq_options
@@ -131,14 +131,14 @@ def test_refusals_wait_in_order_and_in_a_bounded_number() -> None:
             sent.append((identity, int(message.incarnation)))
         return room[identity] >= 0
 
-    late = LateRefusals(send)  # pyright: ignore[reportArgumentType]
+    late = RefusalQueue(send)  # pyright: ignore[reportArgumentType]
     for number in range(4000):
-        late.say(b"a", public.Alive(incarnation=number))
-    late.say(b"b", public.Alive(incarnation=0))
+        late.send(b"a", public.Alive(incarnation=number))
+    late.send(b"b", public.Alive(incarnation=0))
     assert (sent, len(late)) == ([(b"a", 0), (b"b", 0)], 2048)
     room[b"a"] = 2
-    late.say_all()
+    late.flush()
     assert (sent[2:], len(late)) == ([(b"a", 1), (b"a", 2)], 2046)
     room[b"a"] = 4000
-    late.say_all()
+    late.flush()
     assert ([number for _, number in sent[4:]], len(late)) == (list(range(3, 2049)), 0)
