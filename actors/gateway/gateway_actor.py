@@ -22,7 +22,7 @@ from actors.gateway.dispatch.draining import Draining
 from actors.gateway.dispatch.recovery import take_over_all
 from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.http.api import build_app
-from actors.gateway.http.endpoint import Services
+from actors.gateway.http.endpoint import Services, Status
 from actors.gateway.http.server import HttpServer
 from actors.gateway.journal.journal import Journal
 from actors.gateway.metrics import GatewayMetrics
