@@ -1,4 +1,4 @@
-"""The loop that every actor runs, and nothing else: mail in, handlers, one turn, mail out.
+"""The loop that every actor runs, and nothing else: mail in, handlers, `after_mail`, mail out.
 
         supervisor / peers                      Actor (this file)             the actor's own file
         ------------------                      -----------------             --------------------
@@ -9,7 +9,7 @@
         Stop                           ----->   stop()               ----->   stop(), then Stopped and exit 0
         Progress                       <-----   every beat_s         <-----   statistics(), registry
 
-An exception in a handler ends the actor with a Fault: the supervisor decides what follows. Handlers never wait.
+An exception in a handler ends the actor with a Fault, and the supervisor decides what follows. Handlers never wait.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 from messages import lifecycle
 from messages.birth import Birth
-from messages.child import LIFECYCLE_KINDS, Child
+from messages.child import LIFECYCLE_KINDS, Child, LifecycleEvents, SenderState
 from messages.ids import role_of
 from messages.routes import received_by
 from messages.snapshot import take_snapshot
@@ -33,13 +33,13 @@ from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import NO_TRACE, Message
 
 _SLOW_HANDLER_S = 0.25
-_EARLY_MESSAGES = 4096
+_MAX_EARLY_MESSAGES = 4096
 
 Handler = Callable[[Delivery, Any], None]
 
 
-class Actor:
-    """Base of all actors. A subclass gives `handlers` and overrides the turns of life that concern it."""
+class Actor(LifecycleEvents):
+    """Base of all actors. A subclass provides `handlers` and overrides the lifecycle methods that concern it."""
 
     def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
         self.birth = birth
@@ -48,28 +48,28 @@ class Actor:
         self.child = Child(birth, self.mailbox, self)
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._life: asyncio.Task[int] | None = None
+        self._task: asyncio.Task[int] | None = None  # that executes `run`
         self._failure: tuple[str, BaseException] | None = None
-        self._early: list[Delivery] = []  # mail of lives that the supervisor has not announced yet
+        self._early: list[Delivery] = []  # mail of incarnations that the supervisor has not announced yet
         self._handlers = dict(self.handlers())
         missing = received_by(role_of(birth.name)) - self._handlers.keys() - LIFECYCLE_KINDS
         assert not missing, f"{birth.name} has no handler for {sorted(k.__name__ for k in missing)}"
 
-    # -- what a subclass gives ------------------------------------------------------------------------------------
+    # -- what a subclass provides ------------------------------------------------------------------------------------
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        """Message class -> method(delivery, message)."""
+        """The handler of each message class: method(delivery, message)."""
         return {}
 
     async def start(self) -> dict[str, str]:
-        """Become able to serve; returns the details of Ready. Mail waits meanwhile."""
+        """Acquire what the actor needs to serve. Returns the details of Ready. Mail is queued meanwhile."""
         return {}
 
     async def stop(self) -> None:
-        """Give back what `start` took."""
+        """Release what `start` has acquired."""
 
     def after_mail(self) -> None:
-        """One turn, after every batch of mail has been handled."""
+        """Called each time a batch of mail has been handled."""
 
     def peer_up(self, peer: lifecycle.Peer) -> None:
         """A peer is ready; there is a link to it now."""
@@ -78,7 +78,7 @@ class Actor:
         """A peer is proven dead; its link is closed."""
 
     def drain(self, deadline_s: float) -> None:
-        """Finish what there is. An actor with nothing of its own to finish is drained at once."""
+        """Finish all work. This one has no work of its own and reports at once that it is drained."""
         self.child.drained()
 
     def statistics(self) -> dict[str, float]:
@@ -92,26 +92,29 @@ class Actor:
     # -- the loop -------------------------------------------------------------------------------------------------
 
     def send(self, name: str, message: Message, trace: bytes = NO_TRACE) -> None:
-        """Say something to a living peer. Raises: UnknownPeer, MailboxFull."""
+        """Send a message to a living peer, with the trace id of its request. Raises: UnknownPeer, MailboxFull."""
         self.mailbox.send(name, message, trace)
 
     def fail(self, doing: str, error: BaseException) -> None:
-        """End with a Fault: a thread or a timer of this actor met an error that nobody owns. Call it on the loop."""
-        if self._failure is None and self._life is not None:
+        """End with a Fault, because of an error in a thread or timer of this actor. Must be called on the event loop.
+
+        `doing`: what failed, in a word or two.
+        """
+        if self._failure is None and self._task is not None:
             self._failure = (doing, error)
-            self._life.cancel()
+            self._task.cancel()
 
     def beat(self, with_metrics: bool) -> lifecycle.Progress:
-        """The next Progress."""
+        """The next Progress message."""
         steps, busy_s = self.progress()
         statistics = self.statistics()
         metrics = take_snapshot(self.registry) if with_metrics else []
         return lifecycle.Progress(steps=steps, busy_s=busy_s, statistics=statistics, metrics=metrics)
 
     async def run(self) -> int:
-        """Live until Stop (exit status 0) or until a handler fails; returns the exit status (see messages.child)."""
+        """Run until Stop or until a handler fails. Returns the exit status of the process (see messages.child)."""
         doing = "start"
-        self._life = asyncio.current_task()
+        self._task = asyncio.current_task()
         try:
             self.child.hello()
             details = await self.start()
@@ -123,7 +126,7 @@ class Actor:
                 for delivery in self._in_order(batch):
                     doing = type(delivery.message).__name__
                     self._handle(delivery)
-                doing = "turn"
+                doing = "after_mail"
                 self.after_mail()
             doing = "stop"
             await self.stop()
@@ -135,23 +138,26 @@ class Actor:
                 raise
             else:
                 error = caught
-            say = self.log.error if self.child.is_ready else self.log.debug  # the supervisor says why a start failed
-            say("fault", doing=doing, exc_info=error)
+            log = self.log.error if self.child.is_ready else self.log.debug  # the supervisor says why a start failed
+            log("fault", doing=doing, exc_info=error)
             return self.child.fault(doing, error)
         finally:
             await self.mailbox.close()
         return 0
 
     def _in_order(self, batch: list[Delivery]) -> list[Delivery]:
-        """Mail of living peers. A dead life's is dropped; that of a life not announced yet waits for its PeerUp."""
+        """The mail of living peers, in order. Mail of unannounced incarnations waits for their PeerUp; that of dead ones is
+        dropped."""
         known, early = [], []
         for delivery in [*self._early, *batch]:
-            match self.child.is_known(delivery):
-                case True:
+            match self.child.sender_state(delivery):
+                case SenderState.ALIVE:
                     known.append(delivery)
-                case None:
+                case SenderState.UNANNOUNCED:
                     early.append(delivery)
-        self._early = early[:_EARLY_MESSAGES]
+                case SenderState.DEAD:
+                    pass
+        self._early = early[:_MAX_EARLY_MESSAGES]
         return known
 
     def _handle(self, delivery: Delivery) -> None:

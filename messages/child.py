@@ -1,7 +1,7 @@
-"""The child's half of the life conversation: Hello, Welcome, Ready, beats, peers, Drain and Stop. Actors and workers share it.
+"""The child's side of the lifecycle messages: Hello, Welcome, Ready, Progress, peers, Drain and Stop. For actors and workers.
 
-It owns the child's mailbox and address book. Lifecycle mail is taken out of each batch and turned into calls of a
-`ChildLife`; everything else is handed on.
+A `Child` owns the address book and sends the child's own lifecycle messages. It takes lifecycle mail out of each batch and
+calls the `LifecycleEvents` of its owner; all other mail is passed on.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import os
 import traceback
 from collections.abc import Callable
+from enum import Enum
 from typing import Protocol
 
 from messages import lifecycle
@@ -28,23 +29,31 @@ _TRACEBACK_CHARACTERS = 60_000
 _TRACEBACK_CALLS = -8  # the innermost ones
 
 
-class ChildLife(Protocol):
-    """What the owner of a child does at the turns of its life."""
+class SenderState(Enum):
+    """What a child knows of the process that has sent it a message."""
+
+    ALIVE = "alive"  # handle the message
+    DEAD = "dead"  # drop it: that incarnation is proven dead
+    UNANNOUNCED = "unannounced"  # keep it until the supervisor announces that incarnation
+
+
+class LifecycleEvents(Protocol):
+    """What the owner of a `Child` does at each lifecycle event."""
 
     def peer_up(self, peer: lifecycle.Peer) -> None:
         """A peer is ready; there is a link to it now."""
         ...
 
     def peer_down(self, name: str, incarnation: int) -> None:
-        """A peer is proven dead; its link is closed. `Child.deaths` knows how that life ended."""
+        """A peer is proven dead; its link is closed. `Child.deaths` says how that incarnation ended."""
         ...
 
     def drain(self, deadline_s: float) -> None:
-        """Take nothing new; call `Child.drained()` when all is finished."""
+        """Accept nothing new; call `Child.drained()` when all work is finished, within `deadline_s` seconds."""
         ...
 
     def beat(self, with_metrics: bool) -> lifecycle.Progress:
-        """The present statistics, for the next beat; collecting metric families takes a while, so not each beat has them."""
+        """The next Progress message. `with_metrics`: with metric families too; collecting them takes a while."""
         ...
 
 
@@ -57,46 +66,46 @@ def error_line(error: BaseException) -> str:
 
 
 class Child:
-    """One life of one child."""
+    """One incarnation of one child."""
 
-    def __init__(self, birth: Birth, mailbox: Mailbox, life: ChildLife) -> None:
+    def __init__(self, birth: Birth, mailbox: Mailbox, owner: LifecycleEvents) -> None:
         self.birth, self.mailbox = birth, mailbox
-        self._life = life
+        self._owner = owner
         self.peers: dict[str, lifecycle.Peer] = {}
-        self.deaths: dict[str, lifecycle.PeerDown] = {}  # name -> the newest life that is proven dead, and how it ended
+        self.deaths: dict[str, lifecycle.PeerDown] = {}  # name -> the newest incarnation that is proven dead, and how it ended
         self._beat_timer: asyncio.TimerHandle | None = None
         self._n_beats = 0
         self._is_ready = False
         self.is_stopping = False
 
     def hello(self) -> None:
-        """Say that this process exists."""
+        """Tell the supervisor that this process exists and where it listens."""
         self.mailbox.connect(SUPERVISOR, self.birth.supervisor_incarnation, self.birth.supervisor_endpoint)
-        self.tell(lifecycle.Hello(pid=os.getpid(), endpoint=self.mailbox.endpoint))
+        self.report(lifecycle.Hello(pid=os.getpid(), endpoint=self.mailbox.endpoint))
 
-    def tell(self, message: Message) -> None:
-        """Say something to the supervisor."""
+    def report(self, message: Message) -> None:
+        """Send a message to the supervisor."""
         self.mailbox.send(SUPERVISOR, message)
 
     def loading(self, phase: str, fraction: float) -> None:
-        """Report how far the start has come (0 to 1 of this phase)."""
-        self.tell(lifecycle.Loading(phase=phase, fraction=fraction))
+        """Report the progress of the start: `fraction` (0 to 1) of this phase is done."""
+        self.report(lifecycle.Loading(phase=phase, fraction=fraction))
 
     def ready(self, details: dict[str, str]) -> None:
-        """Say that this child can serve, and begin to beat."""
+        """Report that this child can serve, and send Progress regularly from now on."""
         self._is_ready = True
-        self.tell(lifecycle.Ready(details=details))
+        self.report(lifecycle.Ready(details=details))
         self._beat()
 
     def drained(self) -> None:
-        """Say that nothing is left to finish."""
-        self.tell(lifecycle.Drained())
+        """Report that all work is finished."""
+        self.report(lifecycle.Drained())
 
     def stopped(self) -> None:
-        """Say the last word."""
+        """Report the end in order; the last message."""
         if self._beat_timer is not None:
             self._beat_timer.cancel()
-        self.tell(lifecycle.Stopped())
+        self.report(lifecycle.Stopped())
 
     @property
     def is_ready(self) -> bool:
@@ -107,7 +116,7 @@ class Child:
         """Report the error that ends this process; returns the exit status that says whether another start may help."""
         is_final = not self._is_ready and isinstance(error, _FINAL_ERRORS)
         text = "".join(traceback.format_exception(error, limit=_TRACEBACK_CALLS))
-        self.tell(
+        self.report(
             lifecycle.Fault(
                 doing=doing[:256], reason=error_line(error), traceback=text[:_TRACEBACK_CHARACTERS], is_final=is_final
             )
@@ -115,25 +124,22 @@ class Child:
         return EXIT_UNUSABLE if is_final else EXIT_FAULT
 
     def names_of(self, role: str) -> list[str]:
-        """The living peers of a role, in order of their names."""
+        """The names of the living peers of a role, sorted."""
         return sorted(name for name in self.peers if role_of(name) == role)
 
-    def is_known(self, delivery: Delivery) -> bool | None:
-        """Is this mail from a living peer (or from the supervisor's side of the house)?
-
-        False: from a life that is over. None: from one that this child has not been told of yet.
-        """
+    def sender_state(self, delivery: Delivery) -> SenderState:
+        """Is the sender of this mail alive? The supervisor and operators, who are no peers, always are."""
         if role_of(delivery.sender) in _NOT_PEERS:
-            return True
+            return SenderState.ALIVE
         peer = self.peers.get(delivery.sender)
         if peer is not None and peer.incarnation == delivery.sender_incarnation:
-            return True
+            return SenderState.ALIVE
         death = self.deaths.get(delivery.sender)
         newest = max(peer.incarnation if peer is not None else 0, death.incarnation if death is not None else 0)
-        return False if delivery.sender_incarnation <= newest else None
+        return SenderState.DEAD if delivery.sender_incarnation <= newest else SenderState.UNANNOUNCED
 
     def filter_lifecycle(self, batch: list[Delivery]) -> list[Delivery]:
-        """Act on the lifecycle mail of a batch; returns the rest in order. Sets `is_stopping` on Stop."""
+        """Handle the lifecycle mail of a batch. Returns the other mail in order. Stop sets `is_stopping`."""
         rest = []
         for delivery in batch:
             handler = _HANDLERS.get(type(delivery.message))
@@ -158,7 +164,7 @@ class Child:
             self._down(lifecycle.PeerDown(name=known.name, incarnation=known.incarnation))
         self.peers[peer.name] = peer
         self.mailbox.connect(peer.name, peer.incarnation, peer.endpoint)
-        self._life.peer_up(peer)
+        self._owner.peer_up(peer)
 
     def _on_peer_down(self, message: lifecycle.PeerDown) -> None:
         self._down(message)
@@ -171,17 +177,17 @@ class Child:
         if known is not None and known.incarnation <= death.incarnation:
             del self.peers[name]
             self.mailbox.disconnect(name)
-            self._life.peer_down(name, death.incarnation)
+            self._owner.peer_down(name, death.incarnation)
 
     def _on_drain(self, message: lifecycle.Drain) -> None:
-        self._life.drain(message.deadline_s)
+        self._owner.drain(message.deadline_s)
 
     def _on_stop(self, message: lifecycle.Stop) -> None:
         self.is_stopping = True
 
     def _beat(self) -> None:
         if self._is_ready and not self.is_stopping:
-            self.tell(self._life.beat(with_metrics=self._n_beats % _METRICS_EVERY_BEATS == 0))
+            self.report(self._owner.beat(with_metrics=self._n_beats % _METRICS_EVERY_BEATS == 0))
             self._n_beats += 1
             self._beat_timer = asyncio.get_running_loop().call_later(self.birth.beat_s, self._beat)
 

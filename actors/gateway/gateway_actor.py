@@ -46,7 +46,7 @@ class GatewayActor(Actor, Post, Status):
         self.settings = read_settings(birth.settings)
         self.metrics = GatewayMetrics(self.registry)
         self.bodies = RequestBodies(self.settings.max_body_bytes, self.settings.max_bodies_bytes)
-        self.tree = TreeStatus(self.mailbox.endpoint, self.child.tell)
+        self.tree = TreeStatus(self.mailbox.endpoint, self.child.report)
         self._http: HttpServer | None = None
         self._zmq: ZmqServer | None = None
         self._draining: Draining | None = None

@@ -30,11 +30,11 @@ from gpu_workers.engine import Engine, ReportLoading
 from gpu_workers.process.gang_agreement import GangAgreement, life_number
 from gpu_workers.process.load_errors import explain
 from gpu_workers.process.metrics import WorkerMetrics
-from gpu_workers.process.step_thread import StepThread
+from gpu_workers.process.step_thread import StepEvents, StepThread
 from gpu_workers.settings import WorkerSettings, read_settings
 from messages import lifecycle
 from messages.birth import Birth
-from messages.child import Child
+from messages.child import Child, LifecycleEvents
 from messages.errors import MailboxFull
 from messages.ids import actor_name, replica_of
 from messages.snapshot import take_snapshot
@@ -67,7 +67,7 @@ def build_engine(settings: WorkerSettings, gang_dir: Path, report: ReportLoading
         raise explanation from error
 
 
-class Worker:
+class Worker(LifecycleEvents, StepEvents):
     """One life of one rank."""
 
     def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_engine) -> None:
@@ -204,11 +204,11 @@ class Worker:
     def on_fault(self, doing: str, error: BaseException) -> None:
         """See StepEvents."""
         if not self._ending.done():
-            say = self.log.error if self.child.is_ready else self.log.debug  # the supervisor says why a start failed
-            say("fault", doing=doing, exc_info=error)
+            log = self.log.error if self.child.is_ready else self.log.debug  # the supervisor says why a start failed
+            log("fault", doing=doing, exc_info=error)
             self._end(self.child.fault(doing, error))
 
-    # -- turns of life (messages.child.ChildLife) -----------------------------------------------------------------
+    # -- lifecycle events (messages.child.LifecycleEvents) -----------------------------------------------------------------
 
     def peer_up(self, peer: lifecycle.Peer) -> None:
         """The scheduler may have said Reset already: now it can be answered."""
@@ -222,7 +222,7 @@ class Worker:
         self.child.drained()
 
     def beat(self, with_metrics: bool) -> lifecycle.Progress:
-        """See ChildLife."""
+        """See LifecycleEvents."""
         mail = self.mailbox.statistics()
         statistics = {**self.metrics.statistics(), "mail_refused": mail.refused, "mail_lost": mail.lost}
         return lifecycle.Progress(

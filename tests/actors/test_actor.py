@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from messages.child import Child
+from messages.child import Child, SenderState
 from messages.generation import Ack
 from messages.lifecycle import Peer, PeerDown, PeerUp, Progress
 from messages.transport.mailbox import Delivery, MemoryMailbox, MemoryNetwork
@@ -24,15 +24,15 @@ def from_gateway(incarnation: int) -> Delivery:
 def test_lives_are_told_apart() -> None:
     mailbox = MemoryMailbox(MemoryNetwork(), "scheduler/0", 1)
     child = Child(birth_of("scheduler/0", None), mailbox, _Life())
-    assert child.is_known(Delivery("supervisor/0", 1, Ack(up_to=1))) is True
-    assert child.is_known(from_gateway(1)) is None
+    assert child.sender_state(Delivery("supervisor/0", 1, Ack(up_to=1))) is SenderState.ALIVE
+    assert child.sender_state(from_gateway(1)) is SenderState.UNANNOUNCED
     peer = Peer(name="gateway/0", incarnation=1, endpoint="memory://g")
     child.filter_lifecycle([Delivery("supervisor/0", 1, PeerUp(peer=peer))])
-    assert child.is_known(from_gateway(1)) is True
-    assert child.is_known(from_gateway(2)) is None
+    assert child.sender_state(from_gateway(1)) is SenderState.ALIVE
+    assert child.sender_state(from_gateway(2)) is SenderState.UNANNOUNCED
     child.filter_lifecycle([Delivery("supervisor/0", 1, PeerDown(name="gateway/0", incarnation=1))])
-    assert child.is_known(from_gateway(1)) is False
-    assert child.is_known(from_gateway(2)) is None
+    assert child.sender_state(from_gateway(1)) is SenderState.DEAD
+    assert child.sender_state(from_gateway(2)) is SenderState.UNANNOUNCED
 
 
 async def test_every_fourth_beat_carries_metrics() -> None:
