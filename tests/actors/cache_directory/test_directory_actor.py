@@ -1,4 +1,4 @@
-"""The directory's actor over a mailbox that remembers: snapshots are asked for again when they do not come."""
+"""The directory's actor over a recording mailbox: snapshots are asked for again when they do not come."""
 
 from __future__ import annotations
 
@@ -10,28 +10,12 @@ from actors.cache_directory.directory_actor import DirectoryActor
 from actors.cache_directory.settings import DirectorySettings
 from actors.cache_directory.snapshot_requests import SnapshotRequests
 from messages import cache
-from messages.errors import MailboxFull
 from messages.transport.mailbox import Delivery
 from messages.wire.arrays import uint64s
-from messages.wire.message import Message
 from tests.support.memory_house import birth_of
+from tests.support.recording_mailbox import RecordingMailbox
 
 SCHEDULER = "scheduler/0"
-
-
-class Remembering:
-    """A mailbox without a network."""
-
-    def __init__(self, *_: object) -> None:
-        self.endpoint = "memory://directory"
-        self.sent: list[tuple[str, Message]] = []
-        self.is_full = False
-
-    def send(self, name: str, message: Message) -> None:
-        """Keep it, or refuse it."""
-        if self.is_full:
-            raise MailboxFull(name)
-        self.sent.append((name, message))
 
 
 class Bench:
@@ -39,7 +23,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.now_s = 100.0
-        make: Any = Remembering
+        make: Any = RecordingMailbox
         self.actor = DirectoryActor(birth_of("cache_directory/0", DirectorySettings()), make, lambda: self.now_s)
         self.post: Any = self.actor.mailbox
 
