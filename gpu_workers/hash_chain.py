@@ -23,8 +23,9 @@ from gpu_workers.batch.slot_table import SlotTable
 from gpu_workers.batch.step_arrays import StepArrays, build_step, draft_places
 from gpu_workers.sampling.draft_verification import accept_drafts, take_emitted
 from gpu_workers.settings import WorkerSettings
+from messages.logprobs import TokenLogprobs
 from messages.steps import PAGE_TOKENS, EngineCapacity, Plan, Result
-from messages.wire.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s
+from messages.wire.arrays import float32s, int32s
 
 _START = 0x5EED_0F_7A4D164AD
 _STEP = 0x9E37_79B9_7F4A_7C15  # odd, so it has an inverse and a chunk is one running sum
@@ -164,7 +165,6 @@ class HashChainEngine:
         counts = accept_drafts(samples, step.result_widths, plan.draft_ids)
         ids = samples[take_emitted(step.result_widths, counts)]
         asked = self._slots.sampling.logprobs_of(step.result_slots)
-        logprobs, width, top_ids, top_logprobs = self._certain_logprobs(ids, np.repeat(asked, counts))
         return Result(
             epoch=plan.epoch,
             step=plan.step + index,
@@ -172,10 +172,7 @@ class HashChainEngine:
             counts=int32s(counts),
             ids=ids,
             compute_s=time.monotonic() - began_s + self._settings.hash_chain_step_s,
-            logprobs=logprobs,
-            top_width=width,
-            top_ids=top_ids,
-            top_logprobs=top_logprobs,
+            logprobs=self._certain_logprobs(ids, np.repeat(asked, counts)),
         )
 
     def _replace_banned(self, samples: np.ndarray, step: StepArrays) -> None:
@@ -217,17 +214,13 @@ class HashChainEngine:
             sums = np.cumsum(words[places] * self._shrinkage[1 : n + 1], dtype=np.uint64)
             self._pages[step.kv_slots[places]] = (sums + state) * self._growth[1 : n + 1]
 
-    def _certain_logprobs(self, ids: np.ndarray, asked: np.ndarray) -> tuple[np.ndarray, int, np.ndarray, np.ndarray]:
-        """(logprobs, width, top ids, top logprobs): the chain is certain of each token; the other top ones are fill."""
-        width = max(int(asked.max(initial=-1)), 0)
+    def _certain_logprobs(self, ids: np.ndarray, asked: np.ndarray) -> TokenLogprobs | None:
+        """The chain is certain of each token: its log probability is 0. Other top tokens are the ids after it."""
         if (asked < 0).all():
-            return EMPTY_F32, 0, EMPTY_I32, EMPTY_F32
-        is_top = np.arange(width)[None, :] < asked[:, None]
-        top_ids = (ids[:, None] + np.arange(width)[None, :]) % self._settings.hash_chain_vocabulary
-        top = np.where(np.arange(width)[None, :] == 0, 0.0, _UNLIKELY)
-        return (
-            float32s(np.where(asked >= 0, 0.0, np.nan)),
-            width,
-            int32s(np.where(is_top, top_ids, -1).reshape(-1)),
-            float32s(np.where(is_top, top, np.nan).reshape(-1)),
-        )
+            return None
+        rank = np.arange(int(asked.max()))[None, :]
+        is_asked = rank < asked[:, None]
+        top_ids = np.where(is_asked, (ids[:, None] + rank) % self._settings.hash_chain_vocabulary, -1)
+        top = np.where(is_asked, np.where(rank == 0, 0.0, _UNLIKELY), np.nan)
+        chosen = float32s(np.where(asked >= 0, 0.0, np.nan))
+        return TokenLogprobs(chosen=chosen, width=rank.shape[1], top_ids=int32s(top_ids.ravel()), top=float32s(top.ravel()))

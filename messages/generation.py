@@ -10,11 +10,11 @@ from typing import Annotated, Literal, TypedDict
 
 import msgspec
 
+from messages.logprobs import MAX_TOP_LOGPROBS, TokenLogprobs
 from messages.outcomes import Code, EndReason
-from messages.wire.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s, Int64s, total
+from messages.wire.arrays import Int32s, Int64s, total
 from messages.wire.message import NO_TRACE, Count, LongText, Message, Part, Seed, ShortText, TraceId
 
-MAX_TOP_LOGPROBS = 20
 MAX_STOP_STRINGS = 16
 MAX_STOP_TOKENS = 64
 NO_TOKEN_LIMIT = 2**31 - 1  # as `max_tokens`: to the end of the context
@@ -131,8 +131,7 @@ class Tokens(Message, frozen=True):
 
     Row i carries `counts[i]` ids for attempt `attempts[i]`, the first of them being generated token `firsts[i]`;
     `ids` holds the rows one after the other; `cached[i]` tokens of that attempt's prompt needed no prefill.
-    `logprobs` is empty or as long as `ids` (NaN where not asked for); `top_ids` and `top_logprobs` are empty or of shape
-    [len(ids), top_width], row-major, id -1 where not asked for.
+    `logprobs` is None where no row asked for any.
     """
 
     number: Count  # counts the Tokens messages of this scheduler to this gateway, from 1
@@ -142,10 +141,7 @@ class Tokens(Message, frozen=True):
     cached: Int32s
     ids: Int32s
     endings: Annotated[list[Ending], msgspec.Meta(max_length=65_536)]
-    logprobs: Float32s = EMPTY_F32
-    top_width: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] = 0
-    top_ids: Int32s = EMPTY_I32
-    top_logprobs: Float32s = EMPTY_F32
+    logprobs: TokenLogprobs | None = None  # of `ids`
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -155,10 +151,8 @@ class Tokens(Message, frozen=True):
                 raise ValueError(f"{name}: expected {rows} rows as in attempts, got {len(getattr(self, name))}")
         if total(self.counts) != len(self.ids):
             raise ValueError(f"ids: expected {total(self.counts)} ids as counts say, got {len(self.ids)}")
-        if len(self.logprobs) not in (0, len(self.ids)):
-            raise ValueError(f"logprobs: expected none or {len(self.ids)}, got {len(self.logprobs)}")
-        if not len(self.top_ids) == len(self.top_logprobs) == self.top_width * len(self.ids):
-            raise ValueError(f"top_ids: expected {self.top_width * len(self.ids)} items, got {len(self.top_ids)}")
+        if self.logprobs is not None and self.logprobs.n_tokens != len(self.ids):
+            raise ValueError(f"logprobs: expected those of {len(self.ids)} tokens, got {self.logprobs.n_tokens}")
 
 
 class Ack(Message, frozen=True):

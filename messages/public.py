@@ -12,9 +12,10 @@ from typing import Annotated
 
 import msgspec
 
-from messages.generation import MAX_TOP_LOGPROBS, Sampling, Terms
+from messages.generation import Sampling, Terms
+from messages.logprobs import TokenLogprobs
 from messages.outcomes import Code, EndReason, NoCode
-from messages.wire.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s
+from messages.wire.arrays import EMPTY_I32, Int32s
 from messages.wire.message import Count, LongText, Message, Part, ShortText, Text
 
 PROTOCOL_VERSION = 2
@@ -55,10 +56,7 @@ class Chunk(Message, frozen=True):
     first: Count
     ids: Int32s
     text: Text
-    logprobs: Float32s = EMPTY_F32
-    top_width: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] = 0
-    top_ids: Int32s = EMPTY_I32
-    top_logprobs: Float32s = EMPTY_F32
+    logprobs: TokenLogprobs | None = None  # of `ids`; None where not asked for
 
 
 class Finished(Message, frozen=True):

@@ -12,8 +12,9 @@ from typing import Annotated
 
 import msgspec
 
-from messages.generation import MAX_STOP_TOKENS, MAX_TOP_LOGPROBS, Sampling
-from messages.wire.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s, total
+from messages.generation import MAX_STOP_TOKENS, Sampling
+from messages.logprobs import TokenLogprobs
+from messages.wire.arrays import EMPTY_I32, Int32s, total
 from messages.wire.message import Count, LongText, Message, Part, ShortText
 
 PAGE_TOKENS = 16
@@ -116,7 +117,7 @@ class Plan(Message, frozen=True):
 class Result(Message, frozen=True):
     """What one step gave. Rows stand in the order of the plan's sampling rows (`row_samples` = 1).
 
-    Row i emitted `counts[i]` tokens for slot `slots[i]`: 1, or accepted drafts + 1. Logprob arrays as in `Tokens`.
+    Row i emitted `counts[i]` tokens for slot `slots[i]`: 1, or accepted drafts + 1.
     """
 
     epoch: Count
@@ -125,10 +126,7 @@ class Result(Message, frozen=True):
     counts: Int32s
     ids: Int32s
     compute_s: float  # time on the device (or the CPU's step thread)
-    logprobs: Float32s = EMPTY_F32
-    top_width: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] = 0
-    top_ids: Int32s = EMPTY_I32
-    top_logprobs: Float32s = EMPTY_F32
+    logprobs: TokenLogprobs | None = None  # of `ids`; None where no row asked for any
 
 
 class StepFailed(Message, frozen=True):

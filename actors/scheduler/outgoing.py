@@ -7,8 +7,9 @@ import numpy as np
 from actors.scheduler.sequence import Sequence
 from actors.scheduler.step_tracker import Advance
 from messages.generation import Ending, Tokens
+from messages.logprobs import TokenLogprobs, place_logprobs
 from messages.steps import Result
-from messages.wire.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s, int64s
+from messages.wire.arrays import int32s, int64s
 
 
 class Outgoing:
@@ -19,7 +20,7 @@ class Outgoing:
         self.acknowledged = 0
         self._rows: list[tuple[Sequence, int, list[int]]] = []  # (sequence, index of the first token, ids)
         self._endings: list[Ending] = []
-        self._logprobs: list[tuple[int, Advance, Result]] = []  # (index in rows, its advance, result that holds its logprobs)
+        self._logprobs: list[tuple[int, TokenLogprobs]] = []  # (index of a row, log probabilities of its ids)
 
     @property
     def unacknowledged(self) -> int:
@@ -31,8 +32,9 @@ class Outgoing:
         sequence = advance.row.sequence
         if sequence.terms.group_tokens == 1:
             sequence.n_sent = advance.first + len(advance.ids)
-            if len(result.logprobs):
-                self._logprobs.append((len(self._rows), advance, result))
+            if result.logprobs is not None:
+                part = result.logprobs.part(advance.offset, advance.offset + len(advance.ids))
+                self._logprobs.append((len(self._rows), part))
             self._rows.append((sequence, advance.first, advance.ids))
         elif sequence.is_due:
             self._rows.append((sequence, *sequence.take_unsent()))
@@ -49,7 +51,6 @@ class Outgoing:
             return None
         self.number += 1
         rows = self._rows
-        logprobs, width, top_ids, top_logprobs = self._gather_logprobs()
         message = Tokens(
             number=self.number,
             attempts=int64s([sequence.attempt for sequence, _, _ in rows]),
@@ -58,29 +59,14 @@ class Outgoing:
             cached=int32s([min(sequence.n_cached, sequence.n_prompt) for sequence, _, _ in rows]),
             ids=int32s([token for _, _, ids in rows for token in ids]),
             endings=self._endings,
-            logprobs=logprobs,
-            top_width=width,
-            top_ids=top_ids,
-            top_logprobs=top_logprobs,
+            logprobs=self._gather_logprobs(),
         )
         self._rows, self._endings, self._logprobs = [], [], []
         return message
 
-    def _gather_logprobs(self) -> tuple[np.ndarray, int, np.ndarray, np.ndarray]:
-        """All rows at the width of the widest: id -1 and NaN fill up."""
+    def _gather_logprobs(self) -> TokenLogprobs | None:
+        """Those of all rows' ids; None where no row has any."""
         if not self._logprobs:
-            return EMPTY_F32, 0, EMPTY_I32, EMPTY_F32
-        width = max(result.top_width for _, _, result in self._logprobs)
-        ends = np.cumsum([len(ids) for _, _, ids in self._rows]).tolist()
-        chosen = np.full(ends[-1], np.nan, dtype="<f4")
-        ids = np.full((ends[-1], width), -1, dtype="<i4")
-        values = np.full((ends[-1], width), np.nan, dtype="<f4")
-        for index, advance, result in self._logprobs:
-            n, offset, own_width = len(advance.ids), advance.offset, result.top_width
-            at = ends[index] - n
-            chosen[at : at + n] = result.logprobs[offset : offset + n]
-            if own_width:
-                top = slice(offset * own_width, (offset + n) * own_width)
-                ids[at : at + n, :own_width] = result.top_ids[top].reshape(n, own_width)
-                values[at : at + n, :own_width] = result.top_logprobs[top].reshape(n, own_width)
-        return float32s(chosen), width, int32s(ids.ravel()), float32s(values.ravel())
+            return None
+        starts = np.cumsum([0, *(len(ids) for _, _, ids in self._rows)]).tolist()
+        return place_logprobs(starts[-1], [(starts[index], part) for index, part in self._logprobs])

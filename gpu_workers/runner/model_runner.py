@@ -30,7 +30,7 @@ from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.models.model import Model
 from gpu_workers.runner.backend import CapturedSteps
 from gpu_workers.sampling.draft_verification import accept_drafts, take_emitted
-from gpu_workers.sampling.logprobs import Logprobs, compute_logprobs, emitted_arrays
+from gpu_workers.sampling.logprobs import ComputedLogprobs, compute_logprobs, emitted_logprobs
 from gpu_workers.sampling.sampler import sample_tokens
 from messages.steps import EngineCapacity, Plan, Result
 from messages.wire.arrays import int32s
@@ -49,7 +49,7 @@ class PendingStep:
     result_slots: np.ndarray  # [N] int32
     widths: np.ndarray  # [N] int64: samples of each row
     ids: torch.Tensor  # [S] int64, host; there when `ended` has happened
-    logprobs: Logprobs | None
+    logprobs: ComputedLogprobs | None
     compute_s: float  # of a step that has ended already
     events: tuple[torch.cuda.Event, torch.cuda.Event] | None  # began, ended: of a step that runs on a device
 
@@ -151,7 +151,7 @@ class ModelRunner:
 
     def _take_samples(
         self, graphs: StepGraphs, slots: np.ndarray, positions: np.ndarray
-    ) -> tuple[torch.Tensor, Logprobs | None]:
+    ) -> tuple[torch.Tensor, ComputedLogprobs | None]:
         """What the graph that was launched last chose for positions [S] of slots [S], on its way to the host; rows whose
         logits are edited are chosen again from its logits."""
         ids, logprobs = graphs.pool.ids[: len(slots)], None
@@ -195,7 +195,9 @@ class ModelRunner:
         hidden = self._model.forward(batch.tensors, self._kv)
         return ComputedStep(self._model.logits(hidden) if len(step.sample_index) else None, batch.sample_places)
 
-    def _sample(self, computed: ComputedStep, logits: torch.Tensor, rows: SamplingRows) -> tuple[torch.Tensor, Logprobs | None]:
+    def _sample(
+        self, computed: ComputedStep, logits: torch.Tensor, rows: SamplingRows
+    ) -> tuple[torch.Tensor, ComputedLogprobs | None]:
         logprobs = None
         if computed.greedy is not None and rows.is_all_greedy:
             ids = computed.greedy.clone()  # the next step writes there
@@ -223,7 +225,6 @@ def read_step(pending: PendingStep) -> Result:
     samples = pending.ids.numpy()
     counts = accept_drafts(samples, pending.widths, pending.plan.draft_ids)
     emitted = take_emitted(pending.widths, counts)
-    found = emitted_arrays(pending.logprobs, emitted)
     return Result(
         epoch=pending.plan.epoch,
         step=pending.number,
@@ -231,8 +232,5 @@ def read_step(pending: PendingStep) -> Result:
         counts=int32s(counts),
         ids=int32s(samples[emitted]),
         compute_s=compute_s,
-        logprobs=found.logprobs,
-        top_width=found.top_width,
-        top_ids=found.top_ids,
-        top_logprobs=found.top_logprobs,
+        logprobs=emitted_logprobs(pending.logprobs, emitted),
     )

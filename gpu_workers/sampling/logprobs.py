@@ -1,5 +1,4 @@
-"""Log probabilities beside the chosen tokens: of the raw distribution, before penalties, temperature and filters, as OpenAI's
-API and vLLM report them."""
+"""Log probabilities of the chosen tokens and of the most probable ones, computed from raw logits."""
 
 from __future__ import annotations
 
@@ -9,39 +8,26 @@ import numpy as np
 import torch
 
 from gpu_workers.batch.uploads import upload
-from messages.wire.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s
+from messages.logprobs import TokenLogprobs
 
 
 @dataclass(frozen=True)
-class Logprobs:
-    """For those of S samples that asked (`index` [M] on the host): chosen [M], top [M, W]; on the device or on the host."""
+class ComputedLogprobs:
+    """Log probabilities for the M of S samples that asked for them. Tensors are all on the device, or all on the host."""
 
-    index: np.ndarray
+    index: np.ndarray  # [M] int64: which of the S samples
     asked: np.ndarray  # [S] int64: -1 none, n: the chosen token's and the top n
     chosen: torch.Tensor  # [M] float32
     top_ids: torch.Tensor  # [M, W] int64
     top: torch.Tensor  # [M, W] float32
 
-    def to_host(self) -> Logprobs:
-        """Starts the copy; the values are there when the device has come this far."""
+    def to_host(self) -> ComputedLogprobs:
+        """The same with tensors on the host. The copy is only queued: read them after an event recorded behind it."""
         copies = [tensor.to("cpu", non_blocking=True) for tensor in (self.chosen, self.top_ids, self.top)]
-        return Logprobs(self.index, self.asked, *copies)
+        return ComputedLogprobs(self.index, self.asked, *copies)
 
 
-@dataclass(frozen=True)
-class LogprobArrays:
-    """As they stand in a `Result`: see `messages.generation.Tokens`."""
-
-    logprobs: np.ndarray
-    top_width: int
-    top_ids: np.ndarray
-    top_logprobs: np.ndarray
-
-
-_NONE = LogprobArrays(EMPTY_F32, 0, EMPTY_I32, EMPTY_F32)
-
-
-def compute_logprobs(logits: torch.Tensor, ids: torch.Tensor, asked: np.ndarray) -> Logprobs:
+def compute_logprobs(logits: torch.Tensor, ids: torch.Tensor, asked: np.ndarray) -> ComputedLogprobs:
     """logits [S, vocabulary], any float dtype, raw; ids [S] int64, same device; asked [S] int64 on the host, not all -1."""
     index = np.flatnonzero(asked >= 0)
     if len(index) < len(asked):
@@ -49,22 +35,20 @@ def compute_logprobs(logits: torch.Tensor, ids: torch.Tensor, asked: np.ndarray)
         logits, ids = logits[on_device], ids[on_device]
     log_p = torch.log_softmax(logits, -1, dtype=torch.float32)
     top, top_ids = log_p.topk(int(asked.max()), -1)
-    return Logprobs(index, asked, log_p.gather(-1, ids[:, None]).squeeze(-1), top_ids, top)
+    return ComputedLogprobs(index, asked, log_p.gather(-1, ids[:, None]).squeeze(-1), top_ids, top)
 
 
-def emitted_arrays(found: Logprobs | None, emitted: np.ndarray) -> LogprobArrays:
-    """The arrays for the emitted samples, `emitted` [E] int64 being their numbers among the S. `found` is on the host."""
-    if found is None or not len(emitted):
-        return _NONE
-    n, width = len(found.asked), found.top.shape[-1]
+def emitted_logprobs(computed: ComputedLogprobs | None, emitted: np.ndarray) -> TokenLogprobs | None:
+    """Those of the emitted samples, `emitted` [E] int64 being their numbers among the S. `computed` is on the host."""
+    if computed is None or not len(emitted):
+        return None
+    n, width = len(computed.asked), computed.top.shape[-1]
     chosen = np.full(n, np.nan, np.float32)
     top_ids = np.full((n, width), -1, np.int32)
     top = np.full((n, width), np.nan, np.float32)
-    chosen[found.index] = found.chosen.numpy()
-    top_ids[found.index] = found.top_ids.numpy()
-    top[found.index] = found.top.numpy()
-    is_fill = np.arange(width)[None, :] >= found.asked[:, None]
+    chosen[computed.index] = computed.chosen.numpy()
+    top_ids[computed.index] = computed.top_ids.numpy()
+    top[computed.index] = computed.top.numpy()
+    is_fill = np.arange(width)[None, :] >= computed.asked[:, None]
     top_ids[is_fill], top[is_fill] = -1, np.nan
-    return LogprobArrays(
-        float32s(chosen[emitted]), width, int32s(top_ids[emitted].reshape(-1)), float32s(top[emitted].reshape(-1))
-    )
+    return TokenLogprobs(chosen=chosen[emitted], width=width, top_ids=top_ids[emitted].ravel(), top=top[emitted].ravel())

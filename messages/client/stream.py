@@ -10,26 +10,21 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 import msgspec
-import numpy as np
 
 from messages import public
 from messages.errors import ClientError, InvalidRequest, Overloaded, Quarantined, RequestFailed, Unavailable
+from messages.logprobs import TokenLogprobs
 from messages.outcomes import FAILURES
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Next tokens of a stream and the text that became safe to show with them. Logprobs are empty unless asked for.
-
-    logprobs: float32 [n]; top_ids: int32 [n, width]; top_logprobs: float32 [n, width].
-    """
+    """Next tokens of a stream and the text that became safe to show with them."""
 
     first: int
     ids: list[int]
     text: str
-    logprobs: np.ndarray
-    top_ids: np.ndarray
-    top_logprobs: np.ndarray
+    logprobs: TokenLogprobs | None  # of `ids`; None unless asked for
 
 
 @dataclass(frozen=True)
@@ -111,15 +106,7 @@ class StreamState:
                 return Next.NOTHING
             self._has_tail = True
         self.tokens += ids
-        width = int(chunk.top_width)
-        piece = Piece(
-            have,
-            ids,
-            chunk.text,
-            chunk.logprobs,
-            chunk.top_ids.reshape(-1, width) if width else chunk.top_ids.reshape(len(chunk.top_ids), 0),
-            chunk.top_logprobs.reshape(-1, width) if width else chunk.top_logprobs.reshape(len(chunk.top_logprobs), 0),
-        )
+        piece = Piece(have, ids, chunk.text, chunk.logprobs)
         self.pieces.append(piece)
         return Next.PIECE
 

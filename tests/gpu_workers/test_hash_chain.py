@@ -133,11 +133,12 @@ def test_logprobs_have_the_shape_of_the_wire() -> None:
     a = scheduler.add([1, 2], Sampling(temperature=0.0, logprobs=3))
     b = scheduler.add([3, 4])
     (result,) = scheduler.run([Row(a, 2), Row(b, 2)])
-    assert result.top_width == 3
-    assert result.top_ids.reshape(2, 3)[0, 0] == result.ids[0]
-    assert (result.top_ids.reshape(2, 3)[1] == -1).all()
-    assert result.logprobs[0] == 0.0
-    assert np.isnan(result.logprobs[1])
+    assert result.logprobs is not None
+    assert result.logprobs.width == 3
+    assert result.logprobs.top_ids.reshape(2, 3)[0, 0] == result.ids[0]
+    assert (result.logprobs.top_ids.reshape(2, 3)[1] == -1).all()
+    assert result.logprobs.chosen[0] == 0.0
+    assert np.isnan(result.logprobs.chosen[1])
 
 
 def test_refused_plan_leaves_no_trace() -> None:

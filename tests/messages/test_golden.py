@@ -6,9 +6,10 @@ To accept a deliberate change of the protocol: `python -m tests.messages.test_go
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import msgpack
+import msgspec
 import numpy as np
 import pytest
 
@@ -31,9 +32,12 @@ def to_bytes(message: Message) -> bytes:
     return len(body).to_bytes(4, "little") + body + arrays
 
 
-def same(one: Message, other: Message) -> bool:
-    values = ((getattr(one, name), getattr(other, name)) for name in one.__struct_fields__)
-    return all(np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b for a, b in values)
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    if isinstance(one, msgspec.Struct):
+        return type(one) is type(other) and all(same(getattr(one, n), getattr(other, n)) for n in one.__struct_fields__)
+    return one == other
 
 
 def test_every_kind_has_an_example() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from messages import cache, drafts, generation, lifecycle, public, steps
 from messages.generation import Sampling, Terms
+from messages.logprobs import TokenLogprobs
 from messages.wire.arrays import float32s, int32s, int64s, uint64s
 from messages.wire.message import Message
 
@@ -75,10 +76,12 @@ INTERNAL: tuple[Message, ...] = (
         cached=int32s([0, 16]),
         ids=int32s([11, 12, 13]),
         endings=[generation.Ending(attempt=6, reason="stop", n_cached=16)],
-        logprobs=float32s([-0.5, -0.25, -1.0]),
-        top_width=1,
-        top_ids=int32s([11, 12, 13]),
-        top_logprobs=float32s([-0.5, -0.25, -1.0]),
+        logprobs=TokenLogprobs(
+            chosen=float32s([-0.5, -0.25, -1.0]),
+            width=1,
+            top_ids=int32s([11, 12, 13]),
+            top=float32s([-0.5, -0.25, -1.0]),
+        ),
     ),
     generation.Ack(up_to=1),
     generation.Cancel(attempt=5, why="client_left"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from actors.gateway.journal.records import encode_step, row_of
-from actors.gateway.requests.request import GrowingSequence, Logprobs
+from actors.gateway.requests.request import GrowingSequence
 from messages import generation
+from messages.logprobs import TokenLogprobs
 
 
 class StepRows:
@@ -43,16 +44,13 @@ class StepRows:
         return all(row[0].request.is_recorded for row in self.rows) and all(s.request.is_recorded for s in self.endings)
 
     @staticmethod
-    def read(message: generation.Tokens) -> Iterator[tuple[int, int, list[int], int, Logprobs | None]]:
+    def read(message: generation.Tokens) -> Iterator[tuple[int, int, list[int], int, TokenLogprobs | None]]:
         """Yields each row: attempt, number of its first token, ids, cached prompt tokens, log-probabilities or None."""
         ids = message.ids.tolist()
-        has_logprobs = len(message.logprobs) > 0
-        top_ids = message.top_ids.reshape(len(ids), message.top_width)
-        top = message.top_logprobs.reshape(len(ids), message.top_width)
         start = 0
         columns = (message.attempts, message.firsts, message.counts, message.cached)
         for attempt, first, count, n_cached in zip(*(column.tolist() for column in columns), strict=True):
             stop = start + count
-            part = Logprobs(message.logprobs[start:stop], top_ids[start:stop], top[start:stop]) if has_logprobs else None
+            part = message.logprobs.part(start, stop) if message.logprobs is not None else None
             yield attempt, first, ids[start:stop], n_cached, part
             start = stop

@@ -9,7 +9,7 @@ import msgspec
 
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.reader import Piece
-from actors.gateway.requests.request import GrowingSequence, Logprobs, Request
+from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.text.tokenizer import TextModel
 
 _encode = msgspec.json.Encoder().encode
@@ -126,12 +126,12 @@ def whole_body(request: Request, model_name: str, model: TextModel, echo: list[s
 
 def logprobs_json(sequence: GrowingSequence, first: int, stop: int, model: TextModel, *, is_chat: bool) -> dict[str, Any]:
     """The `logprobs` object of tokens first .. stop - 1, in the format of the chat API or of the completions API."""
-    some = sequence.logprobs_of(first, stop)
+    some, wanted = sequence.logprobs_of(first, stop), sequence.request.order.sampling.logprobs
     ids = sequence.ids[first : first + len(some.chosen)]
     if is_chat:
         content = []
         for row, token in enumerate(ids):
-            tops = [_chat_entry(model, i, p) for i, p in _tops(some, row, sequence)]
+            tops = [_chat_entry(model, i, p) for i, p in some.top_of(row, wanted)]
             content.append({**_chat_entry(model, token, float(some.chosen[row])), "top_logprobs": tops})
         return {"content": content, "refusal": None}
     tokens = [model.text_of(token)[0] for token in ids]
@@ -143,16 +143,10 @@ def logprobs_json(sequence: GrowingSequence, first: int, stop: int, model: TextM
         "tokens": tokens,
         "token_logprobs": [_finite(float(p)) for p in some.chosen],
         "top_logprobs": [
-            {model.text_of(i)[0]: _finite(p) for i, p in _tops(some, row, sequence)} or None for row in range(len(ids))
+            {model.text_of(i)[0]: _finite(p) for i, p in some.top_of(row, wanted)} or None for row in range(len(ids))
         ],
         "text_offset": offsets,
     }
-
-
-def _tops(some: Logprobs, row: int, sequence: GrowingSequence) -> list[tuple[int, float]]:
-    wanted = sequence.request.order.sampling.logprobs
-    pairs = zip(some.top_ids[row, :wanted].tolist(), some.top[row, :wanted].tolist(), strict=True)
-    return [(token, logprob) for token, logprob in pairs if token >= 0]
 
 
 def _chat_entry(model: TextModel, token: int, logprob: float) -> dict[str, Any]:

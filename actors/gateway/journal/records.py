@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import numpy as np
 
 from actors.gateway.requests.order import Ended, Order
-from actors.gateway.requests.request import GrowingSequence, Logprobs, no_logprobs
+from actors.gateway.requests.request import GrowingSequence
+from messages.logprobs import TokenLogprobs
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
 
 
 class StepRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """New tokens of one sequence: its key, the number of the first, and the ids as int32 bytes.
-
-    With log-probabilities: `chosen` float32 [n], `top_ids` int32 and `top` float32 [n, top_width], as bytes.
-    """
+    """New tokens of one sequence: its key, the number of the first, and the ids as int32 bytes."""
 
     key: int
     first: int
     ids: bytes
-    chosen: bytes = b""
-    top_width: int = 0
-    top_ids: bytes = b""
-    top: bytes = b""
+    logprobs: TokenLogprobs | None = None
     n_cached: int = 0  # cached prompt tokens; only in the row of token 0
 
 
@@ -53,10 +50,22 @@ class Recovered(msgspec.Struct):
     ended_s: float | None = None
 
 
-_encoder = msgspec.msgpack.Encoder()
-_step_decoder = msgspec.msgpack.Decoder(StepRecord)
+def _array_out(value: Any) -> tuple[str, bytes]:
+    """An array as its numpy dtype and its bytes."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.tobytes()
+    raise TypeError(f"value: expected an array, got {type(value).__name__}")
+
+
+def _array_in(kind: type, value: Any) -> Any:
+    dtype, data = value
+    return np.frombuffer(data, dtype)
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_array_out)
+_step_decoder = msgspec.msgpack.Decoder(StepRecord, dec_hook=_array_in)
 _order_decoder = msgspec.msgpack.Decoder(Order)
-_states_decoder = msgspec.msgpack.Decoder(list[SequenceState])
+_states_decoder = msgspec.msgpack.Decoder(list[SequenceState], dec_hook=_array_in)
 
 
 def encode_step(rows: list[StepRow], endings: list[tuple[int, Ended]]) -> bytes:
@@ -101,9 +110,7 @@ def row_of(sequence: GrowingSequence, first: int, stop: int) -> StepRow:
         ids = np.array(known[first:stop], dtype="<i4").tobytes()
     if sequence.request.order.sampling.logprobs < 0:
         return StepRow(sequence.key, first, ids, n_cached=n_cached)
-    some = sequence.logprobs_of(first, stop)
-    width = some.top.shape[1]
-    return StepRow(sequence.key, first, ids, some.chosen.tobytes(), width, some.top_ids.tobytes(), some.top.tobytes(), n_cached)
+    return StepRow(sequence.key, first, ids, sequence.logprobs_of(first, stop), n_cached)
 
 
 def state_of(sequence: GrowingSequence) -> SequenceState:
@@ -113,14 +120,4 @@ def state_of(sequence: GrowingSequence) -> SequenceState:
 
 def replay_row(sequence: GrowingSequence, row: StepRow) -> None:
     """Append a recorded row to a sequence. Raises: Gap, ValueError when the row does not fit."""
-    logprobs = None
-    if row.chosen:
-        shape = (len(row.ids) // 4, row.top_width)
-        logprobs = Logprobs(
-            np.frombuffer(row.chosen, "<f4"),
-            np.frombuffer(row.top_ids, "<i4").reshape(shape),
-            np.frombuffer(row.top, "<f4").reshape(shape),
-        )
-    elif sequence.request.order.sampling.logprobs >= 0:
-        logprobs = no_logprobs()
-    sequence.accept(row.first, np.frombuffer(row.ids, "<i4").tolist(), logprobs, row.n_cached)
+    sequence.accept(row.first, np.frombuffer(row.ids, "<i4").tolist(), row.logprobs, row.n_cached)

@@ -12,37 +12,19 @@ a disk that refuses). Replaying the recorded tokens gives the same text at the s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from actors.gateway.requests.order import Ended, Order
 from actors.gateway.text.detokenizer import Detokenizer
 from actors.gateway.text.stop_strings import StopStringFilter
+from messages.logprobs import TokenLogprobs, join_logprobs
 
 KEY_BITS = 20  # the low bits of a journal key: the index of the sequence in its request
 
 
 class Gap(Exception):
     """New tokens do not follow the known ones: some are missing."""
-
-
-@dataclass(frozen=True)
-class Logprobs:
-    """Log-probabilities of n tokens: `chosen` float32 [n]; `top_ids` int32 and `top` float32 [n, width], padded: -1, NaN."""
-
-    chosen: np.ndarray
-    top_ids: np.ndarray
-    top: np.ndarray
-
-    def part(self, start: int, stop: int) -> Logprobs:
-        """The rows of tokens start .. stop - 1."""
-        return Logprobs(self.chosen[start:stop], self.top_ids[start:stop], self.top[start:stop])
-
-
-def no_logprobs(width: int = 0) -> Logprobs:
-    """Log-probabilities of zero tokens, `width` places wide."""
-    return Logprobs(np.empty(0, "<f4"), np.empty((0, width), "<i4"), np.empty((0, width), "<f4"))
 
 
 class GrowingSequence:
@@ -88,14 +70,14 @@ class GrowingSequence:
         self._detokenizer = detokenizer
         self._stop_filter = StopStringFilter(request.order.terms.stop)
         self._stop_set = request.stop_set
-        self._logprobs: list[Logprobs] = []
+        self._logprobs: list[TokenLogprobs] = []
 
     @property
     def key(self) -> int:
         """Number of this sequence in the journal."""
         return self.request.number << KEY_BITS | self.index
 
-    def accept(self, first: int, new_ids: Sequence[int], logprobs: Logprobs | None = None, n_cached: int = 0) -> int:
+    def accept(self, first: int, new_ids: Sequence[int], logprobs: TokenLogprobs | None = None, n_cached: int = 0) -> int:
         """Append tokens with numbers `first`, first + 1, ...; returns how many of them were appended.
 
         Tokens that are known already are skipped; tokens after the ending are ignored. `n_cached`, the cached prompt tokens of
@@ -149,11 +131,11 @@ class GrowingSequence:
         if not self.request.first_token_s:
             self.request.first_token_s = now_s
 
-    def logprobs_of(self, start: int, stop: int) -> Logprobs:
+    def logprobs_of(self, start: int, stop: int) -> TokenLogprobs:
         """Log-probabilities of tokens start .. stop - 1; of zero tokens if the client did not ask for any."""
         if len(self._logprobs) > 1:
-            self._logprobs = [_joined(self._logprobs)]
-        return self._logprobs[0].part(start, stop) if self._logprobs else no_logprobs()
+            self._logprobs = [join_logprobs(self._logprobs)]
+        return self._logprobs[0].part(start, stop) if self._logprobs else TokenLogprobs()
 
     def all_tokens(self) -> np.ndarray:
         """Prompt tokens followed by the known output tokens: int32 [n]."""
@@ -198,19 +180,3 @@ class Request:
         """Call the watchers."""
         for watcher in tuple(self.watchers):
             watcher()
-
-
-def _joined(parts: list[Logprobs]) -> Logprobs:
-    width = max(part.top_ids.shape[1] for part in parts)
-    padded = [part if part.top_ids.shape[1] == width else _widened(part, width) for part in parts]
-    return Logprobs(
-        np.concatenate([p.chosen for p in padded]),
-        np.concatenate([p.top_ids for p in padded]),
-        np.concatenate([p.top for p in padded]),
-    )
-
-
-def _widened(part: Logprobs, width: int) -> Logprobs:
-    missing = width - part.top_ids.shape[1]
-    ids = np.pad(part.top_ids, ((0, 0), (0, missing)), constant_values=-1)
-    return Logprobs(part.chosen, ids, np.pad(part.top, ((0, 0), (0, missing)), constant_values=np.nan))

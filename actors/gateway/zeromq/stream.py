@@ -8,7 +8,7 @@ from actors.gateway.requests.reader import Piece, Reader
 from actors.gateway.requests.refusals import journal_unavailable
 from actors.gateway.requests.request import Request
 from messages import public
-from messages.wire.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s
+from messages.wire.arrays import EMPTY_I32, int32s
 from messages.wire.message import Message
 
 _CHUNK_BYTES = (
@@ -113,17 +113,6 @@ class ZmqStream:
 
     def _chunk(self, piece: Piece) -> public.Chunk:
         request_id, ids = self.request.order.request, int32s(piece.ids)
-        if self.request.order.sampling.logprobs < 0:
-            return public.Chunk(request=request_id, first=piece.first, ids=ids, text=piece.text)
-        some = piece.sequence.logprobs_of(piece.first, piece.stop)
-        width = some.top.shape[1]
-        return public.Chunk(
-            request=request_id,
-            first=piece.first,
-            ids=ids,
-            text=piece.text,
-            logprobs=float32s(some.chosen),
-            top_width=width,
-            top_ids=int32s(some.top_ids.ravel()) if width else EMPTY_I32,
-            top_logprobs=float32s(some.top.ravel()) if width else EMPTY_F32,
-        )
+        has_logprobs = self.request.order.sampling.logprobs >= 0
+        logprobs = piece.sequence.logprobs_of(piece.first, piece.stop) if has_logprobs else None
+        return public.Chunk(request=request_id, first=piece.first, ids=ids, text=piece.text, logprobs=logprobs)

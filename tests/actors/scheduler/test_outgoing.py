@@ -9,6 +9,7 @@ from actors.scheduler.outgoing import Outgoing
 from actors.scheduler.sequence import Sequence
 from actors.scheduler.step_tracker import Advance
 from messages.generation import Ending, Sampling, Submit, Terms, Tokens
+from messages.logprobs import TokenLogprobs
 from messages.steps import Result
 from messages.wire.arrays import float32s, int32s
 
@@ -33,6 +34,7 @@ def cached(advance: Advance, n_tokens: int) -> Advance:
 
 def result(ids: list[int], logprobs: list[float], width: int) -> Result:
     n = len(logprobs) * width
+    some = TokenLogprobs(chosen=float32s(logprobs), width=width, top_ids=int32s(range(n)), top=float32s(range(n)))
     return Result(
         epoch=1,
         step=1,
@@ -40,10 +42,7 @@ def result(ids: list[int], logprobs: list[float], width: int) -> Result:
         counts=int32s([len(ids)]),
         ids=int32s(ids),
         compute_s=0.0,
-        logprobs=float32s(logprobs),
-        top_width=width,
-        top_ids=int32s(range(n)),
-        top_logprobs=float32s(range(n)),
+        logprobs=some if logprobs else None,
     )
 
 
@@ -56,9 +55,10 @@ def test_rows_of_different_widths_are_filled_up() -> None:
     assert message is not None
     assert message.ids.tolist() == [5, 6, 7, 8]
     assert message.cached.tolist() == [1, 0, 0], "at most the prompt"
-    assert message.top_width == 2
-    assert np.array_equal(message.logprobs, [np.nan, -1.0, -2.0, -3.0], equal_nan=True)
-    assert message.top_ids.reshape(4, 2).tolist() == [[-1, -1], [2, 3], [4, 5], [0, -1]]
+    assert message.logprobs is not None
+    assert message.logprobs.width == 2
+    assert np.array_equal(message.logprobs.chosen, [np.nan, -1.0, -2.0, -3.0], equal_nan=True)
+    assert message.logprobs.top_ids.reshape(4, 2).tolist() == [[-1, -1], [2, 3], [4, 5], [0, -1]]
     assert outgoing.take() is None
 
 

@@ -205,7 +205,8 @@ def test_the_greedy_choice_is_the_best_that_is_not_banned(runner: ModelRunner) -
     scheduler = SmallScheduler(runner)
     plain = scheduler.add(prompt_of(45), Sampling(temperature=0.0, logprobs=3))
     (result,) = scheduler.run([Row(plain, 45)])
-    first, second, third = result.top_ids.tolist()
+    assert result.logprobs is not None
+    first, second, third = result.logprobs.top_ids.tolist()
     s = banning(scheduler, GREEDY, {first, second}, 1)
     scheduler.prefill(s)
     assert s.output == [third]
@@ -250,13 +251,13 @@ def test_logprobs_are_of_the_raw_distribution(runner: ModelRunner) -> None:
     asked = Sampling(temperature=0.5, seed=3, logprobs=2)
     a, b = scheduler.add(prompt_of(9), asked), scheduler.add(prompt_of(9))
     (result,) = scheduler.run([Row(b, 9), Row(a, 9)])
-    top = result.top_logprobs.reshape(2, 2)
-    ids = result.top_ids.reshape(2, 2)
-    assert np.isnan(result.logprobs[0])
+    assert result.logprobs is not None
+    chosen, top, ids = result.logprobs.chosen, result.logprobs.top.reshape(2, 2), result.logprobs.top_ids.reshape(2, 2)
+    assert np.isnan(chosen[0])
     assert ids[0].tolist() == [-1, -1]
     assert ids[1, 0] == b.output[0]  # the greedy choice on the same prompt
     assert top[1, 0] > top[1, 1]
-    assert result.logprobs[1] <= top[1, 0] + 1e-6
+    assert chosen[1] <= top[1, 0] + 1e-6
     assert 0 < np.exp(top[1]).sum() <= 1
 
 
@@ -268,9 +269,10 @@ def test_logprobs_of_drafts_stand_beside_their_tokens(runner: ModelRunner) -> No
     scheduler.prefill(s)
     (result,) = scheduler.run([Row(s, drafts=[*expected[1:3], 0 if expected[3] else 1])])
     assert result.counts.tolist() == [3]
-    assert len(result.logprobs) == 3
-    assert result.top_width == 0
-    assert np.isfinite(result.logprobs).all()
+    assert result.logprobs is not None
+    assert len(result.logprobs.chosen) == 3
+    assert result.logprobs.width == 0
+    assert np.isfinite(result.logprobs.chosen).all()
 
 
 def test_refused_plan_leaves_no_trace(runner: ModelRunner) -> None:

@@ -9,8 +9,9 @@ import numpy as np
 
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages import generation
+from messages.logprobs import TokenLogprobs
 from messages.outcomes import EndReason
-from messages.wire.arrays import EMPTY_F32, EMPTY_I32, float32s, int32s, int64s
+from messages.wire.arrays import float32s, int32s, int64s
 from tests.support.memory_house import House, Post
 
 VOCABULARY = 32_768
@@ -136,11 +137,14 @@ class FakeScheduler(Post):
         ids = [token for _, _, some in rows for token in some]
         logprobs_of = {s.attempt: s.sampling.logprobs for s in self.submits}
         wanted = max((logprobs_of[attempt] for attempt, _, _ in rows), default=-1)
-        logprobs, top_ids, top = EMPTY_F32, EMPTY_I32, EMPTY_F32
+        logprobs = None
         if wanted >= 0:
-            logprobs = float32s([-1.0 - i for i in range(len(ids))])
-            top_ids = int32s([(token + k) % VOCABULARY for token in ids for k in range(wanted)])
-            top = float32s(np.tile(-1.0 - np.arange(wanted), len(ids)))
+            logprobs = TokenLogprobs(
+                chosen=float32s([-1.0 - i for i in range(len(ids))]),
+                width=wanted,
+                top_ids=int32s([(token + k) % VOCABULARY for token in ids for k in range(wanted)]),
+                top=float32s(np.tile(-1.0 - np.arange(wanted), len(ids))),
+            )
         message = generation.Tokens(
             number=self.sent,
             attempts=int64s([attempt for attempt, _, _ in rows]),
@@ -150,9 +154,6 @@ class FakeScheduler(Post):
             ids=int32s(ids),
             endings=endings,
             logprobs=logprobs,
-            top_width=max(wanted, 0),
-            top_ids=top_ids,
-            top_logprobs=top,
         )
         self.mailbox.send(gateway, message)
 

@@ -13,10 +13,11 @@ from actors.gateway.journal.records import Recovered, decode_states, decode_step
 from actors.gateway.journal.restore import restore
 from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.reader import Reader
-from actors.gateway.requests.request import Gap, Logprobs, Request
+from actors.gateway.requests.request import Gap, Request
 from actors.gateway.text.detokenizer import NumberText
 from actors.gateway.text.tokenizer import HashChainText
 from messages.generation import Sampling, Terms
+from messages.logprobs import TokenLogprobs
 
 IDS = st.lists(st.integers(0, 999), max_size=40)
 MODEL = HashChainText()
@@ -38,9 +39,10 @@ def request_of(order: Order) -> Request:
     return Request(7, order, lambda prompt: NumberText(), 0.0)
 
 
-def logprobs_for(ids: list[int], width: int) -> Logprobs:
+def logprobs_for(ids: list[int], width: int) -> TokenLogprobs:
     chosen = -np.array(ids, "<f4") - 1
-    return Logprobs(chosen, np.tile(np.array(ids, "<i4")[:, None], (1, width)), np.tile(chosen[:, None], (1, width)))
+    top_ids = np.repeat(np.array(ids, "<i4"), width)
+    return TokenLogprobs(chosen=chosen, width=width, top_ids=top_ids, top=np.repeat(chosen, width))
 
 
 @given(IDS, st.lists(st.tuples(st.integers(0, 45), st.integers(0, 10)), max_size=30))

@@ -1,0 +1,74 @@
+"""Log probabilities of tokens: the one struct that carries them from the ranks to the client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+import msgspec
+import numpy as np
+
+from messages.wire.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s, check_arrays
+from messages.wire.message import Part
+
+MAX_TOP_LOGPROBS = 20
+
+
+class TokenLogprobs(Part, frozen=True):
+    """Log probabilities of n tokens and, for each, of the `width` most probable tokens in its place, the likeliest first.
+
+    They are of the model's raw distribution: before penalties, temperature and filters, as OpenAI's API and vLLM report them.
+    """
+
+    chosen: Float32s = EMPTY_F32  # [n]; NaN where not asked for
+    width: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] = 0
+    top_ids: Int32s = EMPTY_I32  # [n * width], token by token; -1 where not asked for
+    top: Float32s = EMPTY_F32  # [n * width]; NaN where not asked for
+
+    def __post_init__(self) -> None:
+        check_arrays(self)
+        n_top = len(self.chosen) * self.width
+        for name in ("top_ids", "top"):
+            if len(getattr(self, name)) != n_top:
+                raise ValueError(f"{name}: expected {n_top} items, got {len(getattr(self, name))}")
+
+    @property
+    def n_tokens(self) -> int:
+        """n."""
+        return len(self.chosen)
+
+    def part(self, start: int, stop: int) -> TokenLogprobs:
+        """Those of tokens start .. stop - 1."""
+        top = slice(start * self.width, stop * self.width)
+        return TokenLogprobs(chosen=self.chosen[start:stop], width=self.width, top_ids=self.top_ids[top], top=self.top[top])
+
+    def top_of(self, index: int, most: int = MAX_TOP_LOGPROBS) -> list[tuple[int, float]]:
+        """(id, log probability) of at most `most` top tokens in the place of token `index`."""
+        start = index * self.width
+        row = slice(start, start + min(self.width, most))
+        pairs = zip(self.top_ids[row].tolist(), self.top[row].tolist(), strict=True)
+        return [(token, logprob) for token, logprob in pairs if token >= 0]
+
+
+def place_logprobs(n_tokens: int, parts: Iterable[tuple[int, TokenLogprobs]]) -> TokenLogprobs:
+    """Those of n_tokens tokens, of which `parts` are known: (index of the first token, log probabilities). The rest is fill.
+
+    All tokens get the width of the widest part.
+    """
+    parts = list(parts)
+    width = max((part.width for _, part in parts), default=0)
+    chosen = np.full(n_tokens, np.nan, "<f4")
+    top_ids = np.full((n_tokens, width), -1, "<i4")
+    top = np.full((n_tokens, width), np.nan, "<f4")
+    for start, part in parts:
+        rows = slice(start, start + part.n_tokens)
+        chosen[rows] = part.chosen
+        top_ids[rows, : part.width] = part.top_ids.reshape(part.n_tokens, part.width)
+        top[rows, : part.width] = part.top.reshape(part.n_tokens, part.width)
+    return TokenLogprobs(chosen=chosen, width=width, top_ids=top_ids.ravel(), top=top.ravel())
+
+
+def join_logprobs(parts: Sequence[TokenLogprobs]) -> TokenLogprobs:
+    """Those of the parts' tokens, one part after the other."""
+    starts = np.cumsum([0, *(part.n_tokens for part in parts)]).tolist()
+    return place_logprobs(starts[-1], zip(starts, parts, strict=False))
