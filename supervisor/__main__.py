@@ -110,14 +110,14 @@ def start(**flags: Any) -> None:
     config = _load(flags)
     placement = _plan(config)
     from messages.errors import ConfigError
-    from supervisor.children.run_dir import LeftoverAlive
+    from supervisor.children.run_dir import OrphanAlive
     from supervisor.start import start as run
 
     try:
         sys.exit(run(config, placement))
     except ConfigError as error:
         _fail(EXIT_USAGE, str(error))
-    except LeftoverAlive as error:
+    except OrphanAlive as error:
         _fail(EXIT_UNDEAD, f"these processes of a killed server do not die, and hold what a new one needs: {error}")
 
 

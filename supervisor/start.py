@@ -28,7 +28,8 @@ from supervisor.config import ServerConfig, described
 from supervisor.logs import configure_logs
 from supervisor.operator.display import Display
 from supervisor.policy.placement import Placement
-from supervisor.supervisor import Server, Supervisor
+from supervisor.server import Server
+from supervisor.supervisor import Supervisor
 from supervisor.tree import StartFacts, build_tree
 
 _BACKLOG = 1024
@@ -52,7 +53,7 @@ def start(config: ServerConfig, placement: Placement) -> int:
             return _run(config, run_dir, state_dir, listener, placement)
     finally:
         listener.close()
-        run_dir.release(is_nobodys=config.port == 0 and not config.run_dir)
+        run_dir.release(is_temporary=config.port == 0 and not config.run_dir)
 
 
 def run_dir_path(config: ServerConfig) -> Path:

@@ -1,7 +1,7 @@
-"""The interpreter of the tree: mail of children in, the decisions of policy and liveness carried out.
+"""The supervisor's loop: it reads the messages of children, asks the policies what to do, and has it done.
 
-It starts everybody at once: a child tolerates the absence of its peers and hears of each as it becomes ready. A restart is an
-event like any other (a timer), so an order to stop is never kept waiting by one.
+All children are started at once: a child tolerates the absence of its peers and is told of each one that becomes ready. A
+delayed restart is a timer, so an order to stop never waits for one.
 """
 
 from __future__ import annotations
@@ -9,90 +9,81 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import structlog
 
 from messages import lifecycle
-from messages.birth import Birth
 from messages.child import EXIT_UNUSABLE
 from messages.ids import SUPERVISOR
 from messages.lifecycle import ChildState, TreeState
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
+from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.children.exit_cause import cause_of_silence
-from supervisor.children.nursery import Nursery
 from supervisor.children.process import ExitStatus
 from supervisor.children.rendezvous import Incarnations
-from supervisor.children.run_dir import RunDir
-from supervisor.config import SupervisorSettings
+from supervisor.children.spawner import LocalSpawner, Spawner
 from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
 from supervisor.operator.orders import Orders
-from supervisor.operator.server import FrontDesk
-from supervisor.policy.child_spec import Group
+from supervisor.operator.server import OperatorServer
 from supervisor.policy.liveness import Liveness, Verdict
 from supervisor.policy.restart_policy import Action, GiveUp, Kill, Promote, RestartPolicy, Start
-from supervisor.policy.spawn_retries import LateBirths
+from supervisor.policy.spawn_retries import SpawnRetries
 from supervisor.policy.states import tree_state
+from supervisor.server import Server
 
-_LOOK_EVERY_S = 0.1
+_CHECK_EVERY_S = 0.1
 _PROOF_S = 2.0
 
 
-@dataclass(frozen=True)
-class Server:
-    """What one start of the server has worked out before its first child."""
-
-    groups: tuple[Group, ...]
-    run_dir: RunDir
-    settings: SupervisorSettings
-    model_name: str
-    url: str
-    log_format: str
-    log_level: str
-
-
 class Supervisor:
-    """One life of the supervisor."""
+    """One run of the server. `spawner`: how processes are started; on this machine by default."""
 
-    def __init__(self, server: Server, display: Display) -> None:
+    def __init__(self, server: Server, display: Display, spawner: Spawner | None = None) -> None:
         self._server, self._display = server, display
         self._log = structlog.get_logger()
-        self._born_s = time.monotonic()
+        self._began_s = time.monotonic()
         self._policy = RestartPolicy(server.groups)
-        self._liveness = Liveness(_LOOK_EVERY_S)
-        self._late_births = LateBirths()
+        self._liveness = Liveness(_CHECK_EVERY_S)
+        self._spawn_retries = SpawnRetries()
         self._state = TreeState.STARTING
         incarnations = Incarnations(server.run_dir.path / "incarnations.json")
         incarnation = incarnations.next(SUPERVISOR)
         self._mailbox = ZmqMailbox(SUPERVISOR, incarnation, server.run_dir.supervisor_endpoint)
-        template = _birth_template(server, incarnation)
-        self.nursery = Nursery(
-            server.groups, server.run_dir, self._mailbox, template, incarnations, self._on_death, server.settings.spares
+        template = server.birth_template(incarnation)
+        spawner = spawner or LocalSpawner(server.run_dir.register_path)
+        self.children = ChildManager(
+            server.groups,
+            server.run_dir,
+            self._mailbox,
+            template,
+            incarnations,
+            spawner,
+            self._on_death,
+            server.settings.spares,
         )
-        self.orders = Orders(self.nursery, display, server.settings.drain_s, self._on_stopping)
-        self._desk = FrontDesk(server.run_dir.path, self._mailbox, self.nursery, self.orders, self.report)
+        self.orders = Orders(self.children, display, server.settings.drain_s, self._on_stopping)
+        self._operator_server = OperatorServer(server.run_dir.path, self._mailbox, self.children, self.orders, self.report)
 
     async def run(self) -> int:
-        """Live until everybody is stopped; returns the exit status of the server."""
+        """Run until every child is stopped; returns the exit status of the server."""
         try:
             self.orders.open()
-            self._start(tuple(record.name for record in self.nursery.records))
-            self.orders.run_task(self._read_mail())
+            self._start(tuple(record.name for record in self.children.records))
+            self.orders.run_task(self._read_messages())
             self.orders.run_task(self._watch())
             exit_status = await self.orders.ending
-            self._server.run_dir.note_end(exit_status, self.orders.last_words)
+            self._server.run_dir.note_end(exit_status, self.orders.end_reason)
             return exit_status
         finally:
             self._policy.stopping()
-            self.nursery.spares.close()
-            for record in self.nursery.records:
-                self.nursery.kill(record, "the supervisor ends", "ended")
-            await self.nursery.spares.wait_gone(_PROOF_S)
+            self.children.spares.close()
+            for record in self.children.records:
+                self.children.kill(record, "the supervisor ends", "ended")
+            await self.children.spares.wait_gone(_PROOF_S)
             self.orders.close()
             self._display.close()
             await self._mailbox.close()
@@ -103,79 +94,81 @@ class Supervisor:
         return tree_state(
             self.orders.present,
             is_drained=self.orders.is_drained,
-            all_serving=all(record.is_serving for record in self.nursery.records),
+            all_serving=all(record.is_serving for record in self.children.records),
             has_served=self.orders.has_served,
         )
 
     def report(self, with_metrics: bool) -> lifecycle.StatusReport:
-        """The whole tree, for an operator."""
+        """The state of the whole tree. `with_metrics`: include the metric families of the children."""
         now_s = time.monotonic()
         return lifecycle.StatusReport(
             state=self.state,
-            uptime_s=now_s - self._born_s,
+            uptime_s=now_s - self._began_s,
             model=self._server.model_name,
             url=self._server.url,
-            children=[self._status(record, now_s, with_metrics) for record in self.nursery.records],
+            children=[self._status(record, now_s, with_metrics) for record in self.children.records],
         )
 
     def _status(self, record: ChildRecord, now_s: float, with_metrics: bool) -> lifecycle.ChildStatus:
-        has_spare = record.name in self.nursery.spares.names
+        has_spare = record.name in self.children.spares.names
         return record.status(now_s, with_metrics, self._policy.restarts_left(record.name, now_s), has_spare)
 
-    # -- births and deaths ----------------------------------------------------------------------------------------
+    # -- starts and deaths----------------------------------------------------------------------------------------
 
     def _start(self, names: tuple[str, ...]) -> None:
         if self.orders.is_stopping:
             return
         now_s = time.monotonic()
-        born, refusals = self.nursery.start(names)
-        for record in born:
-            self._late_births.born(record.name)
+        started, refusals = self.children.start(names)
+        for record in started:
+            self._spawn_retries.spawned(record.name)
             self._policy.started(record.name, record.incarnation)
-            self._liveness.born(record.name, record.spec.deadlines, now_s)
+            self._liveness.spawned(record.name, record.spec.deadlines, now_s)
             self._display.loading(record.name, "starting", 0.0)
         for refusal in refusals:
-            pause_s = self._late_births.refused(refusal.names, now_s)
-            self._log.error("birth refused", children=refusal.names, reason=refusal.reason, again_after_s=pause_s)
+            pause_s = self._spawn_retries.refused(refusal.names, now_s)
+            self._log.error("start refused", children=refusal.names, reason=refusal.reason, retry_after_s=pause_s)
 
     def _on_death(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus, cause: lifecycle.Cause) -> None:
         self._liveness.gone(record.name)
         is_expected = self.orders.is_stopping or (record.has_reported_fault and not self.orders.has_served)
-        say = self._log.info if is_expected else self._log.warning
-        say("death", child=record.name, life=incarnation, how=str(exit_status), cause=cause)
+        log = self._log.info if is_expected else self._log.warning
+        log("child died", child=record.name, incarnation=incarnation, how=str(exit_status), cause=cause)
         unexplained = f"{record.name}: {exit_status}; its log says what it cannot use"
-        cannot = (record.fault if record.has_reported_fault else unexplained) if exit_status.code == EXIT_UNUSABLE else ""
+        final = record.fault if record.has_reported_fault else unexplained
+        cannot_succeed = final if exit_status.code == EXIT_UNUSABLE else ""
         self._notice_state()
         is_foreign = cause in ("killed", "out_of_memory")
-        self._carry_out(self._policy.died(record.name, incarnation, time.monotonic(), cannot, is_foreign))
+        self._carry_out(self._policy.died(record.name, incarnation, time.monotonic(), cannot_succeed, is_foreign))
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
                 case Kill(name, reason):
-                    self._kill(self.nursery.record_by_name[name], reason, "gang")
+                    self._kill(self.children.record_by_name[name], reason, "gang")
                 case Start(names, 0.0):
                     self._start(names)
                 case Start(names, delay_s):
                     asyncio.get_running_loop().call_later(delay_s, self._start, names)
                 case Promote(names, instead_of):
-                    self._log.warning("promotion", gang=names, instead_of=instead_of)
+                    self._log.warning("standby promoted", gang=names, instead_of=instead_of)
                     for name in names:
-                        self.nursery.announce(self.nursery.record_by_name[name])
+                        self.children.announce(self.children.record_by_name[name])
                 case GiveUp(exit_status, reason, name):
-                    self._give_up(exit_status, reason, self.nursery.record_by_name[name])
+                    self._give_up(exit_status, reason, self.children.record_by_name[name])
 
     def _kill(self, record: ChildRecord, reason: str, cause: lifecycle.Cause) -> None:
         self._liveness.gone(record.name)
-        self.nursery.kill(record, reason, cause)
+        self.children.kill(record, reason, cause)
 
-    def _judge(self, verdict: Verdict) -> None:
-        record = self.nursery.record_by_name[verdict.name]
-        cause = cause_of_silence(record.process.pid) if record.process is not None else "hung"
+    def _kill_silent(self, verdict: Verdict) -> None:
+        """Kill a child that is late, frozen or stuck."""
+        record = self.children.record_by_name[verdict.name]
+        cause = cause_of_silence(record.process)
         self._kill(record, verdict.reason + (", stopped from outside" if cause == "killed" else ""), cause)
 
     def _give_up(self, exit_status: int, reason: str, record: ChildRecord) -> None:
-        if record.fault and record.fault not in reason:
+        if record.has_reported_fault and record.fault not in reason:
             reason = f"{reason}; {record.fault} (--log-level debug shows the traceback)"
         self._log.info("giving up", reason=reason, exit_status=exit_status)
         self._display.failed(reason)
@@ -183,60 +176,60 @@ class Supervisor:
 
     def _on_stopping(self) -> None:
         self._policy.stopping()
-        self.nursery.spares.close()
-        for record in self.nursery.records:
+        self.children.spares.close()
+        for record in self.children.records:
             self._liveness.gone(record.name)
         self._display.close()
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_CHECK_EVERY_S)
             now_s = time.monotonic()
-            for verdict in self._liveness.look(now_s):
-                self._judge(verdict)
-            for names in self._late_births.due(now_s):
+            for verdict in self._liveness.check(now_s):
+                self._kill_silent(verdict)
+            for names in self._spawn_retries.due(now_s):
                 self._start(names)
-            self.nursery.catch_up()
+            self.children.retry_writes()
             notify("WATCHDOG=1")
 
     def _notice_state(self) -> None:
-        """Tell people when the state of the tree changes."""
+        """Report a new state of the tree: to the log, the service manager and the terminal. Spares are made while it serves."""
         state = self.state
         if state == self._state:
             return
         self._state = state
-        self._log.info("state", state=state, after_s=round(time.monotonic() - self._born_s, 3))
+        self._log.info("state", state=state, after_s=round(time.monotonic() - self._began_s, 3))
         notify(f"STATUS={state}")
         if state is TreeState.SERVING:
-            self.nursery.spares.fill(record.spec for record in self.nursery.records)
+            self.children.spares.fill(record.spec for record in self.children.records)
         else:
-            self.nursery.spares.pause()  # who comes back needs the cores
+            self.children.spares.pause()  # a child that restarts needs the cores
         if state is TreeState.SERVING and not self.orders.has_served:
             self.orders.has_served = True
-            self._display.serving(time.monotonic() - self._born_s)
+            self._display.serving(time.monotonic() - self._began_s)
             notify("READY=1")
 
-    # -- mail -----------------------------------------------------------------------------------------------------
+    # -- messages -------------------------------------------------------------------------------------------------
 
-    async def _read_mail(self) -> None:
+    async def _read_messages(self) -> None:
         while True:
             for delivery in await self._mailbox.wait_mail():
-                if self._desk.handle(delivery):
+                if self._operator_server.handle(delivery):
                     continue
-                record = self.nursery.record_by_name.get(delivery.sender)
+                record = self.children.record_by_name.get(delivery.sender)
                 if record is not None and record.incarnation == delivery.sender_incarnation and record.is_alive:
                     _FROM_CHILDREN[type(delivery.message)](self, record, delivery.message)
 
     def _on_hello(self, record: ChildRecord, message: lifecycle.Hello) -> None:
         if record.state is ChildState.STARTING:
-            self._liveness.spoke(record.name, time.monotonic())
-            self.nursery.welcome(record, message)
+            self._liveness.loading(record.name, time.monotonic())
+            self.children.welcome(record, message)
 
     def _on_loading(self, record: ChildRecord, message: lifecycle.Loading) -> None:
         if record.state is not ChildState.WELCOMED:
             return
         record.phase, record.heard_s = f"{message.phase} {message.fraction:.0%}", time.monotonic()
-        self._liveness.spoke(record.name, record.heard_s)
+        self._liveness.loading(record.name, record.heard_s)
         self._display.loading(record.name, message.phase, message.fraction)
 
     def _on_ready(self, record: ChildRecord, message: lifecycle.Ready) -> None:
@@ -245,9 +238,9 @@ class Supervisor:
         record.heard_s = now_s = time.monotonic()
         self._liveness.became_ready(record.name, now_s)
         self._policy.became_ready(record.name, record.incarnation, now_s)
-        self.nursery.became_ready(record, self._policy.is_standby(record.name))
-        took_s = round(now_s - record.born_s, 3)
-        self._log.info("ready", child=record.name, life=record.incarnation, took_s=took_s)
+        self.children.became_ready(record, self._policy.is_standby(record.name))
+        took_s = round(now_s - record.started_s, 3)
+        self._log.info("child ready", child=record.name, incarnation=record.incarnation, took_s=took_s)
         self._display.ready(record.name, took_s)
         self.orders.note_ready(record)
         self._notice_state()
@@ -260,32 +253,16 @@ class Supervisor:
     def _on_drained(self, record: ChildRecord, message: lifecycle.Drained) -> None:
         if record.state is ChildState.DRAINING:
             record.enter(ChildState.DRAINED)
-            self.nursery.note_change()
+            self.children.note_change()
 
     def _on_stopped(self, record: ChildRecord, message: lifecycle.Stopped) -> None:
         self._liveness.gone(record.name)
 
     def _on_fault(self, record: ChildRecord, message: lifecycle.Fault) -> None:
         is_repeated = record.note_fault(message)
-        is_said_once = not self.orders.has_served and (is_repeated or message.is_final)  # by an earlier line, or by _give_up
-        say = self._log.info if is_said_once else self._log.error
-        say("fault", child=record.name, life=record.incarnation, doing=message.doing, reason=message.reason)
-
-
-def _birth_template(server: Server, incarnation: int) -> Birth:
-    """What every birth of this server has in common."""
-    return Birth(
-        name="",
-        incarnation=0,
-        endpoint="",
-        supervisor_endpoint=server.run_dir.supervisor_endpoint,
-        supervisor_incarnation=incarnation,
-        run_dir=str(server.run_dir.path),
-        log_format=server.log_format,
-        log_level=server.log_level,
-        settings=msgspec.Raw(b"{}"),
-        beat_s=server.settings.beat_s,
-    )
+        is_shown_once = not self.orders.has_served and (is_repeated or message.is_final)  # by an earlier line, or by _give_up
+        log = self._log.info if is_shown_once else self._log.error
+        log("child fault", child=record.name, incarnation=record.incarnation, doing=message.doing, reason=message.reason)
 
 
 _FROM_CHILDREN: dict[type[Message], Callable[[Supervisor, ChildRecord, Any], None]] = {

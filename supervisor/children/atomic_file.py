@@ -1,4 +1,4 @@
-"""A small file that is replaced as a whole; while the disk refuses, its newest content waits in memory and is written later."""
+"""A small file that is replaced as a whole. While the disk refuses writes, its newest content waits in memory."""
 
 from __future__ import annotations
 
@@ -8,36 +8,37 @@ from pathlib import Path
 import structlog
 
 
-class WholeFile:
-    """What the supervisor must remember beyond its own life. A disk that is full must not stop it from bringing up a child, so
-    a refusal is logged, once, and kept for `catch_up`."""
+class AtomicFile:
+    """A file whose content outlives the supervisor.
+
+    A full disk must not stop the supervisor from starting a child: a refused write is logged once and kept for `retry`.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._waiting: bytes | None = None  # what the disk has refused
+        self._pending: bytes | None = None  # what the disk has refused
 
     @property
-    def is_behind(self) -> bool:
-        """Is the file older than what is known?"""
-        return self._waiting is not None
+    def is_pending(self) -> bool:
+        """True if the newest content is not in the file yet."""
+        return self._pending is not None
 
-    def put(self, content: bytes) -> None:
-        """Replace the content, now or later."""
-        was_behind, self._waiting = self.is_behind, content
+    def write(self, content: bytes) -> None:
+        """Replace the content now, or at a later `retry` when the disk refuses."""
+        was_pending, self._pending = self.is_pending, content
         try:
-            self._write()
+            self._replace(content)
         except OSError as error:
-            if not was_behind:
-                structlog.get_logger().error("not written, kept in memory", path=str(self._path), reason=str(error))
+            if not was_pending:
+                structlog.get_logger().error("file not written, kept in memory", path=str(self._path), reason=str(error))
 
-    def catch_up(self) -> None:
-        """Try again to write what waits."""
-        if self._waiting is not None:
-            self.put(self._waiting)
+    def retry(self) -> None:
+        """Write what is pending."""
+        if self._pending is not None:
+            self.write(self._pending)
 
-    def _write(self) -> None:
-        assert self._waiting is not None
-        fresh = self._path.with_suffix(".new")
-        fresh.write_bytes(self._waiting)
-        os.replace(fresh, self._path)
-        self._waiting = None
+    def _replace(self, content: bytes) -> None:
+        temporary = self._path.with_suffix(".new")
+        temporary.write_bytes(content)
+        os.replace(temporary, self._path)
+        self._pending = None

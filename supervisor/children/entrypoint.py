@@ -1,11 +1,11 @@
-"""The first code in every child: read the birth, set up logs, signals and the event loop, then run the actor of that role.
+"""The first code in every child: read the Birth, set up logs, signals and the event loop, then run the actor of that role.
 
     python -m supervisor.children.entrypoint NAME PARENT_PID [WARM-UP ...]       with the Birth as JSON on standard input
 
-A spare process has warm-ups to do before it waits for its birth: `module`, imported; or `module:function=argument`, called
-with that text, for what a life would have to load and the function keeps.
+A spare process does warm-ups before it waits for its Birth. A warm-up is `module`, which is imported, or
+`module:function=argument`: the function is called with that text and keeps what it has loaded.
 
-Exit status: 0 after Stop; 1 after a fault; 2 when the birth or its settings cannot be used, so that a restart would be no help.
+Exit status: 0 after Stop; 1 after a fault; 2 when the Birth or its settings cannot be used, so that a restart would not help.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RUN_BY_ROLE = {
     "scheduler": "actors.scheduler.scheduler_actor:run",
     "gateway": "actors.gateway.gateway_actor:run",
 }
-_SWITCH_S = 2e-4  # how long a thread keeps the interpreter while another waits: a step thread must not hold up mail
+_SWITCH_S = 2e-4  # how long a thread keeps the interpreter while another waits: a step thread must not delay messages
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 
@@ -43,10 +43,10 @@ Run = Callable[[Birth], Awaitable[int]]
 
 
 def main(argv: list[str]) -> int:
-    """Live one life. `argv` is [name, parent's process id, warm-ups while there is no birth yet]."""
+    """Run one incarnation; returns the exit status. `argv`: [name, parent's process id, warm-ups ...]."""
     name, parent, warm = argv[0], int(argv[1]), argv[2:]
     _die_with(parent)
-    _settle(name)
+    _ignore_signals(name)
     for warm_up in warm:
         do_warm_up(warm_up)
     birth = read_birth(sys.stdin.buffer.read())
@@ -55,28 +55,28 @@ def main(argv: list[str]) -> int:
     try:
         sys.setswitchinterval(_SWITCH_S)
         with asyncio.Runner(loop_factory=_new_loop) as runner:
-            return runner.run(_live(find_run(birth.name), birth))
+            return runner.run(_run(find_run(birth.name), birth))
     except ConfigError as error:
-        log.error("unusable", reason=str(error))
+        log.error("birth or settings unusable", reason=str(error))
         return EXIT_UNUSABLE
     except Exception:
-        log.exception("died")
+        log.exception("actor failed")
         return EXIT_FAULT
 
 
 def find_run(name: str) -> Run:
-    """The function that lives the life of an actor of this name."""
+    """The `run` function of the actor with this name."""
     module, _, function = RUN_BY_ROLE[role_of(name)].partition(":")
     return getattr(importlib.import_module(module), function)
 
 
 def warm_ups(name: str) -> tuple[str, ...]:
-    """What a spare of this actor imports in advance."""
+    """The modules that a spare of this actor imports in advance."""
     return ("uvloop", RUN_BY_ROLE[role_of(name)].partition(":")[0])
 
 
 def do_warm_up(warm_up: str) -> None:
-    """Import a module; call its function where one is named."""
+    """Import a module, and call its function when the warm-up names one."""
     call, _, argument = warm_up.partition("=")
     module, colon, function = call.partition(":")
     loaded = importlib.import_module(module)
@@ -84,7 +84,7 @@ def do_warm_up(warm_up: str) -> None:
         getattr(loaded, function)(argument)
 
 
-async def _live(run: Run, birth: Birth) -> int:
+async def _run(run: Run, birth: Birth) -> int:
     return await run(birth)
 
 
@@ -95,7 +95,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 def _die_with(parent: int) -> None:
-    """No orphan outlives its supervisor: the kernel kills us with it. It may have died before we could ask for that."""
+    """Have the kernel kill this process when its supervisor dies. End at once if that has happened already."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
@@ -103,17 +103,16 @@ def _die_with(parent: int) -> None:
         os._exit(EXIT_FAULT)
 
 
-def _settle(name: str) -> None:
-    """Signals that a terminal or a service manager sends to a whole group are the supervisor's to answer, not ours."""
+def _ignore_signals(name: str) -> None:
+    """Ignore the signals that a terminal or a service manager sends to a whole group: the supervisor answers them."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 def leave(status: int) -> NoReturn:
-    """End without the interpreter's farewell: all that matters has been closed, and unloading torch takes longer than a stop
-    should."""
-    with contextlib.suppress(OSError):  # what cannot be written must not change how this life ended
+    """Exit without the interpreter's finalisation: everything that matters is closed, and unloading torch takes too long."""
+    with contextlib.suppress(OSError):  # a full disk must not change the exit status
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(status)

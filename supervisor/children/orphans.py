@@ -1,8 +1,8 @@
-"""Children of a supervisor that was killed: who they are is on disk, and the next supervisor proves their deaths.
+"""Children of a supervisor that was killed: a register on disk names them, and the next supervisor proves their deaths.
 
-The kernel kills children with their supervisor, but one that hangs in a device driver may take seconds, and nothing of the
-dead may be used again before: two gateways on one journal, two ranks in one device's memory. A process is known by its id,
-its start time and the boot of the machine, so that never another process is meant.
+The kernel kills children with their supervisor, but one that hangs in a device driver may take seconds to die, and nothing
+that it holds may be used again before: two gateways on one journal, two ranks in one device's memory. The register holds the
+process id, the start time and the boot id of the machine, so that no other process with the same id can be meant.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from supervisor.children.atomic_file import WholeFile
+from supervisor.children.atomic_file import AtomicFile
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _POLL_S = 0.02
 _START_TIME = 19  # in /proc/PID/stat, counted from the field after the name; `man proc` calls it (22)
 
 
-class Known(msgspec.Struct, frozen=True):
+class Registered(msgspec.Struct, frozen=True):
     """One child process."""
 
     name: str
@@ -34,40 +34,43 @@ class Known(msgspec.Struct, frozen=True):
     start_ticks: int  # since boot, by the kernel
 
 
-class _Page(msgspec.Struct, frozen=True):
+class _Content(msgspec.Struct, frozen=True):
     boot: str
-    children: list[Known]
+    children: list[Registered]
 
 
-class BirthRegister:
-    """The living children of one supervisor, on disk as soon as the disk can be written."""
+class ProcessRegister:
+    """The living child processes of one supervisor, on disk as soon as the disk can be written."""
 
     def __init__(self, path: Path) -> None:
-        self.file, self._boot = WholeFile(path), _boot_id()
-        self._children: list[Known] = []
+        self.file, self._boot = AtomicFile(path), _boot_id()
+        self._children: list[Registered] = []
 
-    def born(self, name: str, pid: int) -> None:
-        """A process exists; those that have gone meanwhile are left out.
+    def add(self, name: str, pid: int) -> None:
+        """Register a process; those that have gone meanwhile are left out.
 
-        Raises: OSError when the kernel cannot be asked about it now (no descriptor is left); then it is not written down.
+        Raises: OSError when the kernel cannot be asked about it now (no descriptor is left); then it is not registered.
         """
         start_ticks = start_ticks_of(pid)
         self._children = [child for child in self._children if start_ticks_of(child.pid) == child.start_ticks]
         if start_ticks is not None:
-            self._children.append(Known(name, pid, start_ticks))
-        self.file.put(msgspec.json.encode(_Page(self._boot, self._children)))
+            self._children.append(Registered(name, pid, start_ticks))
+        self.file.write(msgspec.json.encode(_Content(self._boot, self._children)))
 
 
-def end_leftovers(path: Path, deadline_s: float) -> tuple[list[Known], list[Known]]:
-    """Kill who is left of the supervisor that wrote this register, and wait for the proof: (found alive, still alive)."""
+def kill_orphans(path: Path, deadline_s: float) -> tuple[list[Registered], list[Registered]]:
+    """Kill the children that are left of the supervisor that wrote this register, and wait until their deaths are proven.
+
+    Returns (found alive, still alive after `deadline_s` seconds).
+    """
     try:
-        page = msgspec.json.decode(path.read_bytes(), type=_Page)
+        content = msgspec.json.decode(path.read_bytes(), type=_Content)
     except (OSError, msgspec.DecodeError):
         return [], []
-    if page.boot != _boot_id():
+    if content.boot != _boot_id():
         return [], []
     end_s = time.monotonic() + deadline_s
-    found = [dying for child in page.children if (dying := _kill(child)) is not None]
+    found = [dying for child in content.children if (dying := _kill(child)) is not None]
     try:
         alive = [dying.child for dying in found if not dying.wait_dead(end_s - time.monotonic())]
     finally:
@@ -78,9 +81,9 @@ def end_leftovers(path: Path, deadline_s: float) -> tuple[list[Known], list[Know
 
 
 def start_ticks_of(pid: int) -> int | None:
-    """When a process started; None when there is none, or only its remains.
+    """When a process started, in clock ticks since boot; None when there is none, or only a zombie.
 
-    Raises: OSError when the kernel does not say.
+    Raises: OSError when it cannot be read.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -91,13 +94,13 @@ def start_ticks_of(pid: int) -> int | None:
 
 @dataclass(frozen=True)
 class _Dying:
-    """A child of the last server whose death is not proven."""
+    """An orphan whose death is not proven."""
 
-    child: Known
-    pidfd: int  # -1 where there is none: then its start time is looked at again and again
+    child: Registered
+    pidfd: int  # -1 where there is none: then its start time is polled
 
     def wait_dead(self, timeout_s: float) -> bool:
-        """Is it dead within this time?"""
+        """Wait for its death. Returns False when it is still alive after `timeout_s` seconds."""
         if self.pidfd >= 0:
             return bool(select.select([self.pidfd], [], [], max(timeout_s, 0.0))[0])
         end_s = time.monotonic() + timeout_s
@@ -108,8 +111,8 @@ class _Dying:
         return True
 
 
-def _kill(child: Known) -> _Dying | None:
-    """SIGKILL; None when it is not there any more. What the kernel refuses to say counts as alive."""
+def _kill(child: Registered) -> _Dying | None:
+    """Send SIGKILL; None when it has gone. It counts as alive while the kernel does not answer."""
     try:
         pidfd = os.pidfd_open(child.pid)
     except ProcessLookupError:
@@ -120,30 +123,32 @@ def _kill(child: Known) -> _Dying | None:
         if error.errno == errno.ENOSYS:
             _send(child, os.kill, child.pid)
         else:
-            _say_not_killed(child, error)
+            _log_not_killed(child, error)
         return _Dying(child, -1)
-    if _is_gone(child):  # looked at after the pidfd, which holds what it has found
+    if _is_gone(child):  # checked after the pidfd was opened: from then on it cannot mean another process
         os.close(pidfd)
         return None
     _send(child, signal.pidfd_send_signal, pidfd)
     return _Dying(child, pidfd)
 
 
-def _send(child: Known, send: Callable[[int, int], None], target: int) -> None:
+def _send(child: Registered, send: Callable[[int, int], None], target: int) -> None:
     try:
         send(target, signal.SIGKILL)
     except ProcessLookupError:
         return
     except OSError as error:
-        _say_not_killed(child, error)
+        _log_not_killed(child, error)
 
 
-def _say_not_killed(child: Known, error: OSError) -> None:
+def _log_not_killed(child: Registered, error: OSError) -> None:
     log = structlog.get_logger()
-    log.error("not killed; called alive until it is proven dead", child=child.name, pid=child.pid, reason=str(error))
+    log.error(
+        "orphan not killed; it counts as alive until its death is proven", child=child.name, pid=child.pid, reason=str(error)
+    )
 
 
-def _is_gone(child: Known) -> bool:
+def _is_gone(child: Registered) -> bool:
     try:
         return start_ticks_of(child.pid) != child.start_ticks
     except OSError:

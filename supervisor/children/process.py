@@ -1,10 +1,9 @@
-"""One operating-system child: spawn it, prove its death, say how it ended, kill it. No policy.
+"""One child process: start it, prove its death, say how it ended, kill it. No policy.
 
-Death is proven by a pidfd, which becomes readable when the process has exited and can never mean another process (where
-there is none, as in some sandboxes or when no descriptor is left, a thread waits for the child instead). Children
-hold nothing that a kill would lose, so there are only two ways to end one: it is asked over the post, or it is killed;
-SIGTERM is ignored by children because service managers send it to every process of a group at once, and the order in which
-the tree ends is the supervisor's business.
+The death of a local process is proven by a pidfd, which becomes readable when the process has exited and can never mean
+another process. Where there is none (in some sandboxes, or when no descriptor is left) a thread waits for the child instead.
+Children hold nothing that a kill would lose, so there are only two ways to end one: a Stop message or SIGKILL. Children ignore
+SIGTERM, because service managers send it to every process of a group at once, while the supervisor stops them in order.
 """
 
 from __future__ import annotations
@@ -18,6 +17,8 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 _PIPE_BYTES = 65_536
 
@@ -33,6 +34,37 @@ class ExitStatus:
         return f"killed by {self.signal_name}" if self.signal_name else f"exit status {self.code}"
 
 
+OnExit = Callable[[ExitStatus], None]
+
+
+class ChildProcess(Protocol):
+    """A process that a `Spawner` has started, on this machine or on another one.
+
+    `pid`: its process id on its machine. `exit`: how it ended, None until its death is proven. `on_exit(status)` is called
+    once, on the event loop, after that.
+    """
+
+    pid: int
+    exit: ExitStatus | None
+    on_exit: OnExit
+
+    def send_birth(self, birth: bytes) -> None:
+        """Give the waiting process its Birth (JSON), after which it becomes that actor. Called once."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once. Does nothing when it is dead already."""
+        ...
+
+    def is_suspended(self) -> bool:
+        """True if somebody has stopped it from outside (SIGSTOP, a debugger)."""
+        ...
+
+    def resident_bytes(self) -> int:
+        """Memory that is in use now, what it shares with others included; 0 when it has gone."""
+        ...
+
+
 def decode_exit(returncode: int) -> ExitStatus:
     """`returncode` as `subprocess` gives it: negative numbers are signals."""
     if returncode >= 0:
@@ -43,10 +75,10 @@ def decode_exit(returncode: int) -> ExitStatus:
         return ExitStatus(-1, f"signal {-returncode}")
 
 
-class ChildProcess:
-    """A running child. `on_exit(status)` is called once, on the event loop, after its death is proven."""
+class LocalProcess(ChildProcess):
+    """A child process on this machine."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], on_exit: Callable[[ExitStatus], None]) -> None:
+    def __init__(self, popen: subprocess.Popen[bytes], on_exit: OnExit) -> None:
         self.pid = popen.pid
         self.exit: ExitStatus | None = None
         self.on_exit = on_exit
@@ -64,13 +96,9 @@ class ChildProcess:
 
     @classmethod
     def spawn(
-        cls,
-        argv: Sequence[str],
-        on_exit: Callable[[ExitStatus], None],
-        env: Mapping[str, str] | None = None,
-        pass_fds: Sequence[int] = (),
-    ) -> ChildProcess:
-        """Start `argv` in a session of its own. It waits for `give_birth` on its standard input; output and errors go where
+        cls, argv: Sequence[str], on_exit: OnExit, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
+    ) -> LocalProcess:
+        """Start `argv` in a session of its own. It waits for `send_birth` on its standard input; its output and errors go where
         the supervisor's go. `env` is added to the supervisor's own.
 
         Raises: OSError when the program cannot be started.
@@ -84,19 +112,31 @@ class ChildProcess:
         )
         return cls(popen, on_exit)
 
-    def give_birth(self, birth: bytes) -> None:
-        """Write these bytes (at most one pipe's worth, 64 KiB: the child may not read yet) and close its standard input."""
+    def send_birth(self, birth: bytes) -> None:
+        """Write at most 64 KiB to its standard input and close it. A pipe holds that much: the child may not read yet."""
         assert len(birth) <= _PIPE_BYTES, f"birth: expected at most {_PIPE_BYTES} bytes, got {len(birth)}"
         stdin = self._popen.stdin
         assert stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it died already: the pidfd will say so
+        with contextlib.suppress(BrokenPipeError):  # it died already: the pidfd will report it
             stdin.write(birth)
             stdin.close()
 
     def kill(self) -> None:
-        """SIGKILL. Nothing happens to a process that is dead already."""
         if self.exit is None:
-            self._popen.kill()  # looks first whether it was reaped: its process id cannot be another's before that
+            self._popen.kill()  # checks first whether it was reaped: before that no other process can have its id
+
+    def is_suspended(self) -> bool:
+        try:
+            state = Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+        except (OSError, IndexError):
+            return False
+        return state in (b"T", b"t")
+
+    def resident_bytes(self) -> int:
+        try:
+            return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, IndexError):
+            return 0
 
     def _reap(self) -> None:
         returncode = self._popen.poll()
@@ -112,7 +152,10 @@ class ChildProcess:
         self.on_exit(self.exit)
 
     def _start_waiting(self) -> None:
-        """Watch by a thread. Without one either, nobody would see this process end: it is ended, and its birth refused."""
+        """Wait for the process in a thread. If no thread can be started either, its end would go unnoticed, so it is killed.
+
+        Raises: OSError then.
+        """
         try:
             threading.Thread(target=self._wait_in_thread, name=f"wait-{self.pid}", daemon=True).start()
         except RuntimeError as error:
@@ -122,5 +165,5 @@ class ChildProcess:
 
     def _wait_in_thread(self) -> None:
         self._popen.wait()
-        with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody wants to know
+        with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody waits for the exit status any more
             self._loop.call_soon_threadsafe(self._reap)

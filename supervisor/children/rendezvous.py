@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from messages.ids import FIRST_SEAT
-from supervisor.children.atomic_file import WholeFile
+from supervisor.children.atomic_file import AtomicFile
 
 
 class Incarnations:
@@ -15,7 +15,7 @@ class Incarnations:
     one must never meet its number again. A disk that cannot be written does not stop the count."""
 
     def __init__(self, path: Path) -> None:
-        self.file = WholeFile(path)
+        self.file = AtomicFile(path)
         try:
             known = json.loads(path.read_text())
         except (OSError, ValueError):
@@ -26,7 +26,7 @@ class Incarnations:
         """One new incarnation number for all of these actors, larger than any of them ever had."""
         number = max(self._newest.get(name, 0) for name in names) + 1
         self._newest.update(dict.fromkeys(names, number))
-        self.file.put(json.dumps(self._newest).encode())
+        self.file.write(json.dumps(self._newest).encode())
         return number
 
 

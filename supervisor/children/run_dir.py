@@ -1,15 +1,15 @@
-"""The private directory of one server: sockets, the lock, the journals. Found by its port, owned by one supervisor.
+"""The private directory of one server: sockets, lock, journals. Operators find it by the server's port.
 
 $XDG_RUNTIME_DIR/tardigrade-<port>/    or /tmp/tardigrade-<uid>/<port>/ without one; mode 0700, checked
     lock                  held by the running supervisor
     journals.lock         the same for the journals, when they are here; see state_dir.py
     supervisor.pid        its process id, for the operator's commands
-    children.json         process ids of the children; left behind by a supervisor that was killed
-    incarnations.json     the newest life of every actor; outlives the server
+    children.json         register of the child processes; a supervisor that was killed leaves it behind
+    incarnations.json     the newest incarnation of every actor; kept across servers
     end.json              how the last server ended, for the operator's commands
     supervisor            inbox (a socket, like the next ones)
-    worker-0.1.3          inbox of worker/0.1 in its third life
-    gang-0.3/             where the ranks of that life meet
+    worker-0.1.3          inbox of worker/0.1 in its third incarnation
+    gang-0.3/             rendezvous of the ranks of that incarnation
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ import filelock
 import structlog
 
 from messages.errors import ConfigError, TardigradeError
-from supervisor.children.orphans import end_leftovers
+from supervisor.children.orphans import kill_orphans
 
 _SOCKET_PATH_BYTES = 107  # sockaddr_un, without its closing zero
-_LOOK_S = 0.3  # `supervisor stop` holds the lock for a moment when it sees that the server has gone
+_LOCK_S = 0.3  # `supervisor stop` holds the lock for a moment when it sees that the server has gone
 _END = "end.json"
 _REGISTER = "children.json"
-_DEATH_S = 10.0  # of what a killed server left behind
+_ORPHAN_DEATH_S = 10.0
 _LONGEST_SOCKET_NAME = "cache_directory-00.00.1234567890"
 
 
-class LeftoverAlive(TardigradeError):
-    """Children of a killed server do not die; nothing of theirs may be used. Names them."""
+class OrphanAlive(TardigradeError):
+    """Children of a killed server do not die, so nothing that they hold may be used. The message names them."""
 
 
 def make_private(path: Path, key: str = "run_dir") -> Path:
-    """Make a directory that only we can enter; `key` of the configuration names it.
+    """Make a directory with mode 0700. `key`: the configuration key that names it, for errors.
 
     Raises: ConfigError when it belongs to somebody else, is a link, or is open to others.
     """
@@ -67,10 +67,10 @@ class RunDir:
 
     @classmethod
     def take(cls, path: Path) -> RunDir:
-        """Make the directory, lock it, and clear away what an earlier server left.
+        """Make the directory, lock it, and remove what an earlier server left in it.
 
-        Raises: ConfigError when another server holds it, or when it is not private; LeftoverAlive when children of a
-        killed one do not die.
+        Raises: ConfigError when another server holds it, or when it is not private; OrphanAlive when children of a
+        killed server do not die.
         """
         path = path.absolute()
         longest = len(os.fsencode(path / _LONGEST_SOCKET_NAME))
@@ -81,7 +81,7 @@ class RunDir:
         if path.parent == Path("/tmp") / f"tardigrade-{os.getuid()}":
             make_private(path.parent)
         make_private(path)
-        lock = filelock.FileLock(path / "lock", timeout=_LOOK_S, mode=0o600)
+        lock = filelock.FileLock(path / "lock", timeout=_LOCK_S, mode=0o600)
         try:
             lock.acquire()
         except filelock.Timeout:
@@ -89,59 +89,59 @@ class RunDir:
                 f"run_dir: expected no other server in {path}, got one that runs (pid {read_pid(path) or '?'})"
             ) from None
         self = cls(path, lock)
-        self._succeed()
+        self._kill_predecessors_orphans()
         self._clear()
         (path / _END).unlink(missing_ok=True)
         (path / "supervisor.pid").write_text(str(os.getpid()))
         return self
 
     def endpoint(self, name: str, incarnation: int) -> str:
-        """Where this life of an actor has its inbox."""
+        """The endpoint of the inbox of one incarnation of an actor."""
         return f"ipc://{self.path / _file_name(name, incarnation)}"
 
     @property
     def register_path(self) -> Path:
-        """Where the supervisor writes down its children."""
+        """The file in which the supervisor registers its child processes."""
         return self.path / _REGISTER
 
     @property
     def supervisor_endpoint(self) -> str:
-        """Where the supervisor has its inbox."""
+        """The endpoint of the supervisor's inbox."""
         return supervisor_endpoint(self.path)
 
     def forget(self, name: str, incarnation: int) -> None:
-        """Remove the socket of a life that is proven dead. One that stays disturbs nobody: no other life has its name."""
+        """Remove the socket of an incarnation that is proven dead. It may stay: no other incarnation has its name."""
         with contextlib.suppress(OSError):
             (self.path / _file_name(name, incarnation)).unlink()
 
-    def release(self, is_nobodys: bool = False) -> None:
-        """Give the directory back. Journals stay, unless it was made for a port that nobody will ask for again."""
+    def release(self, is_temporary: bool = False) -> None:
+        """Unlock the directory. Journals stay. `is_temporary`: remove it whole; it was made for a random port."""
         self._clear()
         self._lock.release()
-        if is_nobodys:
+        if is_temporary:
             shutil.rmtree(self.path, ignore_errors=True)
 
-    def note_end(self, exit_status: int, words: str) -> None:
-        """How this server ended; read by `read_end`. A full disk does not change how it ended."""
+    def note_end(self, exit_status: int, reason: str) -> None:
+        """Write down how this server ended, for `read_end`. A full disk does not change how it ended."""
         try:
-            (self.path / _END).write_text(json.dumps({"exit_status": exit_status, "words": words}))
+            (self.path / _END).write_text(json.dumps({"exit_status": exit_status, "reason": reason}))
         except OSError as error:
-            structlog.get_logger().error("the end is not written down", exit_status=exit_status, reason=str(error))
+            structlog.get_logger().error("end.json not written", exit_status=exit_status, reason=str(error))
 
-    def _succeed(self) -> None:
-        """When the last server was killed: say so, and prove that none of its children lives any more.
+    def _kill_predecessors_orphans(self) -> None:
+        """When the last server was killed: log it, and kill its children that are still alive.
 
-        Raises: LeftoverAlive.
+        Raises: OrphanAlive.
         """
         if (pid := read_pid(self.path)) is None:
             return
-        found, alive = end_leftovers(self.register_path, _DEATH_S)
-        names = ", ".join(f"{child.name} (pid {child.pid})" for child in found) or "nobody"
+        found, alive = kill_orphans(self.register_path, _ORPHAN_DEATH_S)
+        names = ", ".join(f"{child.name} (pid {child.pid})" for child in found) or "none"
         log = structlog.get_logger()
-        log.warning("the last server here did not end in order; its journals are taken over", pid=pid, killed_now=names)
+        log.warning("the last server here did not end in order; this one takes over its journals", pid=pid, killed_now=names)
         if alive:
             self._lock.release()
-            raise LeftoverAlive(", ".join(f"{child.name} (pid {child.pid})" for child in alive))
+            raise OrphanAlive(", ".join(f"{child.name} (pid {child.pid})" for child in alive))
 
     def _clear(self) -> None:
         for entry in self.path.iterdir():
@@ -152,7 +152,7 @@ class RunDir:
 
 
 def supervisor_endpoint(path: Path) -> str:
-    """The supervisor's inbox inside a run directory."""
+    """The endpoint of the supervisor's inbox in a run directory."""
     return f"ipc://{path / 'supervisor'}"
 
 
@@ -165,10 +165,10 @@ def read_pid(path: Path) -> int | None:
 
 
 def read_end(path: Path) -> tuple[int, str]:
-    """Exit status and last words of the server that was in a run directory; (0, "") when it left none."""
+    """(exit status, reason) of the server that was in a run directory; (0, "") when it left none."""
     try:
         end = json.loads((path / _END).read_text())
-        return int(end["exit_status"]), str(end["words"])
+        return int(end["exit_status"]), str(end["reason"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0, ""
 

@@ -1,8 +1,8 @@
-"""Warm processes: an interpreter that has imported what a child needs and waits for its birth on standard input.
+"""Spare processes: an interpreter that has imported what a child needs and waits for its Birth on standard input.
 
 Most of a restart is Python starting and importing: half a second for an actor, several for a worker with torch. A spare has
-done that in advance, holds no state, no socket and no device memory, and becomes the next life of its child in milliseconds.
-There is at most one for each child; it is made while the tree serves, never during a start or an end.
+done that in advance. It holds no state, no socket and no device memory, and becomes the next incarnation of its child in
+milliseconds. There is at most one for each child; it is made while the tree serves, never while it starts or ends.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from functools import partial
 
 import structlog
 
-from supervisor.children.process import ChildProcess, ExitStatus
+from supervisor.children.process import ChildProcess, ExitStatus, OnExit
 from supervisor.policy.child_spec import ChildSpec
 
-_FIRST_AFTER_S = 0.5  # let a tree that has just become ready serve first
+_FIRST_AFTER_S = 0.5  # a tree that has just become ready serves first
 _NEXT_AFTER_S = 0.5  # one at a time: imports take a core
-_REFUSED_S = 5.0  # the machine has no process or no room on its disk left
-_MOST_DEATHS = 3  # of unused spares of one child; then it goes without
+_REFUSED_S = 5.0  # pause after the machine refused a process
+_MAX_DEATHS = 3  # of unused spares of one child; after that it gets no more
 
-Spawn = Callable[[ChildSpec, Callable[[ExitStatus], None]], ChildProcess]
+Spawn = Callable[[ChildSpec, OnExit], ChildProcess]
 
 
 class Spares:
-    """At most one warm process for each child. `spawn(spec, on_exit)` starts one."""
+    """At most one spare for each child. `spawn(spec, on_exit)` starts one. `is_wanted`: False makes none at all."""
 
     def __init__(self, spawn: Spawn, is_wanted: bool) -> None:
         self._spawn, self._is_wanted = spawn, is_wanted
@@ -44,7 +44,7 @@ class Spares:
         return self._process_by_name.pop(name, None)
 
     def keep(self, name: str, process: ChildProcess) -> None:
-        """Take over a process that waits for its birth and whose life cannot begin yet."""
+        """Take over a process that waits for its Birth and cannot become its child yet."""
         process.on_exit = partial(self._died, name)
         self._process_by_name[name] = process
 
@@ -56,20 +56,20 @@ class Spares:
             self._timer = asyncio.get_running_loop().call_later(_FIRST_AFTER_S, self._make, todo)
 
     def pause(self) -> None:
-        """Make no more until the next `fill`."""
+        """Make no more spares until the next `fill`."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def close(self) -> None:
-        """Kill all and make no more."""
+        """Kill all spares and make no more."""
         self.pause()
         self._is_wanted = False
         for process in self._process_by_name.values():
             process.kill()
 
     async def wait_gone(self, deadline_s: float) -> bool:
-        """After `close`: wait for their deaths; False when the deadline came first."""
+        """After `close`: wait for their deaths. Returns False when one is still alive after `deadline_s` seconds."""
         try:
             async with asyncio.timeout(deadline_s):
                 while self._process_by_name:
@@ -80,7 +80,7 @@ class Spares:
         return True
 
     def _may_have(self, name: str) -> bool:
-        return self._deaths_by_name.get(name, 0) < _MOST_DEATHS
+        return self._deaths_by_name.get(name, 0) < _MAX_DEATHS
 
     def _make(self, todo: list[ChildSpec]) -> None:
         spec, *later = todo
@@ -88,13 +88,13 @@ class Spares:
             try:
                 self._process_by_name[spec.name] = self._spawn(spec, partial(self._died, spec.name))
             except OSError as error:
-                structlog.get_logger().warning("no spare now", child=spec.name, reason=str(error))
+                structlog.get_logger().warning("spare not started, will try again", child=spec.name, reason=str(error))
                 self._timer = asyncio.get_running_loop().call_later(_REFUSED_S, self._make, todo)
                 return
         self._timer = asyncio.get_running_loop().call_later(_NEXT_AFTER_S, self._make, later) if later else None
 
     def _died(self, name: str, exit_status: ExitStatus) -> None:
-        """An unused spare died; the next `fill` makes another, up to a bound."""
+        """An unused spare died. The next `fill` makes another, up to a bound."""
         self._process_by_name.pop(name, None)
         self._deaths_by_name[name] = self._deaths_by_name.get(name, 0) + 1
         self._died_one.set()

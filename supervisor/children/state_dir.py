@@ -1,7 +1,7 @@
 """The directory of the journals, held by one server at a time, wherever its run directory is.
 
-Two servers on one journal would each finish, and each delete, what the other has accepted. The lock is the kernel's: it goes
-with the process that holds it, and children do not inherit it.
+Two servers on one journal would each finish, and each delete, the requests that the other has accepted. The kernel releases
+the lock when the process that holds it ends, and children do not inherit it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOCK = "journals.lock"  # not "lock": a run directory, which has one of that na
 
 @contextlib.contextmanager
 def hold_state_dir(path: Path) -> Iterator[Path]:
-    """Make the directory if need be and hold it.
+    """Make the directory if it is missing, and hold its lock inside of the `with` block.
 
     Raises: ConfigError when it is not private, when it cannot be locked, or when another server holds it.
     """
@@ -31,7 +31,7 @@ def hold_state_dir(path: Path) -> Iterator[Path]:
         raise ConfigError(f"state_dir: expected a directory in which a file can be made, got {error}") from None
     try:
         _lock(lock_fd, path)
-        with contextlib.suppress(OSError):  # a full disk: the next one is told less, and kept out all the same
+        with contextlib.suppress(OSError):  # a full disk: the error of the next server names no pid
             os.ftruncate(lock_fd, 0)
             os.pwrite(lock_fd, str(os.getpid()).encode(), 0)
         yield path

@@ -1,4 +1,4 @@
-"""Answers to operators' tools and to gateways that ask for the state of the tree."""
+"""Answers requests for the status, a drain or a stop, which come from operators' commands and from gateways."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ import zmq
 from messages.lifecycle import DrainWanted, OrderTaken, StatusReport, StatusWanted, StopWanted
 from messages.transport.mailbox import Delivery, Mailbox
 from messages.wire.message import Message
-from supervisor.children.nursery import Nursery
+from supervisor.children.child_manager import ChildManager
 from supervisor.operator.orders import Orders
 
-_LINK_S = 2.0  # an operator's tool reads its answer within this time
-_MOST_LINKS = 64
+_LINK_S = 2.0  # an operator's command reads its answer within this time
+_MAX_LINKS = 64
 
 Report = Callable[[bool], StatusReport]
 
 
-class FrontDesk:
-    """Takes the mail that does not come from a child about itself."""
+class OperatorServer:
+    """Handles the messages that ask about the tree or give it an order. `report(with_metrics)` makes a status report.
 
-    def __init__(self, run_dir: Path, mailbox: Mailbox, nursery: Nursery, orders: Orders, report: Report) -> None:
+    An operator's command is answered only at an endpoint inside of this run directory.
+    """
+
+    def __init__(self, run_dir: Path, mailbox: Mailbox, children: ChildManager, orders: Orders, report: Report) -> None:
         self._reply_prefix = f"ipc://{run_dir}/"
-        self._mailbox, self._nursery, self._orders, self._report = mailbox, nursery, orders, report
+        self._mailbox, self._children, self._orders, self._report = mailbox, children, orders, report
         self._links: dict[str, asyncio.TimerHandle] = {}
 
     def handle(self, delivery: Delivery) -> bool:
-        """Answer; False when this message is none of ours."""
+        """Answer a message. Returns False when it is of another kind."""
         match delivery.message:
             case StatusWanted(reply_to=reply_to, metrics=with_metrics):
                 self._answer(delivery, reply_to, self._report(with_metrics))
@@ -45,19 +48,19 @@ class FrontDesk:
         return True
 
     def _answer(self, delivery: Delivery, reply_to: str, message: Message) -> None:
-        """Children are in the address book; an operator's tool is connected to for a moment."""
-        record = self._nursery.record_by_name.get(delivery.sender)
+        """Children have a link already; an operator's command gets one for `_LINK_S` seconds."""
+        record = self._children.record_by_name.get(delivery.sender)
         if record is not None:
             if record.incarnation == delivery.sender_incarnation:
-                self._nursery.tell(record, message)
+                self._children.send(record, message)
             return
-        if not reply_to.startswith(self._reply_prefix) or len(self._links) >= _MOST_LINKS:
-            structlog.get_logger().warning("no answer to an operator", reply_to=reply_to, links=len(self._links))
+        if not reply_to.startswith(self._reply_prefix) or len(self._links) >= _MAX_LINKS:
+            structlog.get_logger().warning("operator not answered", reply_to=reply_to, links=len(self._links))
             return
         try:
             self._mailbox.connect(delivery.sender, delivery.sender_incarnation, reply_to)
         except zmq.ZMQError as error:  # no descriptor is left
-            structlog.get_logger().warning("no answer to an operator", reply_to=reply_to, reason=str(error))
+            structlog.get_logger().warning("operator not answered", reply_to=reply_to, reason=str(error))
             return
         self._mailbox.send(delivery.sender, message)
         if (known := self._links.pop(delivery.sender, None)) is not None:

@@ -1,7 +1,7 @@
 """When a drain is over, and how it ended. Pure: states of gateways and a clock go in.
 
-A gateway that is dead has not finished: its journal may hold requests, and its next life goes on with them. So a drain is over
-when every gateway *says* that nothing is left, when its deadline has passed, or when the tree gives up; nothing else counts.
+A dead gateway has not finished: its journal may hold requests, and its next incarnation goes on with them. So a drain is over
+when every gateway has sent Drained, when its deadline has passed, or when the tree gives up.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class DrainWatch:
         self._is_cut = False
 
     def cut(self) -> None:
-        """The tree gives up: nothing will be finished any more."""
+        """The tree gives up: no more requests will be finished."""
         self._is_cut = True
 
     def left_s(self, now_s: float) -> float:
-        """Until the deadline; for gateways that come back meanwhile too."""
+        """Seconds until the deadline. It stays where it is when a gateway restarts meanwhile."""
         return max(self._end_s - now_s, 0.0)
 
     def verdict(self, states: Sequence[ChildState], now_s: float) -> DrainEnd | None:

@@ -1,7 +1,7 @@
-"""Births that the machine has refused (a full disk, no process or descriptor left), and when each is tried again. Pure.
+"""Spawns that the machine has refused (a full disk, no process or descriptor left), and when each is tried again. Pure.
 
-A refusal is no death: it costs no restart, and there is no last try. The pause doubles up to two seconds, so a child is back
-soon after the machine is.
+A refused spawn is no death: it costs no restart, and the number of tries is not limited. The pause doubles up to two seconds,
+so a child is back soon after the machine is.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ _LONGEST_PAUSE_S = 2.0
 
 
 @dataclass
-class _Late:
-    names: tuple[str, ...]  # to be born together
+class _Refused:
+    names: tuple[str, ...]  # to be started together
     refusals: int  # in a row
-    again_s: float
+    retry_s: float  # when
 
 
-class LateBirths:
-    """Who waits to be born. Times are seconds of one clock, given by the caller."""
+class SpawnRetries:
+    """Children whose spawn was refused. Times are seconds of one clock that the caller reads."""
 
     def __init__(self) -> None:
-        self._late: list[_Late] = []
+        self._waiting: list[_Refused] = []
 
     def refused(self, names: tuple[str, ...], now_s: float) -> float:
-        """These could not be born; returns the pause in seconds before the next try."""
-        before = [late for late in self._late if not set(names).isdisjoint(late.names)]
-        refusals = 1 + max((late.refusals for late in before), default=0)
+        """These could not be started; returns the pause in seconds before the next try."""
+        before = [refused for refused in self._waiting if not set(names).isdisjoint(refused.names)]
+        refusals = 1 + max((refused.refusals for refused in before), default=0)
         pause_s = min(_FIRST_PAUSE_S * 2.0 ** min(refusals - 1, 30), _LONGEST_PAUSE_S)
-        self._late = [late for late in self._late if late not in before]
-        self._late.append(_Late(names, refusals, now_s + pause_s))
+        self._waiting = [refused for refused in self._waiting if refused not in before]
+        self._waiting.append(_Refused(names, refusals, now_s + pause_s))
         return pause_s
 
-    def born(self, name: str) -> None:
-        """It lives, whoever gave the order."""
-        self._late = [late for late in self._late if name not in late.names]
+    def spawned(self, name: str) -> None:
+        """This child has a process now; its retries end."""
+        self._waiting = [refused for refused in self._waiting if name not in refused.names]
 
     def due(self, now_s: float) -> list[tuple[str, ...]]:
-        """Whom to try again now; each is handed out once, until it is refused again."""
-        due = [late for late in self._late if late.again_s <= now_s]
-        for late in due:
-            late.again_s = math.inf
-        return [late.names for late in due]
+        """The children to try again now. Each is returned once, until it is refused again."""
+        due = [refused for refused in self._waiting if refused.retry_s <= now_s]
+        for refused in due:
+            refused.retry_s = math.inf
+        return [refused.names for refused in due]

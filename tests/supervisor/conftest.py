@@ -8,19 +8,19 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from supervisor.children import nursery
 from supervisor.children.run_dir import RunDir
+from supervisor.children.spawner import LocalSpawner
 from supervisor.config import SupervisorSettings
 from supervisor.operator.display import Display
 from supervisor.policy.child_spec import Group
-from supervisor.supervisor import Server, Supervisor
+from supervisor.server import Server
+from supervisor.supervisor import Supervisor
 from tests.support.supervisor.house import DEADLINE_S, House
 
 
 @pytest.fixture
-def open_house(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch):
+def open_house(tmp_path_factory: pytest.TempPathFactory):
     """`async with open_house(groups...) as house`; at the end nobody is left alive."""
-    monkeypatch.setattr(nursery, "ENTRYPOINT", "tests.support.supervisor.stub_entrypoint")
     path = tmp_path_factory.mktemp("run") / "d"
 
     @asynccontextmanager
@@ -28,13 +28,14 @@ def open_house(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
         run_dir = RunDir.take(path)
         settings = SupervisorSettings(drain_s=drain_s, beat_s=0.1, spares=spares)
         server = Server(groups, run_dir, settings, "stub", "http://nowhere", "console", "error")
-        house = House(Supervisor(server, Display("stub", "", "", is_live=False)), path)
+        spawner = LocalSpawner(run_dir.register_path, "tests.support.supervisor.stub_entrypoint")
+        house = House(Supervisor(server, Display("stub", "", "", is_live=False), spawner), path)
         try:
             yield house
         finally:
             house.supervisor.orders.force()
             await asyncio.wait_for(asyncio.gather(house.life, return_exceptions=True), DEADLINE_S)
-            pids = [r.process.pid for r in house.supervisor.nursery.records if r.process and not r.process.exit]
+            pids = [r.process.pid for r in house.supervisor.children.records if r.process and not r.process.exit]
             run_dir.release()
             assert pids == []
 

@@ -91,7 +91,7 @@ def test_who_dies_on_a_full_disk_comes_back_and_is_written_down_later(disk: Path
         assert server.complete("after the disk was full")
         assert server.end(signal.SIGTERM) == 0
         assert server.process.stderr is not None
-        assert "not written, kept in memory" in server.said + server.process.stderr.read()
+        assert "file not written, kept in memory" in server.said + server.process.stderr.read()
 
 
 def test_who_dies_while_no_descriptor_is_left_comes_back(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -100,7 +100,7 @@ def test_who_dies_while_no_descriptor_is_left_comes_back(tmp_path_factory: pytes
         pid = next(child.pid for child in ask_status(run_dir).children if child.name == "worker/0.0")
         with limited(server.process.pid, resource.RLIMIT_NOFILE, 4):  # what is open stays open
             os.kill(pid, signal.SIGKILL)
-            server.wait_said("birth refused")
+            server.wait_said("start refused")
             server.wait_said("Too many open files")
         until(lambda: is_back(server, "worker/0.0"))
         assert server.complete("after descriptors were out")

@@ -86,7 +86,7 @@ async def test_a_child_that_never_speaks_is_killed(open_house) -> None:
 async def test_a_start_that_fails_ends_with_its_reason(open_house, capfd: pytest.CaptureFixture[str]) -> None:
     async with open_house(group("cache_directory/0"), playing("fails", "worker/0.0")) as house:
         assert await house.end() == EXIT_START_FAILED
-        assert house.record("worker/0.0").lives == 3
+        assert house.record("worker/0.0").n_starts == 3
     shown = capfd.readouterr().err
     assert (
         "supervisor: worker/0.0: died 3 times in a row before it was ready; worker/0.0 failed in start: RuntimeError:"
@@ -98,13 +98,13 @@ async def test_a_start_that_fails_ends_with_its_reason(open_house, capfd: pytest
 async def test_a_start_that_cannot_succeed_is_not_repeated(open_house) -> None:
     async with open_house(playing("unusable", "worker/0.0")) as house:
         assert await house.end() == EXIT_START_FAILED
-        assert house.record("worker/0.0").lives == 1
+        assert house.record("worker/0.0").n_starts == 1
 
 
 async def test_a_start_that_cannot_succeed_shows_one_line(open_house, capfd: pytest.CaptureFixture[str]) -> None:
     async with open_house(playing("hopeless", "worker/0.0")) as house:
         assert await house.end() == EXIT_START_FAILED
-        assert house.record("worker/0.0").lives == 1
+        assert house.record("worker/0.0").n_starts == 1
     assert capfd.readouterr().err == "supervisor: worker/0.0 failed in start: model: expected a better one\n"
 
 
@@ -204,7 +204,7 @@ async def test_a_bug_of_the_supervisor_ends_everybody(open_house, monkeypatch: p
         with pytest.raises(RuntimeError, match="a bug"):
             await house.end()
         await house.until(lambda: not house.record("gateway/0").is_alive)
-        assert house.record("gateway/0").lives == 1
+        assert house.record("gateway/0").n_starts == 1
 
 
 async def test_ctrl_c_twice_kills(open_house) -> None:
@@ -223,7 +223,7 @@ async def test_a_force_while_the_children_are_being_stopped_is_a_forced_end(open
         await house.until_written("gateway/0", "stop")
         os.kill(os.getpid(), signal.SIGINT)
         assert await house.end() == EXIT_FORCED
-        assert read_end(house.run_dir) == (EXIT_FORCED, "the server was forced to end: everybody was killed")
+        assert read_end(house.run_dir) == (EXIT_FORCED, "the server was forced to end: all its processes were killed")
 
 
 async def test_stop_during_the_start_does_not_wait_for_it(open_house) -> None:
@@ -238,7 +238,7 @@ async def test_a_warm_spare_becomes_the_next_life(open_house) -> None:
     special = replace(group("gateway/0"), children=(replace(gateway, env={"OMP_NUM_THREADS": "3"}),))
     async with open_house(group("cache_directory/0"), special, spares=True) as house:
         await house.until_serving()
-        spares = house.supervisor.nursery.spares
+        spares = house.supervisor.children.spares
         async with asyncio.timeout(DEADLINE_S):
             while spares.names != {"cache_directory/0", "gateway/0"}:
                 await asyncio.sleep(0.01)
@@ -253,7 +253,7 @@ async def test_a_warm_spare_becomes_the_next_life(open_house) -> None:
 async def test_spares_that_die_are_replaced_up_to_a_bound(open_house) -> None:
     async with open_house(group("gateway/0"), spares=True) as house:
         await house.until_serving()
-        spares = house.supervisor.nursery.spares
+        spares = house.supervisor.children.spares
         for _ in range(3):
             async with asyncio.timeout(DEADLINE_S):
                 while not spares.names:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.children.atomic_file import WholeFile
-from supervisor.children.orphans import BirthRegister
+from supervisor.children.atomic_file import AtomicFile
+from supervisor.children.orphans import ProcessRegister
 from supervisor.children.rendezvous import Incarnations
 
 
@@ -22,9 +22,9 @@ def fill_disk(path: Path) -> Path:
 
 
 def test_it_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    file = WholeFile(tmp_path / "f.json")
-    file.put(b"long content")
-    file.put(b"short")
+    file = AtomicFile(tmp_path / "f.json")
+    file.write(b"long content")
+    file.write(b"short")
     assert (tmp_path / "f.json").read_bytes() == b"short"
     assert [entry.name for entry in tmp_path.iterdir()] == ["f.json"]
 
@@ -33,18 +33,18 @@ def test_a_full_disk_keeps_the_old_content_and_gets_the_newest_later(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "f.json"
-    file = WholeFile(path)
-    file.put(b"one")
+    file = AtomicFile(path)
+    file.write(b"one")
     full = fill_disk(path)
     for content in (b"two", b"three"):
-        file.put(content)
-    file.catch_up()
-    assert (path.read_bytes(), file.is_behind) == (b"one", True)
+        file.write(content)
+    file.retry()
+    assert (path.read_bytes(), file.is_pending) == (b"one", True)
     full.unlink()
-    file.catch_up()
-    assert (path.read_bytes(), file.is_behind) == (b"three", False)
+    file.retry()
+    assert (path.read_bytes(), file.is_pending) == (b"three", False)
     path.write_bytes(b"touched")
-    file.catch_up()
+    file.retry()
     assert path.read_bytes() == b"touched"  # nothing waits any more
     said = capsys.readouterr()
     assert (said.out + said.err).count("No space left on device") == 1
@@ -57,16 +57,16 @@ def test_lives_are_counted_on_a_full_disk(tmp_path: Path) -> None:
     full = fill_disk(path)
     assert [incarnations.next("gateway/0"), incarnations.next("gateway/0")] == [2, 3]
     full.unlink()
-    incarnations.file.catch_up()
+    incarnations.file.retry()
     assert Incarnations(path).next("gateway/0") == 4
 
 
 def test_children_are_known_on_a_full_disk(tmp_path: Path) -> None:
     path = tmp_path / "children.json"
-    register = BirthRegister(path)
+    register = ProcessRegister(path)
     full = fill_disk(path)
-    register.born("gateway/0", os.getpid())
+    register.add("gateway/0", os.getpid())
     assert not path.exists()
     full.unlink()
-    register.file.catch_up()
+    register.file.retry()
     assert [child["pid"] for child in json.loads(path.read_bytes())["children"]] == [os.getpid()]

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from messages.lifecycle import Cause
-from supervisor.children.exit_cause import OutOfMemory, cause_of, cause_of_silence
-from supervisor.children.process import decode_exit
+from supervisor.children.exit_cause import OutOfMemoryKills, cause_of, cause_of_silence
+from supervisor.children.process import LocalProcess, decode_exit
 from supervisor.policy.child_spec import Strategy
-from tests.support.supervisor.house import House, playing
+from tests.support.supervisor.house import DEADLINE_S, House, playing
 from tests.support.supervisor.trees import DEADLINES, group
 
 GANG = group("worker/0.0", "worker/0.1", strategy=Strategy.ONE_FOR_ALL, has_rendezvous=True)
+
+
+@pytest.fixture
+async def running_sleep() -> AsyncIterator[LocalProcess]:
+    """A real process that does nothing."""
+    ended = asyncio.Event()
+    process = LocalProcess.spawn(["/bin/sleep", "60"], lambda status: ended.set())
+    yield process
+    process.kill()
+    await asyncio.wait_for(ended.wait(), DEADLINE_S)
 
 
 def hit(house: House, name: str, how: int) -> None:
@@ -55,12 +67,19 @@ async def test_an_operator_reads_that_a_child_was_stopped(open_house) -> None:
         await house.until_serving()
         hit(house, "speculation/0", signal.SIGSTOP)
         await house.until(lambda: house.record("speculation/0").incarnation == 2)
-        assert house.record("speculation/0").last_exit == "killed by SIGKILL (frozen: no beat for 1 s, stopped from outside)"
+        assert (
+            house.record("speculation/0").last_exit == "killed by SIGKILL (frozen: no Progress for 1 s, stopped from outside)"
+        )
 
 
-def test_only_a_living_process_that_was_stopped_is_taken_for_one() -> None:
-    assert cause_of_silence(os.getpid()) == "hung"
-    assert cause_of_silence(2**22 + 1) == "hung"
+async def test_only_a_living_process_that_was_stopped_is_taken_for_one(running_sleep: LocalProcess) -> None:
+    assert cause_of_silence(running_sleep) == "hung"
+    os.kill(running_sleep.pid, signal.SIGSTOP)
+    await asyncio.to_thread(os.waitid, os.P_PID, running_sleep.pid, os.WSTOPPED | os.WNOWAIT)
+    assert cause_of_silence(running_sleep) == "killed"
+    running_sleep.pid = 2**22 + 1  # a process that does not exist
+    assert cause_of_silence(running_sleep) == "hung"
+    assert cause_of_silence(None) == "hung"
 
 
 async def test_ranks_that_must_go_with_a_killed_one_die_of_their_gang(open_house) -> None:
@@ -86,7 +105,7 @@ async def test_a_kill_by_the_kernel_is_told_apart(open_house, tmp_path: Path) ->
     counters = tmp_path / "vmstat"
     counters.write_text("oom_kill 3\n")
     async with open_house(group("speculation/0"), group("gateway/0")) as house:
-        house.supervisor.nursery._out_of_memory = OutOfMemory(counters)
+        house.supervisor.children._spawner._memory_kills = OutOfMemoryKills(counters)
         for life, count, cause in [(1, 4, "out_of_memory"), (2, 4, "killed")]:
             await house.until(lambda life=life: house.record("speculation/0").incarnation == life)
             await house.until_serving()
@@ -101,11 +120,11 @@ async def test_a_kill_by_the_kernel_is_told_apart(open_house, tmp_path: Path) ->
 def test_each_rise_of_the_count_explains_one_death(tmp_path: Path) -> None:
     counters = tmp_path / "vmstat"
     counters.write_text("nr_free_pages 77\noom_kill 3\noom_kill_disable 9\n")
-    memory = OutOfMemory(counters)
-    assert not memory.has_struck()
+    memory = OutOfMemoryKills(counters)
+    assert not memory.has_risen()
     counters.write_text("nr_free_pages 5\noom_kill 5\n")
-    assert memory.has_struck()
-    assert not memory.has_struck()
+    assert memory.has_risen()
+    assert not memory.has_risen()
 
 
 @pytest.mark.parametrize("content", [None, "", "nr_free_pages 77\n"])
@@ -113,25 +132,28 @@ def test_without_a_count_nobody_died_of_it(tmp_path: Path, content: str | None) 
     counters = tmp_path / "vmstat"
     if content is not None:
         counters.write_text(content)
-    assert not OutOfMemory(counters).has_struck()
+    assert not OutOfMemoryKills(counters).has_risen()
 
 
 def test_a_count_that_cannot_be_read_for_a_while_explains_nothing(tmp_path: Path) -> None:
     counters = tmp_path / "vmstat"
     counters.write_text("oom_kill 4\n")
-    memory = OutOfMemory(counters)
+    memory = OutOfMemoryKills(counters)
     counters.unlink()
-    assert not memory.has_struck()
+    assert not memory.has_risen()
     counters.write_text("oom_kill 4\n")
-    assert not memory.has_struck()
+    assert not memory.has_risen()
 
 
 def test_the_count_of_this_machine_can_be_read() -> None:
-    assert OutOfMemory()._count(-1) >= 0
+    assert OutOfMemoryKills()._count(-1) >= 0
 
 
 def test_a_kill_of_ours_counts_only_when_it_was_the_end() -> None:
-    memory = OutOfMemory()
+
+    def memory() -> bool:
+        return False
+
     assert cause_of(decode_exit(-signal.SIGKILL), "gang", memory) == "gang"
     assert cause_of(decode_exit(-signal.SIGSEGV), "gang", memory) == "crashed"
     assert cause_of(decode_exit(1), "hung", memory) == "faulted"

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from supervisor.children.orphans import BirthRegister, end_leftovers, start_ticks_of
+from supervisor.children.orphans import ProcessRegister, kill_orphans, start_ticks_of
 from supervisor.children.run_dir import RunDir
 
 DEADLINE_S = 20.0
@@ -29,23 +29,23 @@ def sleeper() -> Iterator[subprocess.Popen]:
 
 
 def test_a_child_that_is_left_is_killed_and_proven_dead(tmp_path: Path, sleeper: subprocess.Popen) -> None:
-    BirthRegister(tmp_path / "c.json").born("worker/0.0", sleeper.pid)
-    found, alive = end_leftovers(tmp_path / "c.json", DEADLINE_S)
+    ProcessRegister(tmp_path / "c.json").add("worker/0.0", sleeper.pid)
+    found, alive = kill_orphans(tmp_path / "c.json", DEADLINE_S)
     assert [(child.name, child.pid) for child in found] == [("worker/0.0", sleeper.pid)]
     assert alive == []
     assert sleeper.wait(DEADLINE_S) == -signal.SIGKILL
-    assert end_leftovers(tmp_path / "c.json", DEADLINE_S) == ([], [])
+    assert kill_orphans(tmp_path / "c.json", DEADLINE_S) == ([], [])
 
 
 @pytest.mark.parametrize("change", [{"start_ticks": 7}, {"boot": "another"}])
 def test_another_process_with_the_same_id_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen, change: dict) -> None:
     path = tmp_path / "c.json"
-    BirthRegister(path).born("worker/0.0", sleeper.pid)
+    ProcessRegister(path).add("worker/0.0", sleeper.pid)
     page = msgspec.json.decode(path.read_bytes())
     page["boot"] = change.get("boot", page["boot"])
     page["children"][0]["start_ticks"] = change.get("start_ticks", page["children"][0]["start_ticks"])
     path.write_bytes(msgspec.json.encode(page))
-    assert end_leftovers(path, DEADLINE_S) == ([], [])
+    assert kill_orphans(path, DEADLINE_S) == ([], [])
     assert sleeper.poll() is None
 
 
@@ -61,25 +61,25 @@ def refuse_pidfds(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 def test_without_pidfds_it_is_killed_and_looked_at_until_it_is_gone(
     tmp_path: Path, sleeper: subprocess.Popen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    BirthRegister(tmp_path / "c.json").born("worker/0.0", sleeper.pid)
+    ProcessRegister(tmp_path / "c.json").add("worker/0.0", sleeper.pid)
     refuse_pidfds(monkeypatch, errno.ENOSYS)
-    found, alive = end_leftovers(tmp_path / "c.json", DEADLINE_S)
+    found, alive = kill_orphans(tmp_path / "c.json", DEADLINE_S)
     assert [child.pid for child in found] == [sleeper.pid]
     assert alive == []
     assert sleeper.wait(DEADLINE_S) == -signal.SIGKILL
-    assert end_leftovers(tmp_path / "c.json", DEADLINE_S) == ([], [])
+    assert kill_orphans(tmp_path / "c.json", DEADLINE_S) == ([], [])
 
 
 def test_without_pidfds_another_process_with_the_same_id_is_left_alone(
     tmp_path: Path, sleeper: subprocess.Popen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "c.json"
-    BirthRegister(path).born("worker/0.0", sleeper.pid)
+    ProcessRegister(path).add("worker/0.0", sleeper.pid)
     page = msgspec.json.decode(path.read_bytes())
     page["children"][0]["start_ticks"] -= 1
     path.write_bytes(msgspec.json.encode(page))
     refuse_pidfds(monkeypatch, errno.ENOSYS)
-    assert end_leftovers(path, DEADLINE_S) == ([], [])
+    assert kill_orphans(path, DEADLINE_S) == ([], [])
     assert sleeper.poll() is None
 
 
@@ -91,9 +91,9 @@ def test_what_the_kernel_does_not_tell_counts_as_alive_and_is_said(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    BirthRegister(tmp_path / "c.json").born("worker/0.0", sleeper.pid)
+    ProcessRegister(tmp_path / "c.json").add("worker/0.0", sleeper.pid)
     refuse_pidfds(monkeypatch, number)
-    found, alive = end_leftovers(tmp_path / "c.json", 0.05)
+    found, alive = kill_orphans(tmp_path / "c.json", 0.05)
     assert [child.pid for child in found] == [child.pid for child in alive] == [sleeper.pid]
     said = capsys.readouterr()
     assert os.strerror(number) in said.out + said.err
@@ -101,20 +101,20 @@ def test_what_the_kernel_does_not_tell_counts_as_alive_and_is_said(
 
 def test_the_register_forgets_the_dead(tmp_path: Path, sleeper: subprocess.Popen) -> None:
     path = tmp_path / "c.json"
-    register = BirthRegister(path)
+    register = ProcessRegister(path)
     gone = subprocess.Popen(["/bin/sleep", "600"])
-    register.born("gateway/0", gone.pid)
+    register.add("gateway/0", gone.pid)
     gone.kill()
     gone.wait(DEADLINE_S)
-    register.born("worker/0.0", sleeper.pid)
+    register.add("worker/0.0", sleeper.pid)
     assert [child["pid"] for child in msgspec.json.decode(path.read_bytes())["children"]] == [sleeper.pid]
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"boot": 1}', b"[]"])
 def test_a_torn_register_is_no_register(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "c.json").write_bytes(text)
-    assert end_leftovers(tmp_path / "c.json", DEADLINE_S) == ([], [])
-    assert end_leftovers(tmp_path / "none.json", DEADLINE_S) == ([], [])
+    assert kill_orphans(tmp_path / "c.json", DEADLINE_S) == ([], [])
+    assert kill_orphans(tmp_path / "none.json", DEADLINE_S) == ([], [])
 
 
 def test_a_run_directory_is_taken_over_only_after_the_deaths(
@@ -122,7 +122,7 @@ def test_a_run_directory_is_taken_over_only_after_the_deaths(
 ) -> None:
     path = tmp_path / "d"
     RunDir.take(path).release()
-    BirthRegister(path / "children.json").born("gateway/0", sleeper.pid)
+    ProcessRegister(path / "children.json").add("gateway/0", sleeper.pid)
     (path / "supervisor.pid").write_text("12345")
     run_dir = RunDir.take(path)
     assert sleeper.wait(DEADLINE_S) == -signal.SIGKILL

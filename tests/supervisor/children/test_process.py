@@ -11,16 +11,16 @@ import threading
 
 import pytest
 
-from supervisor.children.process import ChildProcess, ExitStatus, decode_exit
+from supervisor.children.process import ExitStatus, LocalProcess, decode_exit
 
 DEADLINE_S = 20.0
 
 
-async def spawn(*argv: str, given: bytes = b"", env: dict[str, str] | None = None) -> tuple[ChildProcess, asyncio.Future]:
+async def spawn(*argv: str, given: bytes = b"", env: dict[str, str] | None = None) -> tuple[LocalProcess, asyncio.Future]:
     """A child and the future of its exit status."""
     ended: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
-    child = ChildProcess.spawn(argv, ended.set_result, env)
-    child.give_birth(given)
+    child = LocalProcess.spawn(argv, ended.set_result, env)
+    child.send_birth(given)
     return child, ended
 
 
@@ -47,6 +47,15 @@ async def test_kill_of_the_dead_does_nothing() -> None:
     child, ended = await spawn("/bin/true")
     await asyncio.wait_for(ended, DEADLINE_S)
     child.kill()
+    assert child.exit == ExitStatus(0, "")
+
+
+async def test_memory_is_that_of_the_process_while_it_lives() -> None:
+    child, ended = await spawn("/bin/sleep", "60")
+    assert child.resident_bytes() > 0
+    child.kill()
+    await asyncio.wait_for(ended, DEADLINE_S)
+    assert child.resident_bytes() == 0
 
 
 async def test_it_reads_its_birth_from_standard_input() -> None:
@@ -93,7 +102,7 @@ async def test_a_child_that_nobody_can_watch_is_not_left_alive(monkeypatch: pyte
     monkeypatch.setattr(os, "pidfd_open", refuse)
     monkeypatch.setattr(threading.Thread, "start", no_thread)
     with pytest.raises(OSError, match="can't start new thread"):
-        ChildProcess.spawn(["/bin/sleep", "60"], print)
+        LocalProcess.spawn(["/bin/sleep", "60"], print)
     with pytest.raises(ProcessLookupError):
         os.kill(watched[0], 0)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from supervisor.children import nursery, process, spares
+from supervisor.children import child_manager, process, spares
 from supervisor.children import orphans as leftovers
 from supervisor.children.spares import Spares
 from supervisor.policy.child_spec import Strategy
@@ -53,7 +53,7 @@ async def test_a_child_that_dies_while_no_process_can_be_made_comes_back(open_ho
                 await asyncio.sleep(0.01)
         popen.is_wanted = lambda call: False
         await house.until_serving()
-        assert (house.record("gateway/0").lives, house.record("gateway/0").incarnation) == (2, 2)
+        assert (house.record("gateway/0").n_starts, house.record("gateway/0").incarnation) == (2, 2)
         assert house.record("cache_directory/0").incarnation == 1
 
 
@@ -66,22 +66,22 @@ async def test_a_gang_is_born_together_or_not_at_all(open_house, monkeypatch: py
         os.kill(house.record("worker/0.0").process.pid, signal.SIGKILL)
         await house.until(lambda: house.record("worker/0.1").phase.startswith("cannot start now"))
         assert not house.record("worker/0.0").is_alive
-        (waits,) = house.supervisor.nursery.spares._process_by_name.values()
+        (waits,) = house.supervisor.children.spares._process_by_name.values()
         await house.until_serving()
         first, second = house.record("worker/0.0"), house.record("worker/0.1")
         assert first.process is waits
         assert (first.incarnation, first.gang_dir) == (second.incarnation, second.gang_dir)
-        assert (first.lives, second.lives) == (2, 2)
+        assert (first.n_starts, second.n_starts) == (2, 2)
 
 
 async def test_a_gang_without_room_for_its_meeting_place_waits_for_it(open_house, monkeypatch: pytest.MonkeyPatch) -> None:
-    mkdir = Refusing(nursery.open_gang_dir, errno.ENOSPC)
-    monkeypatch.setattr(nursery, "open_gang_dir", mkdir)
+    mkdir = Refusing(child_manager.open_gang_dir, errno.ENOSPC)
+    monkeypatch.setattr(child_manager, "open_gang_dir", mkdir)
     async with open_house(GANG) as house:
         await house.until_serving()
         mkdir.calls, mkdir.is_wanted = 0, lambda call: call <= 2
         os.kill(house.record("worker/0.1").process.pid, signal.SIGKILL)
-        await house.until(lambda: house.record("worker/0.1").lives == 2)
+        await house.until(lambda: house.record("worker/0.1").n_starts == 2)
         await house.until_serving()
         assert mkdir.calls == 3
 
@@ -90,19 +90,19 @@ async def test_a_process_that_cannot_be_registered_is_ended(open_house, monkeypa
     ticks = Refusing(leftovers.start_ticks_of, errno.EMFILE)
     monkeypatch.setattr(leftovers, "start_ticks_of", ticks)
     made: list[subprocess.Popen] = []
-    real_init = process.ChildProcess.__init__
+    real_init = process.LocalProcess.__init__
 
-    def remember(self: process.ChildProcess, popen: subprocess.Popen, on_exit: Callable) -> None:
+    def remember(self: process.LocalProcess, popen: subprocess.Popen, on_exit: Callable) -> None:
         made.append(popen)
         real_init(self, popen, on_exit)
 
-    monkeypatch.setattr(process.ChildProcess, "__init__", remember)
+    monkeypatch.setattr(process.LocalProcess, "__init__", remember)
     async with open_house(group("gateway/0")) as house:
         await house.until_serving()
         made.clear()
         ticks.calls, ticks.is_wanted = 0, lambda call: call == 1
         os.kill(house.record("gateway/0").process.pid, signal.SIGKILL)
-        await house.until(lambda: house.record("gateway/0").lives == 2)
+        await house.until(lambda: house.record("gateway/0").n_starts == 2)
         await house.until_serving()
         refused, accepted = made
         assert refused.wait(DEADLINE_S) == -signal.SIGKILL
@@ -123,8 +123,8 @@ async def test_spares_that_are_refused_are_made_later(monkeypatch: pytest.Monkey
     for name in ("_FIRST_AFTER_S", "_NEXT_AFTER_S", "_REFUSED_S"):
         monkeypatch.setattr(spares, name, 0.001)
 
-    def spawn(spec, on_exit) -> process.ChildProcess:
-        return process.ChildProcess.spawn(["/bin/sleep", "60"], on_exit)
+    def spawn(spec, on_exit) -> process.LocalProcess:
+        return process.LocalProcess.spawn(["/bin/sleep", "60"], on_exit)
 
     refusing = Refusing(spawn, errno.EAGAIN)
     refusing.is_wanted = lambda call: call <= 2

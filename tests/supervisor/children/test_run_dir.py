@@ -29,7 +29,7 @@ def test_it_is_private(path: Path) -> None:
 
 
 def test_one_for_a_random_port_leaves_nothing(path: Path) -> None:
-    RunDir.take(path).release(is_nobodys=True)
+    RunDir.take(path).release(is_temporary=True)
     assert not path.exists()
 
 

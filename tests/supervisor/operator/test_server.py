@@ -11,18 +11,17 @@ from messages.lifecycle import ChildState, OrderTaken, StatusReport, StatusWante
 from messages.transport.mailbox import Delivery
 from messages.wire.message import Message
 from supervisor.children.child_record import ChildRecord
-from supervisor.operator.server import FrontDesk
+from supervisor.operator.server import OperatorServer
 from tests.support.supervisor.trees import group
 
 
 class Post:
-    """Records what is connected and said; plays mailbox, nursery and orders."""
+    """Records what is connected and sent; stands for mailbox and orders."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[str, Message]] = []
+        self.sent: list[tuple[str, Message]] = []
         self.connected: dict[str, str] = {}
         self.orders: list[str] = []
-        self.record_by_name = {"gateway/0": ChildRecord(group("gateway/0").children[0], state=ChildState.READY, incarnation=4)}
 
     def connect(self, name: str, incarnation: int, endpoint: str) -> None:
         self.connected[name] = endpoint
@@ -31,13 +30,21 @@ class Post:
         self.connected.pop(name, None)
 
     def send(self, name: str, message: Message) -> None:
-        self.said.append((name, message))
-
-    def tell(self, record: ChildRecord, message: Message) -> None:
-        self.send(record.name, message)
+        self.sent.append((name, message))
 
     def stop(self) -> None:
         self.orders.append("stop")
+
+
+class Children:
+    """Stands for the child manager of one ready gateway."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self.record_by_name = {"gateway/0": ChildRecord(group("gateway/0").children[0], state=ChildState.READY, incarnation=4)}
+
+    def send(self, record: ChildRecord, message: Message) -> None:
+        self._post.send(record.name, message)
 
 
 @pytest.fixture
@@ -46,44 +53,44 @@ def post() -> Post:
 
 
 @pytest.fixture
-def desk(post: Post) -> FrontDesk:
+def server(post: Post) -> OperatorServer:
     def answer(with_metrics: bool) -> StatusReport:
         return StatusReport(state=TreeState.SERVING, uptime_s=1.0, model="m", url="u", children=[])
 
-    return FrontDesk(Path("/run/t"), post, post, post, answer)  # type: ignore[arg-type]
+    return OperatorServer(Path("/run/t"), post, Children(post), post, answer)  # type: ignore[arg-type]
 
 
-async def test_an_operator_inside_the_run_directory_is_answered(desk: FrontDesk, post: Post) -> None:
-    assert desk.handle(Delivery("operator/9", 1, StatusWanted(reply_to="ipc:///run/t/operator-9", metrics=False)))
-    assert [(name, type(message)) for name, message in post.said] == [("operator/9", StatusReport)]
+async def test_an_operator_inside_the_run_directory_is_answered(server: OperatorServer, post: Post) -> None:
+    assert server.handle(Delivery("operator/9", 1, StatusWanted(reply_to="ipc:///run/t/operator-9", metrics=False)))
+    assert [(name, type(message)) for name, message in post.sent] == [("operator/9", StatusReport)]
 
 
 @pytest.mark.parametrize("reply_to", ["tcp://10.0.0.1:1", "ipc:///run/other/operator", "ipc:///run/t2/operator", ""])
-async def test_an_operator_elsewhere_is_not(desk: FrontDesk, post: Post, reply_to: str) -> None:
-    desk.handle(Delivery("operator/9", 1, StatusWanted(reply_to=reply_to, metrics=False)))
-    assert (post.said, post.connected) == ([], {})
+async def test_an_operator_elsewhere_is_not(server: OperatorServer, post: Post, reply_to: str) -> None:
+    server.handle(Delivery("operator/9", 1, StatusWanted(reply_to=reply_to, metrics=False)))
+    assert (post.sent, post.connected) == ([], {})
 
 
-async def test_a_gateway_is_answered_over_its_own_link(desk: FrontDesk, post: Post) -> None:
-    desk.handle(Delivery("gateway/0", 4, StatusWanted(reply_to="ignored", metrics=True)))
-    assert [name for name, _ in post.said] == ["gateway/0"]
+async def test_a_gateway_is_answered_over_its_own_link(server: OperatorServer, post: Post) -> None:
+    server.handle(Delivery("gateway/0", 4, StatusWanted(reply_to="ignored", metrics=True)))
+    assert [name for name, _ in post.sent] == ["gateway/0"]
     assert post.connected == {}
 
 
-async def test_an_old_life_of_a_gateway_is_not_answered(desk: FrontDesk, post: Post) -> None:
-    desk.handle(Delivery("gateway/0", 3, StatusWanted(reply_to="ignored", metrics=True)))
-    assert post.said == []
+async def test_an_old_life_of_a_gateway_is_not_answered(server: OperatorServer, post: Post) -> None:
+    server.handle(Delivery("gateway/0", 3, StatusWanted(reply_to="ignored", metrics=True)))
+    assert post.sent == []
 
 
-async def test_an_order_is_carried_out_and_confirmed(desk: FrontDesk, post: Post) -> None:
-    desk.handle(Delivery("operator/9", 1, StopWanted(reply_to="ipc:///run/t/operator-9")))
+async def test_an_order_is_carried_out_and_confirmed(server: OperatorServer, post: Post) -> None:
+    server.handle(Delivery("operator/9", 1, StopWanted(reply_to="ipc:///run/t/operator-9")))
     assert post.orders == ["stop"]
-    assert isinstance(post.said[0][1], OrderTaken)
+    assert isinstance(post.sent[0][1], OrderTaken)
 
 
-async def test_links_to_operators_are_bounded(desk: FrontDesk, post: Post) -> None:
+async def test_links_to_operators_are_bounded(server: OperatorServer, post: Post) -> None:
     for number in range(100):
         reply_to = f"ipc:///run/t/operator-{number}"
-        desk.handle(Delivery(f"operator/{number}", 1, StatusWanted(reply_to=reply_to, metrics=False)))
+        server.handle(Delivery(f"operator/{number}", 1, StatusWanted(reply_to=reply_to, metrics=False)))
     assert len(post.connected) == 64
     await asyncio.sleep(0)

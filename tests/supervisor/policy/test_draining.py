@@ -39,4 +39,4 @@ def test_a_verdict_is_drained_only_when_all_said_so(states: list[ChildState], de
 def test_what_is_left_is_said_in_words() -> None:
     assert "1 answer is unfinished" in left_text(1, 30.0)
     assert "3 answers are unfinished" in left_text(3, 30.0)
-    assert "no gateway said" in left_text(0, 0.5)
+    assert "no gateway reported" in left_text(0, 0.5)

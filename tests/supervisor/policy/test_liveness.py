@@ -14,7 +14,7 @@ class Clock:
     def __init__(self) -> None:
         self.now_s = 0.0
         self.liveness = Liveness(0.1)
-        self.liveness.born(NAME, DEADLINES, 0.0)
+        self.liveness.spawned(NAME, DEADLINES, 0.0)
 
     def run(self, seconds: float, beat: tuple[int, float] | None = None) -> list[str]:
         """Let time pass, with a beat at each look if there is one; returns the reasons of all verdicts."""
@@ -23,14 +23,14 @@ class Clock:
             self.now_s += 0.1
             if beat is not None:
                 self.liveness.beat(NAME, *beat, self.now_s)
-            reasons += [verdict.reason for verdict in self.liveness.look(self.now_s)]
+            reasons += [verdict.reason for verdict in self.liveness.check(self.now_s)]
         return reasons
 
 
 def ready_clock() -> Clock:
     """A child that is ready at 0."""
     clock = Clock()
-    clock.liveness.spoke(NAME, 0.0)
+    clock.liveness.loading(NAME, 0.0)
     clock.liveness.became_ready(NAME, 0.0)
     return clock
 
@@ -43,7 +43,7 @@ def test_a_child_that_never_speaks_is_late() -> None:
 
 def test_a_child_that_loads_without_news_is_late() -> None:
     clock = Clock()
-    clock.liveness.spoke(NAME, 0.0)
+    clock.liveness.loading(NAME, 0.0)
     assert clock.run(DEADLINES.ready_s - 0.2) == []
     assert clock.run(0.5)[0].startswith("late: not ready")
 
@@ -51,14 +51,14 @@ def test_a_child_that_loads_without_news_is_late() -> None:
 def test_news_of_loading_starts_the_deadline_again() -> None:
     clock = Clock()
     for _ in range(10):
-        clock.liveness.spoke(NAME, clock.now_s)
+        clock.liveness.loading(NAME, clock.now_s)
         assert clock.run(DEADLINES.ready_s - 1.0) == []
 
 
 def test_missing_beats_mean_frozen() -> None:
     clock = ready_clock()
     assert clock.run(DEADLINES.frozen_s - 0.2) == []
-    assert clock.run(0.5)[0] == "frozen: no beat for 5 s"
+    assert clock.run(0.5)[0] == "frozen: no Progress for 5 s"
 
 
 def test_idle_beats_mean_health() -> None:
@@ -87,7 +87,7 @@ def test_a_watcher_who_slept_does_not_judge() -> None:
     clock = ready_clock()
     clock.run(1.0, beat=(1, 0.0))
     clock.now_s += 3600.0
-    assert clock.liveness.look(clock.now_s) == []
+    assert clock.liveness.check(clock.now_s) == []
     assert clock.run(DEADLINES.frozen_s - 0.5) == []
     assert clock.run(1.0) != []
 

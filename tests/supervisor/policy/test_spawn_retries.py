@@ -5,20 +5,20 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.spawn_retries import LateBirths
+from supervisor.policy.spawn_retries import SpawnRetries
 
 GROUPS: tuple[tuple[str, ...], ...] = (("gateway/0",), ("scheduler/0",), ("worker/0.0", "worker/0.1"))
 
 
 def test_the_pause_doubles_up_to_two_seconds() -> None:
-    late = LateBirths()
+    late = SpawnRetries()
     pauses = [late.refused(("gateway/0",), 10.0) for _ in range(8)]
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
     assert late.refused(("scheduler/0",), 10.0) == 0.1
 
 
 def test_it_is_due_after_its_pause_and_handed_out_once() -> None:
-    late = LateBirths()
+    late = SpawnRetries()
     late.refused(("worker/0.0", "worker/0.1"), 10.0)
     assert late.due(10.09) == []
     assert late.due(10.11) == [("worker/0.0", "worker/0.1")]
@@ -26,15 +26,15 @@ def test_it_is_due_after_its_pause_and_handed_out_once() -> None:
 
 
 def test_who_is_born_by_another_order_is_not_born_again() -> None:
-    late = LateBirths()
+    late = SpawnRetries()
     late.refused(("worker/0.1",), 0.0)
-    late.born("worker/0.1")
+    late.spawned("worker/0.1")
     assert late.due(99.0) == []
     assert late.refused(("worker/0.1",), 0.0) == 0.1  # what was, is over
 
 
 def test_a_wider_order_takes_the_place_of_a_narrower_one() -> None:
-    late = LateBirths()
+    late = SpawnRetries()
     late.refused(("worker/0.1",), 0.0)
     assert late.refused(("worker/0.0", "worker/0.1"), 0.0) == 0.2
     assert late.due(99.0) == [("worker/0.0", "worker/0.1")]
@@ -42,7 +42,7 @@ def test_a_wider_order_takes_the_place_of_a_narrower_one() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.01, 0.5), st.sets(st.sampled_from(GROUPS)), st.booleans()), max_size=200))
 def test_nobody_is_lost_whatever_the_machine_refuses(looks: list[tuple[float, set[tuple[str, ...]], bool]]) -> None:
-    late, now_s = LateBirths(), 0.0
+    late, now_s = SpawnRetries(), 0.0
     missing = set(GROUPS)
     for names in GROUPS:
         late.refused(names, now_s)
@@ -57,7 +57,7 @@ def test_nobody_is_lost_whatever_the_machine_refuses(looks: list[tuple[float, se
             else:
                 missing.discard(names)
                 for name in names:
-                    late.born(name)
+                    late.spawned(name)
         for names in dead - missing:
             missing.add(names)
             tried_s[names] = now_s

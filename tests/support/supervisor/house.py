@@ -28,11 +28,11 @@ class House:
 
     def record(self, name: str) -> ChildRecord:
         """What the supervisor knows of a child."""
-        return self.supervisor.nursery.record_by_name[name]
+        return self.supervisor.children.record_by_name[name]
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition over the records; fails at the deadline."""
-        assert await self.supervisor.nursery.wait_until(condition, DEADLINE_S), self.supervisor.report(False)
+        assert await self.supervisor.children.wait_until(condition, DEADLINE_S), self.supervisor.report(False)
 
     async def until_serving(self) -> None:
         """Wait until everybody is ready."""

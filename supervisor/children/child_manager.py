@@ -1,13 +1,11 @@
-"""The children and the address book: gives birth, passes words on, kills, and tells everybody who is up and who is down.
+"""All children and their links: starts and kills processes, sends messages, announces who is up and who is down.
 
-It carries out; `restart_policy.py` and `liveness.py` decide, `supervisor.py` connects them.
+It carries out. `restart_policy.py` and `liveness.py` decide, `supervisor.py` connects them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -24,29 +22,27 @@ from messages.lifecycle import Cause, ChildState, Hello, PeerDown, PeerUp, Welco
 from messages.transport.mailbox import Mailbox
 from messages.wire.message import Message
 from supervisor.children.child_record import ChildRecord
-from supervisor.children.exit_cause import OutOfMemory, cause_of
-from supervisor.children.orphans import BirthRegister
-from supervisor.children.process import ChildProcess, ExitStatus
+from supervisor.children.exit_cause import cause_of
+from supervisor.children.process import ChildProcess, ExitStatus, OnExit
 from supervisor.children.rendezvous import Incarnations, open_gang_dir, remove_gang_dir
 from supervisor.children.run_dir import RunDir
 from supervisor.children.spares import Spares
+from supervisor.children.spawner import Spawner, ignore_exit
 from supervisor.policy.child_spec import ChildSpec, Group
-
-ENTRYPOINT = "supervisor.children.entrypoint"
 
 OnDeath = Callable[[ChildRecord, int, ExitStatus, Cause], None]
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """A birth that the machine refused."""
+class SpawnRefusal:
+    """The machine could not start these children."""
 
-    names: tuple[str, ...]  # to be born together
+    names: tuple[str, ...]  # to be started together
     reason: str
 
 
-class Nursery:
-    """All children of one supervisor, in start order."""
+class ChildManager:
+    """All children of one supervisor, in start order. `on_death` is called once for each proven death."""
 
     def __init__(
         self,
@@ -55,6 +51,7 @@ class Nursery:
         mailbox: Mailbox,
         birth_template: Birth,
         incarnations: Incarnations,
+        spawner: Spawner,
         on_death: OnDeath,
         has_spares: bool,
     ) -> None:
@@ -63,27 +60,25 @@ class Nursery:
         self._group_by_name = {spec.name: group for group in groups for spec in group.children}
         self._run_dir, self._mailbox = run_dir, mailbox
         self._birth_template, self._incarnations = birth_template, incarnations
-        self._on_death = on_death
-        self._register = BirthRegister(run_dir.register_path)
-        self._out_of_memory = OutOfMemory()
+        self._spawner, self._on_death = spawner, on_death
         self.spares = Spares(self._spawn_spare, has_spares)
         self._changed = asyncio.Event()
         self._log = structlog.get_logger()
 
     @property
     def records(self) -> list[ChildRecord]:
-        """In start order."""
+        """All children in start order."""
         return list(self.record_by_name.values())
 
     def members(self, group: Group) -> list[ChildRecord]:
         """The records of a group, in start order."""
         return [self.record_by_name[spec.name] for spec in group.children]
 
-    def start(self, names: Iterable[str]) -> tuple[list[ChildRecord], list[Refusal]]:
-        """Begin new lives of dead children, in this order: (who was born, whose birth the machine refused). Children of a gang
-        share their life's number and directory, and are born together or not at all."""
-        born: list[ChildRecord] = []
-        refusals: list[Refusal] = []
+    def start(self, names: Iterable[str]) -> tuple[list[ChildRecord], list[SpawnRefusal]]:
+        """Start new incarnations of dead children, in this order: (those that were started, those that the machine refused).
+        Children of a gang share their incarnation's number and directory, and are started together or not at all."""
+        started: list[ChildRecord] = []
+        refusals: list[SpawnRefusal] = []
         todo = list(names)
         while todo:
             group = self._group_by_name[todo[0]]
@@ -91,40 +86,40 @@ class Nursery:
             todo = [name for name in todo if name not in together]
             records = [self.record_by_name[name] for name in together]
             try:
-                self._bear_together(records, group.has_rendezvous)
-                born += records
+                self._start_together(records, group.has_rendezvous)
+                started += records
             except OSError as error:
-                refusals.append(Refusal(tuple(together), str(error)))
+                refusals.append(SpawnRefusal(tuple(together), str(error)))
                 for record in records:
                     record.phase = f"cannot start now: {error}"
         self.note_change()
-        return born, refusals
+        return started, refusals
 
-    def catch_up(self) -> None:
-        """Write down what a full disk has refused."""
-        self._register.file.catch_up()
-        self._incarnations.file.catch_up()
+    def retry_writes(self) -> None:
+        """Write to disk what a full disk has refused."""
+        self._spawner.retry_writes()
+        self._incarnations.file.retry()
 
     def kill(self, record: ChildRecord, reason: str, cause: Cause) -> None:
-        """SIGKILL; its death is reported, with this cause, when it is proven."""
+        """Send SIGKILL. The death is reported, with this cause, when it is proven."""
         if record.is_alive and record.process is not None:
             if record.state is not ChildState.ENDING:
-                self._log.warning("kill", child=record.name, life=record.incarnation, reason=reason)
+                self._log.warning("killing child", child=record.name, incarnation=record.incarnation, reason=reason)
                 record.enter(ChildState.ENDING)
                 record.phase = reason
             record.killed_for = record.killed_for or cause
             record.process.kill()
 
     def welcome(self, record: ChildRecord, hello: Hello) -> None:
-        """Answer a Hello: connect to its inbox, tell it who is ready."""
+        """Answer a Hello: connect to the child's inbox and send it the peers that are ready."""
         try:
             self._mailbox.connect(record.name, record.incarnation, hello.endpoint)
         except zmq.ZMQError as error:  # no descriptor is left
-            self.kill(record, f"cannot be linked to: {error}", "ended")
+            self.kill(record, f"no connection to its inbox: {error}", "ended")
             return
         record.enter(ChildState.WELCOMED)
         record.endpoint = hello.endpoint
-        self.tell(record, Welcome(peers=[r.peer for r in self.records if r.is_announced and r.is_serving and r is not record]))
+        self.send(record, Welcome(peers=[r.peer for r in self.records if r.is_announced and r.is_serving and r is not record]))
         self.note_change()
 
     def became_ready(self, record: ChildRecord, is_standby: bool) -> None:
@@ -138,23 +133,23 @@ class Nursery:
     def announce(self, record: ChildRecord) -> None:
         """Tell all other children that this one can serve, and where."""
         record.is_announced = True
-        self._tell_others(record, PeerUp(peer=record.peer))
+        self._send_to_others(record, PeerUp(peer=record.peer))
 
-    def tell(self, record: ChildRecord, message: Message) -> None:
-        """Say something to a child. One that lets 17,000 messages wait is not alive in any useful sense."""
+    def send(self, record: ChildRecord, message: Message) -> None:
+        """Send a message to a child. One that leaves thousands of messages unread is killed as hung."""
         try:
             self._mailbox.send(record.name, message)
         except UnknownPeer:
             return
         except MailboxFull:
-            self.kill(record, "does not read its mail", "hung")
+            self.kill(record, "does not read its messages", "hung")
 
     def note_change(self) -> None:
         """Something that `wait_until` may wait for has changed."""
         self._changed.set()
 
     async def wait_until(self, condition: Callable[[], bool], deadline_s: float) -> bool:
-        """Wait for a condition over the records; False when the deadline came first."""
+        """Wait for a condition over the records. Returns False when the deadline passed first."""
         end_s = time.monotonic() + deadline_s
         while not condition():
             self._changed.clear()
@@ -167,19 +162,19 @@ class Nursery:
                 return condition()
         return True
 
-    # -- one birth, one death -------------------------------------------------------------------------------------
+    # -- one start, one death -------------------------------------------------------------------------------------
 
-    def _bear_together(self, records: list[ChildRecord], has_rendezvous: bool) -> None:
-        """Raises: OSError; then none of them was born."""
+    def _start_together(self, records: list[ChildRecord], has_rendezvous: bool) -> None:
+        """Start one incarnation of each. Raises: OSError when the machine refuses; then none of them was started."""
         for record in records:
-            assert not record.is_alive, f"{record.name}: expected a proven death before a new life"
+            assert not record.is_alive, f"{record.name}: expected a proven death before a new incarnation"
         names = [record.name for record in records]
         gang_dir = ""
         waiting: list[tuple[ChildProcess, bool]] = []
         try:
             for record in records:
                 spare = self.spares.take(record.name)
-                waiting.append((spare or self._spawn(record.spec, _unborn), spare is not None))
+                waiting.append((spare or self._spawner.spawn(record.spec, ignore_exit), spare is not None))
             incarnation = self._incarnations.next(*names)
             if has_rendezvous:
                 gang_dir = open_gang_dir(self._run_dir.path, replica_of(names[0]), seat_of(names[0]), incarnation)
@@ -188,10 +183,10 @@ class Nursery:
                 self.spares.keep(name, process)
             raise
         for record, (process, is_warm) in zip(records, waiting, strict=True):
-            self._bear(record, process, incarnation, gang_dir)
-            self._log.info("start", child=record.name, life=incarnation, pid=process.pid, is_warm=is_warm)
+            self._begin_incarnation(record, process, incarnation, gang_dir)
+            self._log.info("child started", child=record.name, incarnation=incarnation, pid=process.pid, is_warm=is_warm)
 
-    def _bear(self, record: ChildRecord, process: ChildProcess, incarnation: int, gang_dir: str) -> None:
+    def _begin_incarnation(self, record: ChildRecord, process: ChildProcess, incarnation: int, gang_dir: str) -> None:
         spec = record.spec
         birth = msgspec.structs.replace(
             self._birth_template,
@@ -202,51 +197,29 @@ class Nursery:
             descriptors=dict(spec.descriptors),
             gang_dir=gang_dir,
         )
-        now_s = time.monotonic()
-        record.enter(ChildState.STARTING)
-        record.phase, record.endpoint, record.gang_dir = "", "", gang_dir
-        record.incarnation, record.lives = incarnation, record.lives + 1
-        record.last, record.metrics, record.fault = None, [], ""
-        record.killed_for, record.is_announced = None, False
-        record.born_s = record.heard_s = now_s
-        record.process = process
-        process.on_exit = partial(self._buried, record, incarnation)
-        process.give_birth(msgspec.json.encode(birth))
+        record.begin_incarnation(incarnation, process, gang_dir, time.monotonic())
+        process.on_exit = partial(self._exited, record, incarnation)
+        process.send_birth(msgspec.json.encode(birth))
 
-    def _spawn(self, spec: ChildSpec, on_exit: Callable[[ExitStatus], None], warm: tuple[str, ...] = ()) -> ChildProcess:
-        argv = [sys.executable, "-m", ENTRYPOINT, spec.name, str(os.getpid()), *warm]
-        process = ChildProcess.spawn(argv, on_exit, spec.env, tuple(spec.descriptors.values()))
-        try:
-            self._register.born(spec.name, process.pid)
-        except OSError:  # a process that no register names must not live on
-            process.on_exit = _unborn
-            process.kill()
-            raise
-        return process
+    def _spawn_spare(self, spec: ChildSpec, on_exit: OnExit) -> ChildProcess:
+        return self._spawner.spawn(spec, on_exit, spec.warm_ups)
 
-    def _spawn_spare(self, spec: ChildSpec, on_exit: Callable[[ExitStatus], None]) -> ChildProcess:
-        return self._spawn(spec, on_exit, spec.warm_ups)
-
-    def _buried(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus) -> None:
-        """Its death is proven: close the link, tell everybody, report it."""
+    def _exited(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus) -> None:
+        """A death is proven: close the link, remove what belonged to this incarnation, tell the others, report it."""
         was_known = record.is_serving or record.state in (ChildState.ENDING, ChildState.STOPPING)
-        cause = cause_of(exit_status, record.killed_for, self._out_of_memory)
+        cause = cause_of(exit_status, record.killed_for, self._spawner.ran_out_of_memory)
         how = f"{exit_status}, out of memory" if cause == "out_of_memory" else str(exit_status)
-        record.buried(how, time.monotonic())
+        record.end_incarnation(how, time.monotonic())
         self._mailbox.disconnect(record.name)
         self._run_dir.forget(record.name, incarnation)
         if record.gang_dir and not any(other.is_alive for other in self.records if other.gang_dir == record.gang_dir):
             remove_gang_dir(record.gang_dir)
         if was_known:
-            self._tell_others(record, PeerDown(name=record.name, incarnation=incarnation, cause=cause))
+            self._send_to_others(record, PeerDown(name=record.name, incarnation=incarnation, cause=cause))
         self._on_death(record, incarnation, exit_status, cause)
         self.note_change()
 
-    def _tell_others(self, record: ChildRecord, message: Message) -> None:
+    def _send_to_others(self, record: ChildRecord, message: Message) -> None:
         for other in self.records:
             if other is not record and other.is_reachable:
-                self.tell(other, message)
-
-
-def _unborn(_: ExitStatus) -> None:
-    """Nobody asks how a process ended that never had a life."""
+                self.send(other, message)

@@ -1,0 +1,63 @@
+"""How processes of children are started: the Protocol that the child manager knows, and its form for this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Protocol
+
+from supervisor.children.exit_cause import OutOfMemoryKills
+from supervisor.children.orphans import ProcessRegister
+from supervisor.children.process import ChildProcess, ExitStatus, LocalProcess, OnExit
+from supervisor.policy.child_spec import ChildSpec
+
+ENTRYPOINT = "supervisor.children.entrypoint"
+
+
+class Spawner(Protocol):
+    """Starts processes of children, which then wait for their Birth."""
+
+    def spawn(self, spec: ChildSpec, on_exit: OnExit, warm_ups: tuple[str, ...] = ()) -> ChildProcess:
+        """Start a process for this child: with its environment and descriptors, after these warm-ups (see `entrypoint.py`).
+
+        Raises: OSError when the machine has no room for one now. Then nothing is left of it.
+        """
+        ...
+
+    def ran_out_of_memory(self) -> bool:
+        """True if a process was killed for want of memory since the last call."""
+        ...
+
+    def retry_writes(self) -> None:
+        """Write what a full disk has refused. Called every now and then."""
+        ...
+
+
+class LocalSpawner(Spawner):
+    """Starts child processes of this one. Each is registered on disk, so that the next supervisor can prove its death."""
+
+    def __init__(self, register_path: Path, entrypoint: str = ENTRYPOINT) -> None:
+        self._register, self._entrypoint = ProcessRegister(register_path), entrypoint
+        self._memory_kills = OutOfMemoryKills()
+
+    def spawn(self, spec: ChildSpec, on_exit: OnExit, warm_ups: tuple[str, ...] = ()) -> ChildProcess:
+        argv = [sys.executable, "-m", self._entrypoint, spec.name, str(os.getpid()), *warm_ups]
+        process = LocalProcess.spawn(argv, on_exit, spec.env, tuple(spec.descriptors.values()))
+        try:
+            self._register.add(spec.name, process.pid)
+        except OSError:  # a process that is not registered must not live on
+            process.on_exit = ignore_exit
+            process.kill()
+            raise
+        return process
+
+    def ran_out_of_memory(self) -> bool:
+        return self._memory_kills.has_risen()
+
+    def retry_writes(self) -> None:
+        self._register.file.retry()
+
+
+def ignore_exit(_: ExitStatus) -> None:
+    """Do nothing: `on_exit` of a process that has not become an actor."""

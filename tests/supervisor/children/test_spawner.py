@@ -1,0 +1,44 @@
+"""The spawner of local processes: what a child inherits, and that each is registered."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from supervisor.children.process import ExitStatus
+from supervisor.children.spawner import LocalSpawner
+from tests.support.supervisor.trees import group
+
+DEADLINE_S = 20.0
+[SPEC] = group("gateway/0").children
+
+
+async def test_a_child_inherits_its_descriptors_and_no_others(tmp_path: Path) -> None:
+    read_end, write_end = os.pipe()
+    spec = replace(SPEC, descriptors={"pipe": read_end})
+    spawner = LocalSpawner(tmp_path / "children.json", "tests.support.supervisor.descriptor_lister")
+    try:
+        ended: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
+        process = spawner.spawn(spec, ended.set_result, (str(tmp_path / "seen"),))
+        process.send_birth(b"")
+        assert await asyncio.wait_for(ended, DEADLINE_S) == ExitStatus(0, "")
+    finally:
+        os.close(read_end)
+        os.close(write_end)
+    seen = {int(number) for number in (tmp_path / "seen").read_text().split()}
+    assert read_end in seen
+    assert write_end not in seen
+
+
+async def test_a_child_is_registered_before_it_gets_its_birth(tmp_path: Path) -> None:
+    spawner = LocalSpawner(tmp_path / "children.json", "tests.support.supervisor.stub_entrypoint")
+    ended: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
+    process = spawner.spawn(SPEC, ended.set_result)
+    [registered] = msgspec.json.decode((tmp_path / "children.json").read_bytes())["children"]
+    assert (registered["name"], registered["pid"]) == ("gateway/0", process.pid)
+    process.kill()
+    assert (await asyncio.wait_for(ended, DEADLINE_S)).signal_name == "SIGKILL"
