@@ -1,7 +1,7 @@
-"""Prefix facts: schedulers publish what their gangs hold, gateways ask where a prefix lives.
+"""Messages of the cache directory: schedulers publish which pages they hold, gateways ask which replica holds a prefix.
 
-The directory is a hint. A lost update costs a cache hit, never a wrong token: the scheduler's ledger alone decides what is
-reused. Updates are numbered per scheduler; a gap or a new directory makes the directory ask for the whole inventory.
+The directory gives hints. A lost update costs a cache hit and never a wrong token, because only the scheduler's ledger decides
+what is reused. Each scheduler numbers its updates; after a gap, or when it is new, the directory asks for a snapshot.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from messages.wire.message import Count, Message
 
 
 class PagesSealed(Message, frozen=True):
-    """Pages became reusable at one scheduler. With `snapshot` set, the list replaces everything known of it."""
+    """Pages have become reusable at one scheduler. With `snapshot`, these are all of its reusable pages."""
 
     number: Count
     hashes: UInt64s
@@ -19,25 +19,25 @@ class PagesSealed(Message, frozen=True):
 
 
 class PagesDropped(Message, frozen=True):
-    """Pages were overwritten at one scheduler."""
+    """Pages have been overwritten at one scheduler."""
 
     number: Count
     hashes: UInt64s
 
 
 class InventoryWanted(Message, frozen=True):
-    """The directory missed updates (or is new): send a snapshot."""
+    """The directory has missed updates, or is new, and asks for a snapshot."""
 
 
 class FindPrefix(Message, frozen=True):
-    """Which replica holds the longest prefix of this chain of page hashes?"""
+    """A gateway asks how much of this chain of page hashes each replica holds."""
 
     query: Count
     hashes: UInt64s = EMPTY_U64
 
 
 class PrefixFound(Message, frozen=True):
-    """For each replica that holds any of it: how many leading pages. `pages[i]` belongs to `replicas[i]`."""
+    """The answer: replica `replicas[i]` holds the first `pages[i]` pages. Replicas that hold none are left out."""
 
     query: Count
     replicas: list[int]

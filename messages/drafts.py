@@ -1,4 +1,4 @@
-"""What schedulers and the speculation actor say to each other. A late answer is useless and dropped; no answer is no harm."""
+"""Messages between schedulers and speculation. A late or lost answer does no harm: the scheduler plans without drafts."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from messages.wire.message import Message
 
 
 class Tails(Message, frozen=True):
-    """New tokens of the sequences that want drafts, and how the last drafts fared.
+    """New tokens of the sequences that want drafts, and how many of the last draft tokens were accepted.
 
-    Row i: sequence `sequences[i]` (a number of the scheduler's) got `counts[i]` tokens, the first at position `starts[i]`
-    (0: a new sequence, its whole prompt follows). `drafted[i]` and `accepted[i]` judge the drafts verified since the last
-    report. A row with count -1 says that the sequence has ended.
+    Row i: sequence `sequences[i]` (the scheduler's number) has `counts[i]` new tokens, the first one at position `starts[i]`;
+    start 0 means a new sequence, with its whole prompt. Since the last report `drafted[i]` draft tokens of it were verified
+    and `accepted[i]` were right. A count of -1 means that the sequence has ended.
     """
 
     sequences: Int64s
@@ -27,12 +27,15 @@ class Tails(Message, frozen=True):
         for name in ("starts", "counts", "drafted", "accepted"):
             if len(getattr(self, name)) != rows:
                 raise ValueError(f"{name}: expected {rows} rows as in sequences, got {len(getattr(self, name))}")
+        if not all(0 <= right <= n for right, n in zip(self.accepted.tolist(), self.drafted.tolist(), strict=True)):
+            raise ValueError(f"accepted: expected 0 to drafted, got {self.accepted.tolist()} of {self.drafted.tolist()}")
         if int(self.counts.clip(min=0).sum()) != len(self.ids):
             raise ValueError(f"ids: expected {int(self.counts.clip(min=0).sum())} ids, got {len(self.ids)}")
 
 
 class Drafts(Message, frozen=True):
-    """Proposed continuations: row i proposes `counts[i]` ids for positions `starts[i]`, +1, ... of `sequences[i]`."""
+    """Proposed continuations: row i proposes `counts[i]` ids for positions `starts[i]`, `starts[i]` + 1, ... of sequence
+    `sequences[i]`."""
 
     sequences: Int64s
     starts: Int32s

@@ -1,9 +1,8 @@
-"""What a scheduler and the ranks of its gang say to each other: plans as differences, results as arrays.
+"""Messages between a scheduler and the ranks of its gang: plans as differences, results as arrays.
 
-A gang keeps a table of slots. A sequence is sent once (`NewSequence` plus its tokens); from then on a plan names slots and
-positions only. Sampled tokens stay on the device: a plan may schedule position p + 1 of a slot before the result that
-holds the token at p has come back. Steps are executed strictly in order, which is why pages may be reused as soon as a
-later plan says so.
+Each rank keeps a table of slots. A sequence is sent once (`NewSequence` and its tokens); later plans name slots and positions
+only. Sampled tokens stay on the device: a plan may compute position p + 1 of a slot before the result with the token at p has
+come back. Steps run strictly in order, so a later plan may reuse the pages of an earlier one.
 """
 
 from __future__ import annotations
@@ -58,23 +57,23 @@ class Capacity(Message, frozen=True):
 
 
 class NewSequence(Part, frozen=True):
-    """A sequence enters a slot, whatever stood there before. Its tokens are the next `n_tokens` of `Plan.new_tokens`."""
+    """A sequence enters a slot and replaces what was there. Its tokens are the next `n_tokens` of `Plan.new_tokens`."""
 
     slot: Count
     n_tokens: Count  # all tokens known so far: prompt and already generated ones
-    n_prompt: Count  # how many of them are prompt (penalties on output tokens start behind it)
+    n_prompt: Count  # how many of them are the prompt; output penalties count the others
     sampling: Sampling
     min_tokens: Count = 0  # generated tokens among which none of `banned_tokens` is sampled
     banned_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # empty unless min_tokens asks for it
 
 
 class Plan(Message, frozen=True):
-    """One step, or a lease of several, as differences to what the ranks already know. Encoded once, sent to every rank.
+    """One step, or a lease of several, as differences to what the ranks know. Encoded once and sent to every rank.
 
     Rows: row i computes `row_counts[i]` tokens of slot `row_slots[i]` at positions `row_starts[i]`, +1, ...; their keys and
     values go into the slot's pages. With `row_samples[i]` = 1 the token after the last of them is sampled. With
-    `draft_counts[i]` = k > 0 the row computes the last known token and k draft tokens (row_counts[i] = k + 1), samples
-    after each of them, and the accepted ones and one more are emitted. Slots of one plan are distinct.
+    `draft_counts[i]` = k > 0 the row computes the last known token and k draft tokens (row_counts[i] = k + 1) and samples
+    after each of them; the accepted drafts and one more token are emitted. The slots of one plan are distinct.
 
     Pages: the page table of slot `page_slots[j]` gets page `page_ids[j]` at index `page_indices[j]` (token position //
     PAGE_TOKENS).
@@ -115,7 +114,7 @@ class Plan(Message, frozen=True):
 
 
 class Result(Message, frozen=True):
-    """What one step gave. Rows stand in the order of the plan's sampling rows (`row_samples` = 1).
+    """The sampled tokens of one step. Rows are in the order of the plan's sampling rows (`row_samples` = 1).
 
     Row i emitted `counts[i]` tokens for slot `slots[i]`: 1, or accepted drafts + 1.
     """
@@ -130,9 +129,9 @@ class Result(Message, frozen=True):
 
 
 class StepFailed(Message, frozen=True):
-    """A step could not be run and left no trace: the plan is refused whole, and the gang goes on."""
+    """A plan is refused as a whole: nothing of it was computed, and the gang can go on with a new epoch."""
 
     epoch: Count
     step: Count
     reason: LongText
-    suspects: Int32s  # slots that may have caused it
+    suspects: Int32s  # [n] slots of the plan that may have caused it

@@ -1,1 +1,1 @@
-"""The cache directory: which replica holds which prefix. A hint that may die at any time without an effect but speed."""
+"""The cache directory: which replica holds which prefix. It only gives hints; its death costs nothing but speed."""

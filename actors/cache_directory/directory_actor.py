@@ -1,4 +1,4 @@
-"""The cache directory's process: applies schedulers' page facts, answers gateways' FindPrefix. Keeps nothing on disk."""
+"""The cache directory: follows the page updates of schedulers and answers FindPrefix of gateways. Keeps nothing on disk."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import msgspec
 from prometheus_client import Counter
 
 from actors.actor import Actor, Handler
-from actors.cache_directory.prefix_index import PrefixIndex
+from actors.cache_directory.prefix_index import PrefixIndex, SnapshotRequests
 from actors.cache_directory.settings import DirectorySettings
-from actors.cache_directory.snapshot_requests import SnapshotRequests
 from messages import cache
 from messages.birth import Birth
 from messages.errors import MailboxFull, UnknownPeer
@@ -20,7 +19,7 @@ from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
 
-_PATIENCE_S = 1.0  # a scheduler answers within one of its steps
+_PATIENCE_S = 1.0  # much longer than a scheduler needs for an answer
 
 
 class DirectoryActor(Actor):
@@ -46,7 +45,7 @@ class DirectoryActor(Actor):
         }
 
     def on_pages_sealed(self, delivery: Delivery, message: cache.PagesSealed) -> None:
-        """Pages became reusable at a scheduler, or its whole inventory came."""
+        """Pages have become reusable at a scheduler, or its snapshot has come."""
         if message.snapshot:
             self._snapshots.settle(delivery.sender)
             self._index.replace(delivery.sender, int(message.number), message.hashes.tolist())
@@ -54,18 +53,18 @@ class DirectoryActor(Actor):
             self._update(delivery.sender, int(message.number), message.hashes.tolist(), [])
 
     def on_pages_dropped(self, delivery: Delivery, message: cache.PagesDropped) -> None:
-        """Pages were overwritten at a scheduler."""
+        """Pages have been overwritten at a scheduler."""
         self._update(delivery.sender, int(message.number), [], message.hashes.tolist())
 
     def on_find_prefix(self, delivery: Delivery, message: cache.FindPrefix) -> None:
-        """Answer at once from what is known."""
+        """Answer at once with what is known."""
         found = self._index.find(message.hashes.tolist())
         self._n_queries += 1
         self._queries.labels(hit="yes" if found else "no").inc()
         answer = cache.PrefixFound(
             query=message.query, replicas=[replica_of(name) for name in found], pages=list(found.values())
         )
-        self._hint(delivery.sender, answer)
+        self._send_hint(delivery.sender, answer)
 
     def peer_down(self, name: str, incarnation: int) -> None:
         if role_of(name) == "scheduler":
@@ -83,12 +82,12 @@ class DirectoryActor(Actor):
             self._gaps.inc()
 
     def after_mail(self) -> None:
-        """Ask for the snapshots that are missing; also those that were asked for and did not come."""
+        """Ask for the snapshots that are missing; ask again for those that have not come in time."""
         for scheduler in self._snapshots.take_due(self._now_s()):
-            self._hint(scheduler, cache.InventoryWanted())
+            self._send_hint(scheduler, cache.InventoryWanted())
 
-    def _hint(self, name: str, message: Message) -> None:
-        """Say something that may be lost: nobody waits for a directory."""
+    def _send_hint(self, name: str, message: Message) -> None:
+        """Send a message that may be lost: no sender waits for the directory."""
         try:
             self.send(name, message)
         except (MailboxFull, UnknownPeer) as error:

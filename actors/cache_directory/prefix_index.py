@@ -1,7 +1,8 @@
-"""Which replica holds which page hashes, and the longest prefix of a chain that each of them holds.
+"""Which scheduler holds which page hashes, and which schedulers must be asked for a snapshot. Pure; time comes from the caller.
 
-Page hashes are chained, so holding hash i of a request means holding exactly its first i + 1 pages' content; a replica holds a
-prefix as far as it holds every hash from the first. Look-up is O(length of the answer), memory one set entry per page.
+Page hashes are chained: hash i of a prompt stands for the content of its first i + 1 pages. So a scheduler holds as much of a
+prefix as it holds hashes of the chain without a gap from the first. A look-up takes time for the length of the answer; a page
+costs one set entry.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from dataclasses import dataclass, field
 @dataclass
 class _Holdings:
     hashes: set[int] = field(default_factory=set)
-    next_number: int = 0  # 0: nothing heard yet, only a snapshot makes sense
+    next_number: int = 0  # of the update that must come next
 
 
 class PrefixIndex:
-    """Holdings by scheduler, kept in step by numbered updates. Pure."""
+    """Page hashes by scheduler, kept up to date by numbered updates.
+
+    At most `max_hashes` hashes are kept over all schedulers; more are ignored, which costs cache hits.
+    """
 
     def __init__(self, max_hashes: int) -> None:
         self._max_hashes = max_hashes
@@ -26,26 +30,26 @@ class PrefixIndex:
         return sum(len(holdings.hashes) for holdings in self._by_scheduler.values())
 
     def replace(self, scheduler: str, number: int, hashes: list[int]) -> None:
-        """A snapshot: this is all that the scheduler holds."""
+        """Apply a snapshot: the scheduler holds these hashes and no others."""
         self._by_scheduler[scheduler] = _Holdings(set(), number + 1)
-        self._by_scheduler[scheduler].hashes.update(hashes[: self._room()])
+        self._by_scheduler[scheduler].hashes.update(hashes[: self._n_free()])
 
     def update(self, scheduler: str, number: int, sealed: list[int], dropped: list[int]) -> bool:
-        """Apply a numbered update; False when one was missed and a snapshot is needed."""
+        """Apply a numbered update. False: an earlier one was lost, nothing was applied, and a snapshot is needed."""
         holdings = self._by_scheduler.get(scheduler)
         if holdings is None or number != holdings.next_number:
             return False
         holdings.next_number = number + 1
         holdings.hashes.difference_update(dropped)
-        holdings.hashes.update(sealed[: self._room()])
+        holdings.hashes.update(sealed[: self._n_free()])
         return True
 
     def forget(self, scheduler: str) -> None:
-        """This scheduler is dead; what it held is gone."""
+        """Remove a scheduler that has died."""
         self._by_scheduler.pop(scheduler, None)
 
     def find(self, hashes: list[int]) -> dict[str, int]:
-        """Leading pages of this chain that each scheduler holds; schedulers that hold none are left out."""
+        """The number of leading pages of this chain that each scheduler holds; schedulers that hold none are left out."""
         found = {}
         for scheduler, holdings in self._by_scheduler.items():
             length = 0
@@ -55,5 +59,34 @@ class PrefixIndex:
                 found[scheduler] = length
         return found
 
-    def _room(self) -> int:
+    def _n_free(self) -> int:
         return max(0, self._max_hashes - len(self))
+
+
+@dataclass
+class SnapshotRequests:
+    """The schedulers whose snapshot is missing, and when to ask them again.
+
+    A request or its answer may be lost, because a full link drops them. So a request that is not answered within `patience_s`
+    is repeated as long as the scheduler lives; otherwise one lost message would hide its prefixes for ever.
+    """
+
+    patience_s: float
+    _asked_s: dict[str, float | None] = field(default_factory=dict)  # scheduler -> time of the last request; None: none yet
+
+    def want(self, scheduler: str) -> bool:
+        """A snapshot of this scheduler is needed. False: it was needed already."""
+        if scheduler in self._asked_s:
+            return False
+        self._asked_s[scheduler] = None
+        return True
+
+    def settle(self, scheduler: str) -> None:
+        """The snapshot has come, or the scheduler has died."""
+        self._asked_s.pop(scheduler, None)
+
+    def take_due(self, now_s: float) -> list[str]:
+        """The schedulers to ask now. They are due again after `patience_s`."""
+        due = [name for name, at_s in self._asked_s.items() if at_s is None or now_s - at_s >= self.patience_s]
+        self._asked_s.update(dict.fromkeys(due, now_s))
+        return due

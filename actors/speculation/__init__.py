@@ -1,1 +1,1 @@
-"""Speculation: proposes continuations that verification may accept. May die at any time without an effect but speed."""
+"""Speculation: proposes continuations that verification may accept. Its death costs nothing but speed."""

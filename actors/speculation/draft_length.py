@@ -1,34 +1,36 @@
-"""How many tokens to propose, from how the last proposals fared. Pure.
+"""How many tokens to propose for a sequence, from how many of the last drafts were accepted. Pure.
 
-With acceptance probability a per token, a draft of k gives a + a^2 + ... + a^k extra tokens; beyond 1 / (1 - a) tokens the
-next one is accepted with a probability below 1/e. So the length follows 2 / (1 - a), and a sequence whose drafts mostly fail is
-left alone for a while.
+If each token is accepted with probability a, a draft of k tokens gives a + a^2 + ... + a^k extra tokens; token 1 / (1 - a) and
+those after it are accepted with a probability below 1/e. So the length is 2 / (1 - a), and a sequence whose drafts mostly fail
+gets no drafts for a while.
 """
 
 from __future__ import annotations
 
-_MEMORY = 0.8  # weight of the past in the moving acceptance
-_HOPELESS = 0.15
+_FIRST_ACCEPTANCE = 0.7  # before any draft was verified: drafts are made only where something repeats
+_MEMORY = 0.8  # weight of the past in the moving average
+_TOO_LOW = 0.15  # mean acceptance at which drafts are paused
 _PAUSE_TOKENS = 32
+_LEAST_TOKENS = 2  # a shorter draft is not worth its row
 
 
 class DraftLength:
-    """Acceptance history of one sequence."""
+    """The acceptance of one sequence's drafts: a moving average of accepted / drafted."""
 
     def __init__(self) -> None:
-        self._acceptance = 0.7  # hope: a repetition was found, after all
-        self._pause_tokens = 0
+        self._acceptance = _FIRST_ACCEPTANCE
+        self._pause_tokens = 0  # no drafts until so many more tokens are known
 
-    def judge(self, drafted: int, accepted: int) -> None:
-        """A draft was verified."""
+    def add_result(self, drafted: int, accepted: int) -> None:
+        """`accepted` of `drafted` draft tokens were right. Nothing changes when none was drafted."""
         if drafted > 0:
             self._acceptance = _MEMORY * self._acceptance + (1 - _MEMORY) * accepted / drafted
-            if self._acceptance < _HOPELESS:
-                self._pause_tokens, self._acceptance = _PAUSE_TOKENS, 2 * _HOPELESS
+            if self._acceptance < _TOO_LOW:
+                self._pause_tokens, self._acceptance = _PAUSE_TOKENS, 2 * _TOO_LOW
 
     def wanted(self, new_tokens: int, longest: int) -> int:
-        """Tokens to propose now that `new_tokens` more are known; 0 while it pauses."""
+        """Tokens to propose, at most `longest`, now that `new_tokens` more are known; 0 during a pause."""
         self._pause_tokens = max(0, self._pause_tokens - new_tokens)
         if self._pause_tokens:
             return 0
-        return max(2, min(longest, round(2 / max(1e-3, 1 - self._acceptance))))
+        return max(_LEAST_TOKENS, min(longest, round(2 / max(1e-3, 1 - self._acceptance))))

@@ -1,4 +1,4 @@
-"""Speculation's process: keeps the tails of the sequences that want drafts, answers each batch of tails with drafts at once."""
+"""Speculation: keeps the tokens of the sequences that want drafts, and answers each report of new tokens with drafts."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from messages.wire.arrays import int32s, int64s
 from messages.wire.message import Message
 
 
-@dataclass
+@dataclass(frozen=True)
 class _History:
+    """What is kept of one sequence."""
+
     proposer: NgramProposer
     length: DraftLength
 
@@ -35,7 +37,7 @@ class SpeculationActor(Actor):
     def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
         super().__init__(birth, make_mailbox)
         self._settings = msgspec.json.decode(birth.settings, type=SpeculationSettings)
-        self._histories: OrderedDict[tuple[str, int], _History] = OrderedDict()
+        self._histories: OrderedDict[tuple[str, int], _History] = OrderedDict()  # by (scheduler, sequence), oldest first
         self._n_proposals = 0
         self._proposed = Counter("tardigrade_speculation_proposed_tokens", "Draft tokens proposed", registry=self.registry)
         self._accepted = Counter("tardigrade_speculation_accepted_tokens", "Draft tokens accepted", registry=self.registry)
@@ -44,8 +46,8 @@ class SpeculationActor(Actor):
         return {drafts.Tails: self.on_tails}
 
     def on_tails(self, delivery: Delivery, tails: drafts.Tails) -> None:
-        """Learn the new tokens and propose what may follow."""
-        at, ids = 0, tails.ids.tolist()
+        """Add the new tokens to their sequences and propose what may follow."""
+        offset, ids = 0, tails.ids.tolist()
         proposals: list[tuple[int, int, list[int]]] = []
         columns = (tails.sequences, tails.starts, tails.counts, tails.drafted, tails.accepted)
         for number, start, count, drafted, accepted in zip(*(column.tolist() for column in columns), strict=True):
@@ -53,9 +55,9 @@ class SpeculationActor(Actor):
             if count < 0:
                 self._histories.pop(key, None)
                 continue
-            tokens = ids[at : at + count]
-            at += count
-            draft = self._learn(key, start, tokens, drafted, accepted)
+            tokens = ids[offset : offset + count]
+            offset += count
+            draft = self._extend(key, start, tokens, drafted, accepted)
             if draft:
                 proposals.append((number, start + count, draft))
         self._answer(delivery.sender, proposals)
@@ -71,7 +73,8 @@ class SpeculationActor(Actor):
     def statistics(self) -> dict[str, float]:
         return {"sequences": float(len(self._histories)), "proposals": float(self._n_proposals)}
 
-    def _learn(self, key: tuple[str, int], start: int, tokens: list[int], drafted: int, accepted: int) -> list[int]:
+    def _extend(self, key: tuple[str, int], start: int, tokens: list[int], drafted: int, accepted: int) -> list[int]:
+        """Add the tokens from position `start` on to a sequence. Returns the draft for the positions after them, or []."""
         settings = self._settings
         history = self._histories.get(key)
         if start == 0:
@@ -80,9 +83,9 @@ class SpeculationActor(Actor):
             if len(self._histories) > settings.max_sequences:
                 self._histories.popitem(last=False)
         if history is None or len(history.proposer) != start:
-            return []  # its beginning came before this process did: no drafts for this one
+            return []  # this process does not have its first tokens, so the sequence gets no drafts
         history.proposer.extend(tokens)
-        history.length.judge(drafted, accepted)
+        history.length.add_result(drafted, accepted)
         self._accepted.inc(accepted)
         wanted = history.length.wanted(len(tokens), settings.max_draft)
         return history.proposer.propose(wanted) if wanted else []

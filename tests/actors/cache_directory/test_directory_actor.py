@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from actors.cache_directory.directory_actor import DirectoryActor
+from actors.cache_directory.prefix_index import SnapshotRequests
 from actors.cache_directory.settings import DirectorySettings
-from actors.cache_directory.snapshot_requests import SnapshotRequests
 from messages import cache
 from messages.transport.mailbox import Delivery
 from messages.wire.arrays import uint64s
