@@ -46,7 +46,6 @@ _OFFERED_NOT: dict[str, tuple[Any, ...]] = {
     "web_search_options": (),
     "moderation": (),
     "suffix": ("",),
-    "min_tokens": (0,),
     "length_penalty": (1, 1.0),
     "use_beam_search": (False,),
     "early_stopping": (False,),
@@ -195,17 +194,18 @@ def read_body(raw: bytes | bytearray, kind: type[B]) -> B:
         raise Refusal("invalid", f"body: expected JSON, got something else: {error}") from None
     if not isinstance(fields, dict):
         raise Refusal("invalid", f"body: expected a JSON object, got {type(fields).__name__}")
-    _drop_idle_fields(fields)
+    _drop_idle_fields(fields, kind)
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
         raise _named(str(error), fields) from None
 
 
-def _drop_idle_fields(fields: dict[str, Any]) -> None:
+def _drop_idle_fields(fields: dict[str, Any], kind: type[msgspec.Struct]) -> None:
+    """Remove what has no effect here. Raises: Refusal for a field that is not offered, unless the body `kind` has it."""
     for name in [name for name in fields if name in _IGNORED]:
         del fields[name]
-    for name in [name for name in fields if name in _OFFERED_NOT]:
+    for name in [name for name in fields if name in _OFFERED_NOT and name not in kind.__struct_fields__]:
         value = fields.pop(name)
         if value is not None and value not in _OFFERED_NOT[name]:
             raise Refusal("invalid", f"{name}: not supported by this server, got {str(value)[:80]!r}", field=name)

@@ -15,7 +15,7 @@ import msgspec
 from actors.gateway.requests.order import Order
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import GrowingSequence
-from messages.generation import Sampling
+from messages.generation import Sampling, Terms
 
 _MAX_ENTRIES = 1024
 
@@ -68,7 +68,7 @@ def is_same_computation(one: GrowingSequence, other: GrowingSequence) -> bool:
         and len(other.ids) <= len(one.ids) < b.terms.max_tokens
         and a.prompts[one.index // a.n] == b.prompts[other.index // b.n]
         and _noise(a.sampling_of(one.index)) == _noise(b.sampling_of(other.index))
-        and (a.terms.stop, a.terms.stop_tokens) == (b.terms.stop, b.terms.stop_tokens)
+        and all(getattr(a.terms, name) == getattr(b.terms, name) for name in _TERMS_OF_THE_ANSWER)
     )
 
 
