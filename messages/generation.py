@@ -66,6 +66,7 @@ class Terms(Part, frozen=True):
     """
 
     max_tokens: Annotated[int, msgspec.Meta(ge=1, le=NO_TOKEN_LIMIT)] = NO_TOKEN_LIMIT  # generated tokens at most
+    min_tokens: Annotated[int, msgspec.Meta(ge=0, le=NO_TOKEN_LIMIT)] = 0  # until then no stop token, and no look for `stop`
     stop: Annotated[list[ShortText], msgspec.Meta(max_length=MAX_STOP_STRINGS)] = []  # the gateway looks for these strings
     stop_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # ids that end the answer
     ignore_eos: bool = False  # admission adds the model's end tokens to `stop_tokens` unless this is set
@@ -83,6 +84,7 @@ class TermsOptions(TypedDict, total=False):
     """The terms that clients may set, as keyword arguments, for type checkers. A test holds the two together."""
 
     max_tokens: int | None  # None: to the end of the context
+    min_tokens: int
     stop: list[str] | str
     stop_tokens: list[int]
     ignore_eos: bool

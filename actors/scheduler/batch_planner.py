@@ -70,7 +70,7 @@ class PlanBuilder:
             epoch=epoch,
             step=step,
             n_steps=n_steps,
-            new=[NewSequence(slot=s.slot, n_tokens=s.known, n_prompt=s.n_prompt, sampling=s.sampling) for s in entered],
+            new=[_entry_of(sequence) for sequence in entered],
             new_tokens=np.concatenate([s.tokens() for s in entered]) if entered else EMPTY_I32,
             page_slots=int32s(self.page_slots),
             page_indices=int32s(self.page_indices),
@@ -94,6 +94,20 @@ class PlannedStep:
     n_tokens: int
     n_cached: int  # tokens of entering sequences that need no prefill
     n_preempted: int
+
+
+def _entry_of(sequence: Sequence) -> NewSequence:
+    """What the ranks need to know of a sequence that enters a slot."""
+    min_tokens = sequence.terms.min_tokens
+    is_early = sequence.n_generated < min_tokens
+    return NewSequence(
+        slot=sequence.slot,
+        n_tokens=sequence.known,
+        n_prompt=sequence.n_prompt,
+        sampling=sequence.sampling,
+        min_tokens=min_tokens if is_early else 0,
+        banned_tokens=sequence.terms.stop_tokens if is_early else [],
+    )
 
 
 class BatchPlanner:

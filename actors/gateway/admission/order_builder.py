@@ -120,11 +120,14 @@ class OrderBuilder:
     def _terms(self, new: NewRequest, prompts: Sequence[np.ndarray]) -> Terms:
         """The terms as they are carried from here on."""
         terms = new.terms
+        max_tokens = self._max_tokens(new, prompts)
+        if terms.min_tokens > max_tokens:
+            raise invalid("min_tokens", f"at most {max_tokens}, the most tokens that may be generated", terms.min_tokens)
         eos_tokens = [] if terms.ignore_eos else self._model.eos_tokens
         reads_groups = new.is_whole and not terms.stop and new.sampling.logprobs < 0  # nobody looks at single tokens
         return msgspec.structs.replace(
             terms,
-            max_tokens=self._max_tokens(new, prompts),
+            max_tokens=max_tokens,
             stop_tokens=sorted({*eos_tokens, *terms.stop_tokens}),
             group_tokens=self._settings.whole_tokens if reads_groups else 1,
         )

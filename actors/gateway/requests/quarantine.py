@@ -18,6 +18,8 @@ from actors.gateway.requests.request import GrowingSequence
 from messages.generation import Sampling, Terms
 
 _MAX_ENTRIES = 1024
+_TERMS_BESIDE_THE_ANSWER = ("max_tokens", "priority", "speculation", "trace_id", "group_tokens")  # they change no token of it
+_TERMS_OF_THE_ANSWER = tuple(name for name in Terms.__struct_fields__ if name not in _TERMS_BESIDE_THE_ANSWER)
 
 
 class _Entry(NamedTuple):

@@ -33,6 +33,7 @@ class GrowingSequence:
     __slots__ = (
         "_detokenizer",
         "_logprobs",
+        "_min_tokens",
         "_stop_filter",
         "_stop_set",
         "attempt",
@@ -69,7 +70,7 @@ class GrowingSequence:
         self.n_losses = 0  # submissions lost since the last new token
         self._detokenizer = detokenizer
         self._stop_filter = StopStringFilter(request.order.terms.stop)
-        self._stop_set = request.stop_set
+        self._stop_set, self._min_tokens = request.stop_set, request.order.terms.min_tokens
         self._logprobs: list[TokenLogprobs] = []
 
     @property
@@ -91,8 +92,11 @@ class GrowingSequence:
             raise Gap(f"first: expected at most {start}, got {first}")
         if not start:
             self.n_cached = n_cached
+        new_ids = new_ids[skip:] if skip else new_ids
+        if start < self._min_tokens:
+            new_ids = self._append_unfiltered(new_ids)
         ids, texts, push, filter_text = self.ids, self.texts, self._detokenizer.push, self._stop_filter.push
-        for token in new_ids[skip:] if skip else new_ids:
+        for token in new_ids:
             ids.append(token)
             texts.append("" if token in self._stop_set else filter_text(push(token)))
             if self._stop_filter.is_matched:
@@ -105,11 +109,20 @@ class GrowingSequence:
                 self._logprobs.append(logprobs.part(skip, skip + taken))
         return taken
 
+    def _append_unfiltered(self, new_ids: Sequence[int]) -> Sequence[int]:
+        """Append tokens below `min_tokens`, in whose text no stop string is looked for; returns the others."""
+        n = self._min_tokens - len(self.ids)
+        self.ids.extend(new_ids[:n])
+        self.texts.extend([self._detokenizer.push(token) for token in new_ids[:n]])
+        return new_ids[n:]
+
     def end(self, ended: Ended) -> bool:
         """Set the ending. Returns False, and changes nothing, if the sequence has one already."""
         if self.ended is not None:
             return False
-        self.tail = self._stop_filter.push(self._detokenizer.flush())
+        self.tail = self._detokenizer.flush()
+        if len(self.ids) > self._min_tokens:
+            self.tail = self._stop_filter.push(self.tail)
         if self._stop_filter.is_matched:
             ended = Ended(reason="stop", n_cached=ended.n_cached)
         self.tail += self._stop_filter.flush()
