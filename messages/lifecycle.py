@@ -199,6 +199,7 @@ class StatusReport(Message, frozen=True):
     model: ShortText
     url: ShortText
     children: Annotated[list[ChildStatus], msgspec.Meta(max_length=1024)]
+    layout: ShortText = ""  # replicas, ranks, devices and dtype, in words
 
 
 class DrainWanted(Message, frozen=True):

@@ -125,7 +125,8 @@ def _run(config: ServerConfig, run_dir: RunDir, state_dir: Path, listener: socke
     )
     name = config.model_name or model.name
     groups = build_tree(config, facts)
-    server = Server(groups, run_dir, config.supervisor, name, url, config.log_format, config.log_level)
+    layout = placement.summary()
+    server = Server(groups, run_dir, config.supervisor, name, url, config.log_format, config.log_level, layout)
     return run_server(server, Display(name, url, front_endpoint(run_dir.path, 0)))
 
 

@@ -106,6 +106,7 @@ class Supervisor:
             uptime_s=now_s - self._began_s,
             model=self._server.model_name,
             url=self._server.url,
+            layout=self._server.layout[:256],
             children=[self._status(record, now_s, with_metrics) for record in self.children.records],
         )
 

@@ -1,61 +1,100 @@
-"""A status report as a table for people or as JSON for programs."""
+"""A status report as a table for people or as JSON for programs.
+
+A wide terminal gets one line an actor with everything. A narrow one (80 columns) gets the columns that matter most, and below
+an actor what it is doing or how its last process ended, where there is something to say.
+"""
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from messages.lifecycle import ChildState, ChildStatus, StatusReport
 
 _PLAIN_WIDTH = 240  # where there is no terminal
-_HEADINGS = ("actor", "state", "life", "pid", "up", "beat", "memory", "steps", "restarts", "left", "spare", "")
-_TEXTS = ("actor", "state", "spare", "")
+_WIDE = 160  # from here on all columns are shown
+_GAP = "  "
+_INDENT = "    "
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One column: its heading, the cell of a child, and whether a narrow terminal has it too."""
+
+    heading: str
+    cell: Callable[[ChildStatus], str]
+    is_text: bool = False  # aligned to the left
+    in_narrow: bool = True
+
+
+_COLUMNS = (
+    _Column("actor", lambda child: child.name, is_text=True),
+    _Column("state", lambda child: child.state, is_text=True),
+    _Column("life", lambda child: str(child.incarnation), in_narrow=False),
+    _Column("pid", lambda child: str(child.pid or "-")),
+    _Column("up", lambda child: span_text(child.uptime_s) if child.pid else "-"),
+    _Column("beat", lambda child: f"{child.beat_age_s:.1f} s" if child.pid else "-"),
+    _Column("memory", lambda child: f"{child.memory_bytes / 1e6:,.0f} MB" if child.memory_bytes else "-"),
+    _Column("steps", lambda child: str(child.steps), in_narrow=False),
+    _Column("restarts", lambda child: str(child.restarts)),
+    _Column("left", lambda child: str(child.restarts_left), in_narrow=False),
+    _Column("spare", lambda child: "warm" if child.has_spare else "-", is_text=True, in_narrow=False),
+)
 
 
 def print_status(report: StatusReport, as_json: bool) -> None:
-    """Print to standard output."""
+    """Print to standard output, in the width of the terminal ($COLUMNS where it is set)."""
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
-    console.print(f"[bold]{report.state}[/bold]  {report.model}  {report.url}  up {span_text(report.uptime_s)}")
-    table = Table(box=None, pad_edge=False)
-    for heading in _HEADINGS:
-        table.add_column(heading, justify="left" if heading in _TEXTS else "right", no_wrap=bool(heading))
-    for child in report.children:
-        table.add_row(*_cells(child))
-    console.print(table)
+    text = status_text(report, shutil.get_terminal_size((_PLAIN_WIDTH, 24)).columns)
+    if sys.stdout.isatty():
+        text = text.replace(report.state, f"\033[1m{report.state}\033[0m", 1)
+    print(text)
 
 
-def _cells(child: ChildStatus) -> tuple[str, ...]:
-    return (
-        child.name,
-        child.state,
-        str(child.incarnation),
-        str(child.pid or "-"),
-        span_text(child.uptime_s) if child.pid else "-",
-        f"{child.beat_age_s:.1f} s" if child.pid else "-",
-        f"{child.memory_bytes / 1e6:,.0f} MB" if child.memory_bytes else "-",
-        str(child.steps),
-        str(child.restarts),
-        str(child.restarts_left),
-        "warm" if child.has_spare else "-",
-        _note(child),
-    )
+def status_text(report: StatusReport, width: int) -> str:
+    """The report in lines of at most `width` characters, as long as names and numbers leave room for that."""
+    heads = [f"{report.state}  {report.model}  {report.url}  up {span_text(report.uptime_s)}", report.layout]
+    lines = [line for head in heads if head for line in _folded(head, width, "")]
+    is_wide = width >= _WIDE
+    columns = [column for column in _COLUMNS if is_wide or column.in_narrow]
+    rows = [[column.heading for column in columns], *([column.cell(child) for column in columns] for child in report.children)]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    table = [_row(columns, cells, widths) for cells in rows]
+    lines += ["", table[0].rstrip()]
+    for child, row in zip(report.children, table[1:], strict=True):
+        if is_wide:
+            lines.append(f"{row}{_GAP}{_note(child, with_figures=True)}".rstrip())
+        else:
+            lines += [row.rstrip(), *_folded(_note(child, with_figures=False), width, _INDENT)]
+    return "\n".join(lines)
 
 
-def _note(child: ChildStatus) -> str:
-    """What it is doing, or its figures; then how its last life ended."""
-    numbers = ", ".join(f"{key} {value:g}" for key, value in sorted(child.statistics.items()) if value)
+def _row(columns: Sequence[_Column], cells: Sequence[str], widths: Sequence[int]) -> str:
+    aligned = [
+        cell.ljust(width) if column.is_text else cell.rjust(width)
+        for column, cell, width in zip(columns, cells, widths, strict=True)
+    ]
+    return _GAP.join(aligned)
+
+
+def _folded(text: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(text, max(width, 20), initial_indent=indent, subsequent_indent=indent or _INDENT)
+
+
+def _note(child: ChildStatus, with_figures: bool) -> str:
+    """What it is doing, or its figures; then how its last process ended."""
+    figures = ", ".join(f"{key} {value:g}" for key, value in sorted(child.statistics.items()) if value) if with_figures else ""
     ended = f"last life: {child.last_exit}, {span_text(child.last_exit_age_s)} ago" if child.last_exit else ""
-    is_told = child.state is ChildState.DEAD and child.last_exit.startswith(
-        child.phase
-    )  # else a phase says why it is not back yet
-    now = "" if is_told else child.phase or numbers
+    # a dead child's phase repeats how it ended, unless it says why the child is not back yet
+    is_said = child.state is ChildState.DEAD and child.last_exit.startswith(child.phase)
+    now = "" if is_said else child.phase or figures
     return "; ".join(part for part in (now, ended) if part)
 
 

@@ -51,7 +51,12 @@ INTERNAL: tuple[Message, ...] = (
     lifecycle.Fault(doing="Result", reason="ValueError: step", traceback="Traceback ...", is_final=True),
     lifecycle.StatusWanted(reply_to="ipc:///run/t/operator-9", metrics=True),
     lifecycle.StatusReport(
-        state=lifecycle.TreeState.SERVING, uptime_s=2.5, model="smollm2", url="http://127.0.0.1:8000", children=[_CHILD]
+        layout="2 replicas x tp 1 on CPU cores, float32",
+        state=lifecycle.TreeState.SERVING,
+        uptime_s=2.5,
+        model="smollm2",
+        url="http://127.0.0.1:8000",
+        children=[_CHILD],
     ),
     lifecycle.DrainWanted(reply_to="ipc:///run/t/operator-9", deadline_s=30.0, then_stop=True),
     lifecycle.StopWanted(reply_to="ipc:///run/t/operator-9"),

@@ -19,7 +19,7 @@ from supervisor.children.child_record import ChildRecord
 from supervisor.logs import configure_logs
 from supervisor.operator.display import Display, serving_text
 from supervisor.operator.notify import notify
-from supervisor.operator.status_table import print_status, span_text
+from supervisor.operator.status_table import print_status, span_text, status_text
 from tests.support.supervisor.trees import group
 
 
@@ -173,7 +173,10 @@ def test_status_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) 
     assert json.loads(capsys.readouterr().out)["children"][0]["state"] == "dead"
 
 
-def test_status_says_what_an_operator_asks_after_a_kill(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_says_what_an_operator_asks_after_a_kill(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     record = ChildRecord(
         group("worker/0.0").children[0], state=ChildState.ENDING, phase="frozen: no Progress for 2 s", n_starts=1
     )
@@ -183,6 +186,46 @@ def test_status_says_what_an_operator_asks_after_a_kill(capsys: pytest.CaptureFi
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("worker/0.0")]
     assert "last life: killed by SIGKILL (frozen: no Progress for 2 s), 1 min 20 s ago" in line
     assert {"298", "warm", "dead"} <= set(line.split())
+
+
+def test_status_fits_80_columns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Sixteen replicas of four ranks, some of them in trouble, after days."""
+    children = [
+        ChildStatus(
+            name=f"worker/{replica}.{rank}",
+            incarnation=1234,
+            pid=4_194_304,
+            state=ChildState.DRAINING,
+            phase="load (weights) 50%" if replica % 2 else "",
+            restarts=299,
+            uptime_s=59 * 60 + 59,
+            beat_age_s=99.9,
+            steps=123_456_789,
+            busy_s=0.0,
+            statistics={"tokens_computed": 1e12, "tokens_sampled": 1e9},
+            metrics=[],
+            memory_bytes=123_456_000_000,
+            last_exit="exit status 1 (worker/0.0 failed in load: WeightsError: " + "x " * 60 if replica == 3 else "",
+            last_exit_age_s=100.0,
+        )
+        for replica in range(16)
+        for rank in range(4)
+    ]
+    children.append(ChildRecord(group("cache_directory/0").children[0]).status(0.0, with_metrics=False))
+    layout = "16 replicas x tp 4 on NVIDIA H200, bfloat16"
+    whole = StatusReport(
+        state=TreeState.DEGRADED, uptime_s=3e5, model="llama-3.1-8b-instruct", url="http://127.0.0.1:8000",
+        children=children, layout=layout,
+    )  # fmt: skip
+    monkeypatch.setenv("COLUMNS", "80")
+    print_status(whole, as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert layout in lines
+    names = [line.split()[0] for line in lines if line.startswith(("worker", "cache_directory"))]
+    assert names == [child.name for child in children]
+    assert "    load (weights) 50%" in lines
+    assert len(status_text(whole, 200).splitlines()) == 4 + len(children)
 
 
 def test_the_last_words_of_a_fault_are_shown() -> None:
