@@ -2,16 +2,16 @@
 
     exit status  means
     -----------  ---------------------------------------------------------------
-    0            an orderly end
+    0            the server ended in order
     1            a bug: the supervisor itself failed
     2            the command line or the configuration cannot be used
-    3            the start failed: some child cannot become ready
+    3            the start failed: a process cannot become ready
     4            the budget for restarts is spent
     5            a forced stop, or a process that could not be proven dead
     6            no server was found (status, drain, stop)
-    7            a deadline passed: start ended with requests that its journals keep; drain and stop did not see the end
+    7            a deadline passed: start ended with requests unfinished, which its journals keep; drain or stop timed out
 
-Everything heavy is imported inside the commands: help must come at once.
+Heavy modules are imported inside the commands, so that help and refusals come at once.
 """
 
 from __future__ import annotations
@@ -35,36 +35,43 @@ def main() -> None:
 
 
 def _config_flags(command: Any) -> Any:
-    """The flags that `start` and `check-config` share: each lies over one key of the configuration."""
+    """The flags that `start` and `check-config` share. Each sets one key of the configuration and wins over the file."""
     options = [
-        click.option("--config", type=click.Path(dir_okay=False), help="TOML file; TARDIGRADE_CONFIG names one too."),
-        click.option("--model", help="Folder, GGUF file, name on the hub, or hash-chain. Default: a small packaged model."),
-        click.option("--model-name", help="Name that clients see."),
-        click.option("--gpus", type=int, help="GPUs to use; 0 runs on CPU cores."),
-        click.option("--tp", type=int, help="Tensor-parallel ranks of one replica."),
-        click.option("--replicas", type=int, help="Copies of the model."),
-        click.option("--gateways", type=int, help="Gateway processes."),
-        click.option("--host", help="Address for HTTP. Default: 127.0.0.1."),
-        click.option("--port", type=int, help="Port for HTTP. Default: 8000; 0: any free one."),
-        click.option("--front-tcp-port", type=int, help="TCP port for ZeroMQ clients on this host."),
-        click.option("--dtype", "worker__dtype", help="auto, float32, bfloat16 or float16."),
-        click.option("--load-format", "worker__load_format", help="auto, or random weights of the model's shape."),
-        click.option("--speculation/--no-speculation", "speculate", default=None, help="Draft tokens ahead."),
-        click.option("--max-sequences", "worker__n_slots", type=int, help="Sequences that run at once."),
-        click.option("--max-length", type=int, help="Tokens of one sequence, prompt and output."),
-        click.option("--run-dir", help="Private directory for sockets; default: one for the port."),
-        click.option("--state-dir", help="Directory of the journals; default: the run directory."),
-        click.option("--log-format", help="console or json."),
-        click.option("--log-level", help="auto, debug, info, warning or error."),
-        click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Any key of the configuration."),
-    ]
+        click.option("--config", type=click.Path(dir_okay=False), help="TOML file; $TARDIGRADE_CONFIG names one too."),
+        click.option(
+            "--model",
+            help="Folder with config.json and safetensors, GGUF file, or organisation/name on the Hugging Face hub."
+            " Default: SmolLM2-135M-Instruct, which is installed with the server.",
+        ),
+        click.option("--model-name", help="Name of the model that clients see. Default: its own."),
+        click.option("--gpus", type=int, help="Number of GPUs to use; 0: CPU cores. Default: all GPUs, else CPU cores."),
+        click.option("--tp", type=int, help="GPUs, or ranks, of one replica (tensor parallelism). Default: as few as needed."),
+        click.option("--replicas", type=int, help="Copies of the model. Default: as many as the GPUs have room for; 1 on CPU."),
+        click.option("--gateways", type=int, help="Processes that take requests. Default: 1."),
+        click.option("--host", help="Address that HTTP listens on. Default: 127.0.0.1."),
+        click.option("--port", type=int, help="Port of HTTP; 0: any free one. Default: 8000."),
+        click.option("--front-tcp-port", type=int, help="TCP port for ZeroMQ clients on this host. Default: none."),
+        click.option("--dtype", "worker__dtype", help="auto, float32, bfloat16 or float16. Default: auto."),
+        click.option("--load-format", "worker__load_format", help="auto, or random: weights of the model's shape for tests."),
+        click.option("--speculation/--no-speculation", "speculate", default=None, help="Draft tokens ahead. Default: on."),
+        click.option("--max-sequences", "worker__n_slots", type=int, help="Sequences that run at the same time in a replica."),
+        click.option("--max-length", type=int, help="Tokens of one sequence, prompt and output. Default: the model's."),
+        click.option("--run-dir", help="Private directory for sockets. Default: one for each port."),
+        click.option("--state-dir", help="Directory of the journals. Default: the run directory."),
+        click.option("--log-format", help="console or json. Default: console."),
+        click.option("--log-level", help="debug, info, warning or error. Default: warning on a terminal, else info."),
+        click.option(
+            "--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE",
+            help="Any key of the configuration (check-config prints them all); may be repeated.",
+        ),
+    ]  # fmt: skip
     for option in reversed(options):
         command = option(command)
     return command
 
 
 def _load(flags: dict[str, Any]) -> Any:
-    """The configuration that file and flags make; ends the process with status 2 when it cannot be used."""
+    """The configuration of file and flags together. Ends the process with status 2 when it cannot be used."""
     from messages.errors import ConfigError
     from supervisor.config import load_config
     from supervisor.config_file import table_of
@@ -82,7 +89,7 @@ def _load(flags: dict[str, Any]) -> Any:
 
 
 def _plan(config: Any) -> Any:
-    """Decide where the ranks run and print it; ends the process with status 2 when it cannot be had."""
+    """Decide where the ranks run and print the plan. Ends the process with status 2 when there is no such plan."""
     from messages.errors import ConfigError
     from supervisor.host import plan_start
 
@@ -97,15 +104,25 @@ def _plan(config: Any) -> Any:
 @main.command()
 @_config_flags
 def start(**flags: Any) -> None:
-    """Start a server in the foreground; it says where it listens once it serves.
+    """Start a server in the foreground. It prints where it listens as soon as it serves.
 
     \b
-    supervisor start                                          a small packaged model on CPU cores
-    supervisor start --model org/name --gpus 4 --tp 4         one replica over four GPUs
-    supervisor start --model org/name --gpus 4 --replicas 4   four replicas, one GPU each
+    supervisor start                                     a small packaged model on all GPUs, or on CPU cores
+    supervisor start --model /models/llama-3.1-8b        as many replicas as the GPUs have room for
+    supervisor start --model org/name --gpus 4 --tp 2    two replicas of two GPUs each
 
-    SIGTERM or Ctrl-C: finish what runs, then end. Ctrl-C twice: kill everybody. Exit status: 0 in order, 2 a configuration
-    that cannot be used, 3 a child that cannot become ready, 4 a spent restart budget, 5 forced, 7 requests left unfinished.
+    First it prints the plan: replicas, GPUs of each, dtype. check-config prints the plan and starts nothing.
+
+    SIGTERM or Ctrl-C: finish the requests in progress, then end. Ctrl-C twice: kill all processes.
+
+    \b
+    Exit status:
+      0  ended in order
+      2  the configuration cannot be used
+      3  a process cannot become ready
+      4  the budget for restarts is spent
+      5  forced to end
+      7  ended with unfinished requests; the next start goes on with them
     """
     config = _load(flags)
     placement = _plan(config)
@@ -118,10 +135,10 @@ def start(**flags: Any) -> None:
     except ConfigError as error:
         _fail(EXIT_USAGE, str(error))
     except OrphanAlive as error:
-        _fail(EXIT_UNDEAD, f"these processes of a killed server do not die, and hold what a new one needs: {error}")
+        _fail(EXIT_UNDEAD, f"processes of an earlier server that was killed are still alive and hold its resources: {error}")
 
 
-@main.command("check-config")
+@main.command("check-config", short_help="Check a configuration, print it and where the model would run.")
 @click.argument("file", required=False, type=click.Path(dir_okay=False))
 @_config_flags
 def check_config(file: str | None, **flags: Any) -> None:
@@ -136,9 +153,10 @@ def check_config(file: str | None, **flags: Any) -> None:
 
 
 def _server_flags(command: Any) -> Any:
-    """How `status`, `drain` and `stop` find their server."""
-    command = click.option("--run-dir", type=click.Path(path_type=Path), help="Its run directory.")(command)
-    return click.option("--port", type=int, default=8000, show_default=True, help="Its HTTP port.")(command)
+    """The flags by which `status`, `drain` and `stop` find their server."""
+    text = "Run directory of the server, if it was started with one."
+    command = click.option("--run-dir", type=click.Path(path_type=Path), help=text)(command)
+    return click.option("--port", type=int, default=8000, show_default=True, help="HTTP port of the server.")(command)
 
 
 def _find(port: int, run_dir: Path | None) -> Path:
@@ -147,11 +165,11 @@ def _find(port: int, run_dir: Path | None) -> Path:
     return (run_dir or run_dir_of(port)).absolute()
 
 
-@main.command()
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@main.command(short_help="Show the processes of a running server.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @_server_flags
 def status(port: int, run_dir: Path | None, as_json: bool) -> None:
-    """Show the state of a running server."""
+    """Show the processes of a running server: state, memory, restarts."""
     from supervisor.operator import calls as operator_calls
     from supervisor.operator.status_table import print_status
 
@@ -159,12 +177,12 @@ def status(port: int, run_dir: Path | None, as_json: bool) -> None:
     print_status(report, as_json)
 
 
-@main.command()
+@main.command(short_help="Refuse new requests, wait for those in progress.")
 @click.option("--deadline", "deadline_s", type=float, default=60.0, show_default=True, help="Seconds to wait.")
-@click.option("--then-stop", is_flag=True, help="Stop the server afterwards.")
+@click.option("--then-stop", is_flag=True, help="Stop the server when they have finished.")
 @_server_flags
 def drain(port: int, run_dir: Path | None, deadline_s: float, then_stop: bool) -> None:
-    """Refuse new requests and wait until those in progress have finished."""
+    """Refuse new requests and wait until the requests in progress have finished."""
     from supervisor.operator import calls as operator_calls
 
     where = _find(port, run_dir)
@@ -174,15 +192,15 @@ def drain(port: int, run_dir: Path | None, deadline_s: float, then_stop: bool) -
     _reach(lambda: operator_calls.order_drain(where, deadline_s, False))
     left = _reach(lambda: operator_calls.wait_drained(where, deadline_s))
     if left is not None:
-        _fail(EXIT_DEADLINE, f"after {deadline_s:g} s {left} requests are still in progress; nothing new is taken")
+        _fail(EXIT_DEADLINE, f"after {deadline_s:g} s {left} requests are still in progress; new ones are refused")
     click.echo("drained")
 
 
-@main.command()
+@main.command(short_help="Finish the requests in progress, then end.")
 @click.option("--deadline", "deadline_s", type=float, default=120.0, show_default=True, help="Seconds to wait.")
 @_server_flags
 def stop(port: int, run_dir: Path | None, deadline_s: float) -> None:
-    """Drain a running server, then end it in order."""
+    """Let a running server finish the requests in progress, then end it."""
     from supervisor.operator import calls as operator_calls
 
     where = _find(port, run_dir)
@@ -190,21 +208,21 @@ def stop(port: int, run_dir: Path | None, deadline_s: float) -> None:
 
 
 def _stop(where: Path, deadline_s: float, order: Any) -> None:
-    """Order an end, wait for it, and end with the exit status of the server."""
+    """Give the order to stop, wait until the server has ended, and exit with its status."""
     from supervisor.children.run_dir import read_end
     from supervisor.operator import calls as operator_calls
 
     _reach(order)
     if not operator_calls.wait_gone(where, deadline_s):
-        _fail(EXIT_DEADLINE, f"the server is still there after {deadline_s:g} s")
-    status, words = read_end(where)
+        _fail(EXIT_DEADLINE, f"the server is still running after {deadline_s:g} s")
+    status, reason = read_end(where)
     if status:
-        _fail(status, words)
+        _fail(status, reason)
     click.echo("stopped")
 
 
 def _reach(call: Any) -> Any:
-    """Call a server; ends the process with status 6 when there is none."""
+    """Call a server. Ends the process with status 6 when there is none."""
     from supervisor.operator.calls import NoServer
 
     try:

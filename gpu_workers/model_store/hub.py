@@ -35,10 +35,16 @@ def download_config(name: str) -> Path:
     """The config.json of `name`, from the hub alone: enough to refuse a start before its weights are downloaded.
 
     Raises ModelNotFoundError with the client's reason."""
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import (
+        snapshot_download,
+    )  # fails at once without a network, where hf_hub_download tries for half a minute
 
+    silent = _reporter("", lambda what, fraction: None)
     with _explained(name):
-        return Path(hf_hub_download(name, _CONFIG))
+        path = Path(snapshot_download(name, allow_patterns=[_CONFIG], tqdm_class=silent)) / _CONFIG
+    if not path.is_file():
+        raise ModelNotFoundError(f"{name}: expected {_CONFIG} in the model's folder on the hub, got none")
+    return path
 
 
 def cached_config(name: str) -> Path | None:
