@@ -108,7 +108,8 @@ def test_byte_fallback_gives_the_whole_text_without_half_characters(parts: list[
 
 @given(st.lists(st.integers(0, 261), max_size=40))
 def test_byte_fallback_survives_any_ids(ids: list[int]) -> None:
-    pieces_of(StreamText(BYTE_FALLBACK, [257]), ids)
+    """No sequence of ids raises, though the library itself does when the decoded text gets shorter; and a replay is equal."""
+    assert pieces_of(StreamText(BYTE_FALLBACK, [257]), ids) == pieces_of(StreamText(BYTE_FALLBACK, [257]), ids)
 
 
 def test_a_folder_with_a_tokenizer_is_read(tmp_path: Path) -> None:
