@@ -1,13 +1,13 @@
-"""What a step thread asks of an engine. Two twins keep this contract: the model runner and the hash chain.
+"""What a step thread needs of an engine. Two engines implement it: the model runner and the hash chain.
 
-`launch` puts one plan to work, `collect` waits for what it gives. Plans are launched strictly in order and collected in the
-same order; up to `max_in_flight` may be launched before the first is collected, because sampled tokens stay with the engine.
+`launch` starts one plan, `collect` waits for its results. Plans are launched strictly in order and collected in the same order;
+up to `max_in_flight` may be launched before the first is collected, because sampled tokens stay with the engine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from messages.errors import TardigradeError
 from messages.steps import EngineCapacity, Plan, Result
 from messages.wire.arrays import int32s
 
+Launched = TypeVar("Launched")  # what `launch` of an engine returns
 ReportLoading = Callable[[str, float], None]  # (phase, fraction of this phase that is done)
 
 
@@ -26,27 +27,27 @@ class PlanRefused(TardigradeError):
         self.suspects = int32s(np.unique(np.asarray(suspects, dtype=np.int64)))
 
 
-class Engine(Protocol):
+class Engine(Protocol[Launched]):
     """One rank's model with its slots and pages. Used from the step thread; `collect` may run on a second thread."""
 
     max_in_flight: int  # 1: `launch` has done the work when it returns
 
     def capacity(self) -> EngineCapacity:
-        """What it can hold, agreed between the ranks."""
+        """What the gang can hold: the least of its ranks."""
         ...
 
     def reset(self, epoch: int) -> None:
         """Forget all slots; plans of this epoch follow. Pages keep their content."""
         ...
 
-    def launch(self, plan: Plan) -> Any:
-        """Put a plan to work.
+    def launch(self, plan: Plan) -> Launched:
+        """Start all steps of a plan.
 
-        Raises: PlanRefused, then nothing has changed. Any other exception: the engine cannot be used any more.
+        Raises: PlanRefused if nothing has changed. After any other exception the engine cannot be used any more.
         """
         ...
 
-    def collect(self, launched: Any) -> Iterator[Result]:
+    def collect(self, launched: Launched) -> Iterator[Result]:
         """The results of a launched plan, one for each of its steps, each as soon as it is there."""
         ...
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from gpu_workers.batch.slot_table import SlotTable
 from gpu_workers.batch.step_arrays import StepArrays, build_step, draft_places
+from gpu_workers.engine import Engine
 from gpu_workers.sampling.draft_verification import accept_drafts, take_emitted
 from gpu_workers.settings import WorkerSettings
 from messages.logprobs import TokenLogprobs
@@ -83,7 +84,7 @@ class _Launched:
     ready_s: list[float]
 
 
-class HashChainEngine:
+class HashChainEngine(Engine[_Launched]):
     """See `gpu_workers.engine.Engine`. With an artificial step time it behaves like a device that works in the background."""
 
     def __init__(self, settings: WorkerSettings) -> None:

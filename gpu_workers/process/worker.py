@@ -27,7 +27,7 @@ import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from gpu_workers.engine import Engine, ReportLoading
-from gpu_workers.process.gang_agreement import GangAgreement, life_number
+from gpu_workers.process.gang_agreement import EpochId, GangAgreement, epoch_id
 from gpu_workers.process.load_errors import explain
 from gpu_workers.process.metrics import WorkerMetrics
 from gpu_workers.process.step_thread import StepEvents, StepThread
@@ -68,7 +68,7 @@ def build_engine(settings: WorkerSettings, gang_dir: Path, report: ReportLoading
 
 
 class Worker(LifecycleEvents, StepEvents):
-    """One life of one rank."""
+    """The actor of one rank, from Hello to the end of its process."""
 
     def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_engine) -> None:
         self.settings = read_settings(birth.settings)
@@ -80,7 +80,8 @@ class Worker(LifecycleEvents, StepEvents):
         self.registry.register(self.metrics)
         ProcessCollector(registry=self.registry)
         self._scheduler = actor_name("scheduler", replica_of(birth.name))
-        self._life = self._owner = self._epoch = -1  # of the last Reset: its life number, its sender's incarnation, its epoch
+        self._owner = self._epoch = -1  # of the last Reset: its sender's incarnation, its epoch
+        self._epoch_id = EpochId(-1)  # both in one number
         self._unsent: deque[Message] = deque(maxlen=_MAX_UNSENT)
         self._capacity: EngineCapacity | None = None
         self._memory_generation = birth.incarnation  # the KV memory is this process's own, and new with it
@@ -90,7 +91,7 @@ class Worker(LifecycleEvents, StepEvents):
         self._steps = StepThread(lambda report: build(self.settings, gang_dir, report), self, self._may_run)
 
     async def run(self) -> int:
-        """Live until Stop (exit status 0) or a fault (exit status 1)."""
+        """Run until Stop (returns exit status 0) or a fault (returns exit status 1)."""
         self.child.hello()
         self._steps.start()
         mail = asyncio.create_task(self._read_mail())
@@ -121,34 +122,35 @@ class Worker(LifecycleEvents, StepEvents):
         if delivery.sender != self._scheduler or not isinstance(message, Reset | Plan):
             self.metrics.dropped += 1
         elif isinstance(message, Reset):
-            self._begin_life(delivery.sender_incarnation, message)
+            self._begin_epoch(delivery.sender_incarnation, message)
         elif (delivery.sender_incarnation, message.epoch) == (self._owner, self._epoch):
             self.metrics.count_plan(message)
             if self._agreement is not None:
                 self._agreement.note_plan(message.step + message.n_steps)
-            self._steps.submit(self._life, message)
+            self._steps.submit(self._epoch_id, message)
         else:
             self.metrics.dropped += 1
 
-    def _begin_life(self, incarnation: int, reset: Reset) -> None:
+    def _begin_epoch(self, incarnation: int, reset: Reset) -> None:
         self.log.info("reset", epoch=reset.epoch, scheduler_incarnation=incarnation)
         self._owner, self._epoch = incarnation, reset.epoch
-        self._life = life_number(incarnation, reset.epoch)
+        self._epoch_id = epoch_id(incarnation, reset.epoch)
         self._unsent.clear()
         if self._agreement is not None:
-            self._agreement.note_life(self._life)
-        self._steps.submit(self._life, reset)
+            self._agreement.note_epoch(self._epoch_id)
+        self._steps.submit(self._epoch_id, reset)
 
-    def _may_run(self, life: int, plan: Plan) -> bool:
-        """Asked on the step thread. Alone, a rank passes over what nobody waits for; in a gang all must do the same."""
+    def _may_run(self, epoch: EpochId, plan: Plan) -> bool:
+        """Called on the step thread. A single rank skips plans of an earlier epoch; the ranks of a gang agree on it."""
         if self._agreement is not None:
-            return self._agreement.wait(life, plan.step + plan.n_steps)
-        return life == self._life
+            return self._agreement.wait(epoch, plan.step + plan.n_steps)
+        return epoch == self._epoch_id
 
-    def _answer(self, life: int, message: Message) -> None:
-        """Say something to the scheduler whose Reset began this life. Its Reset may come before the supervisor's word that it
-        is there, so an answer waits for that; a scheduler of another life must never hear it."""
-        if life != self._life or self._ending.done():
+    def _answer(self, epoch: EpochId, message: Message) -> None:
+        """Send a message to the scheduler whose Reset began this epoch, and to no other incarnation of it.
+
+        Its Reset may come before the supervisor announces it; the message waits for that."""
+        if epoch != self._epoch_id or self._ending.done():
             self.metrics.dropped += 1
         elif self.settings.rank == 0:
             self._unsent.append(message)
@@ -185,21 +187,21 @@ class Worker(LifecycleEvents, StepEvents):
         self.child.ready(details)
         self.log.info("ready", **details)
 
-    def on_reset(self, life: int) -> None:
+    def on_reset(self, epoch: EpochId) -> None:
         """See StepEvents."""
         if self._capacity is not None:
-            self._answer(life, Capacity(epoch=self._epoch, memory_generation=self._memory_generation, engine=self._capacity))
+            self._answer(epoch, Capacity(epoch=self._epoch, memory_generation=self._memory_generation, engine=self._capacity))
 
-    def on_result(self, life: int, result: Result) -> None:
+    def on_result(self, epoch: EpochId, result: Result) -> None:
         """See StepEvents."""
         self.metrics.count_result(result)
-        self._answer(life, result)
+        self._answer(epoch, result)
 
-    def on_refused(self, life: int, failure: StepFailed) -> None:
+    def on_refused(self, epoch: EpochId, failure: StepFailed) -> None:
         """See StepEvents."""
         self.metrics.refused += 1
         self.log.warning("plan refused", step=failure.step, reason=failure.reason)
-        self._answer(life, failure)
+        self._answer(epoch, failure)
 
     def on_fault(self, doing: str, error: BaseException) -> None:
         """See StepEvents."""
@@ -211,14 +213,14 @@ class Worker(LifecycleEvents, StepEvents):
     # -- lifecycle events (messages.child.LifecycleEvents) -----------------------------------------------------------------
 
     def peer_up(self, peer: lifecycle.Peer) -> None:
-        """The scheduler may have said Reset already: now it can be answered."""
+        """The scheduler may have sent Reset already: now it can be answered."""
         self._send_answers()
 
     def peer_down(self, name: str, incarnation: int) -> None:
-        """What runs for a dead scheduler runs to its end; its successor's Reset wipes it."""
+        """Plans of a dead scheduler run to their end; the Reset of the next one clears the slots."""
 
     def drain(self, deadline_s: float) -> None:
-        """A worker finishes nothing of its own: its scheduler decides when the plans end."""
+        """A worker has no work of its own to finish: its scheduler ends the plans."""
         self.child.drained()
 
     def beat(self, with_metrics: bool) -> lifecycle.Progress:
@@ -234,5 +236,5 @@ class Worker(LifecycleEvents, StepEvents):
 
 
 async def run_worker(birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_engine) -> int:
-    """Live one life of one rank; returns the exit status. The supervisor's entry point calls this."""
+    """Run the actor of one rank; returns the exit status. The supervisor's entry point calls this."""
     return await Worker(birth, make_mailbox, build).run()

@@ -26,6 +26,7 @@ from gpu_workers.batch.slot_table import SlotTable
 from gpu_workers.batch.step_arrays import StepArrays, build_step
 from gpu_workers.batch.step_tensors import build_batch
 from gpu_workers.batch.uploads import upload_together
+from gpu_workers.engine import Engine
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.models.model import Model
 from gpu_workers.runner.backend import CapturedSteps
@@ -63,7 +64,7 @@ class ComputedStep:
     greedy: torch.Tensor | None = None  # [S] int64: the greedy choice, where it came with the logits
 
 
-class ModelRunner:
+class ModelRunner(Engine[Iterable[PendingStep]]):
     """See `gpu_workers.engine.Engine`. Not thread-safe, but for `collect`."""
 
     def __init__(
