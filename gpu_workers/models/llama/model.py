@@ -9,45 +9,24 @@ import torch
 
 from gpu_workers.batch.step_tensors import StepTensors
 from gpu_workers.layers.attention import AttentionStep
-from gpu_workers.layers.kv_pages import KvPages, KvShape
+from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.layers.rotary import rotary_table
-from gpu_workers.layers.sharded_layers import embed_tokens, gather_logits
 from gpu_workers.layers.torch_ops import KvTarget
+from gpu_workers.models.decoder import Decoder
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.llama.weights import LayerWeights, ModelWeights, load_weights, tensor_shapes
 from gpu_workers.models.model import RankParts, RecordableModel
 from gpu_workers.models.weights import Placement, TensorSource, WeightReader
 
 
-class LlamaModel(RecordableModel):
+class LlamaModel(Decoder[LlamaConfig, LayerWeights], RecordableModel):
     """See Model."""
 
     def __init__(self, config: LlamaConfig, parts: RankParts, weights: ModelWeights) -> None:
         """weights: as `parts.ops` packed them."""
-        self._config, self._parts, self._weights = config, parts, weights
-        self._dtype, self._device = weights.norm.dtype, weights.norm.device
-        self._cos_sin = rotary_table(config.rope, config.head_dim, config.max_position, self._device)
+        super().__init__(config, parts, weights)
+        self._cos_sin = rotary_table(config.rope, config.head_dim, config.max_position, self.device)
         self._scale = config.head_dim**-0.5
-
-    @property
-    def config(self) -> LlamaConfig:
-        """See Model."""
-        return self._config
-
-    @property
-    def parts(self) -> RankParts:
-        """See Model."""
-        return self._parts
-
-    @property
-    def device(self) -> torch.device:
-        """See Model."""
-        return self._device
-
-    @property
-    def kv_shape(self) -> KvShape:
-        """See Model."""
-        return KvShape(self._config.n_layers, len(self._parts.shard.kv_heads), self._config.head_dim, self._dtype)
 
     def with_parts(self, parts: RankParts) -> LlamaModel:
         """See RecordableModel."""
@@ -60,7 +39,7 @@ class LlamaModel(RecordableModel):
         """See Model."""
         ops, group, eps = self._parts.ops, self._parts.group, self._config.rms_eps
         attention = self._parts.attention.prepare(step)
-        residual = embed_tokens(step.token_ids, self._weights.embedding, self._parts.shard, group, ops)
+        residual = self._embed(step.token_ids)
         x = None
         last = len(self._weights.layers) - 1
         for index, layer in enumerate(self._weights.layers):
@@ -75,12 +54,6 @@ class LlamaModel(RecordableModel):
         assert x is not None, "a model has layers"
         return ops.add_rms_norm(x, residual, self._weights.norm, eps)[0]
 
-    @torch.inference_mode()
-    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """See Model."""
-        own = self._parts.ops.linear(hidden, self._weights.head, None)
-        return gather_logits(own, self._config.vocabulary, self._parts.group)
-
     def _attend(
         self,
         layer: LayerWeights,
@@ -91,9 +64,8 @@ class LlamaModel(RecordableModel):
         attention: AttentionStep,
     ) -> torch.Tensor:
         """qkv [T, (heads + 2 kv heads) * head_dim] -> [T, heads * head_dim]."""
-        ops, shard, eps = self._parts.ops, self._parts.shard, self._config.rms_eps
-        n_heads, n_kv_heads = len(shard.heads), len(shard.kv_heads)
-        q, k, v = qkv.view(qkv.shape[0], -1, self._config.head_dim).split((n_heads, n_kv_heads, n_kv_heads), 1)
+        ops, eps = self._parts.ops, self._config.rms_eps
+        q, k, v = self._split_heads(qkv)
         if layer.q_norm is not None and layer.k_norm is not None:
             q = ops.rms_norm(q, layer.q_norm, eps)
             k = ops.rms_norm(k, layer.k_norm, eps)

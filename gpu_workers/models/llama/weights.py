@@ -9,11 +9,9 @@ from typing import Any
 import torch
 
 from gpu_workers.layers.shard import Shard
+from gpu_workers.models.decoder import DecoderWeights, Pack, Shape, decoder_shapes, load_decoder
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.weights import Block, WeightReader
-
-Shape = tuple[int, ...]
-EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 
 
 @dataclass(frozen=True)
@@ -32,14 +30,7 @@ class LayerWeights:
     down: Any  # [hidden, ffn]
 
 
-@dataclass(frozen=True)
-class ModelWeights:
-    """All of a rank. Tied embeddings are kept plain and packed, unless `pack` leaves weights as they are."""
-
-    embedding: torch.Tensor  # [vocabulary_rows, hidden]
-    layers: tuple[LayerWeights, ...]
-    norm: torch.Tensor  # [hidden]
-    head: Any  # [vocabulary_rows, hidden], packed
+ModelWeights = DecoderWeights[LayerWeights]
 
 
 def tensor_shapes(config: LlamaConfig) -> dict[str, Shape]:
@@ -59,32 +50,24 @@ def tensor_shapes(config: LlamaConfig) -> dict[str, Shape]:
         layer["self_attn.o_proj.bias"] = (hidden,)
     if config.qk_norm:
         layer |= {"self_attn.q_norm.weight": (head_dim,), "self_attn.k_norm.weight": (head_dim,)}
-    shapes = {f"model.layers.{i}.{name}": shape for i in range(config.n_layers) for name, shape in layer.items()}
-    shapes |= {EMBEDDING: (config.vocabulary, hidden), NORM: (hidden,)}
-    return shapes if config.tied_embeddings else shapes | {HEAD: (config.vocabulary, hidden)}
+    return decoder_shapes(config, layer)
 
 
 def load_weights(
     config: LlamaConfig,
     shard: Shard,
     reader: WeightReader,
-    pack: Callable[[torch.Tensor], Any] = lambda weight: weight,
+    pack: Pack = lambda weight: weight,
     on_progress: Callable[[float], None] = lambda fraction: None,
 ) -> ModelWeights:
-    """Reads the rank's part of every tensor; each linear weight goes through `pack` (see Ops.pack_linear) before the next one
-    is read. reader: of `tensor_shapes(config)`. on_progress gets 0 .. 1."""
-    embedding = reader.read_vocabulary(EMBEDDING, shard)
-    layers = []
-    for index in range(config.n_layers):
-        layers.append(_load_layer(reader, f"model.layers.{index}.", config, shard, pack))
-        on_progress((index + 1) / config.n_layers)
-    head = embedding if config.tied_embeddings else reader.read_vocabulary(HEAD, shard)
-    return ModelWeights(embedding, tuple(layers), reader.read(Block(NORM)), pack(head))
+    """Reads the rank's part of every tensor. reader: of `tensor_shapes(config)`; pack: see Ops.pack_linear; on_progress gets
+    0 .. 1."""
+    return load_decoder(
+        config, shard, reader, lambda prefix: _load_layer(reader, prefix, config, shard, pack), pack, on_progress
+    )
 
 
-def _load_layer(
-    reader: WeightReader, prefix: str, config: LlamaConfig, shard: Shard, pack: Callable[[torch.Tensor], Any]
-) -> LayerWeights:
+def _load_layer(reader: WeightReader, prefix: str, config: LlamaConfig, shard: Shard, pack: Pack) -> LayerWeights:
     attention, head_dim = prefix + "self_attn.", config.head_dim
     queries = range(shard.heads.start * head_dim, shard.heads.stop * head_dim)
     keys = range(shard.kv_heads.start * head_dim, shard.kv_heads.stop * head_dim)

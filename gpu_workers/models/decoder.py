@@ -1,0 +1,109 @@
+"""What all decoders of this package share: embedding, final norm and head, with their names in a checkpoint, around layers that
+each architecture makes for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from gpu_workers.layers.kv_pages import KvShape
+from gpu_workers.layers.shard import Shard
+from gpu_workers.layers.sharded_layers import embed_tokens, gather_logits
+from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.models.model import Model, RankParts
+from gpu_workers.models.weights import Block, WeightReader
+
+Shape = tuple[int, ...]
+Pack = Callable[[torch.Tensor], Any]  # see Ops.pack_linear
+ConfigT = TypeVar("ConfigT", bound=ModelConfig)
+LayerT = TypeVar("LayerT")
+_EMBEDDING, _NORM, _HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
+
+
+@dataclass(frozen=True)
+class DecoderWeights(Generic[LayerT]):
+    """All of a rank. Tied embeddings are kept plain and packed, unless `pack` leaves weights as they are."""
+
+    embedding: torch.Tensor  # [vocabulary_rows, hidden]
+    layers: tuple[LayerT, ...]
+    norm: torch.Tensor  # [hidden]
+    head: Any  # [vocabulary_rows, hidden], packed
+
+
+def decoder_shapes(config: ModelConfig, layer: dict[str, Shape]) -> dict[str, Shape]:
+    """Name and shape of each tensor of the whole model; layer: of one layer, names without its prefix."""
+    shapes = {f"{layer_prefix(i)}{name}": shape for i in range(config.n_layers) for name, shape in layer.items()}
+    shapes |= {_EMBEDDING: (config.vocabulary, config.hidden), _NORM: (config.hidden,)}
+    return shapes if config.tied_embeddings else shapes | {_HEAD: (config.vocabulary, config.hidden)}
+
+
+def layer_prefix(index: int) -> str:
+    """What the names of a layer's tensors begin with."""
+    return f"model.layers.{index}."
+
+
+def load_decoder(
+    config: ModelConfig,
+    shard: Shard,
+    reader: WeightReader,
+    load_layer: Callable[[str], LayerT],
+    pack: Pack,
+    on_progress: Callable[[float], None],
+) -> DecoderWeights[LayerT]:
+    """Reads the rank's part of every tensor, in order, each linear weight through `pack` before the next one is read.
+    reader: of `decoder_shapes`; load_layer gets the prefix of a layer's names; on_progress gets 0 .. 1."""
+    embedding = reader.read_vocabulary(_EMBEDDING, shard)
+    layers = []
+    for index in range(config.n_layers):
+        layers.append(load_layer(layer_prefix(index)))
+        on_progress((index + 1) / config.n_layers)
+    head = embedding if config.tied_embeddings else reader.read_vocabulary(_HEAD, shard)
+    return DecoderWeights(embedding, tuple(layers), reader.read(Block(_NORM)), pack(head))
+
+
+class Decoder(Model, Generic[ConfigT, LayerT]):
+    """All of a model but `forward`."""
+
+    def __init__(self, config: ConfigT, parts: RankParts, weights: DecoderWeights[LayerT]) -> None:
+        """weights: as `parts.ops` packed them."""
+        self._config, self._parts, self._weights = config, parts, weights
+        self._dtype, self._device = weights.embedding.dtype, weights.embedding.device
+
+    @property
+    def config(self) -> ConfigT:
+        """See Model."""
+        return self._config
+
+    @property
+    def parts(self) -> RankParts:
+        """See Model."""
+        return self._parts
+
+    @property
+    def device(self) -> torch.device:
+        """See Model."""
+        return self._device
+
+    @property
+    def kv_shape(self) -> KvShape:
+        """See Model."""
+        return KvShape(self._config.n_layers, len(self._parts.shard.kv_heads), self._config.head_dim, self._dtype)
+
+    @torch.inference_mode()
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """See Model."""
+        own = self._parts.ops.linear(hidden, self._weights.head, None)
+        return gather_logits(own, self._config.vocabulary, self._parts.group)
+
+    def _embed(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """token_ids [T] int64 -> [T, hidden], the same on all ranks."""
+        return embed_tokens(token_ids, self._weights.embedding, self._parts.shard, self._parts.group, self._parts.ops)
+
+    def _split_heads(self, qkv: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """qkv [T, (heads + 2 kv heads) * head_dim] -> views [T, heads, head_dim] and twice [T, kv heads, head_dim]."""
+        n_heads, n_kv_heads = len(self._parts.shard.heads), len(self._parts.shard.kv_heads)
+        q, k, v = qkv.view(qkv.shape[0], -1, self._config.head_dim).split((n_heads, n_kv_heads, n_kv_heads), 1)
+        return q, k, v
