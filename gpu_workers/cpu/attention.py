@@ -81,8 +81,13 @@ class CpuAttention(Attention):
         )
         self._torch = TorchAttention(dtype, shared_heads, n_kv_heads)
 
-    def prepare(self, step: StepTensors) -> CpuStep:
-        """See Attention."""
+    def prepare(self, step: StepTensors, window: int | None = None) -> AttentionStep:
+        """See Attention. Rows longer than the window go through torch."""
+        if window is not None and (step.row_starts + step.row_counts).max(initial=0) > window:
+            return self._torch.prepare(step, window)
+        return self._prepare(step)
+
+    def _prepare(self, step: StepTensors) -> CpuStep:
         counts, starts = step.row_counts.astype(np.int64), step.row_starts.astype(np.int64)
         short = np.flatnonzero(counts <= MAX_BATCHED_COUNT)
         long_rows = np.flatnonzero(counts > MAX_BATCHED_COUNT)

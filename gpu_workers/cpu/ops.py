@@ -117,7 +117,8 @@ class CpuOps(TorchOps):
         """See Ops."""
         width = x.shape[-1]
         heads = x.shape[1] if x.dim() == 3 else 1
-        if x.dim() not in (2, 3) or width % self._lanes or x.stride()[1:] != (width, 1)[-x.dim() + 1 :]:
+        is_in_order = x.dim() in (2, 3) and x.stride()[1:] == (width, 1)[-x.dim() + 1 :]
+        if weight.dtype != x.dtype or width % self._lanes or not is_in_order:
             self._calls.leave_to_torch("a norm of broken vectors")
             return super().rms_norm(x, weight, eps)
         out = self._calls.empty(x.shape, x.dtype)
@@ -131,7 +132,8 @@ class CpuOps(TorchOps):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """See Ops."""
         n_rows, width = x.shape[0], x.shape[-1]
-        if x.dim() != 2 or width % self._lanes or not x.is_contiguous() or not residual.is_contiguous():
+        is_in_order = x.dim() == 2 and x.is_contiguous() and residual.is_contiguous()
+        if weight.dtype != x.dtype or width % self._lanes or not is_in_order:
             self._calls.leave_to_torch("a norm of broken vectors")
             return super().add_rms_norm(x, residual, weight, eps)
         out = self._calls.empty(x.shape, x.dtype)
@@ -165,6 +167,11 @@ class CpuOps(TorchOps):
         out = self._calls.empty((gate_up.shape[0], n), gate_up.dtype)
         self._spread(self._gate, gate_up.shape[0], 2 * n, (gate_up.data_ptr(), out.data_ptr(), n))
         return out
+
+    def gelu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """See Ops."""
+        self._calls.leave_to_torch("a gate with GELU")
+        return super().gelu_mul(gate_up)
 
     def argmax(self, logits: torch.Tensor) -> torch.Tensor:
         """logits [S, n] of this dtype, n whole vectors -> [S] int64: the lowest of the ids with the greatest logit."""

@@ -67,8 +67,10 @@ class TritonAttention(Attention):
         """Tokens of one tile of prefill attention."""
         return tile_tokens(self._group, self._prefill)
 
-    def prepare(self, step: StepTensors) -> TritonStep:
-        """Cuts the step. Reads row_* only of rows behind n_decode; may be called under capture when there are none."""
+    def prepare(self, step: StepTensors, window: int | None = None) -> TritonStep:
+        """Cuts the step. window: always None, see `why_not_triton`. Reads row_* only of rows behind n_decode; may be called
+        under capture when there are none."""
+        assert window is None, "the kernels have no window"
         long_rows = step.device_tiles
         if step.n_decode < step.n_rows:
             rows = np.arange(step.n_decode, step.n_rows)

@@ -44,8 +44,10 @@ class _PreparedAttention(Attention):
     def __init__(self, prepared: CpuStep) -> None:
         self._prepared = prepared
 
-    def prepare(self, step: StepTensors) -> CpuStep:
+    def prepare(self, step: StepTensors, window: int | None = None) -> CpuStep:
         """See Attention."""
+        if window is not None:
+            raise NotTaped("attention with a window")
         return self._prepared
 
 

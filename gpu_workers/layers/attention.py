@@ -6,7 +6,7 @@ layer. Keys and values of the step's tokens are in their pages before `attend` i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -27,7 +27,7 @@ class AttentionStep(Protocol):
     """Attention in one step, made by a back end; the same object serves all layers."""
 
     def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, scale: float) -> torch.Tensor:
-        """Causal attention of each token over the keys of its row up to its own position.
+        """Causal attention of each token over the keys of its row up to its own position, within the window if there is one.
 
         q [T, n_heads, head_dim]; k_pages, v_pages [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], of one layer: each page
         contiguous, pages at one stride for both; all of one float dtype on the model's device; scale multiplies q.k.
@@ -38,8 +38,9 @@ class AttentionStep(Protocol):
 class Attention(Protocol):
     """A back end. One object serves all steps of a rank."""
 
-    def prepare(self, step: StepTensors) -> AttentionStep:
-        """Attention over the rows of this step: reads their sizes on the host and their page table on the device."""
+    def prepare(self, step: StepTensors, window: int | None = None) -> AttentionStep:
+        """Attention over the rows of this step: reads their sizes on the host and their page table on the device. window:
+        tokens that a token sees at most, itself included; None: all before it."""
         ...
 
 
@@ -85,13 +86,15 @@ class TorchAttention(Attention):
         self._shared_heads = shared_heads
         self._n_kv_heads = n_kv_heads
 
-    def prepare(self, step: StepTensors) -> TorchStep:
+    def prepare(self, step: StepTensors, window: int | None = None) -> TorchStep:
         """Groups rows of equal count and similar length; see Attention."""
+        if window is not None:
+            step = without_unseen_pages(step, window)
         ends = step.row_starts.astype(np.int64) + step.row_counts
         batches = group_rows(step.row_counts, ends)
-        return TorchStep(tuple(self.group(step, rows, ends) for rows in batches))
+        return TorchStep(tuple(self.group(step, rows, ends, window) for rows in batches))
 
-    def group(self, step: StepTensors, rows: np.ndarray, ends: np.ndarray) -> RowGroup:
+    def group(self, step: StepTensors, rows: np.ndarray, ends: np.ndarray, window: int | None = None) -> RowGroup:
         """What `attend_group` needs for these rows of equal count; ends [R]: of all rows, start + count."""
         device = step.token_ids.device
         count, n_keys = int(step.row_counts[rows[0]]), int(ends[rows].max())
@@ -105,7 +108,8 @@ class TorchAttention(Attention):
             tokens = _on((step.row_offsets[rows][:, None] + np.arange(count)).reshape(-1), device)
             table = step.page_table[_on(rows, device)]
         pages, places = self._vectors(table, n_keys)
-        return RowGroup(tokens, count, len(rows), n_keys, pages, places, self._mask(step, rows, n_keys, is_alone), is_alone)
+        mask = self._mask(step, rows, n_keys, window, is_alone)
+        return RowGroup(tokens, count, len(rows), n_keys, pages, places, mask, is_alone)
 
     def _vectors(self, table: torch.Tensor, n_keys: int) -> tuple[torch.Tensor, torch.Tensor]:
         """See RowGroup.pages and RowGroup.places; table [rows, P]."""
@@ -116,18 +120,35 @@ class TorchAttention(Attention):
         sizes = (table.shape[0], self._n_kv_heads, n_keys)
         return pages.expand(sizes).reshape(-1), places.expand(sizes).reshape(-1)
 
-    def _mask(self, step: StepTensors, rows: np.ndarray, n_keys: int, is_alone: bool) -> torch.Tensor:
+    def _mask(self, step: StepTensors, rows: np.ndarray, n_keys: int, window: int | None, is_alone: bool) -> torch.Tensor:
         """[count, n_keys] of a row alone (empty: plainly causal), else [rows * n_kv_heads, shared_heads * count, n_keys]."""
         device, count = step.token_ids.device, int(step.row_counts[rows[0]])
-        if is_alone and step.row_starts[rows[0]] == 0:
+        if is_alone and step.row_starts[rows[0]] == 0 and (window is None or count <= window):
             return torch.empty(0, dtype=self._dtype, device=device)
         last_keys = _on(step.row_starts[rows][:, None] + np.arange(count), device)  # [rows, count]
-        hidden_keys = torch.arange(n_keys, device=device) > last_keys[:, :, None]
+        keys = torch.arange(n_keys, device=device)
+        hidden_keys = keys > last_keys[:, :, None]
+        if window is not None:
+            hidden_keys |= keys <= last_keys[:, :, None] - window
         mask = torch.zeros(hidden_keys.shape, dtype=self._dtype, device=device).masked_fill_(hidden_keys, float("-inf"))
         if is_alone:
             return mask[0]
         sizes = (len(rows), self._n_kv_heads, self._shared_heads, count, n_keys)
         return mask[:, None, None].expand(sizes).reshape(sizes[0] * sizes[1], -1, n_keys)
+
+
+def without_unseen_pages(step: StepTensors, window: int) -> StepTensors:
+    """The step as if each row began at the first page that any of its tokens sees, window tokens back. Masks depend on
+    distances alone, so they stay right. Of the result, only what `TorchAttention` reads is meant to be read."""
+    starts = step.row_starts.astype(np.int64)
+    unseen = np.maximum(starts - window + 1, 0) // PAGE_TOKENS  # [R] pages
+    if not unseen.any():
+        return step
+    n_pages = int((-(-(starts + step.row_counts) // PAGE_TOKENS) - unseen).max())
+    last = step.page_table.shape[1] - 1
+    columns = np.minimum(unseen[:, None] + np.arange(n_pages), last)  # entries behind a row's end are any valid page
+    table = step.page_table.gather(1, _on(columns, step.page_table.device))
+    return replace(step, page_table=table, row_starts=(starts - unseen * PAGE_TOKENS).astype(np.int32))
 
 
 def group_rows(counts: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch.nn.functional import embedding, linear, silu
+from torch.nn.functional import embedding, gelu, linear, silu
 
 from gpu_workers.layers.cpu_linear import can_pack, pack_weight, packed_linear
 from gpu_workers.layers.kv_pages import page_rows, rows_between_pages
@@ -47,7 +47,7 @@ class Ops(Protocol):
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """x [..., n], weight [n] -> a new [..., n]: x / sqrt(mean(x^2) + eps) * weight, the mean in float32.
-        x may be a strided view (rows contiguous)."""
+        x may be a strided view (rows contiguous). weight has the dtype of x, or float32."""
         ...
 
     def add_rms_norm(
@@ -68,6 +68,11 @@ class Ops(Protocol):
     def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         """gate_up [T, 2 n] -> [T, n]: silu(first half) * second half. May overwrite gate_up."""
         ...
+
+    def gelu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """gate_up [T, 2 n] -> a new [T, n]: gelu(first half), in its tanh form, * second half."""
+        gate, up = gate_up.chunk(2, -1)
+        return gelu(gate, approximate="tanh").mul_(up)
 
     def norm_linear(
         self,
@@ -109,6 +114,8 @@ class TorchOps(Ops):
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """See Ops."""
+        if weight.dtype != x.dtype:
+            return torch.rms_norm(x.float(), weight.shape, weight, eps).to(x.dtype)
         if x.dim() == 2 and x.shape[0] <= _FEW_ROWS and x.device.type == "cpu":
             return _norm_few_rows(x, weight, eps)
         return torch.rms_norm(x, weight.shape, weight, eps)

@@ -19,6 +19,10 @@ class ConfigKeys:
     def __init__(self, raw: Mapping[str, Any]) -> None:
         self._raw = raw
 
+    def with_defaults(self, **defaults: Any) -> ConfigKeys:
+        """The same keys, with these values for those that are missing or null."""
+        return ConfigKeys({**defaults, **{key: value for key, value in self._raw.items() if value is not None}})
+
     def value(self, key: str, default: Any = None) -> Any:
         """The value as it stands there, unchecked."""
         found = self._raw.get(key)

@@ -12,6 +12,7 @@ from typing import Any
 
 from gpu_workers.model_store.config_keys import ConfigKeys, ModelConfigError, read_keys
 from gpu_workers.model_store.model_config import ModelConfig
+from gpu_workers.models.gemma3.config import read_gemma3
 from gpu_workers.models.llama.config import read_llama, read_qwen2, read_qwen3
 
 CONFIG_READERS: Mapping[str, Callable[[ConfigKeys], ModelConfig]] = {
@@ -19,6 +20,7 @@ CONFIG_READERS: Mapping[str, Callable[[ConfigKeys], ModelConfig]] = {
     "mistral": read_llama,
     "qwen2": read_qwen2,
     "qwen3": read_qwen3,
+    "gemma3_text": read_gemma3,
 }
 
 

@@ -8,13 +8,18 @@ from typing import Any
 
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.architectures import CONFIG_READERS
+from gpu_workers.models.gemma3.config import Gemma3Config
+from gpu_workers.models.gemma3.model import load_gemma3
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.llama.model import load_llama
 from gpu_workers.models.model import Model, RankParts
 from gpu_workers.models.weights import Placement, RandomSource, SafetensorsSource, TensorSource
 
 LoadModel = Callable[[Any, RankParts, TensorSource, Placement, Callable[[float], None]], Model]
-MODEL_LOADERS: Mapping[type[ModelConfig], LoadModel] = {LlamaConfig: load_llama}  # by the class of the config that each takes
+MODEL_LOADERS: Mapping[type[ModelConfig], LoadModel] = {  # by the class of the config that each takes
+    LlamaConfig: load_llama,
+    Gemma3Config: load_gemma3,
+}
 LOAD_FORMATS = ("safetensors", "random")
 
 

@@ -39,7 +39,9 @@ def paged_rows(
     return step, kv.keys[1], kv.values[1]
 
 
-def dense_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, step: StepTensors, scale: float) -> torch.Tensor:
+def dense_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, step: StepTensors, scale: float, window: int = 10_000
+) -> torch.Tensor:
     """One token at a time, nothing shared with what is tested."""
     out = torch.empty_like(q)
     shared = q.shape[1] // k.shape[2]
@@ -48,8 +50,9 @@ def dense_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, step: Ste
         keys, values = (x[pages].flatten(0, 1).repeat_interleave(shared, 1) for x in (k, v))
         for index in range(int(step.row_counts[row])):
             token, seen = int(step.row_offsets[row]) + index, int(step.row_starts[row]) + index + 1
-            weights = torch.einsum("hd,khd->hk", q[token], keys[:seen]).mul(scale).softmax(-1)
-            out[token] = torch.einsum("hk,khd->hd", weights, values[:seen])
+            first = max(0, seen - window)
+            weights = torch.einsum("hd,khd->hk", q[token], keys[first:seen]).mul(scale).softmax(-1)
+            out[token] = torch.einsum("hk,khd->hd", weights, values[first:seen])
     return out
 
 
@@ -64,6 +67,16 @@ def test_equals_dense_attention(rows: list[tuple[int, int]], heads: tuple[int, i
     out = back_end.prepare(step).attend(q, k, v, 0.4)
     assert out.is_contiguous()
     torch.testing.assert_close(out, dense_attention(q, k, v, step, 0.4), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.slow
+@examples(60)
+@given(rows_of_a_step, st.sampled_from([1, 2, 15, 16, 17, 33, 64]))
+def test_a_window_hides_what_is_further_back(rows: list[tuple[int, int]], window: int) -> None:
+    step, k, v = paged_rows(rows, kv_heads=2)
+    q = torch.randn((step.n_tokens, 4, HEAD_DIM), generator=torch.Generator().manual_seed(5))
+    out = TorchAttention(torch.float32, 2, 2).prepare(step, window).attend(q, k, v, 0.4)
+    torch.testing.assert_close(out, dense_attention(q, k, v, step, 0.4, window), atol=1e-5, rtol=1e-5)
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 4000)), min_size=1, max_size=60))

@@ -6,21 +6,28 @@ import multiprocessing
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from gpu_workers.layers.tensor_group import DistributedGroup, SingleRank, TensorGroup
+from gpu_workers.model_store.rope import Rope
+from gpu_workers.models.gemma3.config import Gemma3Config
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.weights import Placement
 from gpu_workers.runner.model_loading import build_model
 from tests.support.workers.paged_loop import PagedLoop, PagedSequence
 
-CONFIG = LlamaConfig("qwen3", 2, 36, 9, 3, 8, 50, 101, 256, qk_norm=True)
+GEMMA3 = Gemma3Config(
+    "gemma3_text", 3, 36, 9, 3, 8, 50, 101, 256, tied_embeddings=True,
+    window=20, is_sliding=(True, False, True), query_scalar=8.0, rope=Rope(1e6), sliding_rope=Rope(),
+)  # fmt: skip
+CONFIGS = {"qwen3": LlamaConfig("qwen3", 2, 36, 9, 3, 8, 50, 101, 256, qk_norm=True), "gemma3": GEMMA3}
 DEADLINE_S = 60.0
 
 
-def _logits(group: TensorGroup) -> np.ndarray:
+def _logits(name: str, group: TensorGroup) -> np.ndarray:
     torch.set_num_threads(1)
-    model = build_model(CONFIG, Path(), Placement(torch.device("cpu"), torch.float32), group=group, load_format="random")
+    model = build_model(CONFIGS[name], Path(), Placement(torch.device("cpu"), torch.float32), group=group, load_format="random")
     loop = PagedLoop(model)
     sequences = [PagedSequence(list(range(3, 3 + n))) for n in (40, 25, 7)]
     steps = [
@@ -31,19 +38,20 @@ def _logits(group: TensorGroup) -> np.ndarray:
     return torch.cat(steps).numpy()
 
 
-def _rank(rank: int, folder: Path) -> None:
+def _rank(name: str, rank: int, folder: Path) -> None:
     group = DistributedGroup.join(rank, 2, folder / "rendezvous", torch.device("cpu"), DEADLINE_S)
     assert group.least(10 + rank) == 10
-    np.save(folder / f"rank{rank}.npy", _logits(group))
+    np.save(folder / f"rank{rank}.npy", _logits(name, group))
     group.close()
 
 
-def test_two_ranks_equal_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", CONFIGS)
+def test_two_ranks_equal_one(name: str, tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
-    ranks = [spawn.Process(target=_rank, args=(rank, tmp_path), daemon=True) for rank in range(2)]
+    ranks = [spawn.Process(target=_rank, args=(name, rank, tmp_path), daemon=True) for rank in range(2)]
     for process in ranks:
         process.start()
-    expected = _logits(SingleRank())
+    expected = _logits(name, SingleRank())
     for process in ranks:
         process.join(DEADLINE_S)
         assert process.exitcode == 0
