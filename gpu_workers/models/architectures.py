@@ -14,6 +14,7 @@ from gpu_workers.model_store.config_keys import ConfigKeys, ModelConfigError, re
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.gemma3.config import read_gemma3
 from gpu_workers.models.llama.config import read_llama, read_qwen2, read_qwen3
+from gpu_workers.models.phi3 import read_phi3
 
 CONFIG_READERS: Mapping[str, Callable[[ConfigKeys], ModelConfig]] = {
     "llama": read_llama,
@@ -21,6 +22,7 @@ CONFIG_READERS: Mapping[str, Callable[[ConfigKeys], ModelConfig]] = {
     "qwen2": read_qwen2,
     "qwen3": read_qwen3,
     "gemma3_text": read_gemma3,
+    "phi3": read_phi3,
 }
 
 

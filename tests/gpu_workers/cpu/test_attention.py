@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_workers.cpu.kernels.machine import Machine, can_attend, this_machine
-from gpu_workers.layers.attention import TorchAttention
+from gpu_workers.layers.attention import TorchAttention, TorchStep
 from messages.steps import PAGE_TOKENS
 from tests.gpu_workers.layers.test_attention import dense_attention, paged_rows, rows_of_a_step
 
 if this_machine() is None:
     pytest.skip("needs llvmlite and a processor that kernels are written for", allow_module_level=True)
 
-from gpu_workers.cpu.attention import CpuAttention
+from gpu_workers.cpu.attention import CpuAttention, CpuStep
 from gpu_workers.cpu.kernels.machine_code import compile_kernel
 from gpu_workers.cpu.kernels.paged_attention import LOG2_E, AttentionShape, write_paged_attention
 from gpu_workers.cpu.kernels.vector_code import float_bits
@@ -72,12 +72,24 @@ def test_a_token_is_computed_alike_in_any_company() -> None:
     q = torch.randn((5, 9, 64), generator=torch.Generator().manual_seed(5))
     back_end = _back_end((3, 3, 64), torch.float32)
     prepared = back_end.prepare(step)
+    assert isinstance(prepared, CpuStep)
     together = prepared.attend(q, k, v, 0.4)
     for unit in range(5):
         only = slice(unit, unit + 1)
         alone = replace(prepared, places=prepared.places[only], rows=prepared.rows[only], n_keys=prepared.n_keys[only])
         place = int(prepared.places[unit])
         assert alone.attend(q, k, v, 0.4)[place].equal(together[place])
+
+
+def test_rows_longer_than_a_window_are_torchs() -> None:
+    step, k, v = paged_rows([(30, 1), (50, 3)], 2, 64)
+    q = torch.randn((4, 4, 64), generator=torch.Generator().manual_seed(5))
+    back_end = _back_end((2, 2, 64), torch.float32)
+    for window, kind in ((53, CpuStep), (52, TorchStep), (7, TorchStep)):
+        prepared = back_end.prepare(step, window)
+        assert type(prepared) is kind
+        expected = dense_attention(q, k, v, step, 0.4, window)
+        torch.testing.assert_close(prepared.attend(q, k, v, 0.4), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_large_scores_stay_finite() -> None:

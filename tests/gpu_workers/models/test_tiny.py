@@ -46,6 +46,7 @@ CASES = {
     "mistral": ("MistralConfig", {"head_dim": 8, "sliding_window": None}),
     "qwen2": ("Qwen2Config", {"use_sliding_window": False}),
     "qwen3": ("Qwen3Config", {"head_dim": 16, "use_sliding_window": False}),
+    "phi3": ("Phi3Config", {"pad_token_id": 0, "sliding_window": None}),
 }
 
 

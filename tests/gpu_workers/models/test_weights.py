@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ import torch
 from safetensors.torch import save_file
 
 from gpu_workers.layers.shard import shard_model
+from gpu_workers.model_store.config_keys import ConfigKeys
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.llama.weights import ModelWeights, load_weights, tensor_shapes
+from gpu_workers.models.phi3 import read_phi3
 from gpu_workers.models.weights import (
     Placement,
     RandomSource,
@@ -21,6 +24,14 @@ from gpu_workers.models.weights import (
 )
 
 CONFIG = LlamaConfig("qwen2", 2, 24, 6, 3, 4, 10, 17, 64, qkv_bias=True)
+PHI3 = {
+    "model_type": "phi3",
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "intermediate_size": 10,
+    "vocab_size": 17,
+}
 CPU = Placement(torch.device("cpu"), torch.float32)
 
 
@@ -45,6 +56,30 @@ def test_fused_tensors_hold_the_checkpoint(tmp_path: Path) -> None:
     assert bias.equal(torch.cat([tensors[f"{first}{x}_proj.bias"] for x in "qkv"]))
     assert weights.embedding.equal(tensors["model.embed_tokens.weight"])
     assert weights.head.equal(tensors["lm_head.weight"])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_checkpoint_of_fused_projections_gives_the_same_parts(size: int, tmp_path: Path) -> None:
+    apart = replace(CONFIG, qkv_bias=False)
+    together = replace(apart, names=read_phi3(ConfigKeys(PHI3)).names)
+    tensors = {name: tensor for name, tensor in _checkpoint().items() if not name.endswith("bias")}
+    fused = {name: tensor for name, tensor in tensors.items() if not any(f".{x}_proj." in name for x in (*"qkv", "gate", "up"))}
+    for layer in ("model.layers.0.", "model.layers.1."):
+        qkv = [tensors[f"{layer}self_attn.{x}_proj.weight"] for x in "qkv"]
+        fused[f"{layer}self_attn.qkv_proj.weight"] = torch.cat(qkv)
+        fused[f"{layer}mlp.gate_up_proj.weight"] = torch.cat([tensors[f"{layer}mlp.{x}_proj.weight"] for x in ("gate", "up")])
+    save_file(tensors, tmp_path / "apart.safetensors")
+    (tmp_path / "together").mkdir()
+    save_file(fused, tmp_path / "together" / "model.safetensors")
+    for rank in range(size):
+        shard = shard_model(CONFIG, rank, size)
+        one, other = (
+            load_weights(config, shard, WeightReader(tensor_shapes(config), SafetensorsSource(folder), CPU))
+            for config, folder in ((apart, tmp_path), (together, tmp_path / "together"))
+        )
+        for layer, same in zip(one.layers, other.layers, strict=True):
+            assert layer.qkv.equal(same.qkv)
+            assert layer.gate_up.equal(same.gate_up)
 
 
 def test_all_faults_are_named(tmp_path: Path) -> None:
