@@ -35,8 +35,12 @@ class TextModel(Protocol):
     vocabulary: int  # number of token ids; the largest is one less
     eos_tokens: list[int]  # ids that end an answer, ascending
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a plain prompt. Raises: NoTokenizer."""
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a plain prompt, with the special tokens that prompts of this model begin with. Raises: NoTokenizer."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids, special tokens included. Raises: NoTokenizer."""
         ...
 
     def fewest_tokens(self, text: str) -> int:
@@ -80,8 +84,11 @@ class FolderText(TextModel):
         self._template = ChatTemplate(source, self._special) if source else None
         self._special_text = SpecialText(tokenizer, self._template.literals if self._template is not None else ())
 
-    def encode(self, text: str) -> list[int]:
-        return self._ids(text, add_special_tokens=True)
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        return self._ids(text, add_special_tokens=add_special_tokens)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(list(ids), skip_special_tokens=False)
 
     def fewest_tokens(self, text: str) -> int:
         return len(text) // self._longest_bytes if self._longest_bytes else 0
@@ -121,8 +128,11 @@ class IdsOnly(TextModel):
     def __init__(self, vocabulary: int, eos_tokens: list[int]) -> None:
         self.vocabulary, self.eos_tokens = vocabulary, eos_tokens
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         raise NoTokenizer("this model has no tokenizer: send token ids")
+
+    def decode(self, ids: Sequence[int]) -> str:
+        raise NoTokenizer("this model has no tokenizer: its token ids have no text")
 
     def fewest_tokens(self, text: str) -> int:
         return 0
@@ -146,8 +156,11 @@ class HashChainText(TextModel):
     vocabulary = HASH_CHAIN_VOCABULARY
     eos_tokens: list[int] = []
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         return list(text.encode("utf-8"))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(self.text_of(token)[0] for token in ids)
 
     def fewest_tokens(self, text: str) -> int:
         return len(text)

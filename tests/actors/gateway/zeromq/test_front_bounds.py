@@ -28,7 +28,7 @@ async def test_large_requests_share_a_budget_with_http_and_small_ones_pass() -> 
         scheduler = await r.add_scheduler(is_automatic=False)
         slow = SlowText()
         assert r.gateway._zmq is not None
-        r.gateway.admission.builder._model = slow
+        r.gateway.admission.builder.encoder.model = slow
         await one.say(large("a"))
         await r.house.wait_until(lambda: r.gateway.bodies.n_bytes > len(FULL) - UNCOUNTED_BYTES)
         held = r.gateway.bodies.n_bytes

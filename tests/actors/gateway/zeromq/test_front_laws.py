@@ -76,10 +76,10 @@ class SlowText(HashChainText):
     def __init__(self) -> None:
         self.may_go, self.n_encoded = threading.Event(), 0
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         assert self.may_go.wait(DEADLINE_S)
         self.n_encoded += 1
-        return super().encode(text)
+        return super().encode(text, add_special_tokens=add_special_tokens)
 
 
 @asynccontextmanager
@@ -158,7 +158,7 @@ async def test_a_request_said_twice_while_it_is_tokenised_runs_once_for_the_newe
         scheduler = await r.add_scheduler(is_automatic=False)
         slow = SlowText()
         assert r.gateway._zmq is not None
-        r.gateway.admission.builder._model = slow
+        r.gateway.admission.builder.encoder.model = slow
         words = generate(prompt=LONG, tokens=int32s([]))
         await one.say(words)
         assert await one.is_silent()
@@ -182,7 +182,7 @@ async def test_a_cancel_that_overtakes_the_tokenizer_is_kept() -> None:
         scheduler = await r.add_scheduler(is_automatic=False)
         slow = SlowText()
         assert r.gateway._zmq is not None
-        r.gateway.admission.builder._model = slow
+        r.gateway.admission.builder.encoder.model = slow
         await wire.say(generate(prompt=LONG, tokens=int32s([])))
         await wire.say(public.CancelRequest(request="r"))
         assert await wire.is_silent()
@@ -255,7 +255,7 @@ async def test_what_is_being_tokenised_counts_against_the_limit_on_every_way_in(
         slow = SlowText()
         assert r.gateway._zmq is not None
         assert r.gateway.desk is not None
-        r.gateway.admission.builder._model = slow
+        r.gateway.admission.builder.encoder.model = slow
         gate = r.gateway.desk.gate
         await wire.say(generate("a", prompt=LONG, tokens=int32s([])))
         await wire.say(generate("b", prompt=LONG, tokens=int32s([])))

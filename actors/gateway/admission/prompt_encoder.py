@@ -1,0 +1,63 @@
+"""Prompts to token ids and back, for every door: short ones at once, long ones in a thread. Errors become refusals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from actors.gateway.requests.refusals import Refusal, invalid
+from actors.gateway.text.chat_template import TemplateError
+from actors.gateway.text.tokenizer import NoTokenizer, TextModel
+
+_INLINE_CHARACTERS = 4096  # longer texts are encoded in a thread, so that the event loop goes on
+_INLINE_TOKENS = 4096
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class PromptEncoder:
+    """Encodes and decodes for one served model. `field` is the name of the client's field, for refusals."""
+
+    def __init__(self, model: TextModel) -> None:
+        self.model = model
+
+    async def encode(self, texts: Sequence[str], field: str, *, add_special_tokens: bool = True) -> list[list[int]]:
+        """Token ids of plain prompts. Raises: Refusal."""
+        is_long = sum(map(len, texts)) > _INLINE_CHARACTERS
+        return await self._run(field, is_long, self._encode_all, texts, add_special_tokens)
+
+    async def encode_chat(self, turns: Sequence[Mapping[str, Any]], field: str) -> list[int]:
+        """Token ids of a conversation in the model's template. Raises: Refusal."""
+        is_long = sum(len(str(turn.get("content") or "")) for turn in turns) > _INLINE_CHARACTERS
+        return await self._run(field, is_long or self.model.takes_long(turns), self.model.encode_chat, turns)
+
+    async def decode(self, ids: np.ndarray, field: str) -> str:
+        """The text of token ids, int32 [n], special tokens included. Raises: Refusal."""
+        return await self._run(field, len(ids) > _INLINE_TOKENS, self.model.decode, ids.tolist())
+
+    def check_ids(self, ids: Sequence[int] | np.ndarray, field: str) -> np.ndarray:
+        """Token ids of a client as int32 [n], n >= 1. Raises: Refusal for ids that the model does not have."""
+        if not len(ids):
+            raise invalid(field, "at least one token", "an empty list")
+        array = np.asarray(ids, dtype=np.int64)
+        low, high = int(array.min()), int(array.max())
+        if low < 0 or high >= self.model.vocabulary:
+            raise invalid(field, f"token ids from 0 to {self.model.vocabulary - 1}", low if low < 0 else high)
+        return array.astype("<i4")
+
+    def _encode_all(self, texts: Sequence[str], add_special_tokens: bool) -> list[list[int]]:
+        return [self.model.encode(text, add_special_tokens=add_special_tokens) for text in texts]
+
+    async def _run(self, field: str, in_thread: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            if not in_thread:
+                return work(*args, **kwargs)
+            return await asyncio.get_running_loop().run_in_executor(None, lambda: work(*args, **kwargs))
+        except (NoTokenizer, TemplateError) as error:
+            raise Refusal("invalid", f"{field}: {error}", field=field) from None
+        except UnicodeError as error:
+            reason = getattr(error, "reason", str(error))
+            raise Refusal("invalid", f"{field}: expected valid Unicode text, got {reason}", field=field) from None
