@@ -10,7 +10,7 @@ import numpy as np
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.admission.prompt_encoder import PromptEncoder
 from actors.gateway.requests.order import Order
-from actors.gateway.requests.refusals import Refusal, invalid
+from actors.gateway.requests.refusals import Refusal, check_model, invalid
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.tokenizer import TextModel
 from messages.generation import MAX_STOP_STRINGS, MAX_STOP_TOKENS, NO_TOKEN_LIMIT, Terms
@@ -44,9 +44,7 @@ class OrderBuilder:
     def check(self, new: NewRequest) -> None:
         """Check all that can be checked before a request is tokenised. Raises: Refusal naming the field."""
         settings = self._settings
-        if new.model and new.model != settings.model_name:
-            detail = f"model: expected {settings.model_name!r}, got {new.model[:200]!r}"
-            raise Refusal("not_found", detail, field="model", name="model_not_found")
+        check_model(new.model, settings.model_name)
         if not 1 <= new.n <= settings.max_n:
             raise invalid("n", f"1 to {settings.max_n}", new.n)
         if new.n_sequences > settings.max_active_requests:

@@ -42,3 +42,10 @@ def journal_unavailable() -> Refusal:
     """No request can be recorded now, so none can be accepted."""
     detail = "the request journal does not take writes, so nothing new can be accepted"
     return Refusal("unavailable", detail, retry_after_s=5.0, name="journal_unavailable")
+
+
+def check_model(asked: str, served: str) -> None:
+    """Return if the model `asked` for is the one that is served; an empty name asks for any. Raises: Refusal."""
+    if asked and asked != served:
+        detail = f"model: expected {served!r}, got {asked[:200]!r}"
+        raise Refusal("not_found", detail, field="model", name="model_not_found")

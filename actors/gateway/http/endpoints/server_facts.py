@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response
-from actors.gateway.requests.refusals import Refusal
+from actors.gateway.requests.refusals import check_model
 
 
 async def models(services: Services, call: Call) -> ASGIApp:
@@ -18,10 +18,7 @@ async def models(services: Services, call: Call) -> ASGIApp:
 
 async def model(services: Services, call: Call) -> ASGIApp:
     """GET /v1/models/{id}."""
-    name, served = call.http.path_params["name"], services.settings.model_name
-    if name != served:
-        detail = f"model: expected {served!r}, got {name[:200]!r}"
-        raise Refusal("not_found", detail, field="model", name="model_not_found")
+    check_model(call.http.path_params["name"], services.settings.model_name)
     return json_response(_card(services))
 
 
