@@ -14,13 +14,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from actors.gateway.http.endpoint import Call, Endpoint, Services, request_id_of
-from actors.gateway.http.endpoints import generate, openai, server_facts
+from actors.gateway.http.endpoints import generate, openai, server_facts, tokenize
 from actors.gateway.http.errors import error_response, on_exception, on_http_exception
 from actors.gateway.http.routes import DirectRoutes
 from actors.gateway.requests.refusals import Refusal
 from messages.ids import mint_request_id
 
-ENDPOINTS = (*openai.ENDPOINTS, *generate.ENDPOINTS, *server_facts.ENDPOINTS)
+ENDPOINTS = (*openai.ENDPOINTS, *generate.ENDPOINTS, *server_facts.ENDPOINTS, *tokenize.ENDPOINTS)
 
 
 def build_app(services: Services) -> ASGIApp:

@@ -1,0 +1,70 @@
+"""Text to token ids and back without generating, with the fields of vLLM's endpoints of these names."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from starlette.types import ASGIApp
+
+from actors.gateway.admission.chat_turns import turns_of
+from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response
+from actors.gateway.http.schema import read_body
+from actors.gateway.requests.refusals import Refusal, check_model, invalid
+
+_TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    model: str | None = None
+
+
+class TokenizeBody(_Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /tokenize: exactly one of `prompt` and `messages`. None is the default."""
+
+    prompt: str | None = None
+    messages: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=4096)] | None = None
+    add_special_tokens: bool | None = None  # true for a prompt; a conversation has those of its template
+    return_token_strs: bool | None = None
+
+
+class DetokenizeBody(_Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /detokenize."""
+
+    tokens: list[_TokenId]
+
+
+async def tokenize(services: Services, call: Call) -> ASGIApp:
+    """POST /tokenize: {"count", "max_model_len", "tokens", "token_strs"}."""
+    body = read_body(call.body, TokenizeBody)
+    check_model(body.model or "", services.settings.model_name)
+    tokens = await _tokens(services, body)
+    text_of = services.model.text_of
+    strings = [text_of(token)[0] for token in tokens] if body.return_token_strs else None
+    size = {"count": len(tokens), "max_model_len": services.settings.max_length}
+    return json_response({**size, "tokens": tokens, "token_strs": strings})
+
+
+async def detokenize(services: Services, call: Call) -> ASGIApp:
+    """POST /detokenize: {"prompt"}."""
+    body = read_body(call.body, DetokenizeBody)
+    check_model(body.model or "", services.settings.model_name)
+    encoder = services.admission.builder.encoder
+    ids = encoder.check_ids(body.tokens, "tokens") if body.tokens else np.empty(0, "<i4")
+    return json_response({"prompt": await encoder.decode(ids, "tokens")})
+
+
+async def _tokens(services: Services, body: TokenizeBody) -> list[int]:
+    encoder = services.admission.builder.encoder
+    if (body.prompt is None) == (body.messages is None):
+        raise Refusal("invalid", "prompt: expected exactly one of prompt and messages", field="prompt")
+    if body.messages is not None:
+        if body.add_special_tokens:
+            raise invalid("add_special_tokens", "false with messages, whose template writes them", True)
+        return await encoder.encode_chat(turns_of(body.messages), "messages")
+    add_special_tokens = body.add_special_tokens is not False
+    return (await encoder.encode([body.prompt or ""], "prompt", add_special_tokens=add_special_tokens))[0]
+
+
+ENDPOINTS = (Endpoint("POST", "/tokenize", tokenize), Endpoint("POST", "/detokenize", detokenize))
