@@ -1,7 +1,7 @@
-"""A rank's own copy of who sits in which slot, with how many known tokens and which pages. Pure; plans are judged here.
+"""A rank's own copy of the slots: known tokens, pages and sampling of each. Plans are checked against it. Pure.
 
-The table never knows a sampled token, only that there is one: tokens stay on the device. `admit` judges the whole plan on
-copies and writes only when nothing is wrong with it, so a refused plan leaves no trace.
+The table counts sampled tokens but does not hold them: they stay on the device. `admit` checks the whole plan on copies and
+writes only if all of it is right, so a refused plan changes nothing.
 """
 
 from __future__ import annotations
@@ -18,39 +18,38 @@ class SlotTable:
 
     def __init__(self, capacity: EngineCapacity) -> None:
         self.capacity = capacity
-        self.n_known = np.zeros(
-            capacity.n_slots, np.int64
-        )  # tokens whose value the device has; 0: free (after drafts: at most)
+        # Tokens of each slot whose values the device has; 0: the slot is free. After drafts it is an upper bound.
+        self.n_known = np.zeros(capacity.n_slots, np.int64)
         self.n_pages_held = np.zeros(capacity.n_slots, np.int64)  # entries of page_table that are set, from index 0
         self.page_table = np.zeros((capacity.n_slots, -(-capacity.max_length // PAGE_TOKENS)), np.int32)
         self.sampling = SamplingTable(capacity.n_slots)
 
     def admit(self, plan: Plan) -> None:
-        """Take a plan's differences into the table: the state after all of its steps.
+        """Apply a plan's differences: the table is then as after all of the plan's steps.
 
         Raises: PlanRefused naming the field, what was expected and what came.
         """
         known, held = self.n_known.copy(), self.n_pages_held.copy()
-        self._judge_new(plan, known, held)
-        self._judge_pages(plan, known, held)
-        self._judge_shape(plan)
-        self._judge_rows(plan, known, held)
+        self._check_new(plan, known, held)
+        self._check_pages(plan, known, held)
+        self._check_shape(plan)
+        self._check_rows(plan, known, held)
         self.n_known, self.n_pages_held = known, held
         for new in plan.new:
             self.sampling.put(new)
         self.page_table[plan.page_slots, plan.page_indices] = plan.page_ids
 
-    def _judge_new(self, plan: Plan, known: np.ndarray, held: np.ndarray) -> None:
+    def _check_new(self, plan: Plan, known: np.ndarray, held: np.ndarray) -> None:
         slots = [new.slot for new in plan.new]
         if len(set(slots)) != len(slots):
             raise PlanRefused(f"new: expected distinct slots, got {slots[:16]}", slots)
         for new in plan.new:
-            self._judge_sequence(new)
+            self._check_sequence(new)
             known[new.slot], held[new.slot] = new.n_tokens, 0
         if len(plan.new_tokens):
-            self._judge_range("new_tokens", plan.new_tokens, self.capacity.vocabulary, np.asarray(slots))
+            self._check_range("new_tokens", plan.new_tokens, self.capacity.vocabulary, np.asarray(slots))
 
-    def _judge_sequence(self, new: NewSequence) -> None:
+    def _check_sequence(self, new: NewSequence) -> None:
         if new.slot >= self.capacity.n_slots:
             raise PlanRefused(f"new.slot: expected less than {self.capacity.n_slots}, got {new.slot}")
         if not 1 <= new.n_tokens <= self.capacity.max_length:
@@ -60,15 +59,15 @@ class SlotTable:
             raise PlanRefused(f"new.n_prompt: expected at most {new.n_tokens}, got {new.n_prompt}", [new.slot])
         if new.banned_tokens:
             banned = np.array(new.banned_tokens, np.int64)
-            self._judge_range("new.banned_tokens", banned, self.capacity.vocabulary, np.array([new.slot]))
+            self._check_range("new.banned_tokens", banned, self.capacity.vocabulary, np.array([new.slot]))
 
-    def _judge_pages(self, plan: Plan, known: np.ndarray, held: np.ndarray) -> None:
+    def _check_pages(self, plan: Plan, known: np.ndarray, held: np.ndarray) -> None:
         if not len(plan.page_slots):
             return
         slots = plan.page_slots
-        self._judge_range("page_slots", slots, self.capacity.n_slots, slots[:0])
-        self._judge_range("page_indices", plan.page_indices, self.page_table.shape[1], slots)
-        self._judge_range("page_ids", plan.page_ids, self.capacity.n_pages, slots)
+        self._check_range("page_slots", slots, self.capacity.n_slots, slots[:0])
+        self._check_range("page_indices", plan.page_indices, self.page_table.shape[1], slots)
+        self._check_range("page_ids", plan.page_ids, self.capacity.n_pages, slots)
         order = np.lexsort((plan.page_indices, slots))
         slot, index = slots[order].astype(np.int64), plan.page_indices[order].astype(np.int64)
         is_first = np.concatenate(([True], slot[1:] != slot[:-1]))
@@ -82,7 +81,7 @@ class SlotTable:
             )
         np.maximum.at(held, slot, index + 1)
 
-    def _judge_shape(self, plan: Plan) -> None:
+    def _check_shape(self, plan: Plan) -> None:
         limit, drafts = self.capacity, plan.draft_counts
         n_tokens = int(plan.row_counts.sum(dtype=np.int64))
         if n_tokens > limit.max_step_tokens:
@@ -92,16 +91,16 @@ class SlotTable:
         if plan.n_steps > 1 and (len(drafts) or (plan.row_counts != 1).any() or (plan.row_samples != 1).any()):
             raise PlanRefused("n_steps: expected a lease of sampling rows of one token without drafts", plan.row_slots)
         if len(drafts):
-            self._judge_range("draft_ids", plan.draft_ids, limit.vocabulary, plan.row_slots)
+            self._check_range("draft_ids", plan.draft_ids, limit.vocabulary, plan.row_slots)
             is_wrong = (drafts < 0) | ((drafts > 0) & ((plan.row_counts != drafts + 1) | (plan.row_samples != 1)))
             if is_wrong.any():
                 raise PlanRefused("draft_counts: expected sampling rows of drafts + 1 tokens", plan.row_slots[is_wrong])
 
-    def _judge_rows(self, plan: Plan, known: np.ndarray, held: np.ndarray) -> None:
+    def _check_rows(self, plan: Plan, known: np.ndarray, held: np.ndarray) -> None:
         slots = plan.row_slots
         if not len(slots):
             return
-        self._judge_range("row_slots", slots, self.capacity.n_slots, slots[:0])
+        self._check_range("row_slots", slots, self.capacity.n_slots, slots[:0])
         if np.bincount(slots).max() > 1:
             raise PlanRefused("row_slots: expected distinct slots", slots[np.bincount(slots)[slots] > 1])
         starts, counts = plan.row_starts.astype(np.int64), plan.row_counts.astype(np.int64)
@@ -128,7 +127,7 @@ class SlotTable:
         known[slots[is_sampled]] = ends[is_sampled] + 1
 
     @staticmethod
-    def _judge_range(field: str, values: np.ndarray, limit: int, suspects: np.ndarray) -> None:
+    def _check_range(field: str, values: np.ndarray, limit: int, suspects: np.ndarray) -> None:
         if len(values) and (int(values.min()) < 0 or int(values.max()) >= limit):
             bad = values[(values < 0) | (values >= limit)][0]
             raise PlanRefused(f"{field}: expected 0 to {limit - 1}, got {bad}", suspects)

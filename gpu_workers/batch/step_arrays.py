@@ -1,7 +1,7 @@
-"""One step of a plan as flat arrays: which token of which slot at which position, where its key goes, after which to sample.
+"""One step of a plan as flat arrays: the slot, position and KV slot of each token, and the tokens after which to sample.
 
-Pure numpy: both engines build their step from it. Rows of one token ("decode rows") come first, the rest keeps its order;
-samples stand in the plan's order, so results need no mapping back.
+Pure numpy; both engines build their steps from it. Rows of one token ("decode rows") come first, the other rows keep their
+order. Samples stand in the plan's order, so results need no reordering.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class StepArrays:
     counts: np.ndarray  # [R] int64
     offsets: np.ndarray  # [R] int64: index of the row's first token in the flat batch
     n_decode: int
-    n_pages_wide: int  # page-table columns that the longest row needs
+    n_pages_wide: int  # columns of the page table that the longest row needs
     token_slots: np.ndarray  # [T] int64
     positions: np.ndarray  # [T] int64
     kv_slots: np.ndarray  # [T] int64: page id * PAGE_TOKENS + offset in the page
@@ -34,52 +34,62 @@ class StepArrays:
 
     @property
     def has_drafts(self) -> bool:
-        """Is any row to be verified?"""
+        """True if any row has drafts to verify."""
         return len(self.sample_index) != len(self.result_slots)
 
 
 def build_step(plan: Plan, page_table: np.ndarray, step_index: int = 0) -> StepArrays:
-    """The arrays of step `step_index` of an admitted plan. `page_table`: [slots, pages] int32, with the plan's pages in it."""
+    """The arrays of step `step_index` of an admitted plan. page_table: [slots, pages] int32, the plan's pages included."""
     counts = plan.row_counts.astype(np.int64)
     is_long = counts != 1
     n_long = int(np.count_nonzero(is_long))
     order = np.argsort(is_long, kind="stable") if n_long else np.arange(len(counts))
     slots, counts = plan.row_slots.astype(np.int64)[order], counts[order]
     starts = plan.row_starts.astype(np.int64)[order] + step_index
-    offsets = np.cumsum(counts) - counts
+    ends = np.cumsum(counts)
+    offsets = ends - counts
     if n_long:
         token_slots = np.repeat(slots, counts)
         positions = np.repeat(starts - offsets, counts) + np.arange(len(token_slots))
     else:
         token_slots, positions = slots, starts
-    kv_slots = page_table[token_slots, positions // PAGE_TOKENS].astype(np.int64) * PAGE_TOKENS + positions % PAGE_TOKENS
-    last = int((starts + counts).max(initial=1)) - 1
-    rank_of_row = np.empty_like(order)
-    rank_of_row[order] = np.arange(len(order))
-    sampling = rank_of_row[plan.row_samples == 1]  # rows that sample, in the plan's order
-    widths = np.ones(len(sampling), np.int64)
-    if len(plan.draft_counts):
-        widths += plan.draft_counts[plan.row_samples == 1]
-    row_of_sample = np.repeat(sampling, widths)
-    behind = np.repeat(np.cumsum(widths), widths) - np.arange(len(row_of_sample))  # samples left in the row, this one too
-    ends = offsets + counts
-    sample_index = ends[row_of_sample] - behind
+    pages = page_table[token_slots, positions // PAGE_TOKENS].astype(np.int64)
+    last_position = int((starts + counts).max(initial=1)) - 1
+    sampling_rows, widths, row_of_sample, sample_index = _samples(plan, order, ends)
     return StepArrays(
         slots=slots,
         starts=starts,
         counts=counts,
         offsets=offsets,
         n_decode=len(counts) - n_long,
-        n_pages_wide=last // PAGE_TOKENS + 1,
+        n_pages_wide=last_position // PAGE_TOKENS + 1,
         token_slots=token_slots,
         positions=positions,
-        kv_slots=kv_slots,
+        kv_slots=pages * PAGE_TOKENS + positions % PAGE_TOKENS,
         sample_index=sample_index,
         sample_slots=slots[row_of_sample],
         sample_positions=positions[sample_index] + 1,
-        result_slots=slots[sampling].astype(np.int32),
+        result_slots=slots[sampling_rows].astype(np.int32),
         result_widths=widths,
     )
+
+
+def _samples(plan: Plan, order: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(sampling rows [N], samples of each [N], row of each sample [S], flat token of each sample [S]), all int64.
+
+    Rows are numbered as in the step: row i is row order[i] of the plan and ends before flat token ends[i]. Results stand in the
+    plan's order. A row with k drafts samples after each of its last k + 1 tokens, any other row after its last token.
+    """
+    row_in_step = np.empty_like(order)
+    row_in_step[order] = np.arange(len(order))
+    is_sampling = plan.row_samples == 1
+    sampling_rows = row_in_step[is_sampling]
+    widths = np.ones(len(sampling_rows), np.int64)
+    if len(plan.draft_counts):
+        widths += plan.draft_counts[is_sampling]
+    row_of_sample = np.repeat(sampling_rows, widths)
+    n_to_end = np.repeat(np.cumsum(widths), widths) - np.arange(len(row_of_sample))  # samples to the row's end, this one too
+    return sampling_rows, widths, row_of_sample, ends[row_of_sample] - n_to_end
 
 
 def draft_places(plan: Plan) -> tuple[np.ndarray, np.ndarray]:

@@ -1,5 +1,5 @@
-"""One step as the model sees it: a flat batch of tokens with the page tables of its rows. The contract between the runner
-(which builds it) and the models and attention back ends (which read it)."""
+"""One step as tensors: a flat batch of tokens with the page tables of its rows. The runner builds it, models and attention back
+ends read it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpu_workers.batch.uploads import upload_together
 
 @dataclass(frozen=True)
 class DeviceTiles:
-    """The long rows of a step whose numbers only the device knows: a captured one, whose rows change from run to run."""
+    """The rows of more than one token of a captured step. They change from run to run, so only the device knows them."""
 
     tiles: torch.Tensor  # [n_tiles, TILE_FIELDS] int64, device: see attention_tiles; tiles of zeros do nothing
     page_table: torch.Tensor  # [slots, max_pages] int32, device: what a tile's first field points into
@@ -25,14 +25,14 @@ class DeviceTiles:
 class StepTensors:
     """T tokens in R rows. Rows of one token ("decode rows") come first: flat token i is row i for i < n_decode.
 
-    Every token's key and value are written to its KV slot before any attention of the same layer reads, so rows may share
-    pages that other rows of the same step write. With `device_tiles` the fields of rows tell of decode rows only.
+    In each layer all keys and values are written before any attention reads, so rows may share pages that other rows of the
+    same step write. With `device_tiles`, the fields of rows describe decode rows only.
     """
 
     token_ids: torch.Tensor  # [T] int64, device
     positions: torch.Tensor  # [T] int64, device: position in its sequence
     kv_slots: torch.Tensor  # [T] int64, device: page id * PAGE_TOKENS + offset in the page, where key and value go
-    page_table: torch.Tensor  # [R, P] int32, device: page ids of each row, in order; entries behind the length are any valid id
+    page_table: torch.Tensor  # [R, P] int32, device: page ids of each row, in order; entries after the length are any valid id
     lengths: torch.Tensor  # [R] int32, device: keys that the row's last token sees (its position + 1)
     n_decode: int  # rows of one token, at the front
     row_starts: np.ndarray  # [R] int32, host: position of the row's first token
@@ -54,7 +54,7 @@ class StepTensors:
 
 @dataclass(frozen=True)
 class StepBatch:
-    """What the runner needs for one step: the model's view and where the sampled tokens go."""
+    """One step for the runner: the model's input, and where the sampled tokens go."""
 
     tensors: StepTensors
     sample_places: torch.Tensor  # [S] int64: flat index into `DeviceState.tokens`

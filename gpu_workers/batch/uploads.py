@@ -1,5 +1,8 @@
-"""Host arrays on their way to a device. A plain `.to(device)` waits until the device has done everything queued before it, and
-host and device would never work at the same time; copies from pinned memory do not wait."""
+"""Copies of host arrays to a device that do not wait for it.
+
+A plain `.to(device)` waits until the device has run everything queued before it, so host and device would never work at the
+same time. A copy from pinned memory is only queued.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ import torch
 
 
 def upload(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    """The array on the device, same shape and element type. On a CPU it may share the array's memory."""
+    """The array [...] as a tensor on the device, same shape and dtype. On a CPU it may share the array's memory."""
     on_host = torch.from_numpy(np.ascontiguousarray(array))
     return on_host if device.type == "cpu" else on_host.pin_memory().to(device, non_blocking=True)
 
 
 def upload_together(arrays: tuple[np.ndarray, ...], device: torch.device) -> list[torch.Tensor]:
-    """Flat arrays of one element type, in one copy."""
+    """Flat arrays [n_i] of one dtype as tensors [n_i] on the device, in one copy."""
     if device.type == "cpu":
         return [upload(array, device) for array in arrays]
     return list(upload(np.concatenate(arrays), device).split([len(array) for array in arrays]))

@@ -10,7 +10,7 @@ from messages.wire.arrays import int32s
 
 _TOKENS = 40  # of each of the two sequences
 _FEW_TOKENS = 8  # the same for an engine that compiles nothing: what its steps cost is the start's delay
-_BEHIND = 4  # positions that the later steps need
+_SPARE = 4  # positions that the later steps need
 _PLAIN = Sampling(temperature=0.0)
 _FULL = Sampling(temperature=0.8, top_p=0.9, top_k=20, min_p=0.05, repetition_penalty=1.1, presence_penalty=0.1, logprobs=2)
 
@@ -19,7 +19,7 @@ def warm_up(engine: Engine) -> None:
     """Run a handful of plans over two slots, then forget them. All ranks of a gang do the same."""
     capacity = engine.capacity()
     wanted = _TOKENS if engine.max_in_flight > 1 else _FEW_TOKENS
-    n = min(wanted, capacity.max_length - _BEHIND, capacity.max_step_tokens // 2, capacity.n_pages // 2 * PAGE_TOKENS - _BEHIND)
+    n = min(wanted, capacity.max_length - _SPARE, capacity.max_step_tokens // 2, capacity.n_pages // 2 * PAGE_TOKENS - _SPARE)
     if n < 2 or capacity.n_slots < 2:
         return
     engine.reset(0)
@@ -30,12 +30,12 @@ def warm_up(engine: Engine) -> None:
 
 
 def _plans(n: int) -> list[Plan]:
-    held = -(-(n + _BEHIND) // PAGE_TOKENS)
+    held = -(-(n + _SPARE) // PAGE_TOKENS)
     both = {"page_slots": [0] * held + [1] * held, "page_indices": [*range(held)] * 2, "page_ids": range(2 * held)}
     again = {"page_slots": [1] * held, "page_indices": range(held), "page_ids": range(held, 2 * held)}
     return [
         _plan(0, [_new(0, n, _PLAIN), _new(1, n, _FULL)], both, [(0, 0, n), (1, 0, n)]),  # two prompts
-        _plan(1, [], {}, [(0, n, 1), (1, n, 1)]),  # two tokens, one of them with every wish
+        _plan(1, [], {}, [(0, n, 1), (1, n, 1)]),  # two tokens, one of them with every sampling option
         _plan(2, [_new(1, n, _PLAIN)], again, [(0, n + 1, 1), (1, 0, n)]),  # a token beside a prompt
         _plan(3, [], {}, [(0, n + 2, 2)], drafts=1),
         _plan(4, [], {}, [(1, n, 1)]),  # what a decode graph takes
