@@ -25,7 +25,7 @@ def plan_start(config: ServerConfig) -> Placement:
     check_gpus(host, wishes)
     try:
         model = read_config(config.model)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise ConfigError(f"model: {error}") from None
     return plan_placement(host, model, wishes)
 

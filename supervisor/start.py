@@ -14,12 +14,14 @@ import os
 import socket
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import structlog
 
+from gpu_workers.model_store.model_folder import ModelFolder
 from messages.errors import ConfigError
 from messages.run_dir import front_endpoint, run_dir_of
 from supervisor.children.run_dir import RunDir
@@ -33,7 +35,7 @@ from supervisor.supervisor import Supervisor
 from supervisor.tree import StartFacts, build_tree
 
 _BACKLOG = 1024
-_PREDECESSOR_S = 0.5
+_PREDECESSOR_S = 0.5  # until the children of a killed server have given its port back
 
 
 def start(config: ServerConfig, placement: Placement) -> int:
@@ -44,26 +46,30 @@ def start(config: ServerConfig, placement: Placement) -> int:
     if config.log_level == "auto":
         config = msgspec.structs.replace(config, log_level="warning" if sys.stderr.isatty() else "info")
     configure_logs(config.log_format, config.log_level, "supervisor/0", 0)
-    held = RunDir.take(run_dir_path(config)) if config.port else None
-    listener = listen(config.host, config.port)
-    port = listener.getsockname()[1]
-    run_dir = held or RunDir.take(run_dir_path(msgspec.structs.replace(config, port=port)))
-    try:
-        with hold_state_dir(Path(config.state_dir) if config.state_dir else run_dir.path) as state_dir:
-            return _run(config, run_dir, state_dir, listener, placement)
-    finally:
-        listener.close()
-        run_dir.release(is_temporary=config.port == 0 and not config.run_dir)
+    with ExitStack() as stack:
+        held = _take_run_dir(stack, config) if config.port else None  # first, so that two servers never race for the port
+        listener = stack.enter_context(listen(config.host, config.port))
+        port = listener.getsockname()[1]
+        run_dir = held or _take_run_dir(stack, msgspec.structs.replace(config, port=port), is_temporary=not config.run_dir)
+        state_dir = stack.enter_context(hold_state_dir(Path(config.state_dir) if config.state_dir else run_dir.path))
+        return _run(config, run_dir, state_dir, listener, placement)
+
+
+def _take_run_dir(stack: ExitStack, config: ServerConfig, is_temporary: bool = False) -> RunDir:
+    """Take the run directory until `stack` closes; a temporary one is removed then."""
+    run_dir = RunDir.take(run_dir_path(config))
+    stack.callback(run_dir.release, is_temporary=is_temporary)
+    return run_dir
 
 
 def run_dir_path(config: ServerConfig) -> Path:
-    """Where this server lives."""
+    """The run directory of this server."""
     return Path(config.run_dir) if config.run_dir else run_dir_of(config.port)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """The HTTP socket of all gateways. It is bound here so that it outlives each of them: connections that come while a
-    gateway restarts wait in its queue.
+    """The HTTP socket of all gateways, listening. The supervisor holds it, so connections wait in its queue while a gateway
+    restarts.
 
     Raises: ConfigError naming host and port.
     """
@@ -78,13 +84,26 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise ConfigError(f"port: expected {host}:{port} to be free, got {error.strerror}") from None
+        raise ConfigError(_not_bound(host, port, error)) from None
     listener.setblocking(False)
     return listener
 
 
+def _not_bound(host: str, port: int, error: OSError) -> str:
+    """Why nothing can listen on this address, naming the key that has to change."""
+    match error.errno:
+        case errno.EADDRNOTAVAIL:
+            return f"host: expected an address of this host, got {host}"
+        case errno.EADDRINUSE:
+            return f"port: expected one that is free on {host} (0 takes any), got {port}, which another process uses"
+        case errno.EACCES:
+            return f"port: expected one that this user may listen on (1024 or more), got {port}"
+    return f"port: expected one that can be listened on, got {host}:{port} ({error.strerror})"
+
+
 def _bind(listener: socket.socket, address: Any) -> None:
-    """Bind, with patience for the children of a killed predecessor: they hold its socket until they have died too."""
+    """Bind. The children of a server that was killed hold its socket until they have died too, so a used address is tried
+    again for a moment."""
     end_s = time.monotonic() + _PREDECESSOR_S
     while True:
         try:
@@ -97,22 +116,12 @@ def _bind(listener: socket.socket, address: Any) -> None:
 
 
 def _run(config: ServerConfig, run_dir: RunDir, state_dir: Path, listener: socket.socket, placement: Placement) -> int:
-    from gpu_workers.models.resolve import resolve_model
-
     log = structlog.get_logger()
     log.info("configuration", **described(config))
     log.info("placement", plan=placement.text())
     host, port = listener.getsockname()[:2]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    waiting = Display("", url, "")
-    began_s = time.monotonic()
-    try:
-        model = resolve_model(config.model, lambda what, fraction: waiting.loading("model", what, fraction))
-    except ValueError as error:
-        raise ConfigError(f"model: {error}") from None
-    finally:
-        waiting.close()
-    log.info("model", name=model.name, folder=model.setting, took_s=round(time.monotonic() - began_s, 3))
+    model = _resolve(config.model, url)
     facts = StartFacts(
         state_dir=state_dir,
         run_dir=run_dir.path,
@@ -130,14 +139,33 @@ def _run(config: ServerConfig, run_dir: RunDir, state_dir: Path, listener: socke
     return run_server(server, Display(name, url, front_endpoint(run_dir.path, 0)))
 
 
+def _resolve(name: str, url: str) -> ModelFolder:
+    """The folder of the model, converted or downloaded first where that is needed, with a progress bar.
+
+    Raises: ConfigError.
+    """
+    from gpu_workers.models.resolve import resolve_model
+
+    display, began_s = Display("", url, ""), time.monotonic()
+    try:
+        model = resolve_model(name, lambda what, fraction: display.loading("model", what, fraction))
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"model: {error}") from None
+    finally:
+        display.close()
+    took_s = round(time.monotonic() - began_s, 3)
+    structlog.get_logger().info("model", name=model.name, folder=model.setting, took_s=took_s)
+    return model
+
+
 def run_server(server: Server, display: Display) -> int:
-    """One supervisor's life on an event loop of its own."""
+    """Run the supervisor on an event loop of its own until the server has ended; returns the exit status."""
     import asyncio
 
     import uvloop
 
-    async def live() -> int:
+    async def run() -> int:
         return await Supervisor(server, display).run()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(live())
+        return runner.run(run())

@@ -84,7 +84,9 @@ def read_keys(path: Path) -> ConfigKeys:
     """The keys of a JSON file. Raises ModelConfigError naming the file."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise ModelConfigError(f"{path}: expected a file that can be read, got {error.strerror}") from error
+    except ValueError as error:
         raise ModelConfigError(f"{path}: expected a JSON object, got {error}") from error
     if not isinstance(raw, dict):
         raise ModelConfigError(f"{path}: expected a JSON object, got {type(raw).__name__}")

@@ -21,7 +21,7 @@ from safetensors.numpy import save_file
 from gpu_workers.model_store.gguf_config import generation_config, hugging_face_config
 from gpu_workers.model_store.gguf_file import GgufFile
 from gpu_workers.model_store.gguf_tokenizer import build_tokenizer, tokenizer_config
-from gpu_workers.model_store.model_folder import ModelNotFoundError, cache_folder
+from gpu_workers.model_store.model_folder import CACHE_VARIABLE, ModelNotFoundError, cache_folder
 
 FORMAT = 1  # raise it when the same file would be converted differently
 LOCK_TIMEOUT_S = 1800.0
@@ -31,19 +31,26 @@ OnProgress = Callable[[str, float], None]
 
 
 def converted_folder(path: Path, name: str, on_progress: OnProgress) -> Path:
-    """The folder that `path` is or has been converted to. Raises GgufError and UnsupportedTokenizerError."""
+    """The folder that `path` is or has been converted to.
+
+    Raises GgufError, UnsupportedTokenizerError, or ModelNotFoundError when the folder cannot be written."""
     stat = path.stat()
     identity = f"{FORMAT}:{path.name}:{stat.st_size}:{stat.st_mtime_ns}"
     folder = cache_folder() / "models" / f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
     if folder.is_dir():
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock", timeout=LOCK_TIMEOUT_S):
             if not folder.is_dir():
                 _convert_whole(path, folder, on_progress)
     except Timeout as error:
         raise ModelNotFoundError(f"{folder}: another process has been converting it for {LOCK_TIMEOUT_S:.0f} s") from error
+    except ValueError:
+        raise
+    except Exception as error:  # of a disk that is full; tokenizers and safetensors raise classes of their own
+        reason = f"expected a folder with room for the model in float32 (${CACHE_VARIABLE} names another one), got {error}"
+        raise ModelNotFoundError(f"{folder.parent}: {reason}") from error
     return folder
 
 

@@ -84,10 +84,17 @@ class RunDir:
         lock = filelock.FileLock(path / "lock", timeout=_LOCK_S, mode=0o600)
         try:
             lock.acquire()
+            return cls._take_over(path, lock)
         except filelock.Timeout:
             raise ConfigError(
                 f"run_dir: expected no other server in {path}, got one that runs (pid {read_pid(path) or '?'})"
             ) from None
+        except OSError as error:
+            lock.release()
+            raise ConfigError(f"run_dir: expected a directory with room for files, got {path} ({error.strerror})") from None
+
+    @classmethod
+    def _take_over(cls, path: Path, lock: filelock.FileLock) -> RunDir:
         self = cls(path, lock)
         self._kill_predecessors_orphans()
         self._clear()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
+from pathlib import Path
 
 import pytest
 
 from messages.errors import ConfigError
 from supervisor import start
+from supervisor.children.run_dir import RunDir, read_pid
+from supervisor.config import ServerConfig
+from supervisor.policy.placement import Placement
 from supervisor.start import listen
 
 
@@ -28,7 +34,7 @@ def test_it_listens_on_ipv6_too() -> None:
 def test_a_host_that_is_not_here_is_named() -> None:
     with pytest.raises(ConfigError, match=r"^host: expected an address of this host, got no\.such\.host\.invalid"):
         listen("no.such.host.invalid", 0)
-    with pytest.raises(ConfigError, match=r"^port: expected 203\.0\.113\.1:0 to be free"):
+    with pytest.raises(ConfigError, match=r"^host: expected an address of this host, got 203\.0\.113\.1$"):
         listen("203.0.113.1", 0)
 
 
@@ -39,3 +45,43 @@ def test_the_port_of_a_predecessor_is_waited_for(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(start.time, "sleep", lambda seconds: predecessor.close())
     with listen("127.0.0.1", port) as listener:
         assert listener.getsockname()[1] == port
+
+
+def test_a_refused_address_leaves_no_sign_of_a_server_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next start would take it for a server that was killed."""
+    monkeypatch.setattr(start, "configure_logs", lambda *_: None)
+    config = ServerConfig(model="hash-chain", host="203.0.113.1", run_dir=str(tmp_path / "r"))
+    with pytest.raises(ConfigError, match=r"^host: "):
+        start.start(config, Placement("cpu", (), 1, 1, ""))
+    assert read_pid(tmp_path / "r") is None
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.EADDRINUSE, "port: expected one that is free on h (0 takes any), got 80, which another process uses"),
+        (errno.EACCES, "port: expected one that this user may listen on (1024 or more), got 80"),
+        (errno.EADDRNOTAVAIL, "host: expected an address of this host, got h"),
+        (errno.EINVAL, "port: expected one that can be listened on, got h:80 (Invalid argument)"),
+    ],
+)
+def test_an_address_that_cannot_be_used_names_the_key(monkeypatch: pytest.MonkeyPatch, number: int, said: str) -> None:
+    def refuse(listener: socket.socket, address: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(start, "_bind", refuse)
+    monkeypatch.setattr(start.socket, "getaddrinfo", lambda *args, **kwargs: [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ())])
+    with pytest.raises(ConfigError) as caught:
+        listen("h", 80)
+    assert str(caught.value) == said
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, text: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(
+        ConfigError, match=r"^run_dir: expected a directory with room for files, got .* \(No space left on device\)$"
+    ):
+        RunDir.take(tmp_path / "r")
