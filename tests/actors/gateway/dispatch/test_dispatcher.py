@@ -1,0 +1,215 @@
+"""The dispatcher alone, with a clock and peers that the test owns: where sequences go, wait, are retried, and are given up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from actors.gateway.dispatch.dispatcher import Dispatcher, Post, Timer
+from actors.gateway.requests.order import Ended, Order
+from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.settings import GatewaySettings
+from actors.gateway.text.detokenizer import NumberText
+from messages import cache, generation
+from messages.errors import MailboxFull
+from messages.generation import Sampling, Terms
+from messages.lifecycle import Cause
+from messages.wire.message import NO_TRACE, Message
+
+
+class ManualTimer(Timer):
+    """A timer that runs when the test says so."""
+
+    def __init__(self, delay_s: float, callback: Callable[[], None]) -> None:
+        self.delay_s, self._callback, self.is_cancelled = delay_s, callback, False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def run(self) -> None:
+        assert not self.is_cancelled
+        self._callback()
+
+
+class FakePost(Post):
+    """Peers by name; a full one refuses every message."""
+
+    def __init__(self, *names: str) -> None:
+        self.names, self.full = list(names), set[str]()
+        self.sent: list[tuple[str, Message]] = []
+        self.timers: list[ManualTimer] = []
+
+    def send(self, name: str, message: Message, trace: bytes = NO_TRACE) -> None:
+        if name in self.full:
+            raise MailboxFull(name)
+        self.sent.append((name, message))
+
+    def living(self, role: str) -> list[str]:
+        return [name for name in self.names if name.split("/")[0] == role]
+
+    def incarnation_of(self, name: str) -> int:
+        return 1 if name in self.names else -1
+
+    def now_s(self) -> float:
+        return 0.0
+
+    def wall_s(self) -> float:
+        return 0.0
+
+    def later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
+        self.timers.append(ManualTimer(delay_s, callback))
+        return self.timers[-1]
+
+    def submits(self) -> list[tuple[str, generation.Submit]]:
+        return [(name, message) for name, message in self.sent if isinstance(message, generation.Submit)]
+
+    def cancels(self) -> list[tuple[str, generation.Cancel]]:
+        return [(name, message) for name, message in self.sent if isinstance(message, generation.Cancel)]
+
+
+class Bench:
+    """A dispatcher, and what it has given up."""
+
+    def __init__(self, *names: str, resubmit_budget: int = 2) -> None:
+        self.post = FakePost(*names)
+        self.given_up: list[tuple[GrowingSequence, Ended]] = []
+        settings = GatewaySettings(resubmit_budget=resubmit_budget)
+        self.dispatcher = Dispatcher(settings, 1, self.post, self._give_up)
+
+    def _give_up(self, sequence: GrowingSequence, ended: Ended) -> None:
+        self.dispatcher.forget(sequence, None)
+        sequence.end(ended)
+        self.given_up.append((sequence, ended))
+
+    def submit(self, prompt: list[int], n: int = 1, **terms: object) -> list[GrowingSequence]:
+        order = Order(
+            request="r",
+            api="generate",
+            created_s=0.0,
+            prompts=[np.array(prompt, "<i4").tobytes()],
+            sampling=Sampling(),
+            terms=Terms(**{"max_tokens": 4, **terms}),  # pyright: ignore[reportArgumentType]
+            n=n,
+        )
+        request = Request(1, order, lambda prompt: NumberText(), 0.0)
+        self.dispatcher.submit_request(request)
+        return request.sequences
+
+    @property
+    def last_attempt(self) -> int:
+        return self.post.submits()[-1][1].attempt
+
+    def retry(self) -> None:
+        """The last timer is the one of the retry."""
+        self.post.timers[-1].run()
+
+
+ONE = "scheduler/0"
+
+
+def test_without_a_scheduler_a_sequence_waits_until_one_comes() -> None:
+    bench = Bench()
+    bench.submit([1], n=2)
+    assert (bench.dispatcher.n_waiting, bench.post.sent) == (2, [])
+    bench.post.names.append(ONE)
+    bench.dispatcher.scheduler_up()
+    assert bench.dispatcher.n_waiting == 0
+    assert [name for name, _ in bench.post.submits()] == [ONE, ONE]
+
+
+def test_a_full_mailbox_is_tried_again_later_and_less_and_less_often() -> None:
+    bench = Bench(ONE)
+    bench.post.full.add(ONE)
+    bench.submit([1])
+    delays_s = []
+    for _ in range(12):
+        assert bench.dispatcher.n_waiting == 1
+        delays_s.append(bench.post.timers[-1].delay_s)
+        bench.retry()
+    assert delays_s == sorted(delays_s)
+    assert delays_s[0] < delays_s[-1] == 1.0
+    bench.post.full.clear()
+    bench.retry()
+    assert bench.dispatcher.n_waiting == 0
+    assert len(bench.post.submits()) == 1
+
+
+@pytest.mark.parametrize("is_retryable", [True, False])
+def test_a_refusal_is_final_only_if_it_says_so(is_retryable: bool) -> None:
+    bench = Bench(ONE)
+    (sequence,) = bench.submit([1])
+    refused = generation.Refused(attempt=bench.last_attempt, code="too_long", detail="no room", retryable=is_retryable)
+    bench.dispatcher.on_refused(refused)
+    if is_retryable:
+        assert (bench.given_up, bench.dispatcher.n_waiting) == ([], 1)
+        bench.retry()
+        assert len(bench.post.submits()) == 2
+    else:
+        assert bench.given_up == [(sequence, Ended(reason="failed", code="too_long", detail="no room"))]
+        assert bench.dispatcher.n_waiting == 0
+    bench.dispatcher.on_refused(refused)
+    assert len(bench.given_up) == (not is_retryable), "the attempt is closed: a late refusal means nothing"
+
+
+@pytest.mark.parametrize(("ids", "reason"), [([5, 6, 7, 8], "length"), ([5, 9], "stop")])
+def test_what_was_complete_when_its_scheduler_died_is_not_submitted_again(ids: list[int], reason: str) -> None:
+    bench = Bench(ONE)
+    (sequence,) = bench.submit([1], stop_tokens=[9])
+    sequence.accept(0, ids, n_cached=1)
+    bench.dispatcher.scheduler_down(ONE, "killed")
+    assert [(ended.reason, ended.n_cached) for _, ended in bench.given_up] == [(reason, 1)]
+    assert len(bench.post.submits()) == 1
+
+
+@pytest.mark.parametrize("cause", ["crashed", "hung", "killed"])
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_only_deaths_that_the_request_may_have_caused_are_counted(cause: Cause, is_taken: bool) -> None:
+    bench = Bench(ONE, resubmit_budget=2)
+    bench.submit([1])
+    for _ in range(5):
+        if is_taken and not bench.given_up:
+            bench.dispatcher.on_taken(generation.Taken(attempt=bench.last_attempt))
+        bench.dispatcher.scheduler_down(ONE, cause)
+    is_given_up = is_taken and cause != "killed"
+    assert [ended.detail for _, ended in bench.given_up] == ["given up after 3 lost attempts without progress"] * is_given_up
+    assert len(bench.post.submits()) == (3 if is_given_up else 6)
+
+
+def test_a_new_token_between_two_losses_starts_the_count_again() -> None:
+    bench = Bench(ONE, resubmit_budget=1)
+    (sequence,) = bench.submit([1])
+    for token in range(3):
+        bench.dispatcher.again(sequence)
+        sequence.accept(token, [token])
+    assert bench.given_up == []
+    bench.dispatcher.again(sequence)
+    bench.dispatcher.again(sequence)
+    assert len(bench.given_up) == 1
+
+
+def test_end_all_ends_sequences_wherever_they_are() -> None:
+    """At a scheduler, waiting for one, and waiting for the cache directory."""
+    bench = Bench(ONE)
+    at_scheduler = bench.submit([1])
+    bench.post.names = []
+    waiting = bench.submit([2])
+    bench.post.names = [ONE, "scheduler/1", "cache_directory"]
+    asked = bench.submit(list(range(64)))
+    assert isinstance(bench.post.sent[-1][1], cache.FindPrefix)
+    survivor = bench.submit(list(range(1, 65)))
+    ended = Ended(reason="failed", code="quarantined", detail="x")
+    bench.dispatcher.end_all(lambda sequence: sequence is not survivor[0], ended, "quarantined")
+    assert [sequence for sequence, _ in bench.given_up] == [*at_scheduler, *waiting, *asked]
+    assert [(name, cancel.why) for name, cancel in bench.post.cancels()] == [(ONE, "quarantined")]
+    for timer in bench.post.timers:
+        timer.run()  # the directory has not answered
+    assert [submit.tokens.tolist()[0] for _, submit in bench.post.submits()] == [1, 1], "only the survivor follows"
+
+
+def test_a_full_directory_is_not_waited_for() -> None:
+    bench = Bench(ONE, "scheduler/1", "cache_directory")
+    bench.post.full.add("cache_directory")
+    bench.submit(list(range(64)))
+    assert (len(bench.post.submits()), bench.post.timers) == (1, [])
