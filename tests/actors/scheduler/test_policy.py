@@ -8,22 +8,8 @@ import pytest
 
 from actors.pages.lfu import LfuEviction
 from actors.scheduler.policy import LastInOrder, make_eviction, make_order
-from actors.scheduler.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
-from messages.generation import Sampling, Submit, Terms
-from messages.wire.arrays import int32s
-
-
-def sequence_of(number: int, priority: int = 0) -> Sequence:
-    submit = Submit(
-        attempt=number,
-        request="r",
-        tokens=int32s([1, 2, 3]),
-        n_prompt=3,
-        sampling=Sampling(),
-        terms=Terms(max_tokens=5, priority=priority),
-    )
-    return Sequence("gateway/0", submit, number)
+from tests.support.planner_bench import sequence_of
 
 
 def names_of(field: str) -> tuple[str, ...]:
@@ -42,7 +28,7 @@ def test_every_name_of_the_settings_makes_a_policy() -> None:
 
 @pytest.mark.parametrize(("name", "expected"), [("priority", [2, 0, 1]), ("arrival", [0, 1, 2])])
 def test_orders(name: str, expected: list[int]) -> None:
-    sequences = [sequence_of(number, priority) for number, priority in enumerate([1, 1, 0])]
+    sequences = [sequence_of(number, priority=priority) for number, priority in enumerate([1, 1, 0])]
     assert [sequence.number for sequence in sorted(sequences, key=make_order(name).key)] == expected
 
 

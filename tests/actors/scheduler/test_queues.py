@@ -1,0 +1,76 @@
+"""Sequences by state, sorted by the admission order, and the slots."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.scheduler.policy import PriorityOrder
+from actors.scheduler.queues import SequenceQueues
+from actors.scheduler.sequence import Sequence, State
+from tests.support.planner_bench import sequence_of
+
+
+def numbers(sequences: list[Sequence]) -> list[int]:
+    return [sequence.number for sequence in sequences]
+
+
+def queues_with(*priorities: int, n_slots: int = 2) -> SequenceQueues:
+    queues = SequenceQueues(PriorityOrder(), n_slots)
+    for number, priority in enumerate(priorities):
+        queues.add(sequence_of(number, priority=priority))
+    return queues
+
+
+def test_both_queues_are_sorted_by_priority_and_arrival() -> None:
+    queues = queues_with(1, 0, 1, 0, n_slots=4)
+    assert numbers(queues.waiting) == [1, 3, 0, 2]
+    for sequence in reversed(list(queues.waiting)):
+        queues.admit(sequence)
+    assert numbers(queues.running) == [1, 3, 0, 2]
+    assert queues.waiting == []
+
+
+def test_a_preempted_sequence_waits_at_its_old_place_and_its_slot_is_free() -> None:
+    queues = queues_with(0, 0, 0)
+    first, second, _ = queues.waiting
+    queues.admit(first)
+    queues.admit(second)
+    assert not queues.has_slot
+    second.pages = [4, 5]
+    assert queues.preempt(second) == [4, 5]
+    assert numbers(queues.waiting) == [1, 2]
+    assert queues.has_slot
+    assert (second.state, second.slot, second.pages, second.stay) == (State.WAITING, -1, [], 1)
+
+
+def test_the_lowest_free_slot_is_taken() -> None:
+    queues = queues_with(0, 0, 0, n_slots=3)
+    for sequence in list(queues.waiting):
+        queues.admit(sequence)
+    assert [sequence.slot for sequence in queues.running] == [0, 1, 2]
+    queues.preempt(queues.running[1])
+    queues.preempt(queues.running[0])
+    queues.admit(queues.waiting[1])
+    assert [sequence.slot for sequence in queues.running] == [0, 2]
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_what_has_ended_is_found_no_more(is_running: bool) -> None:
+    queues = queues_with(0)
+    (sequence,) = queues.waiting
+    if is_running:
+        queues.admit(sequence)
+    assert queues.find("gateway/0", 0) is sequence
+    assert queues.of_gateway("gateway/0") == [sequence]
+    assert queues.of_gateway("gateway/1") == []
+    queues.finish(sequence)
+    assert queues.find("gateway/0", 0) is None
+    assert (len(queues), queues.waiting, queues.running) == (0, [], [])
+    assert sequence.state is State.ENDED
+
+
+def test_a_new_gang_cannot_come_while_sequences_run() -> None:
+    queues = queues_with(0)
+    queues.admit(queues.waiting[0])
+    with pytest.raises(AssertionError):
+        queues.set_slots(8)

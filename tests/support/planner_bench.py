@@ -1,0 +1,164 @@
+"""A scheduler without an actor: its view of the gang, driven by hand. Results are made up.
+
+The bench keeps the content of each page as if a gang computed it: a plan writes its pages when it is applied, and a lost plan
+writes nothing. So a row whose pages do not hold the sequence's own prefix is noticed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from collections.abc import Sequence as Values
+from typing import Any
+
+from actors.scheduler.batch_planner import PlannedStep, Row
+from actors.scheduler.drafts import ReceivedDrafts
+from actors.scheduler.gang_view import GangView
+from actors.scheduler.policy import make_order
+from actors.scheduler.queues import SequenceQueues
+from actors.scheduler.sequence import Sequence
+from actors.scheduler.settings import SchedulerSettings
+from actors.scheduler.step_tracker import Advance
+from messages.generation import Sampling, Submit, Terms
+from messages.lifecycle import Cause
+from messages.steps import PAGE_TOKENS, Capacity, EngineCapacity, Result
+from messages.wire.arrays import int32s
+
+VOCABULARY = 1000
+
+
+def sequence_of(number: int, tokens: Values[int] = (1, 2, 3), n_prompt: int | None = None, **terms: Any) -> Sequence:
+    """A waiting sequence, of gateway/0; `terms` as in `Terms` (without speculation unless they say otherwise)."""
+    submit = Submit(
+        attempt=number,
+        request=f"r{number}",
+        tokens=int32s(tokens),
+        n_prompt=len(tokens) if n_prompt is None else n_prompt,
+        sampling=Sampling(),
+        terms=Terms(**({"max_tokens": 5, "speculation": False} | terms)),
+    )
+    return Sequence("gateway/0", submit, number)
+
+
+def capacity_of(**fields: Any) -> EngineCapacity:
+    """What a small engine holds; `fields` replace the usual ones."""
+    usual = {
+        "n_pages": 64,
+        "n_slots": 4,
+        "max_length": 256,
+        "max_step_tokens": 64,
+        "max_lease_steps": 1,
+        "vocabulary": VOCABULARY,
+        "device": "none",
+        "lease_s": 1.0,
+    }
+    return EngineCapacity(**(usual | fields))
+
+
+def next_token(sequence: Sequence, position: int) -> int:
+    """The token that the made-up model gives at a position of a sequence: never one of the ids below 100."""
+    return 100 + (sequence.number * 7919 + position * 104_729) % (VOCABULARY - 100)
+
+
+class PlannerBench:
+    """One view of a gang and the plans in flight. `fields` are of the capacity, `settings` of the scheduler."""
+
+    def __init__(self, settings: dict[str, Any] | None = None, **fields: Any) -> None:
+        self.settings = SchedulerSettings(**(settings or {}))
+        self.queues = SequenceQueues(make_order(self.settings.order))
+        self.gang = GangView(self.queues, self.settings)
+        self.capacity = capacity_of(**fields)
+        self.drafts = ReceivedDrafts()
+        self.plans: deque[PlannedStep] = deque()  # in flight
+        self.ended: list[Sequence] = []
+        self._memory: dict[int, int] = {}  # page -> hash of the content and of everything before it
+        self._pages_of: deque[dict[int, list[int]]] = deque()  # for each plan in flight: slot -> pages
+        self._generation = 1
+        self._number = 0
+        self.begin(generation=1)
+
+    def begin(self, generation: int) -> None:
+        """A new epoch of the gang, on this memory."""
+        reset = self.gang.begin_epoch()
+        self.gang.begin(Capacity(epoch=reset.epoch, memory_generation=generation, engine=self.capacity))
+
+    def add(self, tokens: Values[int], max_tokens: int = 5, **terms: Any) -> Sequence:
+        """One more waiting sequence."""
+        self._number += 1
+        sequence = sequence_of(self._number, tokens, max_tokens=max_tokens, **terms)
+        self.queues.add(sequence)
+        return sequence
+
+    def plan(self, may_run: Callable[[Sequence], bool] = lambda sequence: True) -> PlannedStep | None:
+        """The next plan, which is in flight then."""
+        planned = self.gang.plan(may_run, self.drafts)
+        if planned is not None:
+            self.plans.append(planned)
+            self._pages_of.append({row.slot: list(row.sequence.pages) for row in planned.rows})
+        return planned
+
+    def apply(self) -> list[Advance]:
+        """The results of all steps of the oldest plan in flight; sequences that end are released."""
+        planned, advances = self.plans.popleft(), []
+        pages_of = self._pages_of.popleft()
+        for row in planned.rows:
+            self._check_prefix(row, pages_of[row.slot])
+        for index in range(planned.plan.n_steps):
+            advances += self.gang.apply(self._result(planned, index))
+        for row in planned.rows:
+            self._write(row, pages_of[row.slot], row.start + row.count + planned.plan.n_steps - 1)
+        for advance in advances:
+            if advance.ending is not None:
+                self.ended.append(advance.row.sequence)
+                self.gang.release(advance.row.sequence)
+        return advances
+
+    def run(self) -> None:
+        """Plan and apply until nothing is left to compute."""
+        while self.plan() is not None or self.plans:
+            self.apply()
+
+    def die(self, generation: int, cause: Cause = "killed") -> None:
+        """The gang dies with all plans in flight; its successor has this memory."""
+        self.gang.rank_died(cause, is_last=True)
+        self.plans.clear()
+        self._pages_of.clear()
+        if generation != self._generation:
+            self._memory.clear()
+        self._generation = generation
+        self.begin(generation)
+
+    def rows(self, planned: PlannedStep | None) -> list[tuple[int, int, int, bool]]:
+        """(sequence, first position, positions, samples?) of each row."""
+        return [(row.sequence.number, row.start, row.count, row.samples) for row in planned.rows] if planned else []
+
+    def _check_prefix(self, row: Row, pages: list[int]) -> None:
+        for index in range(row.start // PAGE_TOKENS):
+            if (index + 1) * PAGE_TOKENS <= row.sequence.known:  # else its tokens never came: it has been cancelled
+                expected, _, _ = row.sequence.page_content(index)
+                assert self._memory.get(pages[index]) == expected, f"page {pages[index]} of sequence {row.sequence.number}"
+
+    def _write(self, row: Row, pages: list[int], stop: int) -> None:
+        """Positions [row.start, stop) of a sequence have been computed: full pages of known tokens have a content."""
+        n_full = min(stop, row.sequence.known) // PAGE_TOKENS
+        for index in range(row.start // PAGE_TOKENS, -(-stop // PAGE_TOKENS)):
+            self._memory[pages[index]] = row.sequence.page_content(index)[0] if index < n_full else 0
+
+    def _result(self, planned: PlannedStep, index: int) -> Result:
+        ids, counts = [], []
+        for row in planned.sampling:
+            given = [next_token(row.sequence, row.start + row.count + index)]
+            if row.drafts:
+                given = [next_token(row.sequence, row.start + 1 + offset) for offset in range(len(row.drafts) + 1)]
+                wrong = [offset for offset, draft in enumerate(row.drafts) if draft != given[offset]]
+                given = given[: wrong[0] + 1] if wrong else given
+            counts.append(len(given))
+            ids += given
+        return Result(
+            epoch=planned.plan.epoch,
+            step=planned.plan.step + index,
+            slots=int32s([row.slot for row in planned.sampling]),
+            counts=int32s(counts),
+            ids=int32s(ids),
+            compute_s=0.001,
+        )
