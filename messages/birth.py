@@ -1,4 +1,4 @@
-"""What a child process is told at its birth, as JSON on its standard input."""
+"""What a child process reads as JSON from its standard input when it starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LISTEN_SOCKET = "listen"  # name of the descriptor of the listening TCP socket t
 
 
 class Birth(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Identity of one life of one actor, where its supervisor is, and its section of the configuration."""
+    """The identity of one incarnation of an actor, its supervisor's address, and its section of the configuration."""
 
     name: str  # "gateway/0", "worker/0.1"
     incarnation: int
@@ -21,13 +21,13 @@ class Birth(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     log_format: str  # "json" or "console"
     log_level: str  # "debug", "info", "warning", "error"
     settings: msgspec.Raw  # the owner's settings struct, as JSON
-    beat_s: float = 0.5  # how often to say Progress
+    beat_s: float = 0.5  # the period of its Progress messages
     descriptors: dict[str, int] = {}  # inherited file descriptors by name, such as LISTEN_SOCKET
     gang_dir: str = ""  # workers: rendezvous directory of this incarnation of the gang
 
 
 def read_birth(text: bytes) -> Birth:
-    """Decode a birth.
+    """Decode a Birth.
 
     Raises: ConfigError naming the field.
     """

@@ -16,7 +16,7 @@ import secrets
 from hashlib import blake2b
 
 SUPERVISOR = "supervisor/0"
-ROLES = ("supervisor", "cache_directory", "speculation", "worker", "scheduler", "gateway", "operator")
+ROLES = (SUPERVISOR.partition("/")[0], "cache_directory", "speculation", "worker", "scheduler", "gateway", "operator")
 FIRST_SEAT = "a"  # not written in names
 SEATS = (FIRST_SEAT, "b")
 

@@ -1,4 +1,4 @@
-"""The conversation of every child with the supervisor: birth, progress, peers, and the orderly end.
+"""The messages between every child and the supervisor: start, progress, peers, and the orderly end.
 
     starting --Hello--> welcomed --Ready--> ready --Drain--> draining --Stop--> stopped
        |  start_s          |  ready_s         |  progress_s      |  drain_s        |  stop_s
@@ -44,14 +44,14 @@ class MetricFamily(Part, frozen=True):
 
 
 class Hello(Message, frozen=True):
-    """First word of a child: I exist. Sent after its inbox is bound."""
+    """A child's first message: its process exists. Sent after its inbox is bound."""
 
     pid: Count
     endpoint: ShortText
 
 
 class Welcome(Message, frozen=True):
-    """The supervisor's answer: who else is alive now."""
+    """The supervisor's answer to Hello: the peers that are ready now."""
 
     peers: Annotated[list[Peer], msgspec.Meta(max_length=1024)]
 
@@ -81,13 +81,13 @@ Cause = Literal[
     "crashed",  # a signal of computations: SIGSEGV, SIGABRT, ...
     "faulted",  # an error that it did not own: exit status 1, as a rule after a Fault
     "hung",  # killed by its supervisor: it was late, frozen or stuck
-    "gang",  # killed by its supervisor: another one of its group had died
+    "gang",  # killed by its supervisor because another child of its group, or of one that its group needs, had died
     "ended",  # stopped, or any other exit
 ]
 
 
 class PeerDown(Message, frozen=True):
-    """An actor's process is proven dead, and how that life ended. Nothing from this incarnation will come any more."""
+    """An actor's process is proven dead, and why it died. No more messages of this incarnation will come."""
 
     name: ShortText
     incarnation: Count
@@ -95,11 +95,11 @@ class PeerDown(Message, frozen=True):
 
 
 class Progress(Message, frozen=True):
-    """Regular beat of a child's event loop.
+    """Sent regularly by a child's event loop while it is ready.
 
-    `steps` counts work done, `busy_s` says for how long the present step has been running (0 when idle): a beating loop
-    beside a stuck step is not health. The statistics ride along for `supervisor status`, and with every fourth beat the metric
-    families for /metrics; a beat without families says nothing of them.
+    `steps` counts work done, `busy_s` says for how long the present step has been running (0 when idle): a loop that
+    runs beside a stuck step is not healthy. The statistics are for `supervisor status`. Every fourth message carries the metric
+    families for /metrics; without families the last ones stay valid.
     """
 
     steps: Count
@@ -109,21 +109,21 @@ class Progress(Message, frozen=True):
 
 
 class Drain(Message, frozen=True):
-    """Take nothing new, finish what you have; after `deadline_s` seconds a Stop follows anyway."""
+    """Accept no new requests and finish the others; a Stop follows after `deadline_s` seconds in any case."""
 
     deadline_s: float
 
 
 class Drained(Message, frozen=True):
-    """Nothing is left to finish."""
+    """The child has no request left to finish."""
 
 
 class Stop(Message, frozen=True):
-    """End now, in order: close sockets, say Stopped, exit with status 0."""
+    """End now, in order: close sockets, send Stopped, exit with status 0."""
 
 
 class Stopped(Message, frozen=True):
-    """Last word of an orderly end."""
+    """The last message of a child that ends in order."""
 
 
 class Fault(Message, frozen=True):
@@ -138,7 +138,7 @@ class Fault(Message, frozen=True):
 class StatusWanted(Message, frozen=True):
     """Ask the supervisor for the state of the whole tree (`supervisor status`, /v1/metrics, /metrics).
 
-    `reply_to` is the asker's endpoint: an operator's tool is in nobody's address book.
+    `reply_to` is the endpoint of the sender: the supervisor has no link to an operator's command.
     """
 
     reply_to: ShortText
@@ -184,10 +184,10 @@ class ChildStatus(Part, frozen=True):
     busy_s: float
     statistics: dict[str, float]
     metrics: Annotated[list[MetricFamily], msgspec.Meta(max_length=512)]
-    memory_bytes: Count = 0  # resident now
-    restarts_left: Count = 0  # before the supervisor gives up, if all came at once
-    has_spare: bool = False  # a warm process waits to be its next life
-    last_exit: ShortText = ""  # how its last life ended, and why when it was killed by its supervisor
+    memory_bytes: Count = 0  # resident memory now
+    restarts_left: Count = 0  # deaths before the supervisor gives up, if all came at once
+    has_spare: bool = False  # a spare process waits to become its next incarnation
+    last_exit: ShortText = ""  # how its last incarnation ended, and why if its supervisor killed it
     last_exit_age_s: float = 0.0
 
 

@@ -1,5 +1,8 @@
-"""Who says what to whom. This table is the architecture: mailboxes check it, a test compares it with the actors' handlers,
-and the README's message table is generated from it."""
+"""Which role may send which message to which role.
+
+This table is the architecture: mailboxes check it, a test compares it with the actors' handlers, and the message table of
+docs/architecture.md is generated from it.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ ROUTES: tuple[Route, ...] = (
     Route(cache.PagesSealed, ("scheduler",), ("cache_directory",)),
     Route(cache.PagesDropped, ("scheduler",), ("cache_directory",)),
     Route(cache.InventoryWanted, ("cache_directory",), ("scheduler",), "PagesSealed with snapshot"),
-    Route(drafts.Tails, ("scheduler",), ("speculation",), "Drafts in time, or never"),
+    Route(drafts.Tails, ("scheduler",), ("speculation",), "Drafts, or nothing"),
     Route(drafts.Drafts, ("speculation",), ("scheduler",)),
 )
 
@@ -68,11 +71,11 @@ INTERNAL_KINDS = tuple(route.kind for route in ROUTES)
 
 
 def is_allowed(kind: str, sender_role: str, receiver_role: str) -> bool:
-    """May this role say this to that role?"""
+    """True if a sender of this role may send this kind of message to a receiver of that role."""
     route = ROUTE_BY_KIND.get(kind)
     return route is not None and sender_role in route.senders and receiver_role in route.receivers
 
 
 def received_by(role: str) -> frozenset[type[Message]]:
-    """Every kind of message that a role must handle."""
+    """All kinds of messages that a role must handle."""
     return frozenset(route.kind for route in ROUTES if role in route.receivers)

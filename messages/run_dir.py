@@ -1,4 +1,4 @@
-"""Where one server keeps its sockets: a rule that servers and clients on the same machine share."""
+"""Where one server keeps its sockets: the rule that servers and clients on the same machine share."""
 
 from __future__ import annotations
 

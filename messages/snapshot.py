@@ -1,4 +1,4 @@
-"""A Prometheus registry as metric families that travel in a beat, and back into one exposition of the whole server."""
+"""A Prometheus registry as metric families for a Progress message, and back into one text for the whole server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from messages.lifecycle import MetricFamily, MetricSample
 
 
 def take_snapshot(registry: CollectorRegistry) -> list[MetricFamily]:
-    """Every family of one process, as it stands now."""
+    """All metric families of one process, with their present values."""
     return [
         MetricFamily(
             name=family.name,

@@ -1,4 +1,4 @@
-"""`AsyncClient`: the client library for asyncio. Each call is a task of the caller's; one link carries them all."""
+"""`AsyncClient`: the client library for asyncio. Each call runs in the caller's task; one link carries all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from messages import public
-from messages.client.link import ClientLink
+from messages.client.link import ClientLink, OpenCall
 from messages.client.options import deadline_of, endpoint_of, request_of
 from messages.client.stream import Answer, Next, Piece, StreamState, error_of
 from messages.errors import DeadlineExceeded, InvalidRequest, Unavailable
@@ -22,12 +22,12 @@ from messages.wire.message import Message
 
 CONNECT_S = 5.0
 _CONFIRM_TOKENS = 64
-_LEAVING_TURNS = 2  # of the loop, until a stream that nobody holds any more has been closed by it
+_CLOSING_TURNS = 2  # iterations of the loop until it has closed a stream whose last reference is gone
 _CLOSED = "the client was closed"
 
 
 class AsyncClient:
-    """Talks to one server. Use it as an async context manager, on one event loop."""
+    """A client of one server. Use it as an async context manager, on one event loop."""
 
     def __init__(self, endpoint: str | None = None, *, port: int = DEFAULT_PORT) -> None:
         """`endpoint`: "ipc://..." or "tcp://..."; without one, the server on this HTTP port of this machine.
@@ -61,41 +61,41 @@ class AsyncClient:
         messages: Iterable[dict[str, str]] | None = None,
         **options: Any,
     ) -> AsyncGenerator[Piece, None]:
-        """The answer piece by piece. Leaving the loop early cancels the request. Raises: ClientError."""
+        """The answer piece by piece. Breaking out of the iteration cancels the request. Raises: ClientError."""
         return self._pieces(request_of(prompt, tokens, messages, options), options)
 
     async def cancel(self, request: str) -> None:
         """End a request of this client; its stream ends with reason "cancelled"."""
-        (await self._connected(CONNECT_S)).hint(public.CancelRequest(request=request))
+        (await self._connected(CONNECT_S)).send_once(public.CancelRequest(request=request))
 
     async def models(self, deadline_s: float = 10.0) -> list[str]:
-        """Names of the served models."""
+        """The names of the served models. Raises: ClientError."""
         call = mint_request_id()
         answer = await self._ask(call, public.ModelsWanted(call=call), deadline_s)
         assert isinstance(answer, public.Models)
         return answer.names
 
     async def stats(self, deadline_s: float = 10.0) -> dict[str, Any]:
-        """The server's summary, as /v1/metrics gives it."""
+        """The server's summary, the same as /v1/metrics. Raises: ClientError."""
         call = mint_request_id()
         answer = await self._ask(call, public.StatsWanted(call=call), deadline_s)
         assert isinstance(answer, public.Stats)
         return msgspec.json.decode(answer.summary)
 
     async def close(self) -> None:
-        """Close the connection; whatever is open ends with Unavailable."""
-        for _ in range(_LEAVING_TURNS):  # streams that were left just now are still to be cancelled
+        """Close the connection. Calls that are open end with Unavailable."""
+        for _ in range(_CLOSING_TURNS):  # streams that were abandoned just now send their cancellation first
             await asyncio.sleep(0)
         self._is_closed = True
         for stream in self._streams.values():
             if not stream.state.is_over:
                 stream.state.error = Unavailable(_CLOSED)
-                stream.news.set()
+                stream.changed.set()
         if self._link is not None:
             link, self._link = self._link, None
             await link.close()
 
-    async def _connected(self, longest_s: float) -> ClientLink:
+    async def _connected(self, max_wait_s: float) -> ClientLink:
         if self._is_closed:
             raise Unavailable(_CLOSED)
         link = self._link
@@ -104,11 +104,11 @@ class AsyncClient:
         if not link.is_on_this_loop:
             raise Unavailable("the client belongs to another event loop: make one inside of each asyncio.run")
         if not link.has_connected:
-            patience_s = min(CONNECT_S, longest_s)
+            wait_s = min(CONNECT_S, max_wait_s)
             try:
-                await asyncio.wait_for(link.connected.wait(), patience_s)
+                await asyncio.wait_for(link.connected.wait(), wait_s)
             except TimeoutError:
-                raise Unavailable(f"{self.endpoint}: no server answered within {patience_s:g} s") from None
+                raise Unavailable(f"{self.endpoint}: no server answered within {wait_s:g} s") from None
         return link
 
     async def _whole(self, generate: public.Generate, options: dict[str, Any]) -> Answer:
@@ -119,7 +119,7 @@ class AsyncClient:
 
     async def _pieces(self, generate: public.Generate, options: dict[str, Any]) -> AsyncGenerator[Piece, None]:
         stream = _Stream(generate)
-        async with aclosing(self._follow(stream, options)) as pieces:  # left here, it is left there
+        async with aclosing(self._follow(stream, options)) as pieces:  # closing this generator closes the inner one
             async for piece in pieces:
                 yield piece
 
@@ -131,8 +131,8 @@ class AsyncClient:
         key, state, n_read = stream.key, stream.state, 0
         if key in self._streams:
             raise InvalidRequest(f"expected an id that is not in use by this client, got {key!r}", "request")
-        stream.say_again = lambda: link.say_again(key)
-        stream.confirm = lambda up_to: link.hint(public.Received(request=key, up_to=up_to))
+        stream.resend = lambda: link.resend(key)
+        stream.confirm = lambda up_to: link.send_once(public.Received(request=key, up_to=up_to))
         self._streams[key] = stream
         try:
             link.open(key, stream)
@@ -142,72 +142,72 @@ class AsyncClient:
                     yield state.pieces[n_read - 1]
                 if state.is_over:
                     break
-                stream.news.clear()
-                await asyncio.wait_for(stream.news.wait(), None if end_s == math.inf else max(0.0, end_s - now_s()))
+                stream.changed.clear()
+                await asyncio.wait_for(stream.changed.wait(), None if end_s == math.inf else max(0.0, end_s - now_s()))
         except TimeoutError:
-            why = "" if link.is_connected else f"; nobody answers at {self.endpoint}"
+            why = "" if link.is_connected else f"; there is no connection to {self.endpoint}"
             raise DeadlineExceeded(f"{key}: expected the end within {deadline_s:g} s{why}") from None
         finally:
             link.close_call(key)
             del self._streams[key]
             if not state.is_over and not self._is_closed:
-                link.hint(public.CancelRequest(request=key))
+                link.send_once(public.CancelRequest(request=key))
         state.answer()
 
-    async def _ask(self, call: str, words: Message, deadline_s: float) -> Message:
+    async def _ask(self, call: str, message: Message, deadline_s: float) -> Message:
         end_s = asyncio.get_running_loop().time() + deadline_s
         link = await self._connected(deadline_s)
-        question = _Question(words)
+        question = _Question(message)
         try:
             link.open(call, question)
-            message = await asyncio.wait_for(question.answer, max(0.0, end_s - asyncio.get_running_loop().time()))
+            answer = await asyncio.wait_for(question.answer, max(0.0, end_s - asyncio.get_running_loop().time()))
         except TimeoutError:
             raise Unavailable(f"{self.endpoint}: no answer within {deadline_s:g} s") from None
         finally:
             link.close_call(call)
-        if isinstance(message, public.Failed):
-            raise error_of(message)
-        return message
+        if isinstance(answer, public.Failed):
+            raise error_of(answer)
+        return answer
 
     def _confirm(self) -> None:
         for stream in self._streams.values():
             stream.confirm(len(stream.state.tokens))
 
 
-class _Stream:
-    """An open request on the link: see `client_link.OpenCall`."""
+class _Stream(OpenCall):
+    """An open request on the link. `resend` and `confirm` are set by its owner."""
 
     def __init__(self, generate: public.Generate) -> None:
         self.key, self.state = generate.request, StreamState(generate)
-        self.news = asyncio.Event()
-        self.say_again = lambda: None
+        self.changed = asyncio.Event()
+        self.resend = lambda: None
         self.confirm = lambda up_to: None
         self._confirmed = 0
 
-    def words(self) -> Message:
+    def message(self) -> Message:
         return self.state.generate()
 
     def take(self, message: public.FrontMessage) -> None:
         match self.state.take(message):
-            case Next.SAY_AGAIN:
-                self.say_again()
+            case Next.RESEND:
+                self.resend()
             case Next.PIECE | Next.END:
-                self.news.set()
+                self.changed.set()
         n_held = self.state.n_held
         if n_held - self._confirmed >= _CONFIRM_TOKENS or self.state.finished is not None:
             self._confirmed = n_held
             self.confirm(n_held)
 
 
-class _Question:
+class _Question(OpenCall):
     """A call with one answer."""
 
-    def __init__(self, words: Message) -> None:
-        self._words = words
+    def __init__(self, message: Message) -> None:
+        self._message = message
         self.answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
 
-    def words(self) -> Message:
-        return self._words
+    def message(self) -> Message:
+        return self._message
 
     def take(self, message: Message) -> None:
         if not self.answer.done():

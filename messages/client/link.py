@@ -1,8 +1,8 @@
-"""The client's connection to a gateway's front: one DEALER, said again whatever is open after each new connection.
+"""The client's connection to one gateway: one DEALER socket, over which every open call is sent again after a reconnection.
 
-A gateway that dies takes its connection along; ZeroMQ connects again as soon as the next life has bound the same endpoint. The
-socket's monitor tells of it, and everything open is said once more. Beats that stop, or that come from another life, do the
-same: the monitor sees connections, the beats see streams.
+A gateway that dies takes its connection along. ZeroMQ connects again as soon as the next incarnation has bound the same
+endpoint. The socket's monitor reports the new connection, and all open calls are sent once more. The same happens when the
+gateway's Alive messages stop or come from another incarnation: the monitor sees connections, Alive messages see streams.
 """
 
 from __future__ import annotations
@@ -23,26 +23,29 @@ from messages.wire.codec import Codec
 from messages.wire.message import Message
 
 SILENCE_S = 2.0
-_LINGER_MS = 100  # the last confirmation leaves, if somebody is there
+_LINGER_MS = 100  # after close: time for the last confirmation to leave
 _KINDS = (*get_args(public.ClientMessage), *get_args(public.FrontMessage))
 
 
 class OpenCall(Protocol):
-    """Something that waits for answers of the front."""
+    """Something that waits for answers of the gateway."""
 
-    def words(self) -> Message:
-        """What to say (again)."""
+    def message(self) -> Message:
+        """The message to send, also when it is sent again."""
         ...
 
     def take(self, message: Any) -> None:
-        """A message about it came."""
+        """A message about this call came."""
         ...
 
 
 class ClientLink:
-    """Lives on one event loop. `on_beat` is called with each Alive, to confirm what was received. Raises: ConfigError."""
+    """Lives on one event loop. `on_alive` is called with each Alive, so that the caller confirms what it has received.
 
-    def __init__(self, endpoint: str, on_beat: Callable[[], None]) -> None:
+    Raises: ConfigError when the endpoint is none.
+    """
+
+    def __init__(self, endpoint: str, on_alive: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._codec: Codec[Message] = Codec(_KINDS)
         self._context = zmq.Context()
@@ -55,16 +58,16 @@ class ClientLink:
             raise ConfigError(
                 f"endpoint: expected ipc://PATH or tcp://HOST:PORT, got {endpoint!r} ({error.strerror})"
             ) from None
-        self._abandon = weakref.finalize(self, _destroy, self._context, socket, monitor)
-        self._abandon.atexit = False  # another thread may still be at work with them
+        self._finalizer = weakref.finalize(self, _destroy, self._context, socket, monitor)
+        self._finalizer.atexit = False  # another thread may still use the sockets
         self._monitor = ZmqReader(monitor, self._on_event, lambda: None)
         self._socket = socket
-        self._reader = ZmqReader(socket, self._arrive, self._say_unsaid)
-        self._on_beat = on_beat
+        self._reader = ZmqReader(socket, self._arrive, self._send_unsent)
+        self._on_alive = on_alive
         self.open_calls: dict[str, OpenCall] = {}
-        self._unsaid: set[str] = set()
+        self._unsent: set[str] = set()  # keys of open calls whose message has not left yet
         self.is_connected = False  # now
-        self.has_connected = False  # ever
+        self.has_connected = False  # at least once
         self.connected = asyncio.Event()
         self._heard_s = self._loop.time()
         self._incarnation = 0
@@ -72,70 +75,70 @@ class ClientLink:
 
     @property
     def is_on_this_loop(self) -> bool:
-        """Is the running event loop the one on which it lives?"""
+        """True if the running event loop is the one on which this link lives."""
         return asyncio.get_running_loop() is self._loop
 
     def open(self, key: str, call: OpenCall) -> None:
-        """Say something whose answers carry this key, until `close`."""
+        """Send the message of a call, now and after each reconnection, until `close_call`. Its answers carry this key."""
         self.open_calls[key] = call
-        self._unsaid.add(key)
-        self._say_unsaid()
+        self._unsent.add(key)
+        self._send_unsent()
 
-    def say_again(self, key: str) -> None:
-        """Say an open call once more, as it stands now."""
+    def resend(self, key: str) -> None:
+        """Send the message of an open call again, as it is now."""
         if key in self.open_calls:
-            self._unsaid.add(key)
-            self._say_unsaid()
+            self._unsent.add(key)
+            self._send_unsent()
 
     def close_call(self, key: str) -> None:
-        """Its answers are of no interest any more."""
+        """Ignore further answers with this key, and do not send its message again."""
         self.open_calls.pop(key, None)
-        self._unsaid.discard(key)
+        self._unsent.discard(key)
 
-    def hint(self, message: Message) -> None:
-        """Say something that may be lost."""
+    def send_once(self, message: Message) -> None:
+        """Send a message that may be lost. It is dropped when it cannot leave now."""
         self._reader.send([*self._codec.encode(message)])
 
     async def close(self) -> None:
         """Close the connection."""
-        self._abandon.detach()
+        self._finalizer.detach()
         self._watch.cancel()
         self._socket.disable_monitor()
         self._monitor.close()
         self._reader.close(_LINGER_MS)
         await self._loop.run_in_executor(None, self._context.term)
 
-    def _say_unsaid(self) -> None:
-        for key in tuple(self._unsaid):
+    def _send_unsent(self) -> None:
+        for key in tuple(self._unsent):
             call = self.open_calls.get(key)
-            if call is not None and not self._reader.send([*self._codec.encode(call.words())]):
+            if call is not None and not self._reader.send([*self._codec.encode(call.message())]):
                 return
-            self._unsaid.discard(key)
+            self._unsent.discard(key)
 
-    def _say_all(self) -> None:
+    def _resend_all(self) -> None:
         self._heard_s = self._loop.time()
-        self._unsaid |= self.open_calls.keys()
-        self._say_unsaid()
+        self._unsent |= self.open_calls.keys()
+        self._send_unsent()
 
     def _on_event(self, frames: list[bytes]) -> None:
         self.is_connected = parse_monitor_message(frames)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
         if self.is_connected:
             self.connected.set()
             if self.has_connected:
-                self._say_all()
+                self._resend_all()
             self.has_connected = True
 
     def _arrive(self, frames: list[bytes]) -> None:
         try:
             message: Any = self._codec.decode(*frames) if len(frames) == 2 else None
         except WireError:
-            return  # a front of another version: silence will tell
+            return  # a gateway of another version: its silence will be noticed
         self._heard_s = self._loop.time()
         if isinstance(message, public.Alive):
             if self._incarnation and message.incarnation != self._incarnation:
-                self._say_all()
+                self._resend_all()
             self._incarnation = int(message.incarnation)
-            self._on_beat()
+            self._on_alive()
         elif message is not None:
             call = self.open_calls.get(getattr(message, "request", "") or getattr(message, "call", ""))
             if call is not None:
@@ -146,11 +149,11 @@ class ClientLink:
         self._reader.check()
         self._monitor.check()
         if self.open_calls and self.has_connected and self._loop.time() - self._heard_s > SILENCE_S:
-            self._say_all()
+            self._resend_all()
 
 
 def _destroy(context: zmq.Context, *sockets: zmq.Socket) -> None:
-    """Of a client that nobody has closed: a context that is collected before its sockets waits for them for ever."""
+    """Close the sockets of a link that was never closed. A context that is collected before its sockets would hang for ever."""
     for socket in sockets:
         socket.close(linger=0)
     context.destroy(linger=0)

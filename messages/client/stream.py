@@ -1,7 +1,7 @@
-"""What a client knows of one request: the tokens it holds, and what each message of the front means for them. Pure.
+"""The state of one request in a client: the tokens it holds, and what each message of the gateway changes. Pure.
 
-Whatever happens to the connection, the pieces handed out are the tokens 0, 1, 2, ... once each: older ones are dropped, a gap
-or an overlap makes the client say its Generate again with `have` at the next token.
+Whatever happens to the connection, the pieces hold the tokens 0, 1, 2, ... once each: known tokens are dropped, and a gap or
+an overlap makes the client send its Generate again with `have` at the next token.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Next(Enum):
 
     NOTHING = auto()
     PIECE = auto()  # a piece was added
-    SAY_AGAIN = auto()  # say the Generate again, at the present `have`
+    RESEND = auto()  # send the Generate again, at the present `have`
     END = auto()  # `finished` or `error` is set
 
 
 class StreamState:
-    """See the file's header."""
+    """What a client holds of one request. `take` is called with each message about it."""
 
     def __init__(self, generate: public.Generate) -> None:
         self._generate = generate
@@ -65,7 +65,7 @@ class StreamState:
 
     @property
     def is_over(self) -> bool:
-        """Has the one ending (or an error) come?"""
+        """True once the ending or an error has come."""
         return self.finished is not None or self.error is not None
 
     @property
@@ -74,11 +74,11 @@ class StreamState:
         return len(self.tokens) + (self.finished is not None)
 
     def generate(self) -> public.Generate:
-        """What to say now."""
+        """The Generate to send now."""
         return msgspec.structs.replace(self._generate, have=0 if self._is_replay else len(self.tokens))
 
     def take(self, message: public.FrontMessage) -> Next:
-        """One message about this request."""
+        """Handle one message about this request; returns what the client must do next."""
         if self.is_over:
             return Next.NOTHING
         match message:
@@ -100,8 +100,8 @@ class StreamState:
         if first + len(ids) <= have and ids:
             return Next.NOTHING
         if first != have:
-            return Next.SAY_AGAIN
-        if not ids:  # text that came with the ending: said again after a reconnection, shown once
+            return Next.RESEND
+        if not ids:  # text that came with the ending: it is sent again after a reconnection, but added once
             if self._has_tail:
                 return Next.NOTHING
             self._has_tail = True
@@ -111,7 +111,7 @@ class StreamState:
         return Next.PIECE
 
     def _compare(self, first: int, ids: list[int]) -> Next:
-        """The server computes the request a second time: the same tokens come, up to where this client stands."""
+        """Check tokens of a server that computes the request a second time: up to the known ones they must be the same."""
         known = self.tokens[first : first + len(ids)]
         if first > self._replayed or known != ids[: len(known)]:
             self.error = RequestFailed(f"request: the server forgot it, and token {first} of its second answer differs")
@@ -119,12 +119,12 @@ class StreamState:
         self._replayed = first + len(known)
         if self._replayed == len(self.tokens):
             self._is_replay = False
-            return Next.SAY_AGAIN  # the server knows it again: go on exactly behind the known tokens
+            return Next.RESEND  # the server has caught up: continue after the known tokens
         return Next.NOTHING
 
     def _finish(self, finished: public.Finished) -> Next:
         if finished.n_generated > len(self.tokens):
-            return Next.SAY_AGAIN
+            return Next.RESEND
         self.finished = finished
         if finished.reason in FAILURES:
             detail = finished.detail or "the server could not finish the request"
@@ -134,8 +134,8 @@ class StreamState:
     def _fail(self, failed: public.Failed) -> Next:
         is_forgotten = (failed.code == "not_found" and failed.field == "request") or failed.field == "have"
         if is_forgotten and self.tokens:
-            self._is_replay, self._replayed = True, 0  # another journal, or a shorter one: let it compute the same tokens again
-            return Next.SAY_AGAIN
+            self._is_replay, self._replayed = True, 0  # the journal lost it: let the server compute the same tokens again
+            return Next.RESEND
         self.error = error_of(failed)
         return Next.END
 
@@ -156,7 +156,7 @@ class StreamState:
 
 
 def error_of(failed: public.Failed) -> ClientError:
-    """The typed error of a refusal."""
+    """The exception that stands for a refusal."""
     match failed.code:
         case "overloaded":
             return Overloaded(failed.detail, failed.retry_after_s)

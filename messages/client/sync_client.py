@@ -1,4 +1,4 @@
-"""`Client`: the client library for ordinary code. A thread of its own runs an `AsyncClient` on an event loop."""
+"""`Client`: the client library without asyncio. A thread of its own runs an `AsyncClient` on an event loop."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from messages.client.stream import Answer, Piece
 from messages.errors import Unavailable
 from messages.run_dir import DEFAULT_PORT
 
-_MOST_TURNS = 100
+_MAX_TURNS = 100
 T = TypeVar("T")
 
 
 class Client:
-    """The same without asyncio: a thread of its own runs an `AsyncClient`. Use it as a context manager, or call `close`."""
+    """A client of one server, for any thread. Use it as a context manager, or call `close`."""
 
     def __init__(self, endpoint: str | None = None, *, port: int = DEFAULT_PORT) -> None:
-        """See `AsyncClient`."""
+        """`endpoint`: "ipc://..." or "tcp://..."; without one, the server on this HTTP port of this machine.
+
+        Raises: ConfigError.
+        """
         self._client = AsyncClient(endpoint, port=port)
         self.endpoint = self._client.endpoint
         self._is_closed = False
@@ -37,11 +40,11 @@ class Client:
         self.close()
 
     def generate(self, prompt: str | Iterable[int], **options: Any) -> Answer:
-        """See `AsyncClient.generate`."""
+        """The whole answer to a text or to token ids. The options are those of `AsyncClient.generate`. Raises: ClientError."""
         return self._run(self._client.generate(prompt, **options))
 
     def chat(self, messages: Iterable[dict[str, str]], **options: Any) -> Answer:
-        """See `AsyncClient.chat`."""
+        """The whole answer to a conversation of {"role": ..., "content": ...}. Raises: ClientError."""
         return self._run(self._client.chat(messages, **options))
 
     def stream(
@@ -52,23 +55,23 @@ class Client:
         messages: Iterable[dict[str, str]] | None = None,
         **options: Any,
     ) -> Iterator[Piece]:
-        """See `AsyncClient.stream`."""
+        """The answer piece by piece. Breaking out of the iteration cancels the request. Raises: ClientError."""
         return self._pieces(self._client.stream(prompt, tokens=tokens, messages=messages, **options))
 
     def cancel(self, request: str) -> None:
-        """See `AsyncClient.cancel`."""
+        """End a request of this client; its stream ends with reason "cancelled"."""
         self._run(self._client.cancel(request))
 
     def models(self, deadline_s: float = 10.0) -> list[str]:
-        """See `AsyncClient.models`."""
+        """The names of the served models. Raises: ClientError."""
         return self._run(self._client.models(deadline_s))
 
     def stats(self, deadline_s: float = 10.0) -> dict[str, Any]:
-        """See `AsyncClient.stats`."""
+        """The server's summary, the same as /v1/metrics. Raises: ClientError."""
         return self._run(self._client.stats(deadline_s))
 
     def close(self) -> None:
-        """Close the connection and end the thread; calls of other threads end with Unavailable."""
+        """Close the connection and end the thread. Calls of other threads end with Unavailable."""
         if not self._is_closed and self._thread.is_alive():
             self._is_closed = True
             asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
@@ -89,7 +92,7 @@ class Client:
                 yield piece
         finally:
             if not self._is_closed and self._thread.is_alive():
-                self._run(_leave(pieces))
+                self._run(_close(pieces))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         if self._is_closed or not self._thread.is_alive():
@@ -100,7 +103,7 @@ class Client:
             return future.result()
         except CancelledError:
             raise Unavailable("the client was closed") from None
-        except BaseException:  # Ctrl-C: what was asked for is not wanted any more
+        except BaseException:  # Ctrl-C: the result is not wanted any more
             future.cancel()
             raise
 
@@ -109,9 +112,9 @@ async def _next(pieces: AsyncGenerator[Piece, None]) -> Piece | None:
     return await anext(pieces, None)
 
 
-async def _leave(pieces: AsyncGenerator[Piece, None]) -> None:
-    """Close a generator, which may still be about to be cancelled."""
-    for _ in range(_MOST_TURNS):
+async def _close(pieces: AsyncGenerator[Piece, None]) -> None:
+    """Close a generator. It refuses while its cancelled step still runs, so it is tried again."""
+    for _ in range(_MAX_TURNS):
         try:
             return await pieces.aclose()
         except RuntimeError:

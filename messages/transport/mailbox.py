@@ -1,9 +1,9 @@
-"""The post of an actor: one inbox, one outgoing link to each peer, credits on every link. The interface and its in-memory twin.
+"""An actor's mailbox: one inbox, one outgoing link to each peer, credits on every link. The Protocol and its in-memory form.
 
-Delivery is ordered and at most once per link, and bounded: a sender may have WINDOW_MESSAGES on the way, then
-BACKLOG_MESSAGES waiting on its own side, then `send` raises MailboxFull. A credit goes back when the receiver has *handled*
-mail, so "acknowledged" never means "arrived in some buffer". Mail is handed out in batches: an actor that wakes up for one
-message sees all that have come.
+Delivery is ordered, at most once per link, and bounded: a sender may have WINDOW_MESSAGES in flight, then BACKLOG_MESSAGES
+waiting on its own side; after that `send` raises MailboxFull. A credit is returned when the receiver has *handled* messages,
+so "acknowledged" never means "arrived in some buffer". Messages are handed out in batches: an actor that wakes up for one
+message gets all that have come.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from messages.wire.envelope import ENVELOPE_VERSION, Envelope, Staleness, stalen
 from messages.wire.message import NO_TRACE, Message
 
 BACKLOG_MESSAGES = 16_384
-_PASSERS_BY = "operator/"  # a life each: nobody tells of their end, and there is no number of them
+_OPERATORS = "operator/"  # they connect once and never announce their exit: their incarnations are not remembered
 
 
 Sealable = tuple[bytes, bytes, bytes]  # an encoded message, its arrays, its trace id: what is needed to put it in an envelope
@@ -45,29 +45,29 @@ class MailboxStatistics:
 
     sent: int
     received: int
-    refused: int  # frames that were no message, or not allowed by the routes
-    stale: int  # mail from or for another life
+    refused: int  # frames that were no message, or one that the routes do not allow
+    stale: int  # messages from or for another incarnation
     lost: int  # numbers missing on a link
     backlog: int  # messages waiting for credit now
 
 
 class Mailbox(Protocol):
-    """What an actor sees of the post."""
+    """How an actor sends and receives messages."""
 
     name: str
     incarnation: int
     endpoint: str
 
     def connect(self, name: str, incarnation: int, endpoint: str) -> None:
-        """Know a peer in its present life. A link to an older life is closed and its mail dropped."""
+        """Open a link to a peer's present incarnation. A link to an older one is closed; its waiting messages are dropped."""
         ...
 
     def disconnect(self, name: str) -> None:
-        """Forget a peer; mail that waits for it is dropped."""
+        """Close the link to a peer; messages that wait on it are dropped."""
         ...
 
     def is_connected(self, name: str) -> bool:
-        """Is there a link to this peer?"""
+        """True if there is a link to this peer."""
         ...
 
     def send(self, name: str, message: Message, trace: bytes = NO_TRACE) -> None:
@@ -78,25 +78,25 @@ class Mailbox(Protocol):
         ...
 
     def send_all(self, names: list[str], message: Message) -> None:
-        """The same message to several peers, encoded once."""
+        """Send the same message to several peers, encoded once. Raises: UnknownPeer; MailboxFull."""
         ...
 
     async def wait_mail(self) -> list[Delivery]:
-        """All mail that has come, at least one. Asking again says that the last batch has been handled."""
+        """Wait for messages; returns all that have come, at least one. The next call acknowledges this batch as handled."""
         ...
 
     def statistics(self) -> MailboxStatistics:
-        """Counts since the start."""
+        """Counts since the mailbox was opened."""
         ...
 
     async def close(self) -> None:
-        """Close sockets; mail that has not left within a short linger is dropped."""
+        """Close the sockets. Messages that cannot be sent within a fifth of a second are dropped."""
         ...
 
 
 @dataclass
 class Outbox:
-    """One link's waiting mail: already encoded bodies, numbered only when they leave."""
+    """The waiting messages of one link: encoded already, numbered only when they are sent."""
 
     peer: str
     incarnation: int
@@ -111,7 +111,7 @@ class Outbox:
 
 
 class Sorting:
-    """What both mailboxes do with arriving frames: decode, judge, count, queue, and tell which credits are due."""
+    """The part that both mailboxes share: decode, check, count and queue arriving frames, and know which credits are due."""
 
     def __init__(self, name: str, incarnation: int) -> None:
         self.name, self.incarnation = name, incarnation
@@ -138,7 +138,7 @@ class Sorting:
         except WireError:
             self.counts["refused"] += 1
             return
-        if not envelope.sender.startswith(_PASSERS_BY):
+        if not envelope.sender.startswith(_OPERATORS):
             self._known_incarnation[envelope.sender] = envelope.sender_incarnation
         self.counts["received"] += 1
         self.counts["lost"] += self.arrivals.note(link, envelope.sequence)
@@ -146,12 +146,12 @@ class Sorting:
         self.wake()
 
     def wake(self) -> None:
-        """Let a waiting actor look at its mail."""
+        """Wake the actor that waits in `take`."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     async def take(self) -> list[Delivery]:
-        """Wait until there is mail and take it all."""
+        """Wait until a message has come; returns all that have come."""
         while not self._queue:
             self._waiter = asyncio.get_running_loop().create_future()
             try:
@@ -162,7 +162,7 @@ class Sorting:
         return batch
 
     def seal(self, outbox: Outbox, frames: Sealable) -> list[bytes]:
-        """Number a message that leaves now and put it in its envelope."""
+        """Number a message that is sent now and put it in its envelope; returns its frames."""
         body, arrays, trace = frames
         number = outbox.window.take()
         envelope = Envelope(ENVELOPE_VERSION, self.name, self.incarnation, outbox.peer, outbox.incarnation, number, trace)
@@ -170,19 +170,19 @@ class Sorting:
         return [encode_envelope(envelope), body, arrays]
 
     def statistics(self, backlog: int) -> MailboxStatistics:
-        """Counts since the start."""
+        """Counts since the mailbox was opened."""
         c = self.counts
         return MailboxStatistics(c["sent"], c["received"], c["refused"], c["stale"], c["lost"], backlog)
 
 
 class MemoryNetwork:
-    """Endpoints of one process: the in-memory twin of the run directory. Tests reach in to cut or hold links."""
+    """The endpoints of one process, as the run directory is for sockets. Tests use it to cut or hold links."""
 
     def __init__(self) -> None:
         self.mailbox_by_endpoint: dict[str, MemoryMailbox] = {}
 
 
-class MemoryMailbox:
+class MemoryMailbox(Mailbox):
     """A mailbox without sockets: same encoding, same credits, same rules; delivery happens inside `send`."""
 
     def __init__(self, network: MemoryNetwork, name: str, incarnation: int, endpoint: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The post over ZeroMQ: a ROUTER inbox, a DEALER to each peer, credits on the way back of the same connection.
+"""The mailbox over ZeroMQ: a ROUTER inbox, a DEALER to each peer, credits in the other direction of the same connection.
 
 A message is [envelope, message, arrays] from DEALER to ROUTER; a credit is one frame of 8 bytes (little-endian number) from
 ROUTER to DEALER.
@@ -13,7 +13,7 @@ import zmq
 
 from messages.errors import UnknownPeer
 from messages.transport import zmq_options
-from messages.transport.mailbox import Delivery, MailboxStatistics, Outbox, Sealable, Sorting
+from messages.transport.mailbox import Delivery, Mailbox, MailboxStatistics, Outbox, Sealable, Sorting
 from messages.transport.zmq_reader import ZmqReader
 from messages.wire.message import NO_TRACE, Message
 
@@ -22,7 +22,7 @@ _CREDIT_BYTES = 8
 
 
 class _Link:
-    """One outgoing connection: its waiting mail and its socket."""
+    """One outgoing connection: its waiting messages and its socket."""
 
     def __init__(self, sorting: Sorting, outbox: Outbox, socket: zmq.Socket) -> None:
         self.outbox = outbox
@@ -30,7 +30,7 @@ class _Link:
         self.reader = ZmqReader(socket, self._credit, self.pump)
 
     def pump(self) -> None:
-        """Send what may leave. A sealed message that the pipe refuses is kept as it is: its number is taken."""
+        """Send what credit allows. A numbered message that the socket refuses is kept and sent first later."""
         outbox = self.outbox
         while outbox.backlog and (self._refused is not None or outbox.window.is_open):
             frames = self._refused or self._sorting.seal(outbox, outbox.backlog[0])
@@ -48,18 +48,18 @@ class _Link:
             self.pump()
 
 
-class ZmqMailbox:
-    """See `messages.transport.mailbox.Mailbox`. Lives on one event loop; not thread-safe."""
+class ZmqMailbox(Mailbox):
+    """A `Mailbox` over sockets. Lives on one event loop; not thread-safe."""
 
     def __init__(self, name: str, incarnation: int, endpoint: str) -> None:
         self.name, self.incarnation, self.endpoint = name, incarnation, endpoint
         self._context = zmq.Context()
         self._sorting = Sorting(name, incarnation)
-        self._n_links = 0  # each link has an identity of its own: a ROUTER does not hear a second one of the same name
+        self._n_links = 0  # each link has its own identity: a ROUTER ignores a second one of the same name
         self._links: dict[str, _Link] = {}
         path = endpoint.removeprefix("ipc://")
         if path != endpoint and os.path.exists(path):
-            os.unlink(path)  # a socket file of a life that is proven dead
+            os.unlink(path)  # a socket file of an incarnation that is proven dead
         self._inbox = ZmqReader(zmq_options.inbox(self._context, endpoint), self._arrive, lambda: None)
         self._sweep = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep_sockets)
 
@@ -107,7 +107,7 @@ class ZmqMailbox:
 
     async def close(self) -> None:
         self._sweep.cancel()
-        for _ in range(100):  # let last words leave: at most a fifth of a second
+        for _ in range(100):  # let the last messages leave: at most a fifth of a second
             if not any(link.outbox.backlog for link in self._links.values()):
                 break
             await asyncio.sleep(0.002)
@@ -121,7 +121,7 @@ class ZmqMailbox:
         self._sorting.arrive(frames[0], frames[1:])
 
     def _sweep_sockets(self) -> None:
-        """A lost wake-up costs a second at most, not a stream."""
+        """Check all sockets once a second, so that a lost wake-up delays a message but never loses it."""
         self._inbox.check()
         for link in self._links.values():
             link.reader.check()

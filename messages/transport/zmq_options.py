@@ -7,19 +7,19 @@ import zmq
 INTERNAL_FRAME_BYTES = 64 << 20  # above the largest plan: 4 M tokens of int32 in a frame of arrays
 PUBLIC_FRAME_BYTES = 16 << 20  # above the largest prompt that is taken
 _PIPE_MESSAGES = 1024 + 64  # credit window and slack: a healthy link never reaches it
-_FRONT_TAKES_MESSAGES, _FRONT_SENDS_MESSAGES = 16, 512  # for each client: only here can anybody connect, and frames be large
+_FRONT_TAKES_MESSAGES, _FRONT_SENDS_MESSAGES = 16, 512  # per client: anybody can connect here, and frames may be large
 
 
 def _common(
     socket: zmq.Socket, max_frame_bytes: int, takes_messages: int = _PIPE_MESSAGES, sends_messages: int = _PIPE_MESSAGES
 ) -> zmq.Socket:
-    socket.setsockopt(zmq.LINGER, 0)  # what must survive is in the journal, not in a socket; close() never hangs
-    socket.setsockopt(zmq.SNDHWM, sends_messages)  # credits stop a sender long before
-    socket.setsockopt(zmq.RCVHWM, takes_messages)  # of each peer; behind it the peer itself waits
+    socket.setsockopt(zmq.LINGER, 0)  # what must survive is in the journal, not in a socket, and close() never hangs
+    socket.setsockopt(zmq.SNDHWM, sends_messages)  # credits stop a sender long before this
+    socket.setsockopt(zmq.RCVHWM, takes_messages)  # per peer; beyond it the peer itself waits
     socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)  # a larger frame ends the connection instead of the memory
-    socket.setsockopt(zmq.HANDSHAKE_IVL, 2_000)  # half-open handshakes give their descriptors back
+    socket.setsockopt(zmq.HANDSHAKE_IVL, 2_000)  # half-open handshakes release their descriptors
     socket.setsockopt(zmq.RECONNECT_IVL, 10)  # a restarted peer is back within milliseconds
-    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)  # but a dead one is not hammered
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)  # but a dead peer is not tried too often
     socket.setsockopt(zmq.BACKLOG, 512)  # a burst of connects is not refused
     return socket
 
@@ -37,7 +37,7 @@ def front(context: zmq.Context, endpoint: str) -> zmq.Socket:
 
 def _bound(socket: zmq.Socket, endpoint: str) -> zmq.Socket:
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # unroutable credit is an error we see, not a silent drop
-    socket.setsockopt(zmq.ROUTER_HANDOVER, 0)  # nobody takes over a live peer's identity
+    socket.setsockopt(zmq.ROUTER_HANDOVER, 0)  # no peer takes over the identity of a living one
     socket.bind(endpoint)
     return socket
 
@@ -50,11 +50,12 @@ def outgoing(context: zmq.Context, endpoint: str, identity: bytes, max_frame_byt
 
 
 def unconnected(context: zmq.Context, identity: bytes, max_frame_bytes: int = INTERNAL_FRAME_BYTES) -> zmq.Socket:
-    """A DEALER for who must watch its connections from the first one on. Without an `identity` the peer names it."""
+    """A DEALER that is not connected yet, so that its monitor sees the first connection too. With an `identity` of b"" the
+    peer chooses one."""
     socket = _common(context.socket(zmq.DEALER), max_frame_bytes)
     if identity:
         socket.setsockopt(zmq.ROUTING_ID, identity)
-    socket.setsockopt(zmq.IMMEDIATE, 1)  # mail waits on our side until the connection stands, where it is counted
-    socket.setsockopt(zmq.HEARTBEAT_IVL, 1_000)  # a machine that vanished is noticed even without traffic
+    socket.setsockopt(zmq.IMMEDIATE, 1)  # messages wait on our side, where they are counted, until the connection is made
+    socket.setsockopt(zmq.HEARTBEAT_IVL, 1_000)  # a vanished machine is noticed even without traffic
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 5_000)
     return socket

@@ -1,7 +1,7 @@
 """A ZeroMQ socket on an asyncio loop, drained in batches from its file descriptor.
 
-The descriptor is edge-triggered and a send can swallow the edge, so EVENTS is looked at again after every send and receive, at
-half the cost of an exception that says "nothing there". pyzmq's own multipart calls build their flags anew for each frame and
+The descriptor is edge-triggered and a send can swallow the edge, so EVENTS is read again after every send and receive, at half
+the cost of an exception for an empty socket. pyzmq's own multipart calls build their flags anew for each frame and
 are not used.
 """
 
@@ -15,7 +15,7 @@ import zmq
 _EVENTS, _MORE_COMES = int(zmq.EVENTS), int(zmq.RCVMORE)
 _READABLE, _WRITABLE = int(zmq.POLLIN), int(zmq.POLLOUT)
 _NOW, _NOW_AND_MORE = int(zmq.DONTWAIT), int(zmq.DONTWAIT | zmq.SNDMORE)
-_DRAIN_MESSAGES = 256  # then the loop gets a turn: one busy peer must not starve the others
+_DRAIN_MESSAGES = 256  # then other callbacks run: one busy peer must not starve the others
 
 
 class ZmqReader:
@@ -28,9 +28,9 @@ class ZmqReader:
         self._fd = int(socket.getsockopt(zmq.FD))
         self._is_closed = False
         self._is_check_pending = False
-        self._is_refused = False  # a send waits for room
-        is_router = socket.getsockopt(zmq.TYPE) == zmq.ROUTER  # writable for some peer, perhaps another: no news
-        self._news = _READABLE if is_router else _READABLE | _WRITABLE
+        self._is_refused = False  # a send was refused and waits for room
+        is_router = socket.getsockopt(zmq.TYPE) == zmq.ROUTER  # writable means writable for some peer, perhaps another
+        self._useful_events = _READABLE if is_router else _READABLE | _WRITABLE
         self._loop.add_reader(self._fd, self._check)
         self._check_soon()
 
@@ -45,13 +45,13 @@ class ZmqReader:
             socket.send(frames[-1], _NOW)
         except zmq.Again:
             self._is_refused = True
-            if socket.get(_EVENTS) & self._news:  # pyright: ignore[reportOperatorIssue]
+            if socket.get(_EVENTS) & self._useful_events:  # pyright: ignore[reportOperatorIssue]
                 self._check_soon()
             return False
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
-            return True  # the peer behind a ROUTER identity is gone: nothing is left to be told
+            return True  # the peer of this ROUTER identity is gone: the message has no receiver any more
         if self._is_refused or socket.get(_EVENTS) & _READABLE:  # pyright: ignore[reportOperatorIssue]
             self._check_soon()
         return True
@@ -64,7 +64,7 @@ class ZmqReader:
             self._socket.close(linger=linger_ms)
 
     def check(self) -> None:
-        """Look for missed events (the safety sweep calls this about once a second)."""
+        """Look for missed events. To be called about once a second."""
         self._check_soon()
 
     def _check_soon(self) -> None:

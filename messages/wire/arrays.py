@@ -1,4 +1,4 @@
-"""Integer and float arrays inside messages: their types, their limits, and how they travel.
+"""Integer and float arrays inside messages: their types, their limits, and how they are encoded.
 
 A message field annotated `Int32s` holds a one-dimensional numpy array. On the wire the field is a descriptor
 `[dtype, offset_bytes, count]` that points into one raw frame after the message, so that a step with a hundred thousand

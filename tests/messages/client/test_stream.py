@@ -37,7 +37,7 @@ def test_any_cut_and_repeat_gives_each_token_once(cuts: list[tuple[int, int]]) -
         before = len(state.tokens)
         verdict = state.take(chunk(min(first, stop), max(first, stop), "" if first == stop else None))
         if min(first, stop) > before and first != stop:
-            assert verdict is Next.SAY_AGAIN
+            assert verdict is Next.RESEND
         assert state.tokens == WHOLE[: len(state.tokens)]
     assert state.generate().have == len(state.tokens)
     state.take(chunk(len(state.tokens), 12)) if len(state.tokens) < 12 else None
@@ -59,7 +59,7 @@ def test_text_that_came_with_the_ending_is_shown_once() -> None:
 def test_an_ending_beyond_the_known_tokens_is_not_believed() -> None:
     state = new_state()
     state.take(chunk(0, 5))
-    assert state.take(finished(12)) is Next.SAY_AGAIN
+    assert state.take(finished(12)) is Next.RESEND
     assert not state.is_over
 
 
@@ -76,10 +76,10 @@ def test_a_server_that_forgot_computes_again_and_is_compared() -> None:
     forgot = public.Failed(request="r", code="not_found", field="request", detail="unknown")
     state = new_state()
     state.take(chunk(0, 5))
-    assert state.take(forgot) is Next.SAY_AGAIN
+    assert state.take(forgot) is Next.RESEND
     assert state.generate().have == 0
     assert state.take(chunk(0, 3)) is Next.NOTHING
-    assert state.take(chunk(3, 6)) is Next.SAY_AGAIN
+    assert state.take(chunk(3, 6)) is Next.RESEND
     assert state.generate().have == 5
     state.take(chunk(5, 12))
     state.take(finished(12))
