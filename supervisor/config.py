@@ -1,8 +1,8 @@
 """The configuration of a server: one frozen struct, a section for each actor's own settings, checked as a whole.
 
-A TOML file gives the base, flags lie over it, defaults fill the rest. The only environment variable is TARDIGRADE_CONFIG,
-which names the file. Unknown keys are refused. What the supervisor works out itself (where the model is, which rank, which
-socket) cannot be set in a section; the refusal names the key that can.
+Flags win over a TOML file, and the file wins over defaults. The only environment variable is TARDIGRADE_CONFIG, which names
+the file. Unknown keys are refused. Keys that the supervisor sets itself (the model's folder, the rank, sockets) are refused
+too, and the refusal names the key to use instead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONFIG_VARIABLE = "TARDIGRADE_CONFIG"
 _Seconds = Annotated[float, msgspec.Meta(gt=0.0, le=86_400.0)]
 _Small = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 
-_DERIVED = {  # (section, key): where an operator says it
+_DERIVED = {  # (section, key) that the supervisor sets: the key from which it is derived
     ("worker", "model_folder"): "model",
     ("worker", "device"): "gpus",
     ("worker", "device_index"): "gpus",
@@ -47,35 +47,35 @@ _DERIVED = {  # (section, key): where an operator says it
 
 
 class SupervisorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How long each turn of a life may take, and how many lives there are."""
+    """Deadlines of the children, and how often they may be restarted."""
 
-    beat_s: _Seconds = 0.5  # how often each child says Progress
-    hello_s: _Seconds = 60.0  # from the spawn to Hello
+    beat_s: _Seconds = 0.5  # between two Progress messages of a child
+    hello_s: _Seconds = 60.0  # from the start of a process to its Hello
     ready_s: _Seconds = 60.0  # from Hello to Ready
-    worker_ready_s: _Seconds = 900.0  # the same for a worker, from each news of its loading on
-    frozen_s: _Seconds = 5.0  # without a beat a child is killed
+    worker_ready_s: _Seconds = 900.0  # the same for a worker; each Loading message starts it again
+    frozen_s: _Seconds = 5.0  # a child that sends no Progress for so long is killed
     step_s: _Seconds = 60.0  # a step on a GPU
-    first_step_s: _Seconds = 600.0  # the first one, which may compile and tune
+    first_step_s: _Seconds = 600.0  # the first step, which may compile kernels
     cpu_step_s: _Seconds = 900.0  # a step on CPU cores
-    drain_s: _Seconds = 30.0  # requests may take so long to finish at an orderly stop
-    stop_s: _Seconds = 10.0  # then each group of children, to leave
-    actor_restarts: Annotated[int, msgspec.Meta(ge=0)] = 300  # of one actor within actor_window_s seconds
+    drain_s: _Seconds = 30.0  # time for requests to finish when the server stops
+    stop_s: _Seconds = 10.0  # time for each group of children to exit after that
+    actor_restarts: Annotated[int, msgspec.Meta(ge=0)] = 300  # restarts of one actor that are allowed within actor_window_s
     actor_window_s: _Seconds = 60.0
-    gang_restarts: Annotated[int, msgspec.Meta(ge=0)] = 300  # of one gang within gang_window_s seconds
+    gang_restarts: Annotated[int, msgspec.Meta(ge=0)] = 300  # restarts of one gang that are allowed within gang_window_s
     gang_window_s: _Seconds = 300.0
-    start_attempts: _Small = 3  # first starts in a row that did not become ready
-    restart_attempts: _Small = 10  # the same for a group that has been ready before
+    start_attempts: _Small = 3  # attempts of the first start
+    restart_attempts: _Small = 10  # attempts in a row to bring back a group that has been ready before
     spares: bool = True  # keep a warm process for each child: restarts take milliseconds, idle memory about 60 MB each
 
 
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Everything that an operator can say."""
+    """Everything that an operator can set."""
 
-    model: str = ""  # a folder, a GGUF file, a name on the hub, "hash-chain"; empty: the small model that a package ships
+    model: str = ""  # a folder, a GGUF file, a name on the hub, "hash-chain"; empty: the packaged small model
     model_name: str = ""  # what clients see; empty: the model's own name
-    gpus: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None  # None: all that are there; 0: CPU cores
-    tp: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # ranks of one replica; 0: see supervisor/policy/placement.py
-    replicas: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0  # copies of the model; 0: likewise
+    gpus: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None  # GPUs to use; None: all of them; 0: CPU cores
+    tp: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # ranks of one replica; 0: as few as hold the model
+    replicas: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0  # copies of the model; 0: as many as fit
     gateways: _Small = 1
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 8000  # 0: any free one
@@ -96,7 +96,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 def load_config(path: str | None, flags: Iterable[Table] = ()) -> ServerConfig:
-    """File, then flags in order, then checks.
+    """The configuration of the file at `path` (None: the one that TARDIGRADE_CONFIG names, if any) and of `flags`, of which
+    later ones win. Checked as a whole.
 
     Raises: ConfigError naming the key, what was expected and what came.
     """
@@ -111,7 +112,7 @@ def load_config(path: str | None, flags: Iterable[Table] = ()) -> ServerConfig:
 
 
 def described(config: ServerConfig) -> Table:
-    """The configuration as an operator could have written it."""
+    """The configuration as a table that an operator could have written: without the keys that the supervisor sets."""
     table = msgspec.to_builtins(config)
     for section, key in _DERIVED:
         del table[section][key]
@@ -122,21 +123,21 @@ def _refuse_derived(table: Table) -> None:
     for (section, key), instead in _DERIVED.items():
         found: Any = table.get(section)
         if isinstance(found, dict) and key in found:
-            raise ConfigError(f"{section}.{key}: expected to be left to the supervisor; say {instead} instead")
+            raise ConfigError(f"{section}.{key}: the supervisor sets this key; set {instead} instead")
 
 
 def _check_whole(config: ServerConfig) -> None:
-    """What no section can see alone."""
+    """Check what depends on several sections. Raises: ConfigError naming the key."""
     if config.front_tcp_port and config.front_tcp_host not in ("127.0.0.1", "::1", "localhost"):
         raise ConfigError(
             f"front_tcp_host: expected an address of this host (127.0.0.1), got {config.front_tcp_host};"
-            " ZeroMQ over a network needs keys, which this version has not"
+            " ZeroMQ over a network needs encryption, which is not supported yet"
         )
     if config.port and config.port == config.front_tcp_port:
         raise ConfigError(f"front_tcp_port: expected another port than port, got {config.port} for both")
     if config.supervisor.frozen_s < 4 * config.supervisor.beat_s:
         raise ConfigError(
-            f"supervisor.frozen_s: expected at least four beats ({4 * config.supervisor.beat_s:g} s),"
+            f"supervisor.frozen_s: expected at least four times supervisor.beat_s ({4 * config.supervisor.beat_s:g} s),"
             f" got {config.supervisor.frozen_s:g}"
         )
     if config.scheduler.unacked_messages < 2 * config.gateway.ack_messages:

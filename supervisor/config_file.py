@@ -1,4 +1,4 @@
-"""A configuration file and flags, as nested tables: read, laid over each other, and refused with the nearest known key."""
+"""A configuration file and flags as nested tables: read, merged, and converted with errors that name the nearest known key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read_table(path: Path) -> Table:
 
 
 def overlay(below: Table, above: Mapping[str, Any]) -> Table:
-    """`above` laid over `below`, table by table; neither is changed."""
+    """`below` with the values of `above` in it, table by table. Neither is changed."""
     merged = dict(below)
     for key, value in above.items():
         under = merged.get(key)
@@ -39,7 +39,7 @@ def overlay(below: Table, above: Mapping[str, Any]) -> Table:
 
 
 def table_of(assignment: str) -> Table:
-    """`section.key=value` as a nested table. The value is TOML; what is no TOML is taken as text.
+    """`section.key=value` as a nested table. The value is read as TOML; if that fails it is taken as text.
 
     Raises: ConfigError without a key or an equals sign.
     """
@@ -73,7 +73,7 @@ def convert(table: Table, into: type[Any]) -> Any:
 
 
 def _explained(text: str, path: str, table: Table, into: type[Any]) -> str:
-    """What msgspec says, with the choices where there are some and with what came."""
+    """The text of msgspec's error, with the choices of a Literal and with the value that came."""
     value: Any = table
     annotation: Any = into
     for key in path.split(".") if path else ():
@@ -86,17 +86,17 @@ def _explained(text: str, path: str, table: Table, into: type[Any]) -> str:
 
 
 def _nearest(key: str, known: list[str]) -> str:
-    """The known key that was probably meant: alike as a whole, or in its beginning."""
+    """The known key that was probably meant: similar as a whole or in its beginning; empty when none is."""
 
-    def likeness(other: str) -> float:
+    def similarity(other: str) -> float:
         return max(difflib.SequenceMatcher(None, key, part).ratio() for part in (other, other[: len(key) + 1]))
 
-    best = max(known, key=likeness)
-    return best if likeness(best) >= 0.6 else ""
+    best = max(known, key=similarity)
+    return best if similarity(best) >= 0.6 else ""
 
 
 def _unknown_keys(table: Mapping[str, Any], into: type[Any], prefix: str) -> Iterator[tuple[str, list[str]]]:
-    """(path, known keys beside it) of every key that `into` has no field for."""
+    """(path, known keys of the same section) of every key that `into` has no field for."""
     types_by_name = get_type_hints(into)
     for key, value in table.items():
         if key not in types_by_name:

@@ -1,8 +1,8 @@
-"""How every process of the tree logs: one line an event on standard error, with the actor and its life in each line.
+"""Logging of every process of the tree: one line an event on standard error, each with the actor and its incarnation.
 
-Lines of other libraries (uvicorn, asyncio, torch) come through the standard logging module and get the same shape. A traceback
-never shows the values of variables: they hold pieces of prompts. A line that cannot be written (a full disk, a reader that has
-gone) is lost, and nothing else with it.
+Lines of other libraries (uvicorn, asyncio, torch) come through the standard logging module and get the same format. A traceback
+never shows the values of variables, because they hold parts of prompts. A line that cannot be written (a full disk, a closed
+pipe) is lost, and the process goes on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def configure_logs(log_format: str, log_level: str, actor: str, incarnation: int
 
     def add_identity(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
         event.setdefault("actor", actor)
-        if incarnation:  # the supervisor speaks before it has one
+        if incarnation:  # the supervisor logs before it has one
             event.setdefault("incarnation", incarnation)
         return event
 
@@ -40,8 +40,8 @@ def configure_logs(log_format: str, log_level: str, actor: str, incarnation: int
     structlog.configure(
         processors=[*shared, *renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        # a line and its end in one write: processes share it
-        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, Unfailing(sys.stderr))),
+        # a line and its newline in one write, because several processes share the stream
+        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, UnfailingStream(sys.stderr))),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)
@@ -52,20 +52,20 @@ def configure_logs(log_format: str, log_level: str, actor: str, incarnation: int
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler], force=True)
 
 
-class Unfailing:
-    """A text stream to write to whose refusals are nobody's business: who speaks goes on."""
+class UnfailingStream:
+    """A text stream that ignores errors of the stream below it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write, or lose it."""
+        """Write `text`, or lose it on an error."""
         with contextlib.suppress(OSError):
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Write now what still waits, or go on without."""
+        """Flush, and ignore an error."""
         with contextlib.suppress(OSError):
             self._stream.flush()
 

@@ -1,15 +1,15 @@
-"""Our tree, in start order; the first file to read in this folder.
+"""The tree of processes in start order. Read this file first in this folder.
 
-    cache_directory    first, so that the first prefixes are already known to somebody. Its death costs hits, nothing else.
-    speculation        before those who use it. Its death costs drafts, nothing else.
-    gang r             the ranks of replica r, one process each. One rank's death is the death of all: the others wait in a
-                       collective that will never end. A new life of the gang meets in a new directory.
-    scheduler r        after its gang. Its death loses no request: gateways submit again, and it resets the gang.
-    gateway i          last, so that nothing is accepted before it can be worked on. Its journal is the truth: the next life
-                       reads it and goes on. The listening socket belongs to the supervisor and waits meanwhile.
+    cache_directory    first, so that the first prefixes are recorded. Without it there are fewer cache hits, nothing else.
+    speculation        before the schedulers, which use it. Without it there are fewer drafts, nothing else.
+    gang r             the ranks of replica r, one process each. When one dies all are killed, because the others wait in a
+                       collective that never ends. Each start of a gang gets a new rendezvous directory.
+    scheduler r        after its gang. Its death loses no request: gateways submit again, and the new scheduler resets the gang.
+    gateway i          last, so that no request is accepted before it can be computed. A new gateway reads the journal of the
+                       dead one and goes on. The supervisor holds the listening socket, where connections wait meanwhile.
 
-Nobody waits for anybody at the start: all are spawned at once and told of each other as they become ready. They stop in
-reverse order: those who accept work first, those who do it last.
+At the start all processes are spawned at once and told of each other as they become ready. They stop in reverse order:
+gateways first, gangs and helpers last.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _GPU_ENV = {
     "NVSHMEM_DISABLE_NVLS": "1",
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",  # the supervisor ends a gang, not a watchdog thread inside of a rank
 }
-_DEFAULT_LENGTH_TOKENS = 8192  # of a model that names no limit
+_DEFAULT_LENGTH_TOKENS = 8192  # of a model without a known context
 
 
 @dataclass(frozen=True)
 class StartFacts:
-    """What the tree needs to know of this host and this start."""
+    """What the tree depends on besides the configuration."""
 
     state_dir: Path
     run_dir: Path
     listen_fd: int
     model_setting: str  # a folder, or "hash-chain"
     model_name: str
-    model_length: int  # tokens that the model was made for; 0 when it names no limit
+    model_length: int  # tokens of the model's context; 0: unknown
     placement: Placement
     cores: int
 
@@ -64,18 +64,18 @@ def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:
 
 
 def _directory(config: ServerConfig) -> Group:
-    why = "answers where prefixes are; without it every prefix is computed again"
+    why = "finds cached prefixes; without it every prefix is computed again"
     return _single(config, actor_name("cache_directory", 0), why, config.cache_directory)
 
 
 def _speculation(config: ServerConfig) -> Group:
-    why = "proposes drafts; without it every step yields one token of each sequence"
+    why = "proposes drafts; without it every step gives one token of each sequence"
     return _single(config, actor_name("speculation", 0), why, config.speculation)
 
 
 def _scheduler(config: ServerConfig, facts: StartFacts, replica: int) -> Group:
     settings = msgspec.structs.replace(config.scheduler, tp=facts.placement.tp, speculation=config.speculate)
-    why = "plans the steps of its gang; gateways submit again to its next life"
+    why = "plans the steps of its gang; after its death gateways submit again"
     return _single(config, actor_name("scheduler", replica), why, settings)
 
 
@@ -90,7 +90,7 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         front_tcp_endpoint=tcp,
         journal_path=str(facts.state_dir / f"journal-{index}.sqlite"),
     )
-    why = "accepts requests and owns them; its next life reads its journal and goes on"
+    why = "accepts requests and owns them; its successor reads the journal and goes on"
     warm_up = (
         f"actors.gateway.text.tokenizer:load_text_model={facts.model_setting}",
     )  # a large vocabulary takes half a second
@@ -118,7 +118,7 @@ def _gang(config: ServerConfig, facts: StartFacts, replica: int) -> Group:
     s = config.supervisor
     return Group(
         f"gang {replica}",
-        "runs the model; its ranks live and die together",
+        "runs the model; when one rank dies, all of them are restarted",
         Strategy.ONE_FOR_ALL,
         Budget(s.gang_restarts, s.gang_window_s, s.start_attempts, s.restart_attempts),
         tuple(_rank(config, facts, replica, rank) for rank in range(facts.placement.tp)),
@@ -152,12 +152,13 @@ def _rank(config: ServerConfig, facts: StartFacts, replica: int, rank: int) -> C
 
 
 def _cpu_env(threads: int) -> dict[str, str]:
-    """Threads spin for some microseconds between two operators, then sleep: asleep at once they wake too late for the next
-    one (a step of one stream takes half as long again), spinning for milliseconds they take the cores of the other actors."""
+    """OpenMP's threads spin for some microseconds between two operators and then sleep. If they slept at once they would wake
+    too late for the next operator (a step of one stream takes half as long again); if they spun for milliseconds they would
+    take the cores from the other actors."""
     return {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "10000", "CUDA_VISIBLE_DEVICES": ""}
 
 
 def _length(config: ServerConfig, facts: StartFacts) -> int:
-    """Tokens of one sequence: what was asked for, within what the model was made for. 0: no limit is known."""
+    """Tokens of one sequence: the lesser of the operator's limit and the model's context. 0: neither is known."""
     both = [n for n in (config.max_length, facts.model_length) if n]
     return min(both) if both else 0

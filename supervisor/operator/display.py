@@ -1,6 +1,6 @@
-"""What a person at the terminal sees of a start: progress while loading, then where the server listens and a line to copy.
+"""What a person sees of a start: progress bars while it loads, then where the server listens and commands to copy.
 
-On a terminal a live table of bars; otherwise plain lines. All of it goes to standard error; the log is separate from it.
+Bars are shown on a terminal only. Everything goes to standard error, and the log is separate from it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class Display:
-    """Speaks to a person. `url` and `front` are where clients reach the server."""
+    """Prints for a person. `url`: where HTTP clients reach the server; `front`: where ZeroMQ clients do. `is_live`: True if
+    standard error is a terminal; None: find out."""
 
     def __init__(self, model_name: str, url: str, front: str, is_live: bool | None = None) -> None:
         self._model_name, self._url, self._front = model_name, url, front
@@ -29,7 +30,8 @@ class Display:
         self._is_starting = True
 
     def loading(self, name: str, phase: str, fraction: float) -> None:
-        """How far a child's start has come. Restarts of a serving tree are for the log, not for the bars."""
+        """Show how far the start of a child has come (`fraction` of `phase`, 0 to 1). Ignored once the server has served:
+        restarts are for the log."""
         if not (self._is_starting and self._is_live):
             return
         if self._progress is None:
@@ -40,26 +42,26 @@ class Display:
         self._progress.update(self._task_by_name[name], completed=fraction, phase=phase)
 
     def ready(self, name: str, took_s: float) -> None:
-        """A child can serve."""
+        """Show that a child can serve."""
         self.loading(name, f"ready in {took_s:.1f} s", 1.0)
 
     def serving(self, after_s: float) -> None:
-        """Everybody is ready for the first time: say how to use it."""
+        """All children are ready for the first time: print how to use the server."""
         self.close()
         self.say(serving_text(self._model_name, self._url, self._front, after_s))
 
     def failed(self, reason: str) -> None:
-        """The server gives up; `reason` is one line."""
+        """Print why the server gives up. `reason` is one line."""
         self.close()
         self.say(f"supervisor: {reason}")
 
     def say(self, text: str) -> None:
-        """One thing to read."""
-        with contextlib.suppress(OSError):  # a full disk, or a reader that has gone: the server goes on
+        """Print `text`. Never raises: a full disk or a closed pipe must not end the server."""
+        with contextlib.suppress(OSError):
             print(text, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Take the bars away."""
+        """Remove the bars."""
         self._is_starting = False
         if self._progress is not None:
             self._progress.stop()
@@ -67,11 +69,11 @@ class Display:
 
 
 def serving_text(model_name: str, url: str, front: str, after_s: float) -> str:
-    """Where it listens, with lines to copy that stream an answer."""
-    place = _place_flag(url, front)
+    """Where the server listens, with commands to copy that stream an answer."""
+    flag = _server_flag(url, front)
     question = [{"role": "user", "content": "What is the capital of France?"}]
-    cool = {"max_tokens": 64, "temperature": 0.2}  # at the API's default of 1 a small model soon talks nonsense, and on and on
-    body = {"model": model_name, "messages": question, **cool, "stream": True}
+    options = {"max_tokens": 64, "temperature": 0.2}  # at the API's default of 1.0 a small model soon writes nonsense
+    body = {"model": model_name, "messages": question, **options, "stream": True}
     one_call = f"print(Client('{front}').generate('The capital of France is', max_tokens=32, temperature=0.2).text)"
     return "\n".join(
         [
@@ -86,15 +88,15 @@ def serving_text(model_name: str, url: str, front: str, after_s: float) -> str:
             "",
             f'    python -c "from messages.client import Client; {one_call}"',
             "",
-            f"  supervisor status{place}    look at it",
-            f"  supervisor stop{place}      finish what runs, then end it (or Ctrl-C here)",
+            f"  supervisor status{flag}    show its processes",
+            f"  supervisor stop{flag}      finish the requests in progress, then end (or Ctrl-C here)",
             "",
         ]
     )
 
 
-def _place_flag(url: str, front: str) -> str:
-    """What an operator's command needs to find this server."""
+def _server_flag(url: str, front: str) -> str:
+    """The flag by which `supervisor status` and its like find this server; empty for the default port."""
     port = urlsplit(url).port or 0
     if front != front_endpoint(run_dir_of(port), 0):
         return f" --run-dir {Path(front.removeprefix('ipc://')).parent}"

@@ -1,4 +1,4 @@
-"""A word to the service manager (systemd's notification socket), when there is one."""
+"""Notifications to the service manager (systemd's sd_notify protocol), where there is one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import socket
 
 
 def notify(state: str) -> None:
-    """Send `READY=1`, `STOPPING=1`, `WATCHDOG=1` or `STATUS=...`. Without NOTIFY_SOCKET nothing happens; nor on any error:
-    a deaf service manager must not end a server."""
+    """Send `READY=1`, `STOPPING=1`, `WATCHDOG=1` or `STATUS=...`. Does nothing without $NOTIFY_SOCKET. Errors are ignored: a
+    service manager that does not listen must not end the server."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return

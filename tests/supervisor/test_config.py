@@ -40,11 +40,11 @@ def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ("scheduler.eviction=lfu", None),
         ("scheduler.eviction=fifo", "scheduler.eviction: expected one of lru, lfu, got 'fifo'"),
         ('port="http"', "port: expected `int`, got `str`"),
-        ("worker.tp=2", "worker.tp: expected to be left to the supervisor; say tp instead"),
-        ("gateway.journal_path=x", "gateway.journal_path: expected to be left to the supervisor; say state_dir instead"),
+        ("worker.tp=2", "worker.tp: the supervisor sets this key; set tp instead"),
+        ("gateway.journal_path=x", "gateway.journal_path: the supervisor sets this key; set state_dir instead"),
         ("front_tcp_host=0.0.0.0", None),
         ("gateway.ack_messages=300", "scheduler.unacked_messages: expected at least twice gateway.ack_messages (600), got 512"),
-        ("supervisor.frozen_s=1", "supervisor.frozen_s: expected at least four beats (2 s), got 1"),
+        ("supervisor.frozen_s=1", "supervisor.frozen_s: expected at least four times supervisor.beat_s (2 s), got 1"),
     ],
 )
 def test_a_bad_value_is_named(assignment: str, said: str | None) -> None:
