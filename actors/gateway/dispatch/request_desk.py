@@ -173,7 +173,7 @@ class RequestDesk:
     def _quarantine(self, sequence: GrowingSequence, detail: str) -> None:
         """Refuse the prompt of a quarantined sequence from now on, and end running sequences that compute the same."""
         order, n_given = sequence.request.order, len(sequence.ids)
-        self.quarantine.condemn(order, sequence.index, n_given, self._post.wall_s())
+        self.quarantine.add(order, sequence.index, n_given, self._post.wall_s())
         ended = Ended(reason="quarantined", code="quarantined", detail=f"of an equal sequence: {detail}")
         self.dispatcher.end_all(lambda other: is_same_computation(sequence, other), ended, "quarantined")
 

@@ -37,7 +37,7 @@ class Quarantine:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def condemn(self, order: Order, index: int, n_given: int, now_s: float) -> None:
+    def add(self, order: Order, index: int, n_given: int, now_s: float) -> None:
         """Remember the prompt of sequence `index`: workers died after `n_given` tokens of its answer."""
         key = _key(order, index // order.n)
         before = self._entries.pop(key, None)

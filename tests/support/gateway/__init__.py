@@ -1,1 +1,1 @@
-"""A gateway in memory for tests: a rig, a fake scheduler, a disk that refuses."""
+"""Support for gateway tests: a gateway in memory, a scripted scheduler, a faulty disk, a process that writes a journal."""

@@ -1,4 +1,4 @@
-"""A scripted scheduler: the hash chain without pages or steps. Tests decide when it moves."""
+"""A scripted scheduler that answers with the hash-chain model's tokens. Tests decide when it sends them."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ VOCABULARY = 32_768
 
 
 def oracle(prompt: list[int], n: int, seed: int = 0) -> list[int]:
-    """What the hash chain says after a prompt (seed 0: greedy)."""
+    """The hash-chain model's `n` tokens after a prompt. Seed 0: greedy."""
     return hash_chain_tokens(prompt, n, seed, VOCABULARY)
 
 
 def text_ids(text: str) -> list[int]:
-    """A text prompt's ids under the hash-chain model."""
+    """The token ids of a text prompt under the hash-chain model."""
     return list(text.encode())
 
 
 def ids_text(ids: list[int]) -> str:
-    """How the hash-chain model's output is shown."""
+    """The text of the hash-chain model's output tokens."""
     return "".join(f"{i} " for i in ids)
 
 
 @dataclass
 class Running:
-    """One attempt: the rest of its output."""
+    """One attempt: the tokens that are not sent yet, and the number of the first of them."""
 
     submit: generation.Submit
     sender: str
@@ -43,7 +43,10 @@ class Running:
 
 
 class FakeScheduler(Post):
-    """Answers Submit with Taken and, step by step, with the oracle's tokens. `script[token ids]` replaces the oracle."""
+    """Answers Submit with Taken, then sends the tokens of `output_of(submit, n)`, by default the oracle's.
+
+    `is_automatic`: it sends them at once; otherwise the test calls `step`.
+    """
 
     def __init__(self, house: House, name: str = "scheduler/0", incarnation: int = 1, *, is_automatic: bool = True) -> None:
         self.running: dict[int, Running] = {}
@@ -53,14 +56,14 @@ class FakeScheduler(Post):
         self.sent = 0
         self.is_automatic, self._is_stepping = is_automatic, False
         self.tokens_per_step = 1
-        self.n_cached = 0  # as every row and ending says
+        self.n_cached = 0  # sent with every row and ending
         self.refuse_next: generation.Refused | None = None
         self.output_of = self.chain
-        self.takes = True
+        self.takes = True  # False: Submit is not answered
         super().__init__(house, name, incarnation)
 
     def chain(self, submit: generation.Submit, n: int) -> list[int]:
-        """The oracle's continuation of a Submit."""
+        """The oracle's next `n` tokens after a Submit."""
         seed = submit.sampling.seed if submit.sampling.temperature > 0 else 0
         return oracle(submit.tokens.tolist(), n, seed)
 
@@ -105,7 +108,7 @@ class FakeScheduler(Post):
             self._go_on()
 
     def step(self, n: int | None = None) -> None:
-        """Everybody gets their next tokens, in one message to each gateway."""
+        """Send every attempt its next `n` tokens (default `tokens_per_step`), in one message to each gateway."""
         rows_by_gateway: dict[str, list[tuple[int, int, list[int]]]] = {}
         endings: dict[str, list[generation.Ending]] = {}
         for attempt, run in list(self.running.items()):
@@ -126,7 +129,7 @@ class FakeScheduler(Post):
             self._send(gateway, rows, endings.get(gateway, []))
 
     def fail(self, attempt: int, detail: str = "broken", reason: EndReason = "failed") -> None:
-        """End an attempt as failed (or quarantined)."""
+        """End an attempt with a failure."""
         run = self.running.pop(attempt)
         self._send(run.sender, [], [generation.Ending(attempt=attempt, reason=reason, n_cached=self.n_cached, detail=detail)])
 

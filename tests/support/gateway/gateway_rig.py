@@ -1,4 +1,4 @@
-"""A gateway in a house of memory, with a scripted scheduler, reached by httpx without a socket or by a real one."""
+"""A gateway with in-memory mailboxes and a scripted scheduler. Clients reach it through httpx, without a socket or with one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.memory_house import House, Post, birth_of
 
 
 class Rig:
-    """See the file's header."""
+    """One gateway and the actors around it. Use `rig()` to start one."""
 
     def __init__(self, house: House, settings: GatewaySettings, listen_fd: int | None = None) -> None:
         self.house, self.settings = house, settings
@@ -29,7 +29,7 @@ class Rig:
         self.gateway: GatewayActor
 
     async def start_gateway(self, incarnation: int = 1) -> GatewayActor:
-        """Bring the gateway (or its successor) to life and wait until it is ready."""
+        """Start the gateway, or a new incarnation of it, and wait until it is ready."""
         house, name = self.house, "gateway/0"
         house.incarnation_of[name] = incarnation
         birth = msgspec.structs.replace(birth_of(name, self.settings, incarnation), descriptors=self._descriptors)
@@ -40,7 +40,7 @@ class Rig:
         return actor
 
     async def add_scheduler(self, name: str = "scheduler/0", incarnation: int = 1, **options: bool) -> FakeScheduler:
-        """A scheduler and its worker come up, and the gateway knows them."""
+        """Start a scheduler and its worker, and wait until the gateway knows them."""
         worker = actor_name("worker", replica_of(name), 0)
         if worker not in self.house.up:
             self.house.introduce(Post(self.house, worker))
@@ -50,13 +50,13 @@ class Rig:
         return scheduler
 
     def scheduler(self, name: str = "scheduler/0") -> FakeScheduler:
-        """One that has come up."""
+        """A scheduler that `add_scheduler` has started."""
         scheduler = self.house.posts[name]
         assert isinstance(scheduler, FakeScheduler)
         return scheduler
 
     async def kill_gateway(self) -> None:
-        """As kill -9: no drain, no last word; the journal keeps what was committed."""
+        """End the gateway as kill -9 does: it sends nothing more, and the journal keeps what was committed."""
         gateway = self.gateway
         if gateway._draining is not None:
             gateway._draining.stop()
@@ -69,19 +69,19 @@ class Rig:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port of a gateway with a socket."""
+        """Host and port of the gateway's HTTP socket."""
         assert self.gateway._http is not None
         return self.gateway._http._socket.getsockname()[:2]
 
     def http(self) -> httpx.AsyncClient:
-        """A client that calls the application directly."""
+        """An HTTP client that calls the ASGI application without a socket."""
         transport = httpx.ASGITransport(app=self.gateway.http_app)  # pyright: ignore[reportArgumentType]
         return httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=20.0)
 
 
 @asynccontextmanager
 async def rig(*, with_scheduler: bool = True, with_socket: bool = False, **settings: Any) -> AsyncIterator[Rig]:
-    """A running gateway; everything is ended behind it."""
+    """A running gateway, with one scheduler unless `with_scheduler` is False. Everything ends with the context."""
     house = House()
     listener = socket.create_server(("127.0.0.1", 0)) if with_socket else None
     one = Rig(house, GatewaySettings(**{"ack_messages": 1, **settings}), listener.detach() if listener else None)

@@ -1,4 +1,4 @@
-"""A process that writes a journal and says on stdout what it was called back for. Killed by `test_journal`."""
+"""A process that writes a journal and prints every callback to stdout. `test_journal` kills it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ N_REQUESTS = 4
 
 
 def order_of(number: int) -> Order:
-    """The order of a request of this journal."""
+    """The order of request `number`."""
     return Order(
         request=f"r{number}",
         api="front",
@@ -27,12 +27,12 @@ def order_of(number: int) -> Order:
 
 
 def token_of(number: int, at: int) -> int:
-    """What the request says at a place."""
+    """The token with number `at` of a request."""
     return number * 1_000_000 + at
 
 
 def row_at(number: int, at: int) -> StepRow:
-    """One token's row."""
+    """The row of one token."""
     return StepRow(number << 20, at, token_of(number, at).to_bytes(4, "little"))
 
 
@@ -44,7 +44,7 @@ async def main(path: str) -> None:
 
     n_told = 0
 
-    def say(text: str) -> None:
+    def report(text: str) -> None:
         nonlocal n_told
         n_told += 1
         sys.stdout.write(text + "\n")
@@ -54,15 +54,15 @@ async def main(path: str) -> None:
         sys.exit("a disk that takes its time withdraws nothing")
 
     for number in range(1, N_REQUESTS + 1):
-        journal.admit(number, encode_order(order_of(number)), lambda number=number: say(f"admitted {number}"), withdrawn)
+        journal.admit(number, encode_order(order_of(number)), lambda number=number: report(f"admitted {number}"), withdrawn)
     at = 0
     while True:
         rows = [row_at(number, at) for number in range(1, N_REQUESTS + 1)]
-        journal.step(encode_step(rows, []), lambda at=at: say(f"step {at}"))
+        journal.step(encode_step(rows, []), lambda at=at: report(f"step {at}"))
         at += 1
         if at % 8 == 0:
-            await asyncio.sleep(0)  # several entries of one commit, several commits of one turn
-        while at - n_told > 128:  # or the writer's thread never gets the interpreter
+            await asyncio.sleep(0)  # so that commits have several entries, and several commits happen in one turn of the loop
+        while at - n_told > 128:  # let the writer's thread run
             await asyncio.sleep(0.001)
 
 

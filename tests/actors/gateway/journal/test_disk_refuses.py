@@ -19,8 +19,8 @@ from messages.client import AsyncClient
 from messages.errors import Unavailable
 from messages.generation import Sampling
 from tests.support.gateway.fake_scheduler import FakeScheduler, oracle
+from tests.support.gateway.faulty_disk import FaultyDisk, replace_disk
 from tests.support.gateway.gateway_rig import Rig, rig
-from tests.support.gateway.moody_disk import MoodyDisk, put_under
 
 GREEDY = Sampling(temperature=0.0)
 DEADLINE_S = 20.0
@@ -28,13 +28,13 @@ COMPLETION = {"prompt": [1, 2], "max_tokens": 30, "temperature": 0}
 
 
 @asynccontextmanager
-async def house(**settings: Any) -> AsyncIterator[tuple[Rig, FakeScheduler, MoodyDisk]]:
+async def house(**settings: Any) -> AsyncIterator[tuple[Rig, FakeScheduler, FaultyDisk]]:
     """A gateway with a front, a journal on a moody disk, and a scheduler that steps when told to."""
     with TemporaryDirectory(prefix="tg-") as folder:
         places = {"front_endpoint": f"ipc://{folder}/front", "journal_path": str(Path(folder) / "journal")}
         async with rig(with_scheduler=False, **places, **settings) as r:
             scheduler = await r.add_scheduler(is_automatic=False)
-            yield r, scheduler, put_under(r.gateway._journal)
+            yield r, scheduler, replace_disk(r.gateway._journal)
 
 
 async def until(condition: Callable[[], bool]) -> None:

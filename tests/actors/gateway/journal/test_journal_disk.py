@@ -20,8 +20,8 @@ from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.records import encode_order, encode_step
 from actors.gateway.journal.restore import restore
 from actors.gateway.text.tokenizer import HashChainText
+from tests.support.gateway.faulty_disk import replace_disk
 from tests.support.gateway.journal_writer import order_of, row_at, token_of
-from tests.support.gateway.moody_disk import put_under
 
 DEADLINE_S = 20.0
 
@@ -78,7 +78,7 @@ def test_every_caller_is_answered_once_and_what_is_recorded_is_in_order(acts: li
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_what_runs_goes_on_from_memory_and_lands_when_the_disk_recovers(tmp_path: Path, is_late: bool) -> None:
     journal = opened(tmp_path / "journal")
-    disk, said = put_under(journal), []
+    disk, said = replace_disk(journal), []
     journal.start()
     journal.admit(1, encode_order(order_of(1)), lambda: said.append("one"), lambda: said.append("not one"))
     await until(lambda: said == ["one"])
@@ -101,7 +101,7 @@ async def test_what_runs_goes_on_from_memory_and_lands_when_the_disk_recovers(tm
 
 async def test_a_promise_is_not_kept_for_later(tmp_path: Path) -> None:
     journal = opened(tmp_path / "journal")
-    disk, said = put_under(journal), []
+    disk, said = replace_disk(journal), []
     disk.refuse()
     journal.start()
     for number in (1, 2):
@@ -122,7 +122,7 @@ async def test_a_promise_is_not_kept_for_later(tmp_path: Path) -> None:
 
 async def test_answers_wait_when_the_buffer_is_full(tmp_path: Path) -> None:
     journal = opened(tmp_path / "journal", buffer_bytes=3000)
-    disk, said = put_under(journal), []
+    disk, said = replace_disk(journal), []
     disk.refuse()
     journal.start()
     for at in range(50):
@@ -142,7 +142,7 @@ async def test_answers_wait_when_the_buffer_is_full(tmp_path: Path) -> None:
 @pytest.mark.parametrize("error", [MemoryError("none left"), sqlite3.DatabaseError("malformed"), KeyError("a bug")])
 async def test_any_other_trouble_is_told_at_once(tmp_path: Path, error: BaseException) -> None:
     journal, told = opened(tmp_path / "journal"), []
-    put_under(journal).trouble = error
+    replace_disk(journal).trouble = error
     journal.on_failure = told.append
     journal.start()
     journal.step(b"", lambda: told.append("done"))
@@ -155,7 +155,7 @@ async def test_a_disk_that_takes_its_time_does_not_hang(tmp_path: Path) -> None:
     """One commit of many entries may last longer than any of its statements."""
     journal, told = opened(tmp_path / "journal"), []
     journal._hang_s = 0.2
-    disk, lets_through = put_under(journal), threading.Event()
+    disk, lets_through = replace_disk(journal), threading.Event()
 
     def slow(statement: str, values: tuple[Any, ...] = (), execute: Any = disk.execute) -> sqlite3.Cursor:
         lets_through.wait(0.01)  # never set: every statement takes so long

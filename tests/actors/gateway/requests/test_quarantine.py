@@ -35,7 +35,7 @@ def with_terms(order: Order, **terms: Any) -> Order:
 
 def test_what_was_condemned_is_refused_until_its_time_is_over() -> None:
     quarantine = Quarantine(600.0)
-    quarantine.condemn(order(GOOD, POISON, n=2, seed=1), 3, 0, 1000.0)
+    quarantine.add(order(GOOD, POISON, n=2, seed=1), 3, 0, 1000.0)
     with pytest.raises(Refusal, match="another 600 s") as refused:
         quarantine.check(order(POISON, seed=2), 1000.0)
     assert (refused.value.code, refused.value.status) == ("quarantined", 422)
@@ -49,11 +49,11 @@ def test_what_was_condemned_is_refused_until_its_time_is_over() -> None:
 
 def test_condemned_again_its_time_begins_anew_and_few_are_remembered() -> None:
     quarantine = Quarantine(600.0)
-    quarantine.condemn(order(POISON), 0, 0, 1000.0)
+    quarantine.add(order(POISON), 0, 0, 1000.0)
     for number in range(1023):
-        quarantine.condemn(order(b"%04d" % number), 0, 0, 1001.0)
-    quarantine.condemn(order(POISON), 0, 0, 1002.0)
-    quarantine.condemn(order(GOOD), 0, 0, 1003.0)
+        quarantine.add(order(b"%04d" % number), 0, 0, 1001.0)
+    quarantine.add(order(POISON), 0, 0, 1002.0)
+    quarantine.add(order(GOOD), 0, 0, 1003.0)
     assert len(quarantine) == 1024
     with pytest.raises(Refusal):
         quarantine.check(order(POISON), 1601.5)
@@ -64,7 +64,7 @@ def test_who_asks_for_no_more_than_it_gave_is_not_refused() -> None:
     quarantine = Quarantine(600.0)
     short, long = (with_terms(order(POISON), max_tokens=n) for n in (5, 6))
     for n_given in (5, 8):  # the earlier place of death counts
-        quarantine.condemn(order(POISON), 0, n_given, 1000.0)
+        quarantine.add(order(POISON), 0, n_given, 1000.0)
         quarantine.check(short, 1000.0)
         with pytest.raises(Refusal, match="died after 5 tokens"):
             quarantine.check(long, 1000.0)
