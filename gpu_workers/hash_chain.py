@@ -1,11 +1,12 @@
-"""The oracle model: the next token is a hash of all tokens so far. No arithmetic to wait for, but the same slots, pages, plans.
+"""The oracle model: the next token is a hash of all tokens so far. It costs no arithmetic, but uses slots, pages and plans as
+a real model does.
 
-The running state behind every position is stored in the page of that position and read back through the slot's page table
-when the next position is computed. A wrong page table, a prefix wrongly shared, a lost or repeated token:
-each changes every token after it. No torch here: tests and load tools use `hash_chain_tokens` as the expectation.
+The state after every position is stored in the page of that position, and is read through the slot's page table when the
+next position is computed. So a wrong page table, a prefix that is wrongly shared, a lost or a repeated token changes every
+token after it. No torch here: tests and load tools compare with `hash_chain_tokens`.
 
     state(p) = state(p - 1) * _STEP + mix(token(p) + 1)        modulo 2^64; state(-1) = _START
-    next(p)  = mix(state(p) ^ mix(seed)) % vocabulary          seed counts when temperature > 0; greedy has seed 0
+    next(p)  = mix(state(p) ^ mix(seed)) % vocabulary          greedy sequences have seed 0
                and from there the next id that is not banned
 
 `mix` is the finaliser of splitmix64 (Steele, Lea, Flood 2014).
@@ -50,8 +51,8 @@ def _next_allowed(token: int, vocabulary: int, banned: Set[int]) -> int:
 def hash_chain_tokens(
     prompt: list[int], n: int, seed: int, vocabulary: int, banned: Set[int] = frozenset(), min_tokens: int = 0
 ) -> list[int]:
-    """The `n` tokens that the hash chain generates after `prompt`. `seed` is 0 for greedy requests; `banned` ids do not occur
-    among the first `min_tokens`. Written without arrays."""
+    """The `n` tokens that the hash chain generates after `prompt`. seed: 0 for greedy requests; banned: ids that do not occur
+    among the first `min_tokens`. Written without arrays, so that it shares no code with the engine."""
     state, generated = _START, []
     for token in prompt:
         state = (state * _STEP + _mix(token + 1)) & _WORD
@@ -78,14 +79,14 @@ def _powers(base: int, n: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Launched:
-    """Results of one plan that are ready at `ready_s` (monotonic), one after the other."""
+    """The results of one plan. Result i may be read from time ready_s[i] on (time.monotonic)."""
 
     results: list[Result]
     ready_s: list[float]
 
 
 class HashChainEngine(Engine[_Launched]):
-    """See `gpu_workers.engine.Engine`. With an artificial step time it behaves like a device that works in the background."""
+    """The hash chain. With an artificial step time it behaves like a device that works in the background."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
@@ -98,7 +99,7 @@ class HashChainEngine(Engine[_Launched]):
         self.reset(0)
 
     def capacity(self) -> EngineCapacity:
-        """What it can hold: bookkeeping only, so as much as the settings say."""
+        """What the settings say: the chain itself needs next to no memory."""
         s = self._settings
         return EngineCapacity(
             n_pages=s.hash_chain_pages,
@@ -119,7 +120,7 @@ class HashChainEngine(Engine[_Launched]):
         self._seed_mix = np.zeros(capacity.n_slots, np.uint64)
 
     def launch(self, plan: Plan) -> _Launched:
-        """Compute all steps of a plan; an artificial step time is waited for in `collect`."""
+        """Computes all steps of a plan. `collect` waits for the artificial step time."""
         self._slots.admit(plan)
         self._take_differences(plan)
         results, ready_s = [], []
@@ -130,7 +131,7 @@ class HashChainEngine(Engine[_Launched]):
         return _Launched(results, ready_s)
 
     def collect(self, launched: _Launched) -> Iterator[Result]:
-        """The results, each after its artificial time."""
+        """Yields the results, each when its artificial step time is over."""
         for result, ready_s in zip(launched.results, launched.ready_s, strict=True):
             wait_s = ready_s - time.monotonic() if self._settings.hash_chain_step_s else 0.0
             if wait_s > 0:
@@ -177,7 +178,7 @@ class HashChainEngine(Engine[_Launched]):
         )
 
     def _replace_banned(self, samples: np.ndarray, step: StepArrays) -> None:
-        """Puts the next id that may stand there in the place of banned samples [S]."""
+        """Replaces banned samples [S] by the next id that is allowed, in place."""
         table, vocabulary = self._slots.sampling, self._settings.hash_chain_vocabulary
         edited = np.flatnonzero(table.is_edited(step.sample_slots, step.sample_positions))
         if len(edited):
@@ -188,7 +189,10 @@ class HashChainEngine(Engine[_Launched]):
                     samples[sample] = _next_allowed(int(samples[sample]), vocabulary, set(banned.tolist()))
 
     def _rounds(self, step: StepArrays, previous: np.ndarray) -> Iterator[np.ndarray]:
-        """The rows in an order in which no row reads (`previous`: the place of the state before it) what a later one writes."""
+        """Yields groups of rows, so that no row reads a state that a row of the same or a later group writes.
+
+        previous: [R] int64, the place of the state that each row reads.
+        """
         todo = np.arange(len(step.slots))
         is_todo = np.ones(len(todo), bool)
         while len(todo):
@@ -196,14 +200,14 @@ class HashChainEngine(Engine[_Launched]):
             waits = self._is_written[previous[todo]] & (step.starts[todo] > 0)
             self._is_written[step.kv_slots] = False
             if waits.all():
-                waits[:] = False  # a ring of rows: no order is right
+                waits[:] = False  # the rows wait for each other in a ring: no order is right
             yield todo[~waits]
             todo = todo[waits]
             is_todo[:] = False
             is_todo[todo] = True
 
     def _advance(self, step: StepArrays, rows: np.ndarray, previous: np.ndarray) -> None:
-        """Store the state behind every token of these rows."""
+        """Stores the state after every token of these rows."""
         states = np.where(step.starts[rows] > 0, self._pages[previous[rows]], np.uint64(_START))
         words = _mix_array(self._tokens[step.token_slots, step.positions].astype(np.uint64) + np.uint64(1))
         is_decode = rows < step.n_decode
@@ -216,7 +220,7 @@ class HashChainEngine(Engine[_Launched]):
             self._pages[step.kv_slots[places]] = (sums + state) * self._growth[1 : n + 1]
 
     def _certain_logprobs(self, ids: np.ndarray, asked: np.ndarray) -> TokenLogprobs | None:
-        """The chain is certain of each token: its log probability is 0. Other top tokens are the ids after it."""
+        """Log probability 0 for each token, and the ids after it as the other top tokens; None if no row asks."""
         if (asked < 0).all():
             return None
         rank = np.arange(int(asked.max()))[None, :]

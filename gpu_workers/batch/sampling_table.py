@@ -1,4 +1,4 @@
-"""How each slot wants its tokens chosen, as columns by slot. Each column is declared once, in `SamplingRows`.
+"""The sampling parameters of each slot, as columns. Each column is declared once, in `SamplingRows`.
 
 A declaration is a name, an element type, and how the value of a new sequence is found. The host's table, the rows of a step,
 the table on the device (`DeviceState.sampling`) and its upload follow from the declarations. To add a column, declare it

@@ -12,11 +12,11 @@ from gpu_workers.graphs.graph_pool import ComputeLogits, GraphPool
 from gpu_workers.graphs.mixed_graphs import MixedGraphs
 from gpu_workers.graphs.mixed_sizes import MixedSize
 
-_HIDDEN_FLOP = 8e12  # what a device computes in about the time that a host needs to launch a step kernel by kernel
+_HIDDEN_FLOP = 8e12  # about what a device computes while the host launches a step kernel by kernel
 
 
 class StepGraphs:
-    """Captured steps whose rows are greedy or have a temperature only; of other rows the logits count."""
+    """The captured steps of a rank. They apply no penalties and no bans: rows with these are sampled again from the logits."""
 
     def __init__(
         self,
@@ -26,8 +26,8 @@ class StepGraphs:
         tile_tokens: int = 1,
         decode_sizes: Sequence[int] | None = None,
     ) -> None:
-        """mixed: sizes of steps with prompts, from `mixed_sizes`, and tile_tokens as there; none: such steps are not captured.
-        decode_sizes: `graph_sizes` by default."""
+        """mixed: sizes of steps with prompts, from `mixed_sizes`, with the same tile_tokens; empty: none is captured.
+        decode_sizes: batch sizes of decode steps, `graph_sizes(n_slots)` by default."""
         decode_sizes = decode_sizes or graph_sizes(state.n_slots)
         most = max([*decode_sizes, *(size.samples for size in mixed)])
         self.pool = GraphPool(state, compute_logits, most)
@@ -35,7 +35,7 @@ class StepGraphs:
         self.mixed = MixedGraphs(self.pool, mixed, tile_tokens) if mixed else None
 
     def capture(self, on_progress: Callable[[float], None] = lambda fraction: None) -> None:
-        """Captures everything; the device's tables and pages must not move afterwards. on_progress gets the fraction done."""
+        """Captures all sizes. The device's tables and pages must not move afterwards. on_progress gets the fraction done."""
         total, done = len(self.decode.sizes) + len(self.mixed.sizes if self.mixed else ()), 0
 
         def count() -> None:
@@ -50,5 +50,8 @@ class StepGraphs:
 
 
 def launch_bound_tokens(n_parameters: int, max_step_tokens: int) -> int:
-    """Tokens up to which the host needs longer to launch a step than the device to run it. n_parameters: of a rank's layers."""
+    """Tokens of the largest step that takes the host longer to launch than the device to run.
+
+    n_parameters: parameters of a rank's layers.
+    """
     return min(max_step_tokens, int(_HIDDEN_FLOP / (2 * n_parameters)))

@@ -1,9 +1,9 @@
 """Decode steps as captured CUDA graphs: everything from the token table to the sampled ids is one launch.
 
-A graph is captured for each of a few batch sizes, on buffers that never move; a batch takes the next larger size, and the
-rows too many are of the dummy slot. The graph reads its tokens and pages from DeviceState by slot and position, writes the
-sampled token to `state.tokens[slot, position + 1]` and moves its positions on, so the next step of the same rows is just
-another replay.
+A graph is captured for each of a few batch sizes, on buffers that never move. A batch uses the next larger size; the rest of
+the rows is padding of the dummy slot. The graph reads tokens and pages from DeviceState by slot and position, writes the
+sampled token to `state.tokens[slot, position + 1]` and advances its positions, so the next step is another replay.
+Replaying whole decode steps as graphs is common practice (vLLM, SGLang).
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ def graph_sizes(n_slots: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class CapturedDecode:
-    """One batch size: its graph and the rows that it reads."""
+    """One batch size: its graph, and the rows that the graph reads."""
 
     graph: torch.cuda.CUDAGraph
-    rows: torch.Tensor  # [2 n] int64: slots, then positions
+    rows: torch.Tensor  # [2 n] int64, device: slots, then positions
 
 
 class DecodeGraphs:
     """Steps in which every row computes one token and samples the next.
 
-    Life: build, `capture()` once after weights and pages are in place (they must not move afterwards), then `run` from the
-    one thread and stream that also run all other steps. Before `run` the device tables must hold, for each row, the token at
-    its position, and pages for all positions that the steps write (queued on the same stream is enough).
+    Use: construct; call `capture()` once weights and pages are in place (they must not move afterwards); then call `run` from
+    the thread and stream that also run all other steps. Before `run`, the device tables must hold each row's token at its
+    position and pages for all positions that the steps write (it is enough if these writes are queued on the same stream).
     """
 
     def __init__(self, pool: GraphPool, sizes: Sequence[int] | None = None) -> None:
@@ -54,7 +54,7 @@ class DecodeGraphs:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Batch sizes, rising."""
+        """Batch sizes in rising order."""
         return self._sizes
 
     @torch.inference_mode()
@@ -69,7 +69,7 @@ class DecodeGraphs:
             on_size()
 
     def _step(self, size: int) -> None:
-        """Launches one whole step of `size` rows."""
+        """Launches the kernels of one step of `size` rows."""
         slots, positions = self._rows[:size], self._rows[size : 2 * size]
         inputs = self._inputs.first(size, size)
         step_inputs(slots, positions, self._pool.state, inputs)
@@ -90,9 +90,9 @@ class DecodeGraphs:
     def run(self, slots: np.ndarray, positions: np.ndarray, n_steps: int, on_step: Callable[[int], None]) -> None:
         """Queues n_steps steps of the rows on the current stream; waits for nothing on the device.
 
-        slots, positions [n] integers on the host: row i computes the token at positions[i] of slots[i] and samples the one
-        behind it; the next step is one position on. Right after step j is queued, on_step(j) may copy from the pool's first n
-        ids and logits. Raises ValueError when there are no rows or too many."""
+        slots, positions: [n] integers on the host. Row i computes the token at positions[i] of slots[i] and samples the next
+        one; each further step is one position later. on_step(j) is called right after step j is queued; it may copy from the
+        pool's first n ids and logits. Raises: ValueError if there are no rows or too many."""
         n = len(slots)
         if not 1 <= n <= self._sizes[-1]:
             raise ValueError(f"slots: expected 1 to {self._sizes[-1]} rows, got {n}")

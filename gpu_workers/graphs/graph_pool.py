@@ -1,4 +1,4 @@
-"""What captured steps share: the memory that they run in, the buffers that they end in, and how host arrays reach them."""
+"""What captured steps share: graph memory, the buffers of their results, and the copies of host arrays to them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _STAGING_BUFFERS = 8
 
 
 class GraphPool:
-    """Graphs captured here use the same memory, so one runs at a time: all of them on one stream.
+    """Captures steps as CUDA graphs that share one memory, so one of them runs at a time, all on one stream.
 
-    `compute_logits` is called at capture only, with static tensors; it must launch kernels on the current stream and do
-    nothing else: no synchronisation, no copy from or to the host. What a captured step gives stands in `ids` and `logits`
-    until the next one runs, so what is to be kept must be copied on the same stream.
+    `compute_logits` is called at capture only, with static tensors. It must launch kernels on the current stream and do nothing
+    else: no synchronisation, no copy from or to the host. The results of a captured step stand in `ids` and `logits` until the
+    next one runs: copy them on the same stream.
     """
 
     def __init__(self, state: DeviceState, compute_logits: ComputeLogits, max_samples: int) -> None:
-        """max_samples: of the largest step."""
+        """max_samples: samples of the largest step. Tensors are allocated on the state's device."""
         self.state = state
         self.ids = torch.zeros(max_samples, dtype=torch.int64, device=state.device)  # the chosen tokens
         self._compute_logits = compute_logits
@@ -35,13 +35,13 @@ class GraphPool:
 
     @property
     def logits(self) -> torch.Tensor:
-        """[max_samples, vocabulary], the model's dtype: of the step that ran last. Only after a capture."""
+        """[max_samples, vocabulary], of the model's dtype, on the device: those of the last step. Only after a capture."""
         assert self._logits is not None
         return self._logits
 
     def capture(self, launch: Callable[[], None]) -> torch.cuda.CUDAGraph:
-        """`launch` as a graph. It is run once before, which compiles kernels and lets libraries allocate what a capture may
-        not; what it writes then must be harmless."""
+        """Captures what `launch` launches. It is called once before the capture: this compiles kernels, and lets libraries
+        allocate what they may not allocate in a capture. What it writes must do no harm."""
         self._stream.wait_stream(torch.cuda.current_stream(self.state.device))
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(self._stream):
@@ -55,8 +55,10 @@ class GraphPool:
         return graph
 
     def finish(self, step: StepTensors, slots: torch.Tensor, positions: torch.Tensor) -> None:
-        """The end of every captured step: logits, and the token behind positions[i] of slots[i], [S] int64, greedy or by
-        temperature alone. It goes to `ids` and to the token table; positions move on by one."""
+        """The end of every captured step: computes logits and samples the token after positions[i] of slots[i].
+
+        slots, positions: [S] int64 on the device. The token goes to `ids` and to the token table, and positions rise by one.
+        Penalties and banned tokens are not applied: see `ModelRunner`."""
         logits = self._compute_logits(step)
         n, vocabulary = logits.shape
         if self._logits is None or self._scratch is None:
@@ -69,16 +71,16 @@ class GraphPool:
 
 
 class Staging:
-    """Pinned host memory in turns: one buffer is written while others are still being copied."""
+    """Pinned host buffers, used in turn: one is written while others are still being copied to the device."""
 
     def __init__(self, n: int) -> None:
-        """Room for n int64 in each buffer."""
+        """n: int64 elements of each buffer."""
         self._buffers = [torch.empty(n, dtype=torch.int64, pin_memory=True) for _ in range(_STAGING_BUFFERS)]
         self._copied = [torch.cuda.Event() for _ in range(_STAGING_BUFFERS)]
         self._next = 0
 
     def send(self, target: torch.Tensor, fill: Callable[[np.ndarray], None]) -> None:
-        """Queues a copy of what `fill` writes, into all of target [m] int64 on the device."""
+        """Calls `fill` with a host array [m] int64 and queues its copy to target [m] int64 on the device. m: at most n."""
         which = self._next
         self._next = (which + 1) % _STAGING_BUFFERS
         self._copied[which].synchronize()  # the copy of eight calls ago

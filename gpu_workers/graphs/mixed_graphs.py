@@ -1,8 +1,8 @@
-"""Steps with prompts as captured CUDA graphs, so that a small step costs what the device needs, not what launching costs.
+"""Steps with prompts as captured CUDA graphs, so that a small step takes the device's time and not the time of launching it.
 
-Launched one by one from Python, the kernels of a step of any size take the host several milliseconds; a graph takes one call.
-A graph is captured for each of `mixed_sizes`; which rows, which tokens and which tiles of attention there are, the graph reads
-on the device. Padding a step to one of a few sizes is what vLLM and SGLang do too; here also attention is inside.
+Launching the kernels of a step one by one from Python takes the host several milliseconds; replaying a graph is one call. A
+graph is captured for each of `mixed_sizes`; it reads its rows, tokens and attention tiles from device memory. vLLM and SGLang
+pad steps to a few sizes too; here attention is part of the graph.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from gpu_workers.graphs.mixed_sizes import MixedSize, choose_size
 
 @dataclass(frozen=True)
 class CapturedMixed:
-    """One size: its graph and what it is told."""
+    """One size: its graph, and the array that describes its step."""
 
     graph: torch.cuda.CUDAGraph
-    words: torch.Tensor  # [n_words] int64: see MixedSize.split
+    words: torch.Tensor  # [n_words] int64, device: see MixedSize.split
 
 
 class MixedGraphs:
-    """Steps of decode rows, chunks of prompts and drafts to be verified. Life and rules as in `DecodeGraphs`."""
+    """Steps of decode rows, chunks of prompts and drafts to be verified. Use and rules as in `DecodeGraphs`."""
 
     def __init__(self, pool: GraphPool, sizes: Sequence[MixedSize], tile_tokens: int) -> None:
-        """sizes: from `mixed_sizes`, at least one; tile_tokens as there."""
+        """sizes: at least one, from `mixed_sizes`, with the same tile_tokens."""
         self._pool, state = pool, pool.state
         self._sizes, self._tile_tokens = sizes, tile_tokens
         self._captured: dict[MixedSize, CapturedMixed] = {}
@@ -62,7 +62,7 @@ class MixedGraphs:
             on_size()
 
     def _step(self, size: MixedSize, words: torch.Tensor) -> None:
-        """Launches one whole step."""
+        """Launches the kernels of one step."""
         slots, positions, sample_slots, sample_positions, sample_index, tiles = size.split(words)
         inputs = self._inputs.first(size.n_tokens, size.rows)
         step_inputs(slots, positions, self._pool.state, inputs)
@@ -83,8 +83,9 @@ class MixedGraphs:
         self._pool.finish(step, sample_slots, sample_positions)
 
     def run(self, step: StepArrays) -> bool:
-        """Queues a step on the current stream; its samples, in the step's order, are the pool's first ids and logits.
-        False: it fits no size, and nothing has been done."""
+        """Queues a step on the current stream. Its samples, in the step's order, will be the pool's first ids and logits.
+
+        Returns False if it fits no size; then nothing has been done."""
         n = step.n_decode
         tiles = list_tiles(step.slots[n:], step.starts[n:], step.counts[n:], step.offsets[n:], self._tile_tokens)
         size = choose_size(self._sizes, step, len(tiles))

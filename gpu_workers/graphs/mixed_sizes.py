@@ -1,8 +1,8 @@
-"""The sizes of captured steps that hold prompts, and how a step is laid out in one. Pure numpy.
+"""The sizes of captured steps that hold prompts, and the layout of a step in one of them. Pure numpy.
 
-    [ rows of one token | room ][ tokens of longer rows | room ]      what is computed; room is filled with the dummy slot
+    [ rows of one token | padding ][ tokens of longer rows | padding ]      padding is of the dummy slot
 
-One int64 array holds all that a step of a size is told: see `MixedSize.split`.
+One int64 array describes a step: see `MixedSize.split`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import torch
 from gpu_workers.batch.step_arrays import StepArrays
 from gpu_workers.cuda.kernels.attention_tiles import TILE_FIELDS
 
-_ROWS = (0, 16, 64)  # and as many as there are slots
+_ROWS = (0, 16, 64)  # decode rows of a size; also the number of slots
 _TOKENS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12_288, 16_384)
-_GANG_ROWS, _GANG_TOKENS = (16,), (32, 128, 256, 512, 1024)  # collectives make a capture ten times as slow
+_GANG_ROWS, _GANG_TOKENS = (16,), (32, 128, 256, 512, 1024)  # few: with collectives a capture takes ten times as long
 _LEAST_LONG_ROWS = 8
-_MEAN_TOKENS = 16  # of a long row, in sizes that hold more than the least number of them
-_LEAST_SAMPLES = 128  # of long rows, where they have so many tokens: every token of a verified draft is sampled
+_MEAN_TOKENS = 16  # of a long row, in sizes with room for more than _LEAST_LONG_ROWS
+_LEAST_SAMPLES = 128  # of long rows, if the size has so many tokens: each draft takes one sample
 Flat = TypeVar("Flat", np.ndarray, torch.Tensor)
 
 
 @dataclass(frozen=True)
 class MixedSize:
-    """How much of everything a captured step has room for."""
+    """The capacity of a captured step."""
 
     rows: int  # of one token
     tokens: int  # of longer rows
@@ -37,7 +37,7 @@ class MixedSize:
 
     @property
     def n_tokens(self) -> int:
-        """All that are computed."""
+        """Tokens that are computed, padding included."""
         return self.rows + self.tokens
 
     @property
@@ -46,19 +46,19 @@ class MixedSize:
         return 2 * self.n_tokens + 3 * self.samples + TILE_FIELDS * self.tiles
 
     def split(self, words: Flat) -> list[Flat]:
-        """Views of words [n_words]: slots and positions of the tokens [n_tokens], slots, positions and flat tokens of the
-        samples [samples], tiles [TILE_FIELDS * tiles]. A sample's position is that of the token it is sampled after."""
+        """Views of words [n_words] int64: slots and positions of the tokens, each [n_tokens]; slots, positions and flat tokens
+        of the samples, each [samples]; tiles [TILE_FIELDS * tiles]. A sample's position is that of the token before it."""
         ends = np.cumsum([self.n_tokens, self.n_tokens, *[self.samples] * 3, TILE_FIELDS * self.tiles]).tolist()
         return [words[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
     def has_room_for(self, step: StepArrays, n_tiles: int) -> bool:
-        """Can the step be laid out in it?"""
+        """True if the step fits."""
         n_long = len(step.token_slots) - step.n_decode
         n_samples = len(step.sample_index)
         return step.n_decode <= self.rows and n_long <= self.tokens and n_samples <= self.samples and n_tiles <= self.tiles
 
     def place(self, step: StepArrays, tiles: np.ndarray, dummy_slot: int, words: np.ndarray) -> None:
-        """Writes the step into words [n_words] int64. `tiles` [n_tiles, TILE_FIELDS] name flat tokens of the step as it is."""
+        """Writes the step into words [n_words] int64 on the host. tiles: [n_tiles, TILE_FIELDS] int64."""
         slots, positions, sample_slots, sample_positions, sample_index, device_tiles = self.split(words)
         n, shift = step.n_decode, self.rows - step.n_decode
         for target, source, filler in ((slots, step.token_slots, dummy_slot), (positions, step.positions, 0)):
@@ -75,8 +75,11 @@ class MixedSize:
 
 
 def mixed_sizes(n_slots: int, max_tokens: int, tile_tokens: int, n_ranks: int = 1) -> tuple[MixedSize, ...]:
-    """Sizes worth a graph, the smallest first: some numbers of decode rows times some numbers of prompt tokens, at most
-    max_tokens of these; fewer for a gang, which has to be back soon after a death. tile_tokens of prefill attention."""
+    """Sizes worth a graph, the smallest first: several numbers of decode rows, each with several numbers of prompt tokens.
+
+    max_tokens: limit of prompt tokens; tile_tokens: of a tile of prefill attention; n_ranks: a gang gets fewer sizes, so that
+    it starts again quickly after a death.
+    """
     rows_of, tokens_of = (_ROWS, _TOKENS) if n_ranks == 1 else (_GANG_ROWS, _GANG_TOKENS)
     all_rows = sorted({min(rows, n_slots) for rows in (*rows_of, n_slots)})
     sizes = [_size(rows, tokens, n_slots, tile_tokens) for tokens in tokens_of if tokens <= max_tokens for rows in all_rows]
@@ -90,5 +93,5 @@ def _size(rows: int, tokens: int, n_slots: int, tile_tokens: int) -> MixedSize:
 
 
 def choose_size(sizes: Sequence[MixedSize], step: StepArrays, n_tiles: int) -> MixedSize | None:
-    """The smallest of these sizes (in the order of `mixed_sizes`) that the step fits in; None: it is to be run as it is."""
+    """The smallest size that the step fits in, or None. sizes: in the order of `mixed_sizes`."""
     return next((size for size in sizes if size.has_room_for(step, n_tiles)), None)

@@ -1,4 +1,4 @@
-"""What a worker counts, cheap enough for every step: plain numbers, turned into metric families only when a beat asks."""
+"""The metrics of a worker. Counting is cheap enough for every step; metric families are made only when a beat asks for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROWS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 class _Histogram:
-    """Counts by upper bound, and the sum."""
+    """A histogram: counts by upper bound, and the sum of the values."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
@@ -30,7 +30,7 @@ class _Histogram:
         self._sum += value
 
     def family(self, name: str, documentation: str) -> HistogramMetricFamily:
-        """As Prometheus wants it: cumulative buckets."""
+        """The histogram in the format of Prometheus, with cumulative buckets."""
         total, buckets = 0, []
         for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
             total += count
@@ -39,7 +39,7 @@ class _Histogram:
 
 
 class WorkerMetrics(Collector):
-    """Counters of one worker since its birth."""
+    """Counters of one worker process since its start."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -54,7 +54,7 @@ class WorkerMetrics(Collector):
         self._rows = _Histogram(_ROWS)
 
     def count_plan(self, plan: Plan) -> None:
-        """A plan was taken in."""
+        """Count a plan that was received and accepted."""
         self.rows_last = len(plan.row_slots)
         for _ in range(plan.n_steps):
             self._rows.observe(self.rows_last)
@@ -62,14 +62,14 @@ class WorkerMetrics(Collector):
         self.drafts_verified += len(plan.draft_ids)
 
     def count_result(self, result: Result) -> None:
-        """A step has ended."""
+        """Count a step that has ended."""
         self.steps += 1
         self._step_s.observe(result.compute_s)
         self.tokens_sampled += len(result.ids)
         self.drafts_accepted += len(result.ids) - len(result.slots)
 
     def statistics(self) -> dict[str, float]:
-        """For `supervisor status`."""
+        """Figures for `supervisor status`."""
         return {
             "steps": self.steps,
             "rows": self.rows_last,
@@ -79,15 +79,15 @@ class WorkerMetrics(Collector):
         }
 
     def collect(self) -> Iterable[Metric]:
-        """The families, as they stand now."""
+        """The metric families with their present values."""
         counters = {
             "tardigrade_worker_steps": ("Steps that have ended.", self.steps),
             "tardigrade_worker_plans_refused": ("Plans that could not be run.", self.refused),
-            "tardigrade_worker_dropped": ("Plans and results of another epoch.", self.dropped),
-            "tardigrade_worker_tokens_computed": ("Tokens that went through the model.", self.tokens_computed),
+            "tardigrade_worker_dropped": ("Plans and results of another epoch that were dropped.", self.dropped),
+            "tardigrade_worker_tokens_computed": ("Tokens that the model computed.", self.tokens_computed),
             "tardigrade_worker_tokens_sampled": ("Tokens that were emitted.", self.tokens_sampled),
-            "tardigrade_worker_drafts_verified": ("Draft tokens that were looked at.", self.drafts_verified),
-            "tardigrade_worker_drafts_accepted": ("Draft tokens that were right.", self.drafts_accepted),
+            "tardigrade_worker_drafts_verified": ("Draft tokens that were verified.", self.drafts_verified),
+            "tardigrade_worker_drafts_accepted": ("Draft tokens that were accepted.", self.drafts_accepted),
         }
         for name, (documentation, value) in counters.items():
             yield CounterMetricFamily(name, documentation, value)

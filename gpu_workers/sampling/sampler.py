@@ -1,21 +1,21 @@
-"""Choosing the next token. The rule, exactly, for this file and for every kernel that does the same:
+"""Sampling of the next token. The exact rule, for this file and for every kernel that samples:
 
- 1. Penalties (rows that ask for them): a token that occurs in prompt or output has its logit divided by `repetition` when it
-    is above 0 and multiplied otherwise; then `frequency` * its count in the output is taken off, and `presence` if that
-    count is not 0. Prompt and output are the slot's tokens before the position that is sampled.
-    A row before its `banned_until` then has minus infinity at its banned tokens.
- 2. temperature 0: the lowest id among those with the greatest logit. Nothing else applies.
+ 1. Penalties (rows that ask for them): a token that occurs in prompt or output has its logit divided by `repetition` if the
+    logit is above 0, and multiplied otherwise. Then `frequency` times its count in the output is subtracted, and `presence` if
+    that count is not 0. Prompt and output are the slot's tokens before the sampled position.
+    Bans (rows before their `banned_until`): the logits of banned tokens become minus infinity.
+ 2. temperature 0: the lowest id among those with the greatest logit. The next steps do not apply.
  3. p = softmax(logit / temperature), in float32.
- 4. min_p > 0: tokens with p below min_p times the greatest p are out (as in vLLM, before the next two).
-    top_k = k > 0: tokens with p below the k-th greatest p are out (equals stay).
- 5. top_p < 1: of what is left, the fewest most probable tokens that hold at least top_p of the mass left stay, and those
-    equal to the least probable of them.
+ 4. min_p > 0: tokens with p below min_p times the greatest p are removed (before the next two filters, as in vLLM).
+    top_k = k > 0: tokens with p below the k-th greatest p are removed (equal ones stay).
+ 5. top_p < 1: of the tokens that are left, the fewest most probable ones stay that hold at least top_p of their mass, and
+    those equal to the least probable of them.
  6. u = (x >> 8) / 2^24, where x is the first word of Philox4x32-10 with key (low, high word of seed) and counter (low, high
     word of position, 0, 0); position is the index of the sampled token in its whole sequence, prompt included.
- 7. The token is the first, in order of ids, at which the running sum of p over the tokens left exceeds u * that whole sum;
-    should rounding leave none, the last one left.
+ 7. The token is the first, in order of ids, at which the running sum of p over the tokens that are left exceeds u times their
+    whole sum; if rounding leaves none, the last one left.
 
-Nothing in it depends on the other rows of the batch. Philox: Salmon, Moraes, Dror, Shaw 2011.
+A row's token does not depend on the other rows of the batch. Philox: Salmon, Moraes, Dror, Shaw 2011.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from gpu_workers.batch.sampling_table import SamplingRows
 from gpu_workers.batch.uploads import upload, upload_together
 
 _BLOCK = 128  # ids summed together when a token is picked
-_CPU_CHUNK = 1 << 18  # probabilities at once on a CPU: what stays in its cache, and in memory that is mapped already
-_BIN_BITS = 16  # of a float32, left out of the bins in which the mass is counted
+_CPU_CHUNK = 1 << 18  # probabilities that a CPU handles at once: they stay in its cache and in memory that is mapped already
+_BIN_BITS = 16  # trailing bits of a float32 that the bins of `_least_of_row` leave out
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
 def position_noise(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """u of step 6. seeds, positions [S] int64, not negative. Returns [S] float32 in [0, 1)."""
+    """u of step 6: [S] float32 in [0, 1), on the host. seeds, positions: [S] int64, not negative."""
     return ((philox(seeds, positions) >> np.uint64(8)).astype(np.float64) * 2.0**-24).astype(np.float32)
 
 
 def philox(keys: np.ndarray, counters: np.ndarray) -> np.ndarray:
-    """First word of Philox4x32-10 for keys and counters [S] of up to 64 bits. Returns [S] uint64, below 2^32."""
+    """First word of Philox4x32-10: [S] uint64, below 2^32. keys, counters: [S] integers of at most 64 bits, not negative."""
     key, counter = keys.astype(np.uint64), counters.astype(np.uint64)
     k0, k1 = key & _LOW, key >> _SHIFT
     c0, c1 = counter & _LOW, counter >> _SHIFT
@@ -58,9 +58,10 @@ def philox(keys: np.ndarray, counters: np.ndarray) -> np.ndarray:
 
 
 def sample_tokens(logits: torch.Tensor, rows: SamplingRows, tokens: torch.Tensor) -> torch.Tensor:
-    """Chosen ids [S] int64 on the device of `logits` [S, vocabulary] float32 (left as it is).
+    """The sampled ids: [S] int64 on the device of the logits.
 
-    `tokens` [slots, length] int32, same device: the known tokens of every slot, read only for rows with penalties.
+    logits: [S, vocabulary] float32, not changed; tokens: [slots, length] int32, same device: the known tokens of every slot,
+    read only for rows with penalties.
     """
     if rows.is_all_greedy:
         return argmax(logits)
@@ -85,7 +86,7 @@ def sample_tokens(logits: torch.Tensor, rows: SamplingRows, tokens: torch.Tensor
 
 
 def argmax(logits: torch.Tensor) -> torch.Tensor:
-    """Step 2. logits [S, vocabulary] -> [S] int64. On a CPU numpy's is several times as fast as torch's."""
+    """Step 2: [S] int64. logits: [S, vocabulary]. On a CPU numpy's argmax is several times as fast as torch's."""
     return logits.argmax(-1) if logits.is_cuda else torch.from_numpy(logits.numpy().argmax(-1))
 
 
@@ -96,13 +97,15 @@ def _penalise(logits: torch.Tensor, rows: SamplingRows, row: int, tokens: torch.
     if repetition != 1.0:
         occurring = logits[known]
         logits[known] = torch.where(occurring > 0, occurring / repetition, occurring * repetition)
-    output = known[int(rows.n_prompt[row]) :]
-    counts = torch.zeros_like(logits).index_add_(0, output, torch.ones_like(output, dtype=logits.dtype))[output]
-    logits[output] -= counts * float(rows.frequency[row]) + float(rows.presence[row])  # equal values where ids repeat
+    frequency, presence = float(rows.frequency[row]), float(rows.presence[row])
+    if frequency or presence:
+        output = known[int(rows.n_prompt[row]) :]
+        counts = torch.zeros_like(logits).index_add_(0, output, torch.ones_like(output, dtype=logits.dtype))[output]
+        logits[output] -= counts * frequency + presence  # where ids repeat, the values are equal
 
 
 def _sample_random(logits: torch.Tensor, rows: SamplingRows, index: np.ndarray, noise: np.ndarray) -> torch.Tensor:
-    """Steps 3 to 7. logits [N, vocabulary] of the rows `index` [N], noise [N] float32. Returns [N] int64."""
+    """Steps 3 to 7: [N] int64. logits: [N, vocabulary] float32 of the rows `index` [N]; noise: [N] float32, on the host."""
     top_k, top_p, min_p = rows.top_k[index], rows.top_p[index], rows.min_p[index]
     temperature, u = (column[:, None] for column in upload_together((rows.temperature[index], noise), logits.device))
     p = torch.softmax(logits / temperature, -1)
@@ -115,9 +118,9 @@ def _sample_random(logits: torch.Tensor, rows: SamplingRows, index: np.ndarray, 
 
 
 def pick(p: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """Step 7, in two levels: the block of ids first, then the id in it. p [N, vocabulary], noise [N, 1], float32.
+    """Step 7: [N] int64. First the block of ids is found, then the id in it. p: [N, vocabulary], noise: [N, 1], float32.
 
-    Running sums are float64: in float32 a parallel one may run backwards over tokens that are out."""
+    Running sums are float64: in float32 a parallel sum may fall over tokens that are removed."""
     if p.shape[-1] % _BLOCK:
         p = torch.nn.functional.pad(p, (0, -p.shape[-1] % _BLOCK))
     blocks = p.view(p.shape[0], -1, _BLOCK)
@@ -130,14 +133,17 @@ def pick(p: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
 
 
 def _first_above(sums: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """[N, 1] int64: the first entry of each row of rising sums [N, n] above target [N, 1], at most the last that adds any."""
+    """[N, 1] int64: index of the first of rising sums [N, n] that is above target [N, 1]; at most the last that rises."""
     whole = sums[:, -1:].contiguous()
     return torch.minimum(torch.searchsorted(sums, target, right=True), torch.searchsorted(sums, whole))
 
 
 def least_kept_sorted(p: torch.Tensor, top_k: np.ndarray, top_p: np.ndarray) -> torch.Tensor:
-    """Steps 4 and 5 as a threshold [N, 1]: the probability of the least probable token that stays. Sorts the vocabulary,
-    which a GPU does in no time and in the same order on every rank. p [N, vocabulary]; top_k, top_p [N] on the host."""
+    """Top_k and top_p as a threshold [N, 1]: the probability of the least probable token that stays.
+
+    p: [N, vocabulary] float; top_k, top_p: [N] on the host. Sorts the vocabulary, which is fast on a GPU and gives the same
+    order on every rank.
+    """
     device, vocabulary = p.device, p.shape[-1]
     falling = p.sort(-1, descending=True).values
     last = upload(np.where(top_k > 0, np.minimum(top_k, vocabulary), vocabulary) - 1, device)[:, None]
@@ -149,7 +155,7 @@ def least_kept_sorted(p: torch.Tensor, top_k: np.ndarray, top_p: np.ndarray) -> 
 
 
 def least_kept_by_row(p: torch.Tensor, top_k: np.ndarray, top_p: np.ndarray) -> torch.Tensor:
-    """The same on a CPU, where sorting the vocabulary would cost more than the model's step."""
+    """The same for p on a CPU, without sorting: sorting the vocabulary would take longer than the model's step."""
     values = p.numpy()
     found = [_least_of_row(values[row], int(top_k[row]), float(top_p[row])) for row in range(len(values))]
     return torch.tensor(found, dtype=torch.float32)[:, None]

@@ -1,10 +1,10 @@
 """The next token of each row: greedy, or by temperature, min-p, top-k and top-p, as in `gpu_workers.sampling.sampler`.
-Penalties are applied by torch before.
+Penalties and banned tokens are not applied: such rows are sampled by torch, see `ModelRunner`.
 
-    survey    maximum and sum of each chunk of the vocabulary
-    least     of rows with a filter: the least logit that stays, found bit by bit; no sorting
-    filter    of rows with a filter: the sums again, of what stays
-    pick      the chunk in which the noise falls, read again, and the token in it
+    survey    finds the maximum and the sum of each chunk of the vocabulary
+    least     for rows with a filter: finds the least logit that stays, bit by bit, without sorting
+    filter    for rows with a filter: computes the sums again, of the logits that stay
+    pick      finds the chunk in which the noise falls, reads it again and picks the token
 
 Noise is the top 24 bits of the first word of Philox4x32-10 with key seed and counter (position, 0, 0, 0).
 Philox: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
@@ -24,13 +24,13 @@ from gpu_workers.batch.sampling_table import column_index
 from gpu_workers.cuda.kernels.launch import dependent_launch, power_of_two
 
 _CHUNK = 2048
-_WALK = 8192  # logits at once when a whole row is read
-_ALL_STAY = tl.constexpr(0)  # below the order of any logit
+_WALK = 8192  # logits that a program reads at once when it reads a whole row
+_ALL_STAY = tl.constexpr(0)  # less than `_order` of any logit
 _ROW_WORDS = tl.constexpr(SAMPLING_WORDS)
 _TEMPERATURE, _MIN_P, _TOP_K, _TOP_P, _SEED = (
     tl.constexpr(column_index(name)) for name in ("temperature", "min_p", "top_k", "top_p", "seed")
 )
-_ORDER_BITS = {torch.bfloat16: 16, torch.float16: 20, torch.float32: 32}  # leading bits of a float32 that tell logits apart
+_ORDER_BITS = {torch.bfloat16: 16, torch.float16: 20, torch.float32: 32}  # leading bits of `_order` in which logits can differ
 
 
 @triton.jit
@@ -62,14 +62,14 @@ def _survey_kernel(
 
 @triton.jit
 def _order(x):
-    """float32 -> uint32 that rises with it."""
+    """float32 -> uint32, in the same order."""
     bits = x.to(tl.uint32, bitcast=True)
     return bits ^ tl.where(bits >> 31 == 1, 0xFFFFFFFF, 0x80000000)
 
 
 @triton.jit
 def _measure(row_logits, least, scale, maximum, V, COUNTS: tl.constexpr, WALK: tl.constexpr):
-    """How many logits of a row have at least this order, or their mass."""
+    """The number (COUNTS) or the sum of exponentials of a row's logits whose `_order` is at least `least`."""
     total = 0.0
     for start in range(0, V, WALK):
         token = start + tl.arange(0, WALK)
@@ -84,7 +84,7 @@ def _measure(row_logits, least, scale, maximum, V, COUNTS: tl.constexpr, WALK: t
 
 @triton.jit
 def _least_from(row_logits, bound, scale, V, WALK: tl.constexpr):
-    """The order of a row's least logit that is at least `bound` when scaled."""
+    """`_order` of the least logit of a row whose scaled value is at least `bound`."""
     least = tl.full((), 0xFFFFFFFF, tl.uint32)
     for start in range(0, V, WALK):
         token = start + tl.arange(0, WALK)
@@ -188,7 +188,7 @@ def _pick_kernel(
         stays = (_order(x).to(tl.int64) >= tl.load(LEAST + row)) & (token < V)
         likely = tl.where(stays, tl.exp(x * (1.0 / temperature) - maximum), 0.0)
         within = before + tl.cumsum(likely, 0)
-        last = tl.max(tl.where(likely > 0.0, place, 0), 0)  # rounding must not lead behind the last possible token
+        last = tl.max(tl.where(likely > 0.0, place, 0), 0)  # rounding must not lead past the last possible token
         chosen = found * CHUNK + tl.minimum(tl.sum((within <= target).to(tl.int32), 0), last)
     tl.store(IDS + row, chosen.to(tl.int64))
     if ADVANCE:
@@ -198,16 +198,16 @@ def _pick_kernel(
 
 @dataclass(frozen=True)
 class SamplingScratch:
-    """What each pass leaves for the next, for up to `n_rows` rows."""
+    """Results that each kernel leaves for the next, on the device."""
 
     maxima: torch.Tensor  # [n_rows, n_chunks] float32
     sums: torch.Tensor  # [n_rows, n_chunks] float32
     best: torch.Tensor  # [n_rows, n_chunks] int32
-    least: torch.Tensor  # [n_rows] int64: order of the least logit that stays
+    least: torch.Tensor  # [n_rows] int64: `_order` of the least logit that stays
 
     @classmethod
     def allocate(cls, n_rows: int, vocabulary: int, device: torch.device) -> SamplingScratch:
-        """For logits [n_rows, vocabulary]."""
+        """For at most n_rows rows of logits."""
         sizes = (n_rows, triton.cdiv(vocabulary, _CHUNK))
         maxima, sums = (torch.empty(sizes, dtype=torch.float32, device=device) for _ in range(2))
         best = torch.empty(sizes, dtype=torch.int32, device=device)
@@ -226,8 +226,8 @@ def sample_rows(
 ) -> None:
     """Samples the token at position positions[i] + 1 of slots[i] from logits[i] into ids[i].
 
-    logits [S, V], float32, bfloat16 or float16, rows contiguous; slots, positions, ids [S] int64. With `advance` the token is
-    also written to `state.tokens`, and `positions` go up by one where the slot is not the dummy."""
+    logits: [S, V] float32, bfloat16 or float16, rows contiguous; slots, positions, ids: [S] int64; all on the state's device.
+    With `advance` the token is also written to `state.tokens`, and `positions` rise by one where the slot is not the dummy."""
     n_rows, vocabulary = logits.shape
     if n_rows == 0:
         return

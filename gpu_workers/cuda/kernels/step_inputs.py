@@ -1,4 +1,4 @@
-"""The inputs of a step out of the device's tables, given slots and positions: the first kernel of every captured step."""
+"""The first kernel of every captured step: it reads the step's inputs from the device's tables, by slot and position."""
 
 # pyright: reportIndexIssue=false, reportMissingImports=false
 from __future__ import annotations
@@ -42,16 +42,16 @@ def _step_inputs_kernel(
 
 @dataclass(frozen=True)
 class StepInputs:
-    """Where step_inputs writes, for n tokens, of which the first m are rows that decode."""
+    """What `step_inputs` writes for n tokens, of which the first m are decode rows. All tensors are on the device."""
 
     token_ids: torch.Tensor  # [n] int64
     kv_slots: torch.Tensor  # [n] int64
     lengths: torch.Tensor  # [n] int32; 0 for the dummy slot
-    page_table: torch.Tensor  # [m, max_pages] int32; entries behind the length keep what they held
+    page_table: torch.Tensor  # [m, max_pages] int32; entries after the length keep their old values
 
     @classmethod
     def allocate(cls, n_tokens: int, n_rows: int, state: DeviceState) -> StepInputs:
-        """For n tokens and m rows of the state's slots; the page table holds the dummy page."""
+        """Tensors for n_tokens tokens and n_rows rows on the state's device; the page table is filled with the dummy page."""
         device = state.device
         return cls(
             token_ids=torch.zeros(n_tokens, dtype=torch.int64, device=device),
@@ -61,14 +61,14 @@ class StepInputs:
         )
 
     def first(self, n_tokens: int, n_rows: int) -> StepInputs:
-        """The beginning of each."""
+        """Views of the first n_tokens tokens and n_rows rows."""
         return StepInputs(
             self.token_ids[:n_tokens], self.kv_slots[:n_tokens], self.lengths[:n_tokens], self.page_table[:n_rows]
         )
 
 
 def step_inputs(slots: torch.Tensor, positions: torch.Tensor, state: DeviceState, inputs: StepInputs) -> None:
-    """Token i is the one at positions[i] of slots[i]; both [n] int64."""
+    """Fills `inputs` for the tokens at positions[i] of slots[i]. slots, positions: [n] int64 on the state's device."""
     pdl = dependent_launch(slots.device)
     _step_inputs_kernel[(slots.shape[0],)](
         slots, positions, state.tokens, state.pages, inputs.token_ids, inputs.kv_slots, inputs.lengths, inputs.page_table,
