@@ -9,105 +9,15 @@ that does not fit stops admission, so that smaller ones cannot overtake a large 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-
-import msgspec
-import numpy as np
 
 from actors.pages.page_ledger import PageLedger
 from actors.scheduler.drafts import ReceivedDrafts
+from actors.scheduler.plan_builder import PlanBuilder, PlannedStep, Row
 from actors.scheduler.policy import VictimChoice
 from actors.scheduler.queues import SequenceQueues
 from actors.scheduler.sequence import Sequence, State
 from actors.scheduler.settings import SchedulerSettings
-from messages.steps import PAGE_TOKENS, EngineCapacity, NewSequence, Plan
-from messages.wire.arrays import EMPTY_I32, int32s
-
-
-class Row(msgspec.Struct, frozen=True, gc=False):
-    """One row of a plan, kept until its result has come."""
-
-    sequence: Sequence
-    stay: int  # the sequence's when it was planned
-    slot: int  # the sequence's when it was planned
-    start: int  # first position
-    count: int  # positions
-    samples: bool
-    drafts: list[int]  # ids
-
-
-RowEnd = tuple[Row, int]  # a row, and the number of positions of its sequence that are complete once its step has run
-
-
-@dataclass
-class PlanBuilder:
-    """The plan that is being made: its rows and the differences that the ranks need to know."""
-
-    rows: list[Row] = field(default_factory=list)
-    entered: list[Sequence] = field(default_factory=list)
-    page_slots: list[int] = field(default_factory=list)
-    page_indices: list[int] = field(default_factory=list)
-    page_ids: list[int] = field(default_factory=list)
-    n_tokens: int = 0
-    n_cached: int = 0
-    n_preempted: int = 0
-
-    _with_rows: set[int] = field(default_factory=set)  # numbers of the sequences in `rows`, as far as they were asked for
-
-    def has_row(self, sequence: Sequence) -> bool:
-        """Does this plan compute anything of a sequence? Constant time on average: each row is entered into the set once, and
-        only when pages are short."""
-        n_entered = len(self._with_rows)  # a plan has one row for a sequence
-        if n_entered < len(self.rows):
-            self._with_rows.update(row.sequence.number for row in self.rows[n_entered:])
-        return sequence.number in self._with_rows
-
-    def message(self, epoch: int, step: int, n_steps: int) -> Plan:
-        """The message for the ranks."""
-        rows, entered = self.rows, [s for s in self.entered if s.state is State.RUNNING]
-        drafts = [token for row in rows for token in row.drafts]
-        return Plan(
-            epoch=epoch,
-            step=step,
-            n_steps=n_steps,
-            new=[_entry_of(sequence) for sequence in entered],
-            new_tokens=np.concatenate([s.tokens() for s in entered]) if entered else EMPTY_I32,
-            page_slots=int32s(self.page_slots),
-            page_indices=int32s(self.page_indices),
-            page_ids=int32s(self.page_ids),
-            row_slots=int32s([row.slot for row in rows]),
-            row_starts=int32s([row.start for row in rows]),
-            row_counts=int32s([row.count for row in rows]),
-            row_samples=int32s([row.samples for row in rows]),
-            draft_counts=int32s([len(row.drafts) for row in rows]) if drafts else EMPTY_I32,
-            draft_ids=int32s(drafts),
-        )
-
-
-@dataclass(frozen=True)
-class PlannedStep:
-    """A finished plan and what the scheduler keeps of it."""
-
-    plan: Plan
-    rows: list[Row]  # in the order of the plan
-    sampling: list[Row]  # those that sample, in the order of the result
-    n_tokens: int
-    n_cached: int  # tokens of entering sequences that need no prefill
-    n_preempted: int
-
-
-def _entry_of(sequence: Sequence) -> NewSequence:
-    """What the ranks need to know of a sequence that enters a slot."""
-    min_tokens = sequence.terms.min_tokens
-    is_early = sequence.n_generated < min_tokens
-    return NewSequence(
-        slot=sequence.slot,
-        n_tokens=sequence.known,
-        n_prompt=sequence.n_prompt,
-        sampling=sequence.sampling,
-        min_tokens=min_tokens if is_early else 0,
-        banned_tokens=sequence.terms.stop_tokens if is_early else [],
-    )
+from messages.steps import PAGE_TOKENS, EngineCapacity
 
 
 class BatchPlanner:
@@ -158,14 +68,7 @@ class BatchPlanner:
             return None
         n_steps = self._lease(builder, most_steps)
         self._ledger.commit_plan()
-        return PlannedStep(
-            plan=builder.message(epoch, step, n_steps),
-            rows=builder.rows,
-            sampling=[row for row in builder.rows if row.samples],
-            n_tokens=builder.n_tokens * n_steps,
-            n_cached=builder.n_cached,
-            n_preempted=builder.n_preempted,
-        )
+        return builder.finish(epoch, step, n_steps)
 
     def seal_known(self, sequence: Sequence, is_planned: bool) -> None:
         """Tell the ledger the content of every full page of known tokens whose positions are planned; `is_planned`: by the plan
@@ -229,9 +132,7 @@ class BatchPlanner:
         sequence.n_sealed = len(shared)
         self._queues.admit(sequence)
         builder.entered.append(sequence)
-        builder.page_slots += [sequence.slot] * len(shared)
-        builder.page_indices += range(len(shared))
-        builder.page_ids += shared
+        builder.add_pages(sequence.slot, 0, shared)
         taken = self._take_pages(builder, sequence, sequence.known)
         assert taken, "admission counted the pages"
         self._plan_prefill(builder, sequence)
@@ -256,6 +157,7 @@ class BatchPlanner:
 
     def _take_pages(self, builder: PlanBuilder, sequence: Sequence, up_to: int) -> bool:
         """Allocate pages for positions [0, up_to) of a sequence, preempting others. False: it was preempted itself."""
+        first_index = len(sequence.pages)
         for _ in range(sequence.pages_short(up_to)):
             page = self._ledger.allocate()
             while page is None:
@@ -265,10 +167,8 @@ class BatchPlanner:
                 if victim is sequence:
                     return False
                 page = self._ledger.allocate()
-            builder.page_slots.append(sequence.slot)
-            builder.page_indices.append(len(sequence.pages))
-            builder.page_ids.append(page)
             sequence.pages.append(page)
+        builder.add_pages(sequence.slot, first_index, sequence.pages[first_index:])
         return True
 
     def _add_row(self, builder: PlanBuilder, sequence: Sequence, count: int, proposed: list[int]) -> None:

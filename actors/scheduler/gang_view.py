@@ -16,9 +16,10 @@ from collections.abc import Callable
 
 from actors.pages.page_ledger import PageLedger
 from actors.scheduler.admission import usable_capacity
-from actors.scheduler.batch_planner import BatchPlanner, PlannedStep, RowEnd
+from actors.scheduler.batch_planner import BatchPlanner
 from actors.scheduler.drafts import ReceivedDrafts
 from actors.scheduler.look_ahead import LookAhead
+from actors.scheduler.plan_builder import PlannedStep, RowEnd
 from actors.scheduler.policy import LastInOrder, make_eviction
 from actors.scheduler.probation import ForcedEnding, Probation, is_evidence
 from actors.scheduler.queues import SequenceQueues

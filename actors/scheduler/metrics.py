@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from actors.pages.page_ledger import LedgerStatistics
-from actors.scheduler.batch_planner import PlannedStep
+from actors.scheduler.plan_builder import PlannedStep
 
 
 class SchedulerMetrics:

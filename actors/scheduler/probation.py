@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from actors.scheduler.batch_planner import RowEnd
+from actors.scheduler.plan_builder import RowEnd
 from actors.scheduler.policy import AdmissionOrder
 from actors.scheduler.sequence import Sequence, State
 from messages.lifecycle import Cause

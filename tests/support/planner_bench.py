@@ -11,9 +11,9 @@ from collections.abc import Callable
 from collections.abc import Sequence as Values
 from typing import Any
 
-from actors.scheduler.batch_planner import PlannedStep, Row
 from actors.scheduler.drafts import ReceivedDrafts
 from actors.scheduler.gang_view import GangView
+from actors.scheduler.plan_builder import PlannedStep, Row
 from actors.scheduler.policy import make_order
 from actors.scheduler.queues import SequenceQueues
 from actors.scheduler.sequence import Sequence

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.scheduler.batch_planner import PlannedStep
+from actors.scheduler.plan_builder import PlannedStep
 from actors.scheduler.sequence import Sequence, State
 from messages.drafts import Drafts
 from messages.steps import PAGE_TOKENS

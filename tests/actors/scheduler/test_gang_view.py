@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.scheduler.batch_planner import PlannedStep
 from actors.scheduler.gang_view import GangView
+from actors.scheduler.plan_builder import PlannedStep
 from actors.scheduler.policy import PriorityOrder
 from actors.scheduler.probation import ForcedEnding
 from actors.scheduler.queues import SequenceQueues

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from actors.scheduler.batch_planner import Row
 from actors.scheduler.outgoing import Outgoing
+from actors.scheduler.plan_builder import Row
 from actors.scheduler.sequence import Sequence
 from actors.scheduler.step_tracker import Advance
 from messages.generation import Ending, Sampling, Submit, Terms, Tokens

@@ -1,0 +1,114 @@
+"""A plan while it is made: its rows and the differences that the ranks need to know, and what is kept of it until its results
+have come. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from actors.scheduler.sequence import Sequence, State
+from messages.steps import NewSequence, Plan
+from messages.wire.arrays import EMPTY_I32, int32s
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """One row of a plan, kept until its result has come."""
+
+    sequence: Sequence
+    stay: int  # the sequence's when it was planned
+    slot: int  # the sequence's when it was planned
+    start: int  # first position
+    count: int  # positions
+    samples: bool
+    drafts: list[int]  # ids
+
+
+RowEnd = tuple[Row, int]  # a row, and the number of positions of its sequence that are complete once its step has run
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """A finished plan and what the scheduler keeps of it."""
+
+    plan: Plan
+    rows: list[Row]  # in the order of the plan
+    sampling: list[Row]  # those that sample, in the order of the result
+    n_tokens: int  # of all its steps
+    n_cached: int  # tokens of entering sequences that need no prefill
+    n_preempted: int
+
+
+@dataclass
+class PlanBuilder:
+    """The plan that is being made: its rows and the differences that the ranks need to know."""
+
+    rows: list[Row] = field(default_factory=list)
+    entered: list[Sequence] = field(default_factory=list)  # sequences that are new in their slots
+    page_slots: list[int] = field(default_factory=list)
+    page_indices: list[int] = field(default_factory=list)
+    page_ids: list[int] = field(default_factory=list)
+    n_tokens: int = 0  # of one step
+    n_cached: int = 0
+    n_preempted: int = 0
+    _with_rows: set[int] = field(default_factory=set)  # numbers of the sequences in `rows`, as far as they were asked for
+
+    def has_row(self, sequence: Sequence) -> bool:
+        """Does this plan compute anything of a sequence? Constant time on average: each row is entered into the set once, and
+        only when pages are short."""
+        n_entered = len(self._with_rows)  # a plan has one row for a sequence
+        if n_entered < len(self.rows):
+            self._with_rows.update(row.sequence.number for row in self.rows[n_entered:])
+        return sequence.number in self._with_rows
+
+    def add_pages(self, slot: int, first_index: int, pages: list[int]) -> None:
+        """The page table of a slot has these pages at index `first_index` and those after it."""
+        self.page_slots += [slot] * len(pages)
+        self.page_indices += range(first_index, first_index + len(pages))
+        self.page_ids += pages
+
+    def finish(self, epoch: int, step: int, n_steps: int) -> PlannedStep:
+        """The finished plan, with these numbers."""
+        return PlannedStep(
+            plan=self._message(epoch, step, n_steps),
+            rows=self.rows,
+            sampling=[row for row in self.rows if row.samples],
+            n_tokens=self.n_tokens * n_steps,
+            n_cached=self.n_cached,
+            n_preempted=self.n_preempted,
+        )
+
+    def _message(self, epoch: int, step: int, n_steps: int) -> Plan:
+        rows, entered = self.rows, [s for s in self.entered if s.state is State.RUNNING]
+        drafts = [token for row in rows for token in row.drafts]
+        return Plan(
+            epoch=epoch,
+            step=step,
+            n_steps=n_steps,
+            new=[_entry_of(sequence) for sequence in entered],
+            new_tokens=np.concatenate([s.tokens() for s in entered]) if entered else EMPTY_I32,
+            page_slots=int32s(self.page_slots),
+            page_indices=int32s(self.page_indices),
+            page_ids=int32s(self.page_ids),
+            row_slots=int32s([row.slot for row in rows]),
+            row_starts=int32s([row.start for row in rows]),
+            row_counts=int32s([row.count for row in rows]),
+            row_samples=int32s([row.samples for row in rows]),
+            draft_counts=int32s([len(row.drafts) for row in rows]) if drafts else EMPTY_I32,
+            draft_ids=int32s(drafts),
+        )
+
+
+def _entry_of(sequence: Sequence) -> NewSequence:
+    """What the ranks need to know of a sequence that enters a slot."""
+    min_tokens = sequence.terms.min_tokens
+    is_early = sequence.n_generated < min_tokens
+    return NewSequence(
+        slot=sequence.slot,
+        n_tokens=sequence.known,
+        n_prompt=sequence.n_prompt,
+        sampling=sequence.sampling,
+        min_tokens=min_tokens if is_early else 0,
+        banned_tokens=sequence.terms.stop_tokens if is_early else [],
+    )
