@@ -1,13 +1,59 @@
-"""A Prometheus registry as metric families for a Progress message, and back into one text for the whole server."""
+"""Metrics: a histogram, a registry as metric families for a Progress message, and these as one text for the whole server."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from messages.lifecycle import MetricFamily, MetricSample
+
+
+class Histogram(Collector):
+    """A Prometheus histogram for one thread. An observation is one bisection and two additions: no lock, no label lookup."""
+
+    def __init__(self, name: str, documentation: str, bounds: tuple[float, ...]) -> None:
+        """bounds: upper bounds of the buckets, rising; one more bucket takes what is above."""
+        self._name, self._documentation, self._bounds = name, documentation, bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float, times: int = 1) -> None:
+        """Count `value` `times` times."""
+        self._counts[bisect_left(self._bounds, value)] += times
+        self._sum += value * times
+
+    @property
+    def count(self) -> int:
+        """Number of observations so far."""
+        return sum(self._counts)
+
+    def quantile(self, q: float) -> float:
+        """Upper bound of the bucket that contains quantile `q` (0 to 1); 0.0 without observations."""
+        wanted, seen = q * self.count, 0
+        for bound, count in zip((*self._bounds, self._bounds[-1]), self._counts, strict=True):
+            seen += count
+            if count and seen >= wanted:
+                return bound
+        return 0.0
+
+    def summary_ms(self) -> dict[str, float]:
+        """Count, and in milliseconds the mean and the quantiles 0.5, 0.9 and 0.99 by bucket, of values in seconds."""
+        count = self.count
+        mean_s = self._sum / count if count else 0.0
+        quantiles = {f"p{round(q * 100)}_ms": round(self.quantile(q) * 1000, 3) for q in (0.5, 0.9, 0.99)}
+        return {"count": count, "mean_ms": round(mean_s * 1000, 3), **quantiles}
+
+    def collect(self) -> Iterable[Metric]:
+        """The histogram in the format of Prometheus, with cumulative buckets."""
+        buckets, total = [], 0
+        for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
+            total += count
+            buckets.append((bound, total))
+        yield HistogramMetricFamily(self._name, self._documentation, buckets=buckets, sum_value=self._sum)
 
 
 def take_snapshot(registry: CollectorRegistry) -> list[MetricFamily]:

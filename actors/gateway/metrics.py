@@ -2,60 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable
-
-from prometheus_client import CollectorRegistry, Counter, Gauge, Metric
-from prometheus_client.metrics_core import HistogramMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from actors.gateway.requests.request import GrowingSequence
+from messages.snapshot import Histogram
 
 _SHORT_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
 _LONG_S = (0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-
-
-class QuickHistogram(Collector):
-    """A Prometheus histogram for one thread. An observation is one bisection and two additions: no lock, no label lookup."""
-
-    def __init__(self, registry: CollectorRegistry, name: str, documentation: str, bounds: tuple[float, ...]) -> None:
-        self._name, self._documentation, self._bounds = name, documentation, bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-        registry.register(self)
-
-    def observe(self, value: float, times: int = 1) -> None:
-        """Count `value` `times` times."""
-        self._counts[bisect_left(self._bounds, value)] += times
-        self._sum += value * times
-
-    @property
-    def count(self) -> int:
-        """Number of observations so far."""
-        return sum(self._counts)
-
-    def quantile(self, q: float) -> float:
-        """Upper bound of the bucket that contains quantile `q` (0 to 1); 0.0 without observations."""
-        wanted, seen = q * self.count, 0
-        for bound, count in zip((*self._bounds, self._bounds[-1]), self._counts, strict=True):
-            seen += count
-            if count and seen >= wanted:
-                return bound
-        return 0.0
-
-    def summary_ms(self) -> dict[str, float]:
-        """Count, and in milliseconds the mean and the quantiles 0.5, 0.9 and 0.99 by bucket, of values in seconds."""
-        count = self.count
-        mean_s = self._sum / count if count else 0.0
-        quantiles = {f"p{round(q * 100)}_ms": round(self.quantile(q) * 1000, 3) for q in (0.5, 0.9, 0.99)}
-        return {"count": count, "mean_ms": round(mean_s * 1000, 3), **quantiles}
-
-    def collect(self) -> Iterable[Metric]:
-        buckets, total = [], 0
-        for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
-            total += count
-            buckets.append((str(bound) if bound != float("inf") else "+Inf", total))
-        yield HistogramMetricFamily(self._name, self._documentation, buckets=buckets, sum_value=self._sum)
 
 
 class GatewayMetrics:
@@ -100,19 +53,19 @@ class GatewayMetrics:
             "Bytes shown to clients but not recorded yet, because the disk refuses writes.",
             registry=registry,
         )
-        self.first_token_s = QuickHistogram(
+        self.first_token_s = _histogram(
             registry,
             "tardigrade_time_to_first_token_seconds",
             "Time from the acceptance of a request to its first visible token.",
             _LONG_S,
         )
-        self.gap_s = QuickHistogram(
+        self.gap_s = _histogram(
             registry, "tardigrade_inter_token_seconds", "Time between visible tokens of one sequence.", _SHORT_S
         )
-        self.whole_s = QuickHistogram(
+        self.whole_s = _histogram(
             registry, "tardigrade_request_seconds", "Time from the acceptance of a request to its visible ending.", _LONG_S
         )
-        self.commit_s = QuickHistogram(
+        self.commit_s = _histogram(
             registry, "tardigrade_journal_commit_seconds", "Time of one commit of the journal.", _SHORT_S
         )
 
@@ -122,3 +75,9 @@ class GatewayMetrics:
             self.gap_s.observe((now_s - sequence.last_visible_s) / n_tokens, n_tokens)
         elif not sequence.request.first_token_s:
             self.first_token_s.observe(now_s - sequence.request.began_s)
+
+
+def _histogram(registry: CollectorRegistry, name: str, documentation: str, bounds: tuple[float, ...]) -> Histogram:
+    histogram = Histogram(name, documentation, bounds)
+    registry.register(histogram)
+    return histogram

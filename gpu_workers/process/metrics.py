@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable
 
 from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from messages.snapshot import Histogram
 from messages.steps import Plan, Result
 from messages.wire.arrays import total
 
 _STEP_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _ROWS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-
-
-class _Histogram:
-    """A histogram: counts by upper bound, and the sum of the values."""
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count one value."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
-
-    def family(self, name: str, documentation: str) -> HistogramMetricFamily:
-        """The histogram in the format of Prometheus, with cumulative buckets."""
-        total, buckets = 0, []
-        for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
-            total += count
-            buckets.append((bound, total))
-        return HistogramMetricFamily(name, documentation, buckets=buckets, sum_value=self._sum)
 
 
 class WorkerMetrics(Collector):
@@ -50,8 +28,8 @@ class WorkerMetrics(Collector):
         self.drafts_verified = 0
         self.drafts_accepted = 0
         self.rows_last = 0
-        self._step_s = _Histogram(_STEP_S)
-        self._rows = _Histogram(_ROWS)
+        self._step_s = Histogram("tardigrade_worker_step_seconds", "Time of one step on the device.", _STEP_S)
+        self._rows = Histogram("tardigrade_worker_rows", "Sequences that run together in one step.", _ROWS)
 
     def count_plan(self, plan: Plan) -> None:
         """Count a plan that was received and accepted."""
@@ -92,5 +70,5 @@ class WorkerMetrics(Collector):
         for name, (documentation, value) in counters.items():
             yield CounterMetricFamily(name, documentation, value)
         yield GaugeMetricFamily("tardigrade_worker_rows_now", "Sequences in the newest step.", self.rows_last)
-        yield self._step_s.family("tardigrade_worker_step_seconds", "Time of one step on the device.")
-        yield self._rows.family("tardigrade_worker_rows", "Sequences that run together in one step.")
+        yield from self._step_s.collect()
+        yield from self._rows.collect()
