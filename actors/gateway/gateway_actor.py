@@ -15,7 +15,7 @@ from typing import Any
 
 from actors.actor import Actor, Handler
 from actors.gateway.admission.admission import Admission
-from actors.gateway.admission.bodies import RequestBodies
+from actors.gateway.admission.bodies import BodyBudget
 from actors.gateway.admission.order_builder import OrderBuilder
 from actors.gateway.dispatch.dispatcher import Post
 from actors.gateway.dispatch.draining import Draining
@@ -45,7 +45,7 @@ class GatewayActor(Actor, Post, Status):
         super().__init__(birth, make_mailbox)
         self.settings = read_settings(birth.settings)
         self.metrics = GatewayMetrics(self.registry)
-        self.bodies = RequestBodies(self.settings.max_body_bytes, self.settings.max_bodies_bytes)
+        self.bodies = BodyBudget(self.settings.max_body_bytes, self.settings.max_bodies_bytes)
         self.tree = TreeStatus(self.mailbox.endpoint, self.child.report)
         self._http: HttpServer | None = None
         self._zmq: ZmqServer | None = None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from actors.gateway.admission.bodies import RequestBodies
+from actors.gateway.admission.bodies import BodyBudget
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.admission.order_builder import OrderBuilder
 from actors.gateway.dispatch.request_desk import RequestDesk
@@ -45,7 +45,7 @@ class Arrival:
 class Admission:
     """Admits requests to one gateway, for all of its doors."""
 
-    def __init__(self, builder: OrderBuilder, bodies: RequestBodies, desk: RequestDesk, wall_s: Callable[[], float]) -> None:
+    def __init__(self, builder: OrderBuilder, bodies: BodyBudget, desk: RequestDesk, wall_s: Callable[[], float]) -> None:
         self.builder, self.bodies = builder, bodies
         self._desk, self._wall_s = desk, wall_s
         self._arrivals: dict[str, Arrival] = {}  # by request id
@@ -82,7 +82,7 @@ class Admission:
         """
         self.builder.check(new)
         self._desk.gate.check(new.n_sequences)
-        arrival = Arrival(new, self.bodies.take(n_bytes))
+        arrival = Arrival(new, self.bodies.count(n_bytes))
         self._desk.gate.reserve(new.n_sequences)
         self._arrivals[new.request] = arrival
         return arrival
@@ -99,7 +99,7 @@ class Admission:
             raise
         finally:
             self._desk.gate.release(arrival.new.n_sequences)
-            self.bodies.let_go(arrival.counted_bytes)
+            self.bodies.release(arrival.counted_bytes)
             del self._arrivals[arrival.new.request]
         arrival.end(request)
         return request

@@ -1,63 +1,42 @@
-"""Requests as they came, over HTTP or ZeroMQ, until they are understood: each is bounded, and so are all of them together.
+"""How many bytes requests may hold before they are accepted or refused: each request, and all of them together. Pure.
 
-What a body holds beyond its first 64 KiB counts until its request is accepted or refused. So a few slow clients with large
-bodies can fill the budget, but small requests still pass.
+Of each body only what exceeds 64 KiB is counted. So a few slow clients with large bodies can fill the budget, and small
+requests still pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
-from starlette.requests import Request as HttpRequest
-
 from actors.gateway.requests.refusals import Refusal
 
-UNCOUNTED_BYTES = 64 << 10  # of each body; bounded in all by the number of connections
+UNCOUNTED_BYTES = 64 << 10  # of each body; the number of connections bounds the sum of these
 
 
-class RequestBodies:
-    """`most_bytes` of one body, `budget_bytes` of all (never less than one needs)."""
+class BodyBudget:
+    """A body has at most `max_body_bytes`; all bodies together count at most `max_total_bytes`, or what one body needs."""
 
-    def __init__(self, most_bytes: int, budget_bytes: int) -> None:
-        self._most_bytes, self._budget_bytes = most_bytes, max(budget_bytes, most_bytes)
+    def __init__(self, max_body_bytes: int, max_total_bytes: int) -> None:
+        self.max_body_bytes, self._max_total_bytes = max_body_bytes, max(max_total_bytes, max_body_bytes)
         self.n_bytes = 0  # counted now
 
-    @asynccontextmanager
-    async def read(self, http: HttpRequest) -> AsyncIterator[bytearray]:
-        """The whole body; it is counted for as long as the context lasts.
+    def count(self, n_bytes: int, counted: int = 0) -> int:
+        """Count a body that has `n_bytes` so far, of which `counted` are in the sum already; returns how many are now.
 
-        Raises: Refusal as soon as there is too much; starlette's ClientDisconnect.
+        Call `release` with the last of these numbers once the request is accepted or refused. Raises: Refusal.
         """
-        declared = http.headers.get("content-length", "0")
-        if declared.isdecimal() and int(declared) > self._most_bytes:
-            raise Refusal("too_large", f"body: expected at most {self._most_bytes} bytes, got {declared}")
-        body, counted = bytearray(), 0
-        try:
-            async for part in http.stream():
-                if len(body) + len(part) > self._most_bytes:
-                    raise Refusal("too_large", f"body: expected at most {self._most_bytes} bytes, got more")
-                counted = self._count(len(body) + len(part), counted)
-                body += part
-            yield body
-        finally:
-            self.n_bytes -= counted
-
-    def take(self, n_bytes: int) -> int:
-        """A body that has come as a whole; returns what to give to `let_go` when it is understood. Raises: Refusal."""
-        if n_bytes > self._most_bytes:
-            raise Refusal("too_large", f"body: expected at most {self._most_bytes} bytes, got {n_bytes}")
-        return self._count(n_bytes, 0)
-
-    def let_go(self, counted: int) -> None:
-        """See `take`."""
-        self.n_bytes -= counted
-
-    def _count(self, n_bytes: int, counted: int) -> int:
-        """`counted` of a body are in the sum; returns how many are when it has `n_bytes`. Raises: Refusal."""
+        if n_bytes > self.max_body_bytes:
+            raise self.too_large(str(n_bytes))
         more = max(n_bytes - UNCOUNTED_BYTES, 0) - counted
-        if more and self.n_bytes + more > self._budget_bytes:
-            detail = f"body: expected at most {self._budget_bytes} bytes in large bodies together, got {self.n_bytes + more}"
+        if more and self.n_bytes + more > self._max_total_bytes:
+            most, got = self._max_total_bytes, self.n_bytes + more
+            detail = f"body: expected at most {most} bytes in large bodies together, got {got}"
             raise Refusal("unavailable", detail, retry_after_s=1.0, name="too_many_bodies")
         self.n_bytes += more
         return counted + more
+
+    def release(self, counted: int) -> None:
+        """Give back what `count` has counted."""
+        self.n_bytes -= counted
+
+    def too_large(self, got: str) -> Refusal:
+        """The refusal of a body with more than `max_body_bytes`."""
+        return Refusal("too_large", f"body: expected at most {self.max_body_bytes} bytes, got {got}")

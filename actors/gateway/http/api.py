@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from starlette.applications import Starlette
@@ -13,7 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from actors.gateway.http.endpoint import Call, Endpoint, Services, request_id_of
+from actors.gateway.http.body import counted_body
+from actors.gateway.http.endpoint import Call, Endpoint, Services, request_id_of, trace_id_of
 from actors.gateway.http.endpoints import generate, openai, server_facts, tokenize
 from actors.gateway.http.errors import error_response, on_exception, on_http_exception
 from actors.gateway.http.routes import DirectRoutes
@@ -35,14 +36,15 @@ def _framed(endpoint: Endpoint, services: Services) -> Callable[[HttpRequest], A
     """An endpoint with what all have in common: a request id, the body within its budget, refusals as OpenAI's errors."""
 
     async def call(http: HttpRequest) -> ASGIApp:
-        request_id = request_id_of(http)
+        headers = dict(http.scope["headers"])  # names in lower case, as ASGI has them
+        request_id, trace_id = request_id_of(_text(headers, b"x-request-id")), trace_id_of(_text(headers, b"traceparent"))
         try:
             if endpoint.method == "GET":
-                return await endpoint.handler(services, Call(http, request_id, bytearray()))
+                return await endpoint.handler(services, Call(request_id, trace_id, bytearray(), http.path_params))
             if endpoint.needs_open:
                 services.admission.check_open()
-            async with services.admission.bodies.read(http) as body:
-                return await endpoint.handler(services, Call(http, request_id, body))
+            async with counted_body(http, _text(headers, b"content-length"), services.admission.bodies) as body:
+                return await endpoint.handler(services, Call(request_id, trace_id, body, http.path_params))
         except Refusal as refusal:
             services.desk.metrics.refused.labels(refusal.code).inc()
             return error_response(refusal, {"X-Request-Id": request_id or mint_request_id()})
@@ -50,3 +52,7 @@ def _framed(endpoint: Endpoint, services: Services) -> Callable[[HttpRequest], A
             return Response(status_code=499)
 
     return call
+
+
+def _text(headers: Mapping[bytes, bytes], name: bytes) -> str:
+    return headers.get(name, b"").decode("latin-1")

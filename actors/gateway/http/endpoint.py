@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import msgspec
-from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
@@ -51,17 +50,16 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One HTTP request. `request_id` is the client's X-Request-Id, empty without a usable one; `body` is empty for a GET."""
+    """One HTTP request.
 
-    http: HttpRequest
+    `request_id`: the client's X-Request-Id, empty without a usable one. `trace_id`: 16 bytes from `traceparent`, empty without
+    a valid one. `body`: empty for a GET. `path_parameters`: what the path's patterns have matched.
+    """
+
     request_id: str
+    trace_id: bytes
     body: bytearray
-
-    @property
-    def trace_id(self) -> bytes:
-        """The trace id in the header `traceparent` (W3C Trace Context); empty without a valid one."""
-        header = self.http.headers.get("traceparent")
-        return trace_id_of(header) if header is not None else NO_TRACE
+    path_parameters: Mapping[str, str]
 
 
 Handler = Callable[[Services, Call], Awaitable[ASGIApp]]
@@ -80,14 +78,15 @@ class Endpoint:
     needs_open: bool = False
 
 
-def request_id_of(http: HttpRequest) -> str:
-    """The client's X-Request-Id; empty without one that can be used."""
-    given = http.headers.get("x-request-id", "")
+def request_id_of(given: str) -> str:
+    """The client's X-Request-Id if it can be used; empty otherwise."""
     return given if 0 < len(given) <= _MAX_ID_CHARACTERS and given.isprintable() else ""
 
 
 def trace_id_of(traceparent: str) -> bytes:
     """The 16 bytes of trace id in a `traceparent` header; empty when the header is not valid (such a header is ignored)."""
+    if not traceparent:
+        return NO_TRACE
     parts = traceparent.strip().split("-")
     if len(parts) < _TRACEPARENT_PARTS or len(parts[1]) != _TRACE_HEX_DIGITS or parts[0] == "ff":
         return NO_TRACE
