@@ -193,7 +193,7 @@ def drain(port: int, run_dir: Path | None, deadline_s: float, then_stop: bool) -
     left = _reach(lambda: operator_calls.wait_drained(where, deadline_s))
     if left is not None:
         _fail(EXIT_DEADLINE, f"after {deadline_s:g} s {left} requests are still in progress; new ones are refused")
-    click.echo("drained")
+    click.echo("drained: no request is in progress, and new ones are refused; supervisor stop ends the server")
 
 
 @main.command(short_help="Finish the requests in progress, then end.")
@@ -228,7 +228,7 @@ def _reach(call: Any) -> Any:
     try:
         return call()
     except NoServer as error:
-        _fail(EXIT_NO_SERVER, str(error))
+        _fail(EXIT_NO_SERVER, f"{error} (--port or --run-dir says which server is meant)")
 
 
 def _fail(status: int, text: str) -> NoReturn:

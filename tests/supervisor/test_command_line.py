@@ -152,7 +152,8 @@ def test_no_orphan_outlives_a_killed_supervisor(server: RunningServer) -> None:
 
 
 def test_drain_refuses_new_requests_and_keeps_the_server(server: RunningServer) -> None:
-    assert call("drain", "--run-dir", str(server.run_dir)).stdout == "drained\n"
+    said = call("drain", "--run-dir", str(server.run_dir)).stdout
+    assert said == "drained: no request is in progress, and new ones are refused; supervisor stop ends the server\n"
     assert server.status()["state"] == "drained"
     with pytest.raises(urllib.error.HTTPError) as refused:
         server.complete("too late")
