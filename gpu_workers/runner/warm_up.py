@@ -43,7 +43,8 @@ def _plans(n: int) -> list[Plan]:
 
 
 def _new(slot: int, n: int, sampling: Sampling) -> NewSequence:
-    return NewSequence(slot=slot, n_tokens=n, n_prompt=n, sampling=sampling)
+    banned = [0] if sampling is _FULL else []
+    return NewSequence(slot=slot, n_tokens=n, n_prompt=n, sampling=sampling, min_tokens=len(banned), banned_tokens=banned)
 
 
 def _plan(
