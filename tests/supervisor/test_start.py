@@ -20,6 +20,10 @@ from supervisor.start import listen
 def test_the_listener_takes_connections_before_any_gateway_lives() -> None:
     with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname(), timeout=5.0) as client:
         client.sendall(b"waits in the queue")
+        listener.settimeout(5.0)
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.recv(100) == b"waits in the queue"
 
 
 def test_it_listens_on_ipv6_too() -> None:

@@ -42,6 +42,7 @@ def test_a_service_manager_in_the_abstract_namespace_is_told(monkeypatch: pytest
 
 
 def test_a_deaf_service_manager_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither an address without a listener nor a missing address raises."""
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
     notify("READY=1")
     monkeypatch.delenv("NOTIFY_SOCKET")
@@ -142,6 +143,8 @@ def test_a_log_on_a_full_disk_ends_nobody(monkeypatch: pytest.MonkeyPatch) -> No
         logging.getLogger("uvicorn").warning("line of a library")
         Display("m", "http://u", "").say("serving")
         monkeypatch.undo()
+        with pytest.raises(OSError, match="No space left"):  # the disk was full all the time; no line above raised
+            print("x" * 100_000, file=full, flush=True)
         with suppress(OSError):
             full.close()
 
