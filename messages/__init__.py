@@ -3,7 +3,7 @@
 lifecycle     child <-> supervisor                  generation    gateway <-> scheduler
 steps         scheduler <-> ranks                   cache         prefix directory
 drafts        speculation                           public        ZeroMQ client <-> gateway
-routes        who may send what to whom             ids, errors   names and exceptions that all share
+routes        which role may send what              ids, errors   names and exceptions that all share
 wire/         the bytes of a message                transport/    mailboxes, over ZeroMQ and in memory
 client/       the client library
 """

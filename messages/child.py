@@ -1,7 +1,7 @@
 """The child's side of the lifecycle messages: Hello, Welcome, Ready, Progress, peers, Drain and Stop. For actors and workers.
 
-A `Child` owns the address book and sends the child's own lifecycle messages. It takes lifecycle mail out of each batch and
-calls the `LifecycleEvents` of its owner; all other mail is passed on.
+A `Child` owns the address book and sends the child's own lifecycle messages. It takes lifecycle messages out of each
+batch and calls the `LifecycleEvents` of its owner; all other messages are passed on.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Child:
 
     @property
     def is_ready(self) -> bool:
-        """True once this child has said that it can serve."""
+        """True once this child has sent Ready."""
         return self._is_ready
 
     def fault(self, doing: str, error: BaseException) -> int:
@@ -128,7 +128,7 @@ class Child:
         return sorted(name for name in self.peers if role_of(name) == role)
 
     def sender_state(self, delivery: Delivery) -> SenderState:
-        """Is the sender of this mail alive? The supervisor and operators, who are no peers, always are."""
+        """Whether the sender of a message is alive. The supervisor and operators are no peers and count as alive."""
         if role_of(delivery.sender) in _NOT_PEERS:
             return SenderState.ALIVE
         peer = self.peers.get(delivery.sender)
@@ -139,7 +139,7 @@ class Child:
         return SenderState.DEAD if delivery.sender_incarnation <= newest else SenderState.UNANNOUNCED
 
     def filter_lifecycle(self, batch: list[Delivery]) -> list[Delivery]:
-        """Handle the lifecycle mail of a batch. Returns the other mail in order. Stop sets `is_stopping`."""
+        """Handle the lifecycle messages of a batch. Returns the others in order. Stop sets `is_stopping`."""
         rest = []
         for delivery in batch:
             handler = _HANDLERS.get(type(delivery.message))

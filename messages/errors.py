@@ -3,11 +3,11 @@
 TardigradeError
  ├─ WireError              bytes that are not a message of this protocol: only their sender's connection suffers
  ├─ MailboxFull            a peer's credit and backlog are used up: the sender decides what to do
- ├─ UnknownPeer            mail for an actor that nobody announced (or that is proven dead)
+ ├─ UnknownPeer            a message for an actor that was not announced, or that is proven dead
  ├─ ConfigError            the configuration cannot be used; names the key
- └─ ClientError            what a caller of messages.client can meet
+ └─ ClientError            the errors that messages.client raises
      ├─ InvalidRequest     the request is wrong; `field` says where. Never retried
-     ├─ Overloaded         refused for now; `retry_after_s` says when to come again
+     ├─ Overloaded         refused for now; `retry_after_s` says when to try again
      ├─ Unavailable        no gateway answered within the deadline
      ├─ DeadlineExceeded   the call's own deadline passed
      └─ RequestFailed      accepted, and ended as failed (or an internal error)
@@ -18,11 +18,11 @@ from __future__ import annotations
 
 
 class TardigradeError(Exception):
-    """Base of every error that this project raises for the world's faults (bugs are assertions)."""
+    """Base of every error of this project that is not a bug. (Bugs are failed assertions.)"""
 
 
 class WireError(TardigradeError):
-    """Bytes from a peer are not a message: says what was expected, what came and, when known, which field."""
+    """Bytes from a peer are not a message. The text says what was expected, what came and, when known, which field."""
 
 
 class MailboxFull(TardigradeError):
@@ -30,11 +30,11 @@ class MailboxFull(TardigradeError):
 
 
 class UnknownPeer(TardigradeError):
-    """No such living peer."""
+    """There is no link to a peer of this name: it was not announced, or it is proven dead."""
 
 
 class ConfigError(TardigradeError):
-    """A configuration value cannot be used: names the key, what was expected and what came."""
+    """A configuration value cannot be used. The text names the key, what was expected and what came."""
 
 
 class ClientError(TardigradeError):
@@ -42,7 +42,7 @@ class ClientError(TardigradeError):
 
 
 class InvalidRequest(ClientError):
-    """The request is wrong and will stay wrong. `field` names the culprit."""
+    """The request is wrong; sending it again cannot help. `field` names the wrong field."""
 
     def __init__(self, detail: str, field: str = "") -> None:
         super().__init__(f"{field}: {detail}" if field else detail)
@@ -50,7 +50,7 @@ class InvalidRequest(ClientError):
 
 
 class Overloaded(ClientError):
-    """The server refuses for now. Come again after `retry_after_s` seconds."""
+    """The server refuses for now. Try again after `retry_after_s` seconds."""
 
     def __init__(self, detail: str, retry_after_s: float) -> None:
         super().__init__(detail)
@@ -58,7 +58,7 @@ class Overloaded(ClientError):
 
 
 class Unavailable(ClientError):
-    """Nobody answers at this endpoint."""
+    """No server answers at this endpoint, or the client was closed."""
 
 
 class DeadlineExceeded(ClientError):

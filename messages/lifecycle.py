@@ -127,7 +127,7 @@ class Stopped(Message, frozen=True):
 
 
 class Fault(Message, frozen=True):
-    """Last word of a child that met an error it does not own: what it was doing and why it ends."""
+    """The last message of a child that ends because of an error: what it was doing, and the error."""
 
     doing: ShortText
     reason: LongText  # one line
@@ -146,11 +146,11 @@ class StatusWanted(Message, frozen=True):
 
 
 class ChildState(StrEnum):
-    """Where one child is in its life. `supervisor/policy/states.py` says which state may follow which."""
+    """The state of one child. `supervisor/policy/states.py` says which state may follow which."""
 
     DEAD = "dead"  # no process, or its death is proven
     STARTING = "starting"  # the process exists
-    WELCOMED = "welcomed"  # it said Hello and is loading
+    WELCOMED = "welcomed"  # it sent Hello and is loading
     READY = "ready"  # it can serve
     DRAINING = "draining"  # it finishes what it has and takes nothing new
     DRAINED = "drained"  # it has nothing left to finish

@@ -17,7 +17,7 @@ CHILDREN = ("cache_directory", "speculation", "worker", "scheduler", "gateway")
 
 @dataclass(frozen=True)
 class Route:
-    """One kind of message: who may send it, who receives it, what answers it."""
+    """One kind of message: the roles that may send it, the roles that receive it, the message that answers it."""
 
     kind: type[Message]
     senders: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What surrounds every message between actors, and the rule for what is stale."""
+"""The header of every message between actors, and the rule that says which messages are stale."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ENVELOPE_VERSION = 2
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """Who says it, in which life, to whom, in which life of the receiver as the sender believes, and its number on the link.
+    """Sender, receiver, the incarnation of each (the receiver's as the sender knows it), and the message's number on the link.
 
     `sequence` counts from 1 on each (sender incarnation, recipient incarnation) link; a credit acknowledges it. `trace` is set
     on messages that concern one traced request only; it costs two bytes where it is not.
@@ -28,7 +28,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class Staleness(Enum):
-    """What to do with a delivery."""
+    """Whether a message is current, and if not, why it is dropped."""
 
     CURRENT = "current"
     FOR_ANOTHER_LIFE = "for_another_life"  # addressed to an earlier (or other) incarnation of the receiver
@@ -37,7 +37,7 @@ class Staleness(Enum):
 
 
 def staleness(envelope: Envelope, me: str, my_incarnation: int, known_incarnation: int | None) -> Staleness:
-    """Judge a delivery. `known_incarnation` is the newest life of the sender that the receiver has heard of, or None.
+    """Decide whether a message is stale. `known_incarnation`: the newest one of the sender that the receiver knows, or None.
 
     | recipient | recipient_incarnation | sender_incarnation | verdict          |
     |-----------|-----------------------|--------------------|------------------|
@@ -46,7 +46,7 @@ def staleness(envelope: Envelope, me: str, my_incarnation: int, known_incarnatio
     | me        | mine or 0             | < known            | FROM_THE_DEAD    |
     | me        | mine or 0             | >= known or new    | CURRENT          |
 
-    Incarnation 0 addresses whoever holds the name: only the operator's tools and a child's Hello use it.
+    Incarnation 0 addresses whoever holds the name: only operators' commands and a child's Hello use it.
     """
     if envelope.recipient != me:
         return Staleness.MISDIRECTED

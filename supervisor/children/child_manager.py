@@ -104,8 +104,8 @@ class ChildManager:
         """Send SIGKILL. The death is reported, with this cause, when it is proven."""
         if record.is_alive and record.process is not None:
             if record.state is not ChildState.ENDING:
-                say = self._log.info if cause == "ended" else self._log.warning  # at the end of the server it is expected
-                say("killing child", child=record.name, incarnation=record.incarnation, reason=reason)
+                log = self._log.info if cause == "ended" else self._log.warning  # expected when the server ends
+                log("killing child", child=record.name, incarnation=record.incarnation, reason=reason)
                 record.enter(ChildState.ENDING)
                 record.phase = reason
             record.killed_for = record.killed_for or cause

@@ -165,5 +165,5 @@ class LocalProcess(ChildProcess):
 
     def _wait_in_thread(self) -> None:
         self._popen.wait()
-        with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody waits for the exit status any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the supervisor has ended
             self._loop.call_soon_threadsafe(self._reap)

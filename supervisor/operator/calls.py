@@ -1,4 +1,4 @@
-"""The operator's side of the supervisor: ask for the status, order a drain or a stop, wait for the end."""
+"""What operators' commands ask of a running supervisor: its status, a drain, a stop, and the wait for its end."""
 
 from __future__ import annotations
 
@@ -20,32 +20,35 @@ from supervisor.children.run_dir import supervisor_endpoint
 
 _SUPERVISOR = "supervisor/0"
 _ASK_EVERY_S = 0.2
-_SLACK_S = 1.0  # for the last words of a drain that ends at its deadline
+_SLACK_S = 1.0  # for the final report of a drain that ends at its deadline
 
 
 class NoServer(TardigradeError):
-    """Nobody answers in this run directory."""
+    """No server answers in this run directory."""
 
 
 def ask_status(run_dir: Path, deadline_s: float = 5.0) -> StatusReport:
-    """The state of the tree. Raises: NoServer."""
+    """The status of the whole tree. Raises: NoServer."""
     answer = _ask(run_dir, lambda reply_to: StatusWanted(reply_to=reply_to, metrics=False), deadline_s)
     assert isinstance(answer, StatusReport)
     return answer
 
 
 def order_drain(run_dir: Path, drain_s: float, then_stop: bool, deadline_s: float = 5.0) -> TreeState:
-    """Let the tree drain; returns its new state. Raises: NoServer."""
+    """Order a drain of at most `drain_s` seconds, followed by a stop if `then_stop`; returns the tree's new state.
+
+    Raises: NoServer.
+    """
     return _order(run_dir, lambda reply_to: DrainWanted(reply_to=reply_to, deadline_s=drain_s, then_stop=then_stop), deadline_s)
 
 
 def order_stop(run_dir: Path, deadline_s: float = 5.0) -> TreeState:
-    """Let the tree stop; returns its new state. Raises: NoServer."""
+    """Order a stop; returns the tree's new state. Raises: NoServer."""
     return _order(run_dir, lambda reply_to: StopWanted(reply_to=reply_to), deadline_s)
 
 
 def wait_drained(run_dir: Path, deadline_s: float) -> int | None:
-    """Ask until the tree is drained. None when it is; the number of requests that are left when the deadline came first.
+    """Wait until the tree is drained. Returns None, or the number of unfinished requests when `deadline_s` passed first.
 
     Raises: NoServer, also when the server ends instead.
     """
@@ -63,19 +66,19 @@ def wait_drained(run_dir: Path, deadline_s: float) -> int | None:
 
 
 def check_running(run_dir: Path) -> None:
-    """Is there a server in this run directory? Its inbox says so: nobody listens on the socket of a dead process.
+    """Check that a server runs in this run directory, by a connection to its inbox.
 
     Raises: NoServer.
     """
-    with socket.socket(socket.AF_UNIX) as knock:
+    with socket.socket(socket.AF_UNIX) as probe:
         try:
-            knock.connect(str(run_dir / "supervisor"))
+            probe.connect(str(run_dir / "supervisor"))
         except OSError:
             raise NoServer(f"run_dir: expected a running server in {run_dir}, got none") from None
 
 
 def wait_gone(run_dir: Path, deadline_s: float) -> bool:
-    """Wait until the server has given its run directory back; False when the deadline came first."""
+    """Wait until the server has unlocked its run directory. Returns False when `deadline_s` passed first."""
     lock = filelock.FileLock(run_dir / "lock", mode=0o600)
     try:
         lock.acquire(timeout=deadline_s, poll_interval=0.05)
@@ -99,7 +102,7 @@ def _ask(run_dir: Path, make: Callable[[str], Message], deadline_s: float) -> Me
 async def _exchange(run_dir: Path, make: Callable[[str], Message], deadline_s: float) -> Message:
     me = actor_name("operator", os.getpid())
     incarnation = time.time_ns() // 1_000_000
-    path = run_dir / f"operator-{os.getpid()}.{incarnation}"  # never twice: an old link would come back to it
+    path = run_dir / f"operator-{os.getpid()}.{incarnation}"  # a new name each time: an old link would reconnect to it
     mailbox = ZmqMailbox(me, incarnation, f"ipc://{path}")
     try:
         mailbox.connect(_SUPERVISOR, 0, supervisor_endpoint(run_dir))

@@ -5,7 +5,7 @@
     DRAIN                    `supervisor drain`: every process stays, nothing new is taken
     DRAIN_AND_STOP           SIGTERM, SIGHUP, Ctrl-C, `supervisor stop`
     STOP                     the end of a drain, a start that failed, a spent budget, nothing to finish yet
-    STOP, everybody killed   Ctrl-C again
+    STOP, all killed         Ctrl-C again
 
 `supervisor/policy/states.py` says which order may follow which.
 

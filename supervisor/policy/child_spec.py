@@ -39,7 +39,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Deadlines:
-    """The longest that each phase of a child's life may take, in seconds."""
+    """The longest that each phase of a child may take, in seconds."""
 
     hello_s: float  # from the spawn to Hello: interpreter and imports
     ready_s: float  # from Hello to Ready: weights, compilation, journals; each Loading message starts it again

@@ -31,12 +31,12 @@ EXIT_START_FAILED = 3
 EXIT_BUDGET_SPENT = 4
 _FIRST_DELAY_S = 0.02
 _LONGEST_DELAY_S = 2.0
-_SHORT_LIFE_S = 1.0
+_SHORT_S = 1.0  # an incarnation that was ready for less than this is short
 
 
 @dataclass(frozen=True)
 class Kill:
-    """End this incarnation now; its death comes back as an event."""
+    """End this incarnation now. Its death is reported to the policy later."""
 
     name: str
     reason: str
@@ -71,23 +71,23 @@ Action = Kill | Start | Promote | GiveUp
 
 
 @dataclass(eq=False)
-class _GroupLife:
+class _GroupState:
     """What the policy remembers of a group."""
 
     group: Group
     names: tuple[str, ...]
     dependents: tuple[str, ...]  # children of the groups that need this one, directly or through others
-    partner: _GroupLife | None = None  # the other gang of a pair
+    partner: _GroupState | None = None  # the other gang of a pair
     is_standby: bool = False
     restarts_s: list[float] = field(default_factory=list)  # times of restarts inside the window
     failed_starts: int = 0  # in a row
-    short_lives: int = 0  # in a row
+    n_short: int = 0  # short incarnations in a row
     was_ready: bool = False  # all of it, at least once
 
     @property
     def delay_s(self) -> float:
         """The pause before the next start."""
-        doublings = self.short_lives - 2
+        doublings = self.n_short - 2
         return 0.0 if doublings < 0 else min(_FIRST_DELAY_S * 2.0**doublings, _LONGEST_DELAY_S)
 
 
@@ -106,12 +106,12 @@ class RestartPolicy:
 
     def __init__(self, groups: tuple[Group, ...]) -> None:
         check_groups(groups)
-        lives = {group.title: _group_life(group, groups) for group in groups}
-        for life in lives.values():
-            if life.group.standby_of:
-                life.is_standby, life.partner = True, lives[life.group.standby_of]
-                life.partner.partner = life
-        self._group_of = {name: life for life in lives.values() for name in life.names}
+        states = {group.title: _group_state(group, groups) for group in groups}
+        for state in states.values():
+            if state.group.standby_of:
+                state.is_standby, state.partner = True, states[state.group.standby_of]
+                state.partner.partner = state
+        self._group_of = {name: state for state in states.values() for name in state.names}
         self._order = tuple(self._group_of)
         self._alive: dict[str, _Incarnation] = {}
         self._is_awaited = set(self._order)  # a start was ordered and has not happened yet
@@ -125,10 +125,10 @@ class RestartPolicy:
 
     def became_ready(self, name: str, incarnation: int, now_s: float) -> None:
         """An incarnation can serve."""
-        life = self._alive.get(name)
-        if life is None or life.number != incarnation:
+        present = self._alive.get(name)
+        if present is None or present.number != incarnation:
             return
-        life.ready_s = now_s
+        present.ready_s = now_s
         group = self._group_of[name]
         if self._is_ready(group):
             group.was_ready, group.failed_starts = True, 0
@@ -152,8 +152,8 @@ class RestartPolicy:
     ) -> list[Action]:
         """An incarnation is proven dead. `cannot_succeed`: why a further start would fail in the same way. `is_foreign`:
         somebody else killed it (an operator, the kernel out of memory), so its death is no sign that it cannot run."""
-        life = self._alive.get(name)
-        if life is None or life.number != incarnation:
+        ended = self._alive.get(name)
+        if ended is None or ended.number != incarnation:
             return []
         del self._alive[name]
         if self._is_stopping:
@@ -161,21 +161,21 @@ class RestartPolicy:
         group = self._group_of[name]
         if cannot_succeed and not group.was_ready:
             return [GiveUp(EXIT_START_FAILED, cannot_succeed, name)]
-        if not life.is_condemned:
-            refusal = self._charge(group, name, life, now_s, is_foreign)
+        if not ended.is_condemned:
+            refusal = self._charge(group, name, ended, now_s, is_foreign)
             if refusal is not None:
                 return [refusal]
         return self._recover(group, name)
 
-    def _charge(self, group: _GroupLife, name: str, life: _Incarnation, now_s: float, is_foreign: bool) -> GiveUp | None:
+    def _charge(self, group: _GroupState, name: str, ended: _Incarnation, now_s: float, is_foreign: bool) -> GiveUp | None:
         """Count one death against the group's budget; returns the refusal when the budget is spent."""
         budget = group.group.budget
         group.restarts_s = [at for at in group.restarts_s if now_s - at < budget.window_s]
         group.restarts_s.append(now_s)
         if not (is_foreign and group.was_ready):
-            group.failed_starts += life.ready_s is None
-            is_short = life.ready_s is None or now_s - life.ready_s < _SHORT_LIFE_S
-            group.short_lives = group.short_lives + 1 if is_short else 0
+            group.failed_starts += ended.ready_s is None
+            is_short = ended.ready_s is None or now_s - ended.ready_s < _SHORT_S
+            group.n_short = group.n_short + 1 if is_short else 0
         if group.failed_starts >= (budget.restart_attempts if group.was_ready else budget.start_attempts):
             status = EXIT_BUDGET_SPENT if group.was_ready else EXIT_START_FAILED
             return GiveUp(status, f"{name}: died {group.failed_starts} times in a row before it was ready", name)
@@ -184,7 +184,7 @@ class RestartPolicy:
             return GiveUp(EXIT_BUDGET_SPENT, f"{name}: {expected}, this would be one more", name)
         return None
 
-    def _recover(self, group: _GroupLife, name: str) -> list[Action]:
+    def _recover(self, group: _GroupState, name: str) -> list[Action]:
         """Kill whoever must go down too; once all of them are dead, start them all."""
         siblings = group.names if group.group.strategy is Strategy.ONE_FOR_ALL else (name,)
         recovery = {name, *siblings, *group.dependents} - self._is_awaited
@@ -193,9 +193,9 @@ class RestartPolicy:
             recovery |= other
         actions: list[Action] = []
         for victim in self._in_order(recovery):
-            life = self._alive.get(victim)
-            if life is not None and not life.is_condemned:
-                life.is_condemned = True
+            present = self._alive.get(victim)
+            if present is not None and not present.is_condemned:
+                present.is_condemned = True
                 related = "of the same group" if victim in group.names else f"that {victim} needs"
                 actions.append(Kill(victim, f"{name} {related} died"))
         if any(victim in self._alive for victim in recovery):
@@ -215,20 +215,20 @@ class RestartPolicy:
                 actions.append(Promote(partner.names, group.names))
         return actions
 
-    def _is_ready(self, group: _GroupLife) -> bool:
-        lives = [self._alive.get(name) for name in group.names]
-        return all(life is not None and life.ready_s is not None and not life.is_condemned for life in lives)
+    def _is_ready(self, group: _GroupState) -> bool:
+        members = [self._alive.get(name) for name in group.names]
+        return all(member is not None and member.ready_s is not None and not member.is_condemned for member in members)
 
     def _in_order(self, names: Iterable[str]) -> tuple[str, ...]:
         wanted = set(names)
         return tuple(name for name in self._order if name in wanted)
 
 
-def _group_life(group: Group, groups: tuple[Group, ...]) -> _GroupLife:
+def _group_state(group: Group, groups: tuple[Group, ...]) -> _GroupState:
     """A group, with the children of all groups that need it, directly or through others."""
     needed, dependents = {group.title}, list[str]()
     for later in groups[groups.index(group) + 1 :]:
         if not needed.isdisjoint(later.needs):
             needed.add(later.title)
             dependents += [child.name for child in later.children]
-    return _GroupLife(group, tuple(child.name for child in group.children), tuple(dependents))
+    return _GroupState(group, tuple(child.name for child in group.children), tuple(dependents))
