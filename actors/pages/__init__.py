@@ -1,1 +1,1 @@
-"""Pure page arithmetic, shared by scheduler, gateway and cache directory: no await, no socket, no clock."""
+"""Pages of the KV memory: hashes, ledger, eviction. Pure, and shared by scheduler, gateway and cache directory."""

@@ -2,11 +2,11 @@
 
 Every page is in exactly one of three states:
 
-    | state  | holders | content known | where it stands                               |
-    |--------|---------|---------------|-----------------------------------------------|
-    | free   | 0       | no            | `_free`                                       |
-    | cached | 0       | yes           | the eviction policy                           |
-    | held   | >= 1    | no or yes     | nowhere; its holders know it                  |
+    | state  | holders | content known | listed in                     |
+    |--------|---------|---------------|-------------------------------|
+    | free   | 0       | no            | `_free`                       |
+    | cached | 0       | yes           | the eviction policy           |
+    | held   | >= 1    | no or yes     | the page lists of its holders |
 
 free -> held (allocate) -> cached or free (last release) -> held (acquire by content) or free (eviction, inside allocate).
 A page is sealed when the plan that completes it is made: steps run in order, so any later plan may read it. Until that plan has

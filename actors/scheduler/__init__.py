@@ -1,1 +1,1 @@
-"""One scheduler per replica: owns order, pages and steps; asks nobody before it plans."""
+"""One scheduler per replica: it owns order, pages and steps, and waits for no other actor before it plans."""

@@ -1,4 +1,4 @@
-"""Sequences that kill their gang wherever they are computed, with innocents around: the poison ends, nobody else is harmed."""
+"""Sequences that kill their gang wherever they are computed, among innocent ones: only the poisonous ones end."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def innocents(house: House, rng: random.Random) -> tuple[MortalBench, Jobs
 
 @given(st.integers(0, 2**32))
 @examples(15)
-def test_crashes_that_nobody_caused_condemn_nobody_who_gets_on(seed: int) -> None:
+def test_crashes_that_no_sequence_causes_quarantine_none_that_makes_progress(seed: int) -> None:
     """A bad machine: crashes again and again, as early as after the first token of each life."""
     rng = random.Random(seed)
 
@@ -157,7 +157,7 @@ def test_crashes_that_nobody_caused_condemn_nobody_who_gets_on(seed: int) -> Non
 
 @given(st.integers(0, 2**32))
 @examples(15)
-def test_kills_from_elsewhere_put_nobody_apart_however_fast_they_come(seed: int) -> None:
+def test_kills_from_outside_put_no_sequence_on_probation_however_fast_they_come(seed: int) -> None:
     """As often as the gang comes back, whether or not anybody has got on meanwhile."""
     rng = random.Random(seed)
 
@@ -177,7 +177,7 @@ def test_kills_from_elsewhere_put_nobody_apart_however_fast_they_come(seed: int)
     live(scenario)
 
 
-async def test_the_first_death_puts_nobody_apart() -> None:
+async def test_the_first_death_puts_no_sequence_on_probation() -> None:
     house = House()
     rng = random.Random(1)
     bench = MortalBench(house, WorkerSettings(model_folder="hash-chain", n_slots=8, max_length=256), Fate(set(), rng))
@@ -193,7 +193,7 @@ async def test_the_first_death_puts_nobody_apart() -> None:
     await house.close()
 
 
-async def test_a_suspect_without_credit_holds_nobody_up() -> None:
+async def test_a_suspect_without_credit_delays_no_other_sequence() -> None:
     """Its gateway records nothing: then the others run, and its own turn comes later."""
     house = House()
     worker = WorkerSettings(model_folder="hash-chain", n_slots=8, max_length=256, hash_chain_vocabulary=VOCABULARY)

@@ -1,0 +1,174 @@
+"""The scheduler's actor when things go wrong around it: refused plans, stale answers, dead gateways, full links, draining."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from actors.cache_directory.directory_actor import DirectoryActor
+from actors.cache_directory.settings import DirectorySettings
+from actors.speculation.settings import SpeculationSettings
+from actors.speculation.speculation_actor import SpeculationActor
+from gpu_workers.settings import WorkerSettings
+from messages import steps
+from messages.errors import MailboxFull
+from messages.wire.arrays import int32s
+from messages.wire.message import NO_TRACE, Message
+from tests.actors.scheduler.test_scheduler_actor import WORKER, Bench, expected, prompt_of
+from tests.support.memory_house import Gang, GatewayPost, House
+
+
+class RefusingGang(Gang):
+    """Refuses some of its plans, naming these slots."""
+
+    def __init__(self, house: House, settings: WorkerSettings, refused: set[int], slots: list[int]) -> None:
+        super().__init__(house, settings)
+        self._refused, self._slots = refused, slots
+        self.n_plans = 0
+
+    def handle(self, sender: str, message: object) -> None:
+        if isinstance(message, steps.Plan) and message.epoch == self._epoch:
+            self.n_plans += 1
+            if self.n_plans in self._refused:
+                failed = steps.StepFailed(
+                    epoch=message.epoch, step=message.step, reason="row_counts: no", suspects=int32s(self._slots)
+                )
+                self.mailbox.send(sender, failed)
+                self._epoch = -1  # what comes until the next Reset is not computed
+                return
+        super().handle(sender, message)
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    house = House()
+    yield house
+    await house.close()
+
+
+async def test_after_a_refused_plan_everything_is_computed_again_in_the_next_epoch(house: House) -> None:
+    bench = Bench(house)
+    bench.gang.task.cancel()
+    bench.gang = RefusingGang(house, WORKER, refused={3}, slots=[])
+    await bench.begin()
+    for i in range(3):
+        bench.gateway.submit(i, prompt_of(i, 40), 30)
+    await bench.ended(3)
+    for i in range(3):
+        assert bench.gateway.tokens[i] == expected(prompt_of(i, 40), 30)
+    assert bench.scheduler.statistics()["epoch"] == 2
+    assert bench.scheduler.metrics.recomputed._value.get() > 0
+
+
+async def test_the_sequence_that_is_named_alone_again_and_again_fails_and_the_others_go_on(house: House) -> None:
+    bench = Bench(house)
+    bench.gang.task.cancel()
+    bench.gang = RefusingGang(house, WORKER, refused={1, 2, 3}, slots=[0])
+    await bench.begin()
+    for i in range(2):
+        bench.gateway.submit(i, prompt_of(i, 20), 10)
+    await bench.ended(2)
+    reasons = sorted(ending.reason for ending in bench.gateway.endings.values())
+    assert reasons == ["failed", "length"]
+    (failed,) = [ending for ending in bench.gateway.endings.values() if ending.reason == "failed"]
+    assert failed.detail == "row_counts: no"
+
+
+async def test_answers_of_an_older_epoch_change_nothing(house: House) -> None:
+    bench = Bench(house)
+    await bench.begin()
+    await house.kill("worker/0.0")
+    bench.gang = Gang(house, WORKER, incarnation=2)
+    house.introduce(bench.gang)
+    await house.settle()
+    assert bench.scheduler.statistics()["epoch"] == 2
+    capacity = bench.gang.engine.capacity()
+    empty = int32s([])
+    for stale in (
+        steps.Result(epoch=1, step=1, slots=empty, counts=empty, ids=empty, compute_s=0.0),
+        steps.StepFailed(epoch=1, step=1, reason="no", suspects=empty),
+        steps.Capacity(epoch=1, memory_generation=9, engine=capacity),
+    ):
+        bench.gang.mailbox.send("scheduler/0", stale)
+    bench.gateway.submit(1, prompt_of(1, 20), 5)
+    await bench.ended(1)
+    assert bench.gateway.tokens[1] == expected(prompt_of(1, 20), 5)
+    assert bench.scheduler.statistics()["epoch"] == 2
+
+
+async def test_the_sequences_of_a_dead_gateway_free_their_slots_and_pages(house: House) -> None:
+    bench = Bench(house)
+    await bench.begin()
+    other = GatewayPost(house, name="gateway/1")
+    house.introduce(other)
+    bench.gang.hold()
+    bench.gateway.submit(1, prompt_of(1, 40), 50)
+    other.submit(1, prompt_of(2, 40), 50)  # the same attempt number, of another gateway
+    await house.wait_until(lambda: bench.scheduler.statistics()["running"] == 2)
+    await house.kill("gateway/1")
+    await house.wait_until(lambda: bench.scheduler.statistics()["running"] == 1)
+    bench.gang.let_go()
+    await bench.ended(1)
+    assert bench.gateway.tokens[1] == expected(prompt_of(1, 40), 50)
+    await house.settle()
+    assert bench.scheduler.statistics()["pages_held"] == 0
+
+
+async def test_a_draining_scheduler_is_drained_when_its_last_sequence_has_ended(house: House) -> None:
+    bench = Bench(house)
+    await bench.begin()
+    bench.gang.hold()
+    bench.gateway.submit(1, prompt_of(1, 20), 5)
+    await house.wait_until(lambda: bench.scheduler.statistics()["running"] == 1)
+    bench.scheduler.drain(60.0)
+    await house.settle()
+    assert house.drained == set()
+    bench.gang.let_go()
+    await bench.ended(1)
+    await house.wait_until(lambda: house.drained == {"scheduler/0"})
+
+
+async def test_a_full_link_to_directory_or_speculation_loses_hints_and_nothing_else(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(house)
+    house.start(SpeculationActor, "speculation/0", SpeculationSettings())
+    directory = house.start(DirectoryActor, "cache_directory/0", DirectorySettings())
+    await bench.begin()
+    await house.wait_until(lambda: {"speculation/0", "cache_directory/0"} <= set(bench.scheduler.child.peers))
+    send, refused = bench.scheduler.mailbox.send, []
+
+    def send_some(name: str, message: Message, trace: bytes = NO_TRACE) -> None:
+        if name in ("speculation/0", "cache_directory/0") and len(refused) < 6:
+            refused.append(type(message).__name__)
+            raise MailboxFull(name)
+        send(name, message, trace)
+
+    monkeypatch.setattr(bench.scheduler.mailbox, "send", send_some)
+    for i in range(3):
+        bench.gateway.submit(i, [5, 6, 7] * 20 + prompt_of(i, 20), 40, speculation=True)
+    await bench.ended(3)
+    assert {"Tails", "PagesSealed"} <= set(refused)
+    for i in range(3):
+        assert bench.gateway.tokens[i] == expected([5, 6, 7] * 20 + prompt_of(i, 20), 40)
+    await house.settle()
+    ledger = bench.scheduler._gang.ledger  # the directory has noticed the gap and asked for a snapshot
+    assert ledger is not None
+    assert len(directory._index) == len(ledger.inventory()) > 0
+
+
+async def test_a_new_directory_gets_a_snapshot_and_none_while_the_gang_is_dead(house: House) -> None:
+    bench = Bench(house)
+    await bench.begin()
+    bench.gateway.submit(1, prompt_of(1, 40), 5)
+    await bench.ended(1)
+    directory = house.start(DirectoryActor, "cache_directory/0", DirectorySettings())
+    await house.wait_until(lambda: len(directory._index) == 2)
+    await house.kill("cache_directory/0")
+    await house.kill("worker/0.0")
+    directory = house.start(DirectoryActor, "cache_directory/0", DirectorySettings(), incarnation=2)
+    await house.settle()
+    assert len(directory._index) == 0
+    house.introduce(Gang(house, WORKER, incarnation=2, before=bench.gang))
+    await house.wait_until(lambda: len(directory._index) == 2)
