@@ -1,4 +1,4 @@
-"""Brings sequences to schedulers, and brings them again when a scheduler dies or refuses for now.
+"""Submits sequences to schedulers, and submits them again when a scheduler dies or refuses for now.
 
     waiting --(a scheduler lives; the directory was asked)--> submitted --Taken--> running --> ended
        ^                                                          |                   |
@@ -23,19 +23,19 @@ from messages.wire.arrays import int32s
 from messages.wire.message import NO_TRACE, Message
 
 _RETRY_FIRST_S, _RETRY_LONGEST_S = 0.02, 1.0
-_SUSPICIOUS: frozenset[lifecycle.Cause] = frozenset(("crashed", "faulted", "hung"))  # what a request can do to a scheduler
+_SUSPICIOUS: frozenset[lifecycle.Cause] = frozenset(("crashed", "faulted", "hung"))  # deaths that a request may have caused
 
 
 class Timer(Protocol):
     """What `loop.call_later` returns."""
 
     def cancel(self) -> None:
-        """Not any more."""
+        """Do not call the callback any more."""
         ...
 
 
 class Post(Protocol):
-    """What the dispatcher and the desk need of their actor."""
+    """What the request desk and its parts need of their actor: messages, peers, clocks and timers."""
 
     def send(self, name: str, message: Message, trace: bytes = NO_TRACE) -> None:
         """Send a message; `trace` is the trace id of the one request that it concerns. Raises: UnknownPeer, MailboxFull."""
@@ -46,11 +46,11 @@ class Post(Protocol):
         ...
 
     def incarnation_of(self, name: str) -> int:
-        """The present life of a living peer; -1 for one that is not."""
+        """The incarnation of a living peer; -1 if it is not living."""
         ...
 
     def now_s(self) -> float:
-        """A monotonic clock."""
+        """The monotonic clock."""
         ...
 
     def wall_s(self) -> float:
@@ -58,12 +58,12 @@ class Post(Protocol):
         ...
 
     def later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
-        """Call back after a while."""
+        """Call `callback` after `delay_s`."""
         ...
 
 
 class Dispatcher:
-    """The submissions of one gateway."""
+    """The submissions of one gateway. `give_up` is called with the ending of a sequence that is not submitted any more."""
 
     def __init__(
         self, settings: GatewaySettings, incarnation: int, post: Post, give_up: Callable[[GrowingSequence, Ended], None]
@@ -71,45 +71,46 @@ class Dispatcher:
         self._settings, self._post, self._give_up = settings, post, give_up
         self.book = AttemptBook(incarnation)
         self._waiting: dict[int, GrowingSequence] = {}  # by key, in order of arrival
-        self._asked: dict[int, tuple[list[GrowingSequence], Timer]] = {}  # by query: prompts that wait for the directory
+        # by query to the cache directory: sequences of one prompt that wait for the answer
+        self._asked: dict[int, tuple[list[GrowingSequence], Timer]] = {}
         self._next_query = 1
         self._retry_timer: Timer | None = None
         self.resubmissions = 0
 
     @property
     def n_waiting(self) -> int:
-        """Sequences that no scheduler has."""
+        """Number of sequences without an open attempt."""
         return len(self._waiting) + sum(len(sequences) for sequences, _ in self._asked.values())
 
     def submit_request(self, request: Request) -> None:
-        """Bring every sequence of a request, those of one prompt to the same replica."""
+        """Submit every sequence of a request that has not ended; sequences of one prompt go to the same replica."""
         n = request.order.n
         for start in range(0, len(request.sequences), n):
             self._place([s for s in request.sequences[start : start + n] if s.ended is None])
 
-    def forget(self, sequence: GrowingSequence, why: generation.CancelReason | None) -> None:
-        """A sequence has ended here. Sends its scheduler a Cancel with `why`; None: the scheduler has ended it already."""
+    def remove(self, sequence: GrowingSequence, why: generation.CancelReason | None) -> None:
+        """Close the attempt of a sequence. Sends its scheduler a Cancel with `why`; None: the scheduler has ended it."""
         self._waiting.pop(sequence.key, None)
         if why is not None and sequence.attempt:
-            self._say(sequence.scheduler, generation.Cancel(attempt=sequence.attempt, why=why), sequence)
+            self._send(sequence.scheduler, generation.Cancel(attempt=sequence.attempt, why=why), sequence)
         self.book.close(sequence)
 
-    def again(self, sequence: GrowingSequence, *, why: generation.CancelReason = "replaced") -> None:
+    def submit_again(self, sequence: GrowingSequence, *, why: generation.CancelReason = "replaced") -> None:
         """Close the present attempt and submit the sequence again."""
-        self.forget(sequence, why)
+        self.remove(sequence, why)
         self._place_lost(sequence)
 
     # -- mail -----------------------------------------------------------------------------------------------------
 
     def on_taken(self, message: generation.Taken) -> GrowingSequence | None:
-        """A scheduler holds it; returns the sequence."""
+        """A scheduler confirms an attempt; returns its sequence, or None if the attempt is closed."""
         sequence = self.book.find(message.attempt)
         if sequence is not None:
             sequence.is_taken = True
         return sequence
 
     def on_refused(self, message: generation.Refused) -> None:
-        """Come again later, or never."""
+        """A scheduler refuses an attempt: retry later if it is retryable, else give the sequence up."""
         sequence = self.book.find(message.attempt)
         if sequence is None:
             return
@@ -122,7 +123,7 @@ class Dispatcher:
         self._retry_later(sequence)
 
     def on_prefix_found(self, message: cache.PrefixFound) -> None:
-        """The directory has answered in time."""
+        """The cache directory's answer: submit the sequences that wait for it."""
         asked = self._asked.pop(message.query, None)
         if asked is not None:
             asked[1].cancel()
@@ -130,14 +131,14 @@ class Dispatcher:
             self._route(asked[0], pages)
 
     def scheduler_up(self) -> None:
-        """Somebody new can work."""
+        """A scheduler is ready: submit every waiting sequence."""
         self._retry()
 
     def scheduler_down(self, name: str, cause: lifecycle.Cause) -> None:
-        """Everything that it had is brought again, with what is known of its output.
+        """Submit every sequence of a dead scheduler again, with the output that is known.
 
-        The budget of losses is for requests that bring schedulers down: a death from outside is nobody's fault, and a scheduler
-        says Taken before it does anything else with a request.
+        A loss counts against the budget of a sequence only if the sequence may have caused it: the scheduler was not killed
+        from outside, and it had confirmed the attempt, which it does before anything else.
         """
         for sequence in self.book.close_all_of(name):
             if cause in _SUSPICIOUS and sequence.is_taken:
@@ -150,27 +151,27 @@ class Dispatcher:
         asked = [sequence for sequences, _ in self._asked.values() for sequence in sequences]
         for sequence in [*self.book.sequences(), *self._waiting.values(), *asked]:
             if is_meant(sequence):
-                self.forget(sequence, why)
+                self.remove(sequence, why)
                 self._give_up(sequence, ended)
 
     # -- placing --------------------------------------------------------------------------------------------------
 
     def _place(self, sequences: Sequence[GrowingSequence]) -> None:
-        """Send sequences of one prompt on their way: ask the directory first where it matters."""
+        """Submit sequences of one prompt. With several replicas, ask the cache directory first who has the prompt."""
         sequences = [s for s in sequences if not self._is_finished(s)]
         if not sequences:
             return
         candidates = self._post.living("scheduler")
-        if len(candidates) > 1 and self._post.living("cache_directory") and self._ask(list(sequences)):
+        if len(candidates) > 1 and self._post.living("cache_directory") and self._ask_directory(list(sequences)):
             return
         self._route(sequences, {})
 
-    def _ask(self, sequences: list[GrowingSequence]) -> bool:
+    def _ask_directory(self, sequences: list[GrowingSequence]) -> bool:
         hashes = page_hashes(sequences[0].all_tokens())
         if not len(hashes):
             return False
         query, self._next_query = self._next_query, self._next_query + 1
-        if not self._say(self._post.living("cache_directory")[0], cache.FindPrefix(query=query, hashes=hashes), sequences[0]):
+        if not self._send(self._post.living("cache_directory")[0], cache.FindPrefix(query=query, hashes=hashes), sequences[0]):
             return False
         timer = self._post.later(self._settings.prefix_wait_s, lambda: self._route_unanswered(query))
         self._asked[query] = (sequences, timer)
@@ -202,13 +203,13 @@ class Dispatcher:
             sampling=order.sampling_of(sequence.index),
             terms=order.terms,
         )
-        if not self._say(name, message, sequence):
+        if not self._send(name, message, sequence):
             self.book.close(sequence)
             self._waiting[sequence.key] = sequence
             self._retry_later(sequence)
 
     def _is_finished(self, sequence: GrowingSequence) -> bool:
-        """Nothing is left to generate: the scheduler died between the last token and its ending."""
+        """True if the sequence is complete, because its scheduler died between the last token and the ending; ends it then."""
         if sequence.ended is None and len(sequence.ids) >= sequence.request.order.terms.max_tokens:
             self._give_up(sequence, Ended(reason="length", n_cached=sequence.n_cached))
         elif sequence.ended is None and sequence.ids and sequence.ids[-1] in sequence.request.stop_set:
@@ -216,7 +217,7 @@ class Dispatcher:
         return sequence.ended is not None
 
     def _place_lost(self, sequence: GrowingSequence) -> None:
-        """Its attempt was lost. So many losses without one new token between them are its own fault."""
+        """Submit a sequence again after a loss; give it up after too many losses without a new token between them."""
         sequence.n_losses += 1
         if sequence.n_losses > self._settings.resubmit_budget:
             detail = f"given up after {sequence.n_losses} lost attempts without progress"
@@ -228,7 +229,7 @@ class Dispatcher:
         self.resubmissions += 1
         self._place([sequence])
 
-    def _say(self, name: str, message: Message, sequence: GrowingSequence) -> bool:
+    def _send(self, name: str, message: Message, sequence: GrowingSequence) -> bool:
         """Send a message that concerns one sequence; False when it cannot be sent now."""
         try:
             self._post.send(name, message, sequence.request.order.terms.trace_id)

@@ -22,10 +22,10 @@ def take_over_all(desk: RequestDesk, recovered: list[Recovered], model: TextMode
             request = restore(entry, model, now_s)
         except (ValueError, IndexError) as error:
             log.error("journal: request skipped, its record is damaged", number=entry.number, error=str(error))
-            desk.drop(entry.number)
+            desk.discard(entry.number)
             continue
         if request.is_over:
-            desk.settle(request, entry.ended_s)
+            desk.keep_finished(request, entry.ended_s)
         elif desk.take_over(request):
             resumed += 1
     return resumed

@@ -1,4 +1,4 @@
-"""The desk: owns every request of this gateway from admission to its one ending, and its record in the journal.
+"""The request desk: owns every request of this gateway from its admission to its one ending, and its record in the journal.
 
 admit ---> journal ADMIT, dispatcher ---> Tokens ---> sequence.accept ---> journal TOKENS ---(recorded)--->
 publish (clients may see it), Ack to the scheduler ---> every sequence ended ---> journal END, retained or forgotten
@@ -47,7 +47,7 @@ class RequestDesk:
         self._settings, self._post, self._journal = settings, post, journal
         self._model, self.metrics = model, metrics
         self._log = structlog.get_logger()
-        self.dispatcher = Dispatcher(settings, incarnation, post, self._end_alone)
+        self.dispatcher = Dispatcher(settings, incarnation, post, self._end_without_tokens)
         self._request_by_id: dict[str, Request] = {}
         self._deadline_by_number: dict[int, Timer] = {}
         self._retained = RetainedRequests(journal, settings.retention_s)
@@ -65,11 +65,11 @@ class RequestDesk:
         return self.gate.n_active
 
     def start(self) -> None:
-        """Begin to sweep."""
+        """Start the sweep, which runs once a second."""
         self._sweep_timer = self._post.later(_SWEEP_S, self._sweep)
 
     def stop(self) -> None:
-        """No more timers."""
+        """Cancel all timers."""
         for timer in (self._sweep_timer, *self._deadline_by_number.values()):
             if timer is not None:
                 timer.cancel()
@@ -77,9 +77,12 @@ class RequestDesk:
     # -- clients --------------------------------------------------------------------------------------------------
 
     def admit(self, order: Order) -> Request:
-        """Accept a request that has passed admission. Nothing of it is visible before its record is certain."""
+        """Accept a request that has passed admission: record it, and submit it at once.
+
+        Nothing of it becomes visible before the journal has its record.
+        """
         request = Request(self._next_number, order, self._model.detokenizer, self._post.now_s())
-        self._own(request)
+        self._register(request)
         self.metrics.prompt_tokens.inc(sum(request.n_prompt) * order.n)
         self._journal.admit(
             request.number, encode_order(order), lambda: self._admitted(request), lambda: self._withdrawn(request)
@@ -88,26 +91,26 @@ class RequestDesk:
         return request
 
     def find(self, request_id: str) -> Request | None:
-        """A request by its id: living, or finished and retained."""
+        """The request with this id, if it is running or retained; else None."""
         request = self._request_by_id.get(request_id)
         if request is None and (kept := self._retained.find(request_id)) is not None:
             request = restore(kept.recovered(), self._model, self._post.now_s())
         return request
 
     def cancel(self, request: Request, why: generation.CancelReason = "client_left") -> None:
-        """Nobody wants it any more."""
+        """End every sequence that has not ended: as failed if `why` is "deadline", else as cancelled."""
         reason = "failed" if why == "deadline" else "cancelled"
         detail = f"not finished within {self._settings.request_timeout_s:g} s" if why == "deadline" else why
         ended = Ended(reason=reason, code="deadline" if why == "deadline" else "", detail=detail)
         rows = StepRows()
         for sequence in request.sequences:
             if sequence.end(ended):
-                self.dispatcher.forget(sequence, why)
+                self.dispatcher.remove(sequence, why)
                 rows.ended(sequence)
         self._publisher.record(rows, None)
 
     def reader_left(self, request: Request) -> None:
-        """A client is gone. Without another reader: a resumable request waits for it a while, any other one is cancelled."""
+        """A reader has left. Without another one, a resumable request waits `orphan_s`; any other request is cancelled."""
         if request.watchers or request.is_over:
             return
         if request.order.is_resumable:
@@ -118,7 +121,7 @@ class RequestDesk:
     # -- mail -----------------------------------------------------------------------------------------------------
 
     def on_tokens(self, sender: str, incarnation: int, message: generation.Tokens) -> None:
-        """One step's tokens of one scheduler."""
+        """Accept new tokens and endings from a scheduler."""
         rows = StepRows()
         for attempt, first, ids, n_cached, logprobs in StepRows.read(message):
             sequence = self.dispatcher.book.find(attempt)
@@ -131,12 +134,12 @@ class RequestDesk:
                 taken = sequence.accept(first, ids, logprobs if wants_logprobs else None, n_cached)
             except Gap as gap:
                 self._log.error("tokens with a gap", sender=sender, gap=str(gap), **sequence.request.order.log_fields)
-                self.dispatcher.again(sequence)
+                self.dispatcher.submit_again(sequence)
                 continue
             if taken:
                 rows.add(sequence, before)
             if sequence.ended is not None:  # a stop string
-                self.dispatcher.forget(sequence, "stop_string")
+                self.dispatcher.remove(sequence, "stop_string")
                 rows.ended(sequence)
         quarantined = []
         for ending in message.endings:
@@ -144,17 +147,17 @@ class RequestDesk:
             if sequence is not None and ending.reason == "quarantined":
                 quarantined.append((sequence, ending.detail))
         self._publisher.record(rows, (sender, incarnation, message.number))
-        for sequence, detail in quarantined:  # only now: the tokens of this message count in how far it got
+        for sequence, detail in quarantined:  # after `accept`, because the tokens of this message count
             self._quarantine(sequence, detail)
 
     def on_taken(self, message: generation.Taken) -> None:
-        """A scheduler holds a sequence: a client may get its status line."""
+        """A scheduler has confirmed a sequence: its client may get an HTTP status now."""
         sequence = self.dispatcher.on_taken(message)
         if sequence is not None:
             sequence.request.wake()
 
     def scheduler_up(self) -> None:
-        """Somebody can work."""
+        """A scheduler is ready."""
         self.gate.was_ready = True
         self.dispatcher.scheduler_up()
 
@@ -163,7 +166,7 @@ class RequestDesk:
         sequence = self.dispatcher.book.find(ending.attempt)
         if sequence is None:
             return None
-        self.dispatcher.forget(sequence, None)
+        self.dispatcher.remove(sequence, None)
         n_cached = sequence.n_cached if sequence.ids else ending.n_cached
         code: Code | NoCode = _CODE_BY_REASON.get(ending.reason, "")
         if sequence.end(Ended(reason=ending.reason, n_cached=n_cached, code=code, detail=ending.detail)):
@@ -179,9 +182,9 @@ class RequestDesk:
 
     # -- records --------------------------------------------------------------------------------------------------
 
-    def _end_alone(self, sequence: GrowingSequence, ended: Ended) -> None:
-        """An ending that came without tokens."""
-        self.dispatcher.forget(sequence, None)
+    def _end_without_tokens(self, sequence: GrowingSequence, ended: Ended) -> None:
+        """End a sequence for a reason that came without tokens."""
+        self.dispatcher.remove(sequence, None)
         if sequence.end(ended):
             rows = StepRows()
             rows.ended(sequence)
@@ -192,34 +195,34 @@ class RequestDesk:
         request.wake()
 
     def _withdrawn(self, request: Request) -> None:
-        """The disk has refused it: it was never accepted, and nobody has seen anything of it."""
+        """The journal cannot record a request: it is not accepted, and nothing of it has been visible."""
         self.metrics.refused.labels("unavailable").inc()
         refusal = journal_unavailable()
         ended = Ended(reason="failed", code=refusal.code, detail=refusal.detail)
         for sequence in request.sequences:
-            self.dispatcher.forget(sequence, "withdrawn")
+            self.dispatcher.remove(sequence, "withdrawn")
             sequence.withdraw(ended)
             self._publisher.close(sequence)
-        self._disown(request)
-        self._journal.forget(request.number)  # the disk may have taken it before it refused
+        self._unregister(request)
+        self._journal.delete(request.number)  # a disk that hangs may still record it
         request.wake()
 
     # -- life of a request ----------------------------------------------------------------------------------------
 
-    def _own(self, request: Request) -> None:
+    def _register(self, request: Request) -> None:
         self._next_number = max(self._next_number, request.number + 1)
         self._request_by_id[request.order.request] = request
         self.gate.n_active += request.n_open
         left_s = self._settings.request_timeout_s - max(0.0, self._post.wall_s() - request.order.created_s)
         self._deadline_by_number[request.number] = self._post.later(max(left_s, 0.0), lambda: self.cancel(request, "deadline"))
 
-    def _disown(self, request: Request) -> None:
+    def _unregister(self, request: Request) -> None:
         self._deadline_by_number.pop(request.number).cancel()
         self._request_by_id.pop(request.order.request, None)
 
     def take_over(self, request: Request) -> bool:
-        """Go on with an unfinished request of an earlier life; False when its client cannot come back for it."""
-        self._own(request)
+        """Continue an unfinished request of an earlier incarnation; cancel it and return False if it is not resumable."""
+        self._register(request)
         if not request.order.is_resumable:
             self.cancel(request)
             return False
@@ -228,26 +231,26 @@ class RequestDesk:
         self.dispatcher.submit_request(request)
         return True
 
-    def settle(self, request: Request, ended_s: float | None) -> None:
-        """A finished request of an earlier life; `ended_s` None: its end was shown but not yet filed."""
+    def keep_finished(self, request: Request, ended_s: float | None) -> None:
+        """Retain a finished request of an earlier incarnation. `ended_s`: Unix time; None: now."""
         self._next_number = max(self._next_number, request.number + 1)
         wall_s = self._post.wall_s()
-        self._retained.file(request, wall_s if ended_s is None else ended_s)
+        self._retained.keep(request, wall_s if ended_s is None else ended_s)
         self.add_undelivered(request, self._post.now_s() - (0.0 if ended_s is None else wall_s - ended_s))
 
-    def drop(self, number: int) -> None:
-        """A record that cannot be read."""
+    def discard(self, number: int) -> None:
+        """Delete a request whose record is damaged."""
         self._next_number = max(self._next_number, number + 1)
-        self._journal.forget(number)
+        self._journal.delete(number)
 
     def _finish(self, request: Request, now_s: float) -> None:
         request.ended_s = now_s
-        self._disown(request)
+        self._unregister(request)
         reasons = {s.ended.reason for s in request.sequences if s.ended is not None}
         ending = next(r for r in _MOST_SERIOUS_FIRST if r in reasons)
         self.metrics.requests.labels(request.order.api, ending).inc()
         self.metrics.whole_s.observe(now_s - request.began_s)
-        self._retained.file(request, self._post.wall_s())
+        self._retained.keep(request, self._post.wall_s())
         self.add_undelivered(request, now_s)
 
     def add_undelivered(self, request: Request, since_s: float) -> None:
@@ -258,7 +261,7 @@ class RequestDesk:
             self.undelivered.add(request.order.request, request.n_generated + 1, since_s)
 
     def _sweep(self) -> None:
-        """Once a second: orphans; where the disk takes writes, long requests and retention."""
+        """Once a second: cancel orphans; if the disk accepts writes, write checkpoints and delete expired requests."""
         now_s = self._post.now_s()
         for request in list(self._request_by_id.values()):
             if request.orphaned_s and now_s - request.orphaned_s > self._settings.orphan_s:

@@ -1,4 +1,4 @@
-"""Errors as OpenAI's clients expect them: {"error": {"message", "type", "param", "code"}}."""
+"""Errors in OpenAI's format: {"error": {"message", "type", "param", "code"}}."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _OPENAI_NAMES: dict[Code, str] = {"too_long": "context_length_exceeded", "intern
 
 
 def error_body(status: int, message: str, field: str = "", name: str = "") -> dict[str, Any]:
-    """The JSON of an error."""
+    """The JSON object of an error."""
     kind = _TYPES.get(status, "server_error")
     return {"error": {"message": message, "type": kind, "param": field or None, "code": name or None}}
 
 
 def error_response(refusal: Refusal, headers: dict[str, str] | None = None) -> Response:
-    """A refusal as a response, with Retry-After where coming again makes sense."""
+    """A refusal as an HTTP response, with Retry-After if a retry may help."""
     headers = dict(headers or {})
     if refusal.retry_after_s:
         headers["Retry-After"] = str(math.ceil(refusal.retry_after_s))
@@ -39,14 +39,14 @@ def error_response(refusal: Refusal, headers: dict[str, str] | None = None) -> R
 
 
 def refusal_of(ended: Ended) -> Refusal:
-    """An accepted request that failed, as an error."""
+    """The failure of an accepted request as a refusal, for its HTTP status and message."""
     if ended.code == "unavailable":  # only a request that could not be recorded ends so
         return journal_unavailable()
     return Refusal(ended.code or "internal", ended.detail or "the request failed")
 
 
 async def on_http_exception(http: HttpRequest, error: HTTPException) -> Response:
-    """What the framework refuses: unknown paths, wrong methods."""
+    """The response to a request that Starlette refuses: an unknown path or a wrong method."""
     detail = f"{http.method} {http.url.path}: {error.detail}"
     code = _CODE_BY_STATUS.get(error.status_code, "invalid")
     name = "method_not_allowed" if error.status_code == 405 else ""
@@ -54,7 +54,7 @@ async def on_http_exception(http: HttpRequest, error: HTTPException) -> Response
 
 
 async def on_exception(http: HttpRequest, error: Exception) -> Response:
-    """A bug of ours: logged, and told without details."""
+    """The response to an unexpected exception, which is logged. The client gets no details."""
     structlog.get_logger().error(
         "http handler failed", path=http.url.path, traceparent=http.headers.get("traceparent"), exc_info=error
     )

@@ -1,6 +1,6 @@
-"""The JSON that clients may send, as typed structs. The only place that knows the names of OpenAI's fields.
+"""The JSON bodies that clients may send, as typed structs with OpenAI's field names.
 
-Fields of OpenAI's API that have no effect here are taken where they say what is done anyway, and refused by name elsewhere.
+Fields of OpenAI's API that are not offered here are accepted with values that change nothing, and refused by name otherwise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from messages.wire.message import NO_TRACE
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _SEED_MASK = 2**63 - 1
 
-# Fields with no effect on the answer: any value is taken.
+# Fields that have no effect on the answer: any value is accepted.
 _IGNORED = frozenset(
     name
     for names in (
@@ -31,8 +31,8 @@ _IGNORED = frozenset(
     )
     for name in names
 )
-# Fields that are not offered: only values that ask for nothing are taken (None always is).
-_OFFERED_NOT: dict[str, tuple[Any, ...]] = {
+# Fields that are not offered: the values that are accepted because they change nothing. None always is.
+_NOT_OFFERED: dict[str, tuple[Any, ...]] = {
     "tools": ([],),
     "tool_choice": ("none", "auto"),
     "functions": ([],),
@@ -66,7 +66,7 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`stream_options`."""
 
     include_usage: bool | None = None
-    include_obfuscation: bool | None = None  # no padding is ever sent
+    include_obfuscation: bool | None = None  # accepted; padding is never sent
 
 
 # The fields of `Sampling` and the terms, each with its range, or None for the default. `logprobs` differs from route to route;
@@ -194,25 +194,25 @@ def read_body(raw: bytes | bytearray, kind: type[B]) -> B:
         raise Refusal("invalid", f"body: expected JSON, got something else: {error}") from None
     if not isinstance(fields, dict):
         raise Refusal("invalid", f"body: expected a JSON object, got {type(fields).__name__}")
-    _drop_idle_fields(fields, kind)
+    _drop_unused_fields(fields, kind)
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
         raise _named(str(error), fields) from None
 
 
-def _drop_idle_fields(fields: dict[str, Any], kind: type[msgspec.Struct]) -> None:
-    """Remove what has no effect here. Raises: Refusal for a field that is not offered, unless the body `kind` has it."""
+def _drop_unused_fields(fields: dict[str, Any], kind: type[msgspec.Struct]) -> None:
+    """Remove fields that have no effect. Raises: Refusal for a field that is not offered, unless the body `kind` has it."""
     for name in [name for name in fields if name in _IGNORED]:
         del fields[name]
-    for name in [name for name in fields if name in _OFFERED_NOT and name not in kind.__struct_fields__]:
+    for name in [name for name in fields if name in _NOT_OFFERED and name not in kind.__struct_fields__]:
         value = fields.pop(name)
-        if value is not None and value not in _OFFERED_NOT[name]:
+        if value is not None and value not in _NOT_OFFERED[name]:
             raise Refusal("invalid", f"{name}: not supported by this server, got {str(value)[:80]!r}", field=name)
 
 
 def _named(text: str, fields: dict[str, Any]) -> Refusal:
-    """msgspec's words as a refusal that names the field and says what came."""
+    """Turn msgspec's error message into a refusal that names the field and what came."""
     path = _PATH.search(text)
     if path is None:
         inner = _UNKNOWN.search(text) or _MISSING.search(text)
@@ -257,5 +257,5 @@ def _or(value: T | None, default: T) -> T:
 
 
 def digest_of(raw: bytes | bytearray) -> str:
-    """What tells a repeated request from another one under the same id."""
+    """The digest of a body: two requests with the same id are the same request if their digests are equal."""
     return blake2b(raw, digest_size=16).hexdigest()

@@ -116,13 +116,13 @@ class Journal:
         self._put = self._writer.put
         self._writer.start()
         for number in self._unreadable:  # their numbers would be used again, and they would keep old steps from being pruned
-            self.forget(number)
+            self.delete(number)
         self._unreadable = []
 
     def admit(self, number: int, order: bytes, done: Callback, withdrawn: Callback) -> None:
         """Record a request. Exactly one callback is called: `done` when it is recorded, `withdrawn` when the disk refuses it.
 
-        `withdrawn` is also called when the disk hangs. The request may be recorded later then: call `forget`.
+        `withdrawn` is also called when the disk hangs. The request may be recorded later then: call `delete`.
         """
         self._admitting[number] = withdrawn
         settle = self._settle
@@ -137,10 +137,10 @@ class Journal:
         self._put(Entry(_CHECKPOINT, (states, number)))
 
     def finish(self, number: int, states: bytes, ended_s: float) -> None:
-        """Store the final state of a request; it is kept until `prune` or `forget`. `ended_s`: Unix time."""
+        """Store the final state of a request; it is kept until `prune` or `delete`. `ended_s`: Unix time."""
         self._put(Entry(_FINISH, (states, ended_s, number)))
 
-    def forget(self, number: int) -> None:
+    def delete(self, number: int) -> None:
         """Delete a request that no client can ask for again."""
         self._put(Entry(_FORGET, (number,)))
 

@@ -45,10 +45,10 @@ class RetainedRequests:
         self._by_id: dict[str, Retained] = {}
         self._most_bytes, self._n_bytes = most_bytes, 0
 
-    def file(self, request: Request, ended_s: float) -> None:
+    def keep(self, request: Request, ended_s: float) -> None:
         """Keep a request that is over if it is resumable, else delete it from the journal. `ended_s`: Unix time."""
         if not request.order.is_resumable:
-            self._journal.forget(request.number)
+            self._journal.delete(request.number)
             return
         states = encode_states([state_of(sequence) for sequence in request.sequences])
         self._journal.finish(request.number, states, ended_s)
@@ -76,7 +76,7 @@ class RetainedRequests:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        self._journal.forget(self._remove(next(iter(self._by_id))))
+        self._journal.delete(self._remove(next(iter(self._by_id))))
 
     def _remove(self, request_id: str) -> int:
         """Remove a request from memory; returns its number, 0 if it is not kept."""

@@ -1,4 +1,4 @@
-"""A validated, tokenised request: what is written into the journal as ADMIT, and all that its answer depends on."""
+"""A validated, tokenised request. The journal records it when it is admitted; its tokens depend on nothing else."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     sampling: Sampling
     terms: Terms
     n: int = 1
-    is_whole: bool = False  # its client reads nothing before it is over
-    is_resumable: bool = False  # its client can come back for it by its id
-    digest: str = ""  # what else must be equal when the same id is said again
+    is_whole: bool = False  # not streamed: its client reads nothing before it is over
+    is_resumable: bool = False  # its client can ask for it again by its id
+    digest: str = ""  # equal for a repetition of the same request; an id with another digest is refused
 
     @property
     def n_sequences(self) -> int:
-        """Sequences in all."""
+        """Number of sequences: prompts times `n`."""
         return self.n * len(self.prompts)
 
     @property
     def log_fields(self) -> dict[str, str]:
-        """What log lines about this request say of it: its id, and its trace id if it has one."""
+        """Fields for log lines about this request: its id, and its trace id if it has one."""
         trace_id = self.terms.trace_id
         return {"request": self.request, "trace": trace_id.hex()} if trace_id else {"request": self.request}
 
     def prompt_of(self, index: int) -> np.ndarray:
-        """Prompt ids of a sequence: int32, shape [n_prompt]."""
+        """Prompt token ids of sequence `index`: int32 [n_prompt]."""
         return np.frombuffer(self.prompts[index // self.n], dtype="<i4")
 
     def sampling_of(self, index: int) -> Sampling:
-        """A sequence's own sampling: the first of a prompt has the request's seed, the others seeds derived from it."""
+        """Sampling of sequence `index`: the first of each prompt has the request's seed, the others derived ones."""
         nth = index % self.n
         if nth == 0:
             return self.sampling
@@ -62,5 +62,5 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_failure(self) -> bool:
-        """Did the server fail to finish the sequence?"""
+        """The server failed to finish the sequence."""
         return self.reason in FAILURES

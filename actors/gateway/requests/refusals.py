@@ -20,7 +20,15 @@ STATUS_BY_CODE: dict[Code, int] = {
 
 
 class Refusal(Exception):
-    """A request that is refused before it is accepted. `field` names the culprit when there is one."""
+    """A request is refused before it is accepted.
+
+    Args:
+        detail: the message for the client.
+        field: the field at fault, "" if none is.
+        retry_after_s: the client may retry after so long, 0: a retry does not help.
+        status: the HTTP status if it is not that of `code`.
+        name: the error code for HTTP clients, where it says more than `code`.
+    """
 
     def __init__(
         self, code: Code, detail: str, *, field: str = "", retry_after_s: float = 0.0, status: int = 0, name: str = ""
@@ -29,18 +37,18 @@ class Refusal(Exception):
         self.code: Code = code
         self.detail, self.field, self.retry_after_s = detail, field, retry_after_s
         self.status = status or STATUS_BY_CODE[code]
-        self.name = name  # what HTTP clients see as `code`, where it says more than `code`
+        self.name = name
 
 
 def invalid(field: str, expected: str, got: object) -> Refusal:
-    """The usual refusal: what was expected, what came."""
+    """The refusal of an invalid field: what was expected, and what came."""
     text = repr(got)
     return Refusal("invalid", f"{field}: expected {expected}, got {text[:120]}{'…' if len(text) > 120 else ''}", field=field)
 
 
 def journal_unavailable() -> Refusal:
-    """No request can be recorded now, so none can be accepted."""
-    detail = "the request journal does not take writes, so nothing new can be accepted"
+    """The refusal while the journal cannot record requests."""
+    detail = "the request journal cannot be written, so no new request can be accepted"
     return Refusal("unavailable", detail, retry_after_s=5.0, name="journal_unavailable")
 
 

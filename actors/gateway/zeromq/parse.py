@@ -1,4 +1,4 @@
-"""Reads what ZeroMQ clients send: a Generate as a new request, and what can be said of bytes that are no message. Pure."""
+"""Parses messages of ZeroMQ clients: a Generate becomes a new request; other bytes, parts of a refusal. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from messages.wire.arrays import EMPTY_I32
 
 
 def new_request_of(message: Generate) -> NewRequest:
-    """The request in a client's message. Its digest leaves out `have`: how far the client has come.
+    """The new request in a client's message. Its digest leaves out `have`, which differs when the client reconnects.
 
     Raises: Refusal.
     """
@@ -46,7 +46,7 @@ def new_request_of(message: Generate) -> NewRequest:
 
 
 def field_in(text: str) -> str:
-    """The field that a decoder's words name, or ""."""
+    """The field that a decoder's error message names, or ""."""
     for opening, closing in (("`$.", "`"), ("field `", "`")):
         start = text.find(opening)
         if start >= 0:
@@ -57,7 +57,7 @@ def field_in(text: str) -> str:
 
 
 def request_in(frames: list[bytes]) -> str:
-    """The request id in a message that could not be read as a whole, or ""."""
+    """The request id in a message that could not be decoded as a whole, or ""."""
     try:
         fields = msgspec.msgpack.decode(frames[1]) if len(frames) > 1 else None
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):

@@ -1,7 +1,7 @@
 """The ZeroMQ server: a public ROUTER that speaks `messages.public` with every client library.
 
-A client is an identity with streams. Whatever cannot be read is counted and answered with Failed; it never reaches a
-request or ends the actor. Each stream has a window of tokens that its client has not confirmed.
+A client is a ROUTER identity with streams. A message that cannot be decoded is counted and answered with Failed. Each stream
+has a window: the tokens that are sent but not confirmed by the client.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from messages.wire.codec import Codec
 from messages.wire.message import Message
 
 _BEAT_S = 0.5
-_CLIENT_SILENCE_S = 30.0  # a client with open streams answers beats; after this it is gone
+_CLIENT_SILENCE_S = 30.0  # a client with open streams answers each Alive; one that is silent for so long has left
 _KINDS = (*public.ClientMessage.__args__, *public.FrontMessage.__args__)
-_DETAIL_CHARACTERS = 2_000  # of a refusal: thousands of them may wait for one client
+_DETAIL_CHARACTERS = 2_000  # longest text of a refusal, because thousands of them may wait for one client
 
 
 class ZmqServer:
-    """The public socket of one gateway."""
+    """The public ZeroMQ socket of one gateway. `summary` returns the JSON of /v1/metrics."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ZmqServer:
         self._admission, self._desk, self._summary = admission, desk, summary
         self._codec: Codec[Message] = Codec(_KINDS)
         self._clients: dict[bytes, ZmqClient] = {}
-        self._owner: dict[str, bytes] = {}  # request id -> identity of its present client
+        self._owner: dict[str, bytes] = {}  # by request id: the identity of its present client
         self._pending: dict[str, PendingRequest] = {}  # by request id
         self._refusals = RefusalQueue(self._send)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -60,33 +60,33 @@ class ZmqServer:
         self._beat_timer: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
-        """Bind the socket (or sockets) and begin to beat."""
+        """Bind the socket to its one or two addresses, and start to send Alive every 0.5 s."""
         endpoint, tcp_endpoint = self._settings.front_endpoint, self._settings.front_tcp_endpoint
         self._context = zmq.Context()
         path = endpoint.removeprefix("ipc://")
         if path != endpoint and os.path.exists(path):
-            os.unlink(path)  # of a life that is proven dead
+            os.unlink(path)  # left by an earlier incarnation, which has ended
         socket = zmq_options.front(self._context, endpoint)
         if path != endpoint:
             os.chmod(path, 0o600)
         if tcp_endpoint:
             socket.bind(tcp_endpoint)
-        self._reader = ZmqReader(socket, self._arrive, self._pump_all)
+        self._reader = ZmqReader(socket, self._on_frames, self._pump_all)
         self._beat_timer = self._loop.call_later(_BEAT_S, self._beat)
 
     async def close(self) -> None:
-        """No more clients."""
+        """Close the socket."""
         if self._beat_timer is not None:
             self._beat_timer.cancel()
         for task in self._tasks:
             task.cancel()
-        await asyncio.sleep(0.01)  # the I/O thread writes what the pipe has taken
+        await asyncio.sleep(0.01)  # so that ZeroMQ's I/O thread can send what is in the pipes
         self._reader.close()
         await self._loop.run_in_executor(None, self._context.term)
 
-    # -- arriving -------------------------------------------------------------------------------------------------
+    # -- receiving ------------------------------------------------------------------------------------------------
 
-    def _arrive(self, frames: list[bytes]) -> None:
+    def _on_frames(self, frames: list[bytes]) -> None:
         identity = frames[0]
         try:
             if len(frames) != 3:
@@ -148,7 +148,7 @@ class ZmqServer:
         self._spawn(identity, message.request, self._new(message.request, arrival))
 
     def _again(self, identity: bytes, message: public.Generate, known: Request | Arrival) -> None:
-        """A request that was sent before, on this connection or another: the newest one is its client. Raises: Refusal."""
+        """A request was sent again, on this connection or another: this connection is its client now. Raises: Refusal."""
         if isinstance(known, Arrival):
             self._pending[message.request].identity = identity
             return
@@ -159,7 +159,7 @@ class ZmqServer:
         self._attach(identity, known, message.have)
 
     async def _new(self, request_id: str, arrival: Arrival) -> None:
-        """A request that is not known yet. While it is tokenised, it may be sent again, and cancelled."""
+        """Tokenise a new request and accept it. Meanwhile it may be sent again or cancelled, see `_pending`."""
         pending = self._pending[request_id]
         try:
             request = await self._admission.finish(arrival)
@@ -173,7 +173,7 @@ class ZmqServer:
             self._desk.cancel(request)
 
     def _attach(self, identity: bytes, request: Request, have: int) -> None:
-        """The newest connection of a request is its client."""
+        """Make a connection the client of a request, in place of an older one, and stream from token `have` on."""
         request_id = request.order.request
         known = self._owner.get(request_id)
         if known is not None:
@@ -191,6 +191,7 @@ class ZmqServer:
         stream.pump()
 
     def _detach(self, identity: bytes, request_id: str, *, is_gone: bool) -> None:
+        """Close a stream. `is_gone`: its client has left or has everything, so the desk loses a reader."""
         client = self._clients.get(identity)
         stream = client.streams.pop(request_id, None) if client is not None else None
         self._owner.pop(request_id, None)
@@ -225,7 +226,7 @@ class ZmqServer:
         text = msgspec.json.encode(await self._summary()).decode()
         self._send(identity, public.Stats(call=message.call, summary=text))
 
-    # -- leaving --------------------------------------------------------------------------------------------------
+    # -- sending --------------------------------------------------------------------------------------------------
 
     def _send(self, identity: bytes, message: Message) -> bool:
         body, arrays = self._codec.encode(message)
@@ -243,7 +244,7 @@ class ZmqServer:
         self._refusals.send(identity, failed)
 
     def _pump_all(self) -> None:
-        """The socket takes messages again: what it has refused goes on."""
+        """The socket can send again: continue with refusals and with blocked streams."""
         self._refusals.flush()
         for client in tuple(self._clients.values()):
             for stream in tuple(client.streams.values()):

@@ -73,13 +73,13 @@ def test_finished_answers_are_kept_within_a_size() -> None:
     for number in range(1, 6):
         request = finished(f"r{number}", 4000)
         request.number = number
-        kept.file(request, 1.0)
-        kept.file(request, 1.0)
+        kept.keep(request, 1.0)
+        kept.keep(request, 1.0)
     assert (len(kept), forgotten) == (2, [1, 2, 3])
     assert kept.find("r3") is None
     assert kept.find("r4") is not None
     huge = finished("huge", 40_000)
-    kept.file(huge, 2.0)
+    kept.keep(huge, 2.0)
     assert len(kept) == 1, "the newest one is kept"
     kept.expire(602.5)
     assert len(kept) == 0

@@ -79,7 +79,7 @@ class Bench:
         self.dispatcher = Dispatcher(settings, 1, self.post, self._give_up)
 
     def _give_up(self, sequence: GrowingSequence, ended: Ended) -> None:
-        self.dispatcher.forget(sequence, None)
+        self.dispatcher.remove(sequence, None)
         sequence.end(ended)
         self.given_up.append((sequence, ended))
 
@@ -181,11 +181,11 @@ def test_a_new_token_between_two_losses_starts_the_count_again() -> None:
     bench = Bench(ONE, resubmit_budget=1)
     (sequence,) = bench.submit([1])
     for token in range(3):
-        bench.dispatcher.again(sequence)
+        bench.dispatcher.submit_again(sequence)
         sequence.accept(token, [token])
     assert bench.given_up == []
-    bench.dispatcher.again(sequence)
-    bench.dispatcher.again(sequence)
+    bench.dispatcher.submit_again(sequence)
+    bench.dispatcher.submit_again(sequence)
     assert len(bench.given_up) == 1
 
 

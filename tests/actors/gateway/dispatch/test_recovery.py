@@ -29,10 +29,10 @@ class Desk:
         self.taken_over.append(request.number)
         return request.order.is_resumable
 
-    def settle(self, request: Request, ended_s: float | None) -> None:
+    def keep_finished(self, request: Request, ended_s: float | None) -> None:
         self.settled[request.number] = ended_s
 
-    def drop(self, number: int) -> None:
+    def discard(self, number: int) -> None:
         self.dropped.append(number)
 
 

@@ -56,7 +56,7 @@ async def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     journal.step(encode_step([row_at(1, 0), row_at(2, 0)], []), lambda: said.append("a"))
     journal.step(encode_step([row_at(1, 1)], [(key(2), Ended(reason="stop", n_cached=3))]), lambda: said.append("b"))
     journal.finish(2, encode_states([SequenceState(row_at(2, 0), Ended(reason="stop", n_cached=3))]), 77.0)
-    journal.forget(3)
+    journal.delete(3)
     await written(journal)
     assert said == [1, 2, 3, "a", "b"]
     await journal.close()
