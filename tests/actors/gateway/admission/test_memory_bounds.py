@@ -67,15 +67,15 @@ def finished(request_id: str, n_bytes: int) -> Request:
 
 
 def test_finished_answers_are_kept_within_a_size() -> None:
-    forgotten: list[int] = []
-    journal = SimpleNamespace(finish=lambda *_: None, forget=forgotten.append, prune=lambda _: None)
+    deleted: list[int] = []
+    journal = SimpleNamespace(finish=lambda *_: None, delete=deleted.append, prune=lambda _: None)
     kept = RetainedRequests(journal, 600.0, most_bytes=10_000)  # pyright: ignore[reportArgumentType]
     for number in range(1, 6):
         request = finished(f"r{number}", 4000)
         request.number = number
         kept.keep(request, 1.0)
         kept.keep(request, 1.0)
-    assert (len(kept), forgotten) == (2, [1, 2, 3])
+    assert (len(kept), deleted) == (2, [1, 2, 3])
     assert kept.find("r3") is None
     assert kept.find("r4") is not None
     huge = finished("huge", 40_000)
