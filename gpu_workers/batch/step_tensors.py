@@ -26,7 +26,8 @@ class StepTensors:
     """T tokens in R rows. Rows of one token ("decode rows") come first: flat token i is row i for i < n_decode.
 
     In each layer all keys and values are written before any attention reads, so rows may share pages that other rows of the
-    same step write. With `device_tiles`, the fields of rows describe decode rows only.
+    same step write. Only in a step of decode rows alone no row may read what another writes: there both can happen at once.
+    With `device_tiles`, the fields of rows describe decode rows only.
     """
 
     token_ids: torch.Tensor  # [T] int64, device

@@ -15,14 +15,17 @@ import torch
 from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
 from gpu_workers.batch.uploads import upload
 from gpu_workers.cuda.kernels.attention_tiles import list_tiles
-from gpu_workers.cuda.kernels.paged_decode import DecodeShape, paged_decode
+from gpu_workers.cuda.kernels.paged_decode import DecodeShape, NewKeys, paged_decode
 from gpu_workers.cuda.kernels.paged_prefill import PrefillShape, paged_prefill, tile_tokens
 from gpu_workers.layers.attention import Attention, AttentionStep
+from gpu_workers.layers.torch_ops import KvTarget, Ops
 
 _MAX_SPLITS = 32
 _PROGRAMS = 512  # of decode attention: about four for each multiprocessor of an H200
 _MANY_PAIRS = 128  # of rows and kv heads: there are programs for everyone, and long rows should not be waited for
 _MANY_SPLITS, _MANY_PROGRAMS = 8, 3072
+_WIDE_HEAD, _LEAST_JOINING_PAIRS = 128, 16  # from here on a second kernel costs more than a join by the last program
+_LEAST_KEYS = 64  # of a part
 _HEAD_DIMS = (16, 32, 64, 128, 256)
 
 
@@ -45,6 +48,17 @@ class TritonStep(AttentionStep):
             paged_decode(q[:n], k_pages, v_pages, self.page_table[:n], self.lengths, out[:n], scale, self.decode)
         if self.long_rows is not None:
             paged_prefill(q, k_pages, v_pages, self.long_rows.page_table, self.long_rows.tiles, out, scale, self.prefill)
+        return out
+
+    def store_and_attend(
+        self, ops: Ops, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, target: KvTarget, scale: float
+    ) -> torch.Tensor:
+        """See AttentionStep: one kernel where all rows are decode rows and few."""
+        if self.long_rows is not None or q.shape[0] != self.n_decode or not 0 < q.shape[0] * k.shape[1] < _MANY_PAIRS:
+            return super().store_and_attend(ops, q, k, v, target, scale)
+        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        new = NewKeys(k, v, target.cos_sin)
+        paged_decode(q, target.k_pages, target.v_pages, self.page_table, self.lengths, out, scale, self.decode, new)
         return out
 
 
@@ -88,7 +102,8 @@ def decode_shape(n_rows: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype
     while splits < limit and 2 * splits * pairs <= programs:
         splits *= 2
     if not is_many:
-        shape = DecodeShape(splits)
+        last_joins = head_dim >= _WIDE_HEAD and pairs >= _LEAST_JOINING_PAIRS
+        shape = DecodeShape(splits, least=_LEAST_KEYS if last_joins else 0)
     elif splits > 1:
         shape = DecodeShape(splits, warps=2, least=256 if pairs <= 2 * _MANY_PAIRS else 512)
     else:

@@ -49,7 +49,6 @@ class DecodeGraphs:
         largest, device = self._sizes[-1], state.device
         self._rows = torch.zeros(2 * largest, dtype=torch.int64, device=device)
         self._inputs = StepInputs.allocate(largest, largest, state)
-        self._index = torch.arange(largest, dtype=torch.int64, device=device)
         self._staging = Staging(2 * largest)
 
     @property
@@ -83,7 +82,7 @@ class DecodeGraphs:
             row_starts=np.zeros(size, np.int32),
             row_counts=np.ones(size, np.int32),
             row_offsets=np.arange(size, dtype=np.int32),
-            sample_index=self._index[:size],
+            sample_index=None,
         )
         self._pool.finish(step, slots, positions)
 

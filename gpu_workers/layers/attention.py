@@ -15,6 +15,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_workers.batch.step_tensors import StepTensors
 from gpu_workers.layers.kv_pages import page_rows, rows_between_pages
+from gpu_workers.layers.torch_ops import KvTarget, Ops
 from messages.steps import PAGE_TOKENS
 
 MAX_BATCHED_COUNT = 16  # rows of at most so many tokens share one call; longer ones have work enough alone
@@ -33,6 +34,14 @@ class AttentionStep(Protocol):
         contiguous, pages at one stride for both; all of one float dtype on the model's device; scale multiplies q.k.
         Returns [T, n_heads, head_dim], contiguous, dtype of q. Head h reads kv head h // (n_heads / n_kv_heads)."""
         ...
+
+    def store_and_attend(
+        self, ops: Ops, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, target: KvTarget, scale: float
+    ) -> torch.Tensor:
+        """Rotates q and k, writes k and v to their pages and attends: `ops.rope_and_store`, then `attend`. Arguments as there.
+        A back end may do all of it in one kernel."""
+        q = ops.rope_and_store(q, k, v, target)
+        return self.attend(q, target.k_pages, target.v_pages, scale)
 
 
 class Attention(Protocol):

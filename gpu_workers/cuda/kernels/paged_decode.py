@@ -38,117 +38,189 @@ class DecodeShape:
 
 @triton.jit
 def _arrive(
-    mixed, lse, PARTIAL, LSE, arrived, out, part, split, n_parts, in_group, GROUP_BLOCK: tl.constexpr, D: tl.constexpr
+    mixed, lse, PARTIAL, LSE, OUT, arrived, head_row, split, n_splits, n_parts,
+    GROUP: tl.constexpr, GROUP_BLOCK: tl.constexpr, JOINED_HEADS: tl.constexpr, PARTS: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
-    """Leave one part of a row; the last program to come joins all of them. They are read past the cache of this
-    multiprocessor, which may hold those of an older launch."""
+    """Store one part of a row; the last program of the row to arrive joins all of them. Parts are read past the cache of this
+    multiprocessor, which may hold those of an older launch, and PARTS of all heads at once: one after the other each would be
+    waited for. head_row: number of the first query head of this kv head among all heads of all rows."""
     d = tl.arange(0, D)
-    tl.store(LSE + part, lse, mask=in_group)
-    tl.store(PARTIAL + part[:, None] * D + d[None, :], mixed, mask=in_group[:, None])
+    group = tl.arange(0, GROUP_BLOCK)
+    part = (head_row + group) * n_splits + split
+    tl.store(LSE + part, lse, mask=group < GROUP)
+    tl.store(PARTIAL + part[:, None] * D + d[None, :], mixed, mask=(group < GROUP)[:, None])
     tl.debug_barrier()  # all of this program's stores come before its arrival
     if tl.atomic_add(arrived, 1, sem="acq_rel") == n_parts - 1:
         tl.store(arrived, 0)
-        first = part - split
-        maximum = tl.full([GROUP_BLOCK], float("-inf"), tl.float32)
-        total = tl.zeros([GROUP_BLOCK], tl.float32)
-        joined = tl.zeros([GROUP_BLOCK, D], tl.float32)
-        for other in range(0, n_parts):
-            weight = tl.load(LSE + first + other, mask=in_group, other=0.0, cache_modifier=".cg")
-            at = PARTIAL + (first + other)[:, None] * D + d[None, :]
-            partial = tl.load(at, mask=in_group[:, None], other=0.0, cache_modifier=".cg")
-            new_maximum = tl.maximum(maximum, weight)
-            weight, shrink = tl.exp2(weight - new_maximum), tl.exp2(maximum - new_maximum)
-            total = total * shrink + weight
-            joined = joined * shrink[:, None] + partial * weight[:, None]
+        head = tl.arange(0, JOINED_HEADS)
+        maximum = tl.full([JOINED_HEADS], float("-inf"), tl.float32)
+        total = tl.zeros([JOINED_HEADS], tl.float32)
+        joined = tl.zeros([JOINED_HEADS, D], tl.float32)
+        for first in range(0, n_parts, PARTS):
+            other = first + tl.arange(0, PARTS)
+            at = (head_row + head)[:, None] * n_splits + other[None, :]
+            present = (head < GROUP)[:, None] & (other < n_parts)[None, :]
+            lses = tl.load(LSE + at, mask=present, other=float("-inf"), cache_modifier=".cg")
+            places = PARTIAL + at[:, :, None] * D + d[None, None, :]
+            parts = tl.load(places, mask=present[:, :, None], other=0.0, cache_modifier=".cg")
+            new_maximum = tl.maximum(tl.maximum(maximum, tl.max(lses, 1)), -1e30)  # heads that are not there have none
+            weights, shrink = tl.exp2(lses - new_maximum[:, None]), tl.exp2(maximum - new_maximum)
+            total = total * shrink + tl.sum(weights, 1)
+            joined = joined * shrink[:, None] + tl.sum(parts * weights[:, :, None], 1)
             maximum = new_maximum
-        tl.store(out, (joined / total[:, None]).to(out.dtype.element_ty), mask=in_group[:, None])
+        out = OUT + (head_row + head)[:, None] * D + d[None, :]
+        tl.store(out, (joined / total[:, None]).to(OUT.dtype.element_ty), mask=(head < GROUP)[:, None])
+
+
+@triton.jit
+def _rotated(X, at, other, cos, sin, mask):
+    """Entries `at` of vectors turned by their position; `other`: the same entries of the other halves of their heads."""
+    x = tl.load(X + at, mask=mask, other=0.0)
+    y = tl.load(X + other, mask=mask, other=0.0)
+    return (x.to(tl.float32) * cos + y.to(tl.float32) * sin).to(X.dtype.element_ty)
+
+
+@triton.jit
+def _store_new(NEW_K, NEW_V, K, V, k_start, v_start, place, cos, sin, D: tl.constexpr):
+    """The key of a row's last position rotated, and its value, both [D]: written to `place` in the pages and returned."""
+    d = tl.arange(0, D)
+    k = _rotated(NEW_K, k_start + d, k_start + (d + D // 2) % D, cos, sin, d < D)
+    v = tl.load(NEW_V + v_start + d)
+    tl.store(K + place + d, k)
+    tl.store(V + place + d, v)
+    return k.to(tl.float32), v.to(tl.float32)
+
+
+@triton.jit
+def _mix_keys(
+    q, K, V, table, kv_offset, maximum, total, mixed, n0, end, scale_log2, stride_page, stride_slot,
+    D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Keys n0 .. min(n0 + BN, end) - 1 into the running softmax of a row."""
+    key = n0 + tl.arange(0, BN)
+    d = tl.arange(0, D)
+    seen = key < end
+    page = tl.load(table + key // PAGE, mask=seen, other=0).to(tl.int64)
+    place = page * stride_page + (key % PAGE) * stride_slot + kv_offset
+    k = tl.load(K + place[:, None] + d[None, :], mask=seen[:, None], other=0.0).to(q.dtype)
+    scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale_log2
+    scores = tl.where(seen[None, :], scores, float("-inf"))
+    new_maximum = tl.maximum(maximum, tl.max(scores, 1))
+    weights = tl.exp2(scores - new_maximum[:, None])
+    shrink = tl.exp2(maximum - new_maximum)
+    total = total * shrink + tl.sum(weights, 1)
+    v = tl.load(V + place[:, None] + d[None, :], mask=seen[:, None], other=0.0).to(q.dtype)
+    mixed = mixed * shrink[:, None] + tl.dot(weights.to(q.dtype), v, input_precision=PRECISION)
+    return new_maximum, total, mixed
 
 
 @triton.jit(do_not_specialize=["stride_table", "n_splits", "least"])
 def _decode_kernel(
-    Q, K, V, TABLE, LENGTHS, OUT, PARTIAL, LSE, ARRIVED,
-    scale_log2, stride_q, stride_table, stride_page, stride_slot, n_heads, n_splits, least,
-    GROUP: tl.constexpr, GROUP_BLOCK: tl.constexpr, D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr,
-    SPLIT: tl.constexpr, LAST_JOINS: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+    Q, NEW_K, NEW_V, COS_SIN, K, V, TABLE, LENGTHS, OUT, PARTIAL, LSE, ARRIVED,
+    scale_log2, stride_q, stride_new_k, stride_new_v, stride_table, stride_page, stride_slot, n_heads, n_splits, least,
+    GROUP: tl.constexpr, GROUP_BLOCK: tl.constexpr, JOINED_HEADS: tl.constexpr, PARTS: tl.constexpr, D: tl.constexpr,
+    BN: tl.constexpr, PAGE: tl.constexpr, SPLIT: tl.constexpr, LAST_JOINS: tl.constexpr, IS_NEW: tl.constexpr,
+    PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
-    kv_head = tl.program_id(0)
-    split = tl.program_id(1)
-    row = tl.program_id(2).to(tl.int64)
+    kv_head, split, row = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     length = tl.load(LENGTHS + row)
-    per_split = tl.maximum(tl.cdiv(tl.cdiv(length, n_splits), BN) * BN, least)
+    last = tl.maximum(length - 1, 0)
+    n_keys = last if IS_NEW else length  # to be read from pages
+    per_split = tl.maximum(tl.cdiv(tl.cdiv(n_keys, n_splits), BN) * BN, least)
     start = split * per_split
-    end = tl.minimum(start + per_split, length)
-    group = tl.arange(0, GROUP_BLOCK)
+    end = tl.minimum(start + per_split, n_keys)
+    if (split > 0) & (start >= end):
+        return
+    table, kv_offset = TABLE + row * stride_table, kv_head * D
     d = tl.arange(0, D)
-    in_group = group < GROUP
-    head = kv_head * GROUP + group
-    q = tl.load(Q + row * stride_q + head[:, None] * D + d[None, :], mask=in_group[:, None], other=0.0)
+    group = tl.arange(0, GROUP_BLOCK)
+    in_group = (group < GROUP)[:, None]
+    q_at = row * stride_q + (kv_head * GROUP + group)[:, None] * D
     maximum = tl.full([GROUP_BLOCK], float("-inf"), tl.float32)
     total = tl.zeros([GROUP_BLOCK], tl.float32)
     mixed = tl.zeros([GROUP_BLOCK, D], tl.float32)
+    if IS_NEW:
+        cos = tl.load(COS_SIN + last * D + d % (D // 2))
+        sin = tl.load(COS_SIN + last * D + D // 2 + d % (D // 2)) * tl.where(d < D // 2, -1.0, 1.0)
+        q = _rotated(Q, q_at + d[None, :], q_at + ((d + D // 2) % D)[None, :], cos[None, :], sin[None, :], in_group)
+        if (split == 0) & (length > 0):
+            place = tl.load(table + last // PAGE).to(tl.int64) * stride_page + (last % PAGE) * stride_slot + kv_offset
+            k_start, v_start = row * stride_new_k + kv_offset, row * stride_new_v + kv_offset
+            k, v = _store_new(NEW_K, NEW_V, K, V, k_start, v_start, place, cos, sin, D)
+            maximum = tl.sum(q.to(tl.float32) * k[None, :], 1) * scale_log2
+            total += 1.0
+            mixed += v[None, :]
+    else:
+        q = tl.load(Q + q_at + d[None, :], mask=in_group, other=0.0)
     for n0 in range(start, end, BN):
-        key = n0 + tl.arange(0, BN)
-        seen = key < end
-        page = tl.load(TABLE + row * stride_table + key // PAGE, mask=seen, other=0).to(tl.int64)
-        place = page * stride_page + (key % PAGE) * stride_slot + kv_head * D
-        k = tl.load(K + place[:, None] + d[None, :], mask=seen[:, None], other=0.0).to(q.dtype)
-        scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale_log2
-        scores = tl.where(seen[None, :], scores, float("-inf"))
-        new_maximum = tl.maximum(maximum, tl.max(scores, 1))
-        weights = tl.exp2(scores - new_maximum[:, None])
-        shrink = tl.exp2(maximum - new_maximum)
-        total = total * shrink + tl.sum(weights, 1)
-        v = tl.load(V + place[:, None] + d[None, :], mask=seen[:, None], other=0.0).to(q.dtype)
-        mixed = mixed * shrink[:, None] + tl.dot(weights.to(q.dtype), v, input_precision=PRECISION)
-        maximum = new_maximum
-    safe_total = tl.where(total > 0.0, total, 1.0)
-    mixed = mixed / safe_total[:, None]
-    out = OUT + row * (n_heads * D) + head[:, None] * D + d[None, :]
-    part = (row * n_heads + head) * n_splits + split
-    lse = tl.where(total > 0.0, maximum + tl.log2(safe_total), float("-inf"))
-    if not SPLIT:
-        tl.store(out, mixed.to(OUT.dtype.element_ty), mask=in_group[:, None])
-    elif not LAST_JOINS:
-        tl.store(LSE + part, lse, mask=in_group)
-        if start < end:
-            tl.store(PARTIAL + part[:, None] * D + d[None, :], mixed, mask=in_group[:, None])
-    elif length <= per_split:  # the row is in one piece
-        if split == 0:
-            tl.store(out, mixed.to(OUT.dtype.element_ty), mask=in_group[:, None])
-    elif start < end:
-        arrived = ARRIVED + row * tl.num_programs(0) + kv_head
-        _arrive(mixed, lse, PARTIAL, LSE, arrived, out, part, split, tl.cdiv(length, per_split), in_group, GROUP_BLOCK, D)
+        maximum, total, mixed = _mix_keys(
+            q, K, V, table, kv_offset, maximum, total, mixed, n0, end, scale_log2, stride_page, stride_slot,
+            D, BN, PAGE, PRECISION,
+        )  # fmt: skip
+    mixed = mixed / tl.where(total > 0.0, total, 1.0)[:, None]
+    lse = tl.where(total > 0.0, maximum + tl.log2(total), float("-inf"))
+    head_row = row * n_heads + kv_head * GROUP
+    if SPLIT and not LAST_JOINS:
+        part = (head_row + group) * n_splits + split
+        tl.store(LSE + part, lse, mask=group < GROUP)
+        tl.store(PARTIAL + part[:, None] * D + d[None, :], mixed, mask=in_group)
+    elif not SPLIT or n_keys <= per_split:  # the row is in one piece
+        tl.store(OUT + (head_row + group)[:, None] * D + d[None, :], mixed.to(OUT.dtype.element_ty), mask=in_group)
+    else:
+        arrived, n_parts = ARRIVED + row * tl.num_programs(0) + kv_head, tl.cdiv(n_keys, per_split)
+        _arrive(
+            mixed, lse, PARTIAL, LSE, OUT, arrived, head_row, split, n_splits, n_parts,
+            GROUP, GROUP_BLOCK, JOINED_HEADS, PARTS, D,
+        )  # fmt: skip
 
 
 @triton.jit
-def _join_kernel(PARTIAL, LSE, OUT, D: tl.constexpr, SPLITS: tl.constexpr, PDL: tl.constexpr):
+def _join_kernel(
+    PARTIAL, LSE, LENGTHS, OUT, n_heads,
+    D: tl.constexpr, BN: tl.constexpr, SPLITS: tl.constexpr, IS_NEW: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     row_head = tl.program_id(0).to(tl.int64)
+    n_keys = tl.load(LENGTHS + row_head // n_heads)
+    if IS_NEW:
+        n_keys -= 1
+    per_split = tl.cdiv(tl.cdiv(n_keys, SPLITS), BN) * BN  # as in the kernel before, which wrote no part beyond the keys
     split = tl.arange(0, SPLITS)
+    written = (split == 0) | (split * per_split < n_keys)
     d = tl.arange(0, D)
-    lse = tl.load(LSE + row_head * SPLITS + split)
-    present = lse > float("-inf")
+    lse = tl.load(LSE + row_head * SPLITS + split, mask=written, other=float("-inf"))
     maximum = tl.max(lse, 0)
-    weights = tl.where(present, tl.exp2(lse - tl.where(maximum > float("-inf"), maximum, 0.0)), 0.0)
+    weights = tl.exp2(lse - tl.where(maximum > float("-inf"), maximum, 0.0))
     partial = PARTIAL + (row_head * SPLITS + split)[:, None] * D + d[None, :]
-    parts = tl.load(partial, mask=present[:, None], other=0.0)  # of empty splits nothing was written
+    parts = tl.load(partial, mask=written[:, None], other=0.0)
     total = tl.sum(weights, 0)
     out = tl.sum(parts * weights[:, None], 0) / tl.where(total > 0.0, total, 1.0)
     tl.store(OUT + row_head * D + d, out.to(OUT.dtype.element_ty))
 
 
 _ARRIVALS = 1 << 16
+_PARTS = 8  # that a joining program reads at once
 
 
 @functools.cache
 def _arrivals(device: torch.device) -> torch.Tensor:
     """[_ARRIVALS] int32: programs of a row and kv head that have ended, zero between launches; launches do not overlap."""
     return torch.zeros(_ARRIVALS, dtype=torch.int32, device=device)
+
+
+@dataclass(frozen=True)
+class NewKeys:
+    """What a step adds to the keys of its rows, one token each: k, v [R, n_kv_heads, head_dim] before rotation, heads
+    contiguous, and the rotations, see `KvTarget.cos_sin`."""
+
+    k: torch.Tensor
+    v: torch.Tensor
+    cos_sin: torch.Tensor
 
 
 def paged_decode(
@@ -160,10 +232,14 @@ def paged_decode(
     out: torch.Tensor,
     scale: float,
     shape: DecodeShape,
+    new: NewKeys | None = None,
 ) -> None:
     """q, out [R, n_heads, head_dim], heads contiguous; pages [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], each
     page contiguous, pages at one stride for both; page_table [R, P] int32; lengths [R] int32, rows of length 0 get zeros.
-    head_dim and splits are powers of two. The first call on a device may not be captured."""
+    head_dim and splits are powers of two. The first call on a device may not be captured.
+
+    Without `new` q is rotated and the keys of all positions are in their pages. With it q is not rotated, and the key and
+    value of each row's last position are taken from `new` and written to their page; no row may read what another writes."""
     n_rows, n_heads, head_dim = q.shape
     n_kv_heads = k_pages.shape[2]
     group = n_heads // n_kv_heads
@@ -175,15 +251,18 @@ def paged_decode(
         lse = torch.empty((n_rows, n_heads, splits), dtype=torch.float32, device=q.device)
     else:
         partial = lse = out
+    k, v, cos_sin = (q, q, q) if new is None else (new.k, new.v, new.cos_sin)
     _decode_kernel[(n_kv_heads, splits, n_rows)](
-        q, k_pages, v_pages, page_table, lengths, out, partial, lse, _arrivals(q.device),
-        scale * LOG2_E, q.stride(0), page_table.stride(0), k_pages.stride(0), n_kv_heads * head_dim, n_heads,
-        splits, shape.least,
-        GROUP=group, GROUP_BLOCK=power_of_two(group, 16), D=head_dim, BN=shape.keys, PAGE=PAGE_TOKENS, SPLIT=splits > 1,
-        LAST_JOINS=last_joins, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
+        q, k, v, cos_sin, k_pages, v_pages, page_table, lengths, out, partial, lse, _arrivals(q.device),
+        scale * LOG2_E, q.stride(0), k.stride(0), v.stride(0), page_table.stride(0), k_pages.stride(0),
+        n_kv_heads * head_dim, n_heads, splits, shape.least,
+        GROUP=group, GROUP_BLOCK=power_of_two(group, 16), JOINED_HEADS=power_of_two(group), PARTS=_PARTS, D=head_dim,
+        BN=shape.keys, PAGE=PAGE_TOKENS, SPLIT=splits > 1, LAST_JOINS=last_joins, IS_NEW=new is not None,
+        PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
         num_warps=shape.warps, num_stages=shape.stages, launch_pdl=pdl,
     )  # fmt: skip
     if splits > 1 and not last_joins:
         _join_kernel[(n_rows * n_heads,)](
-            partial, lse, out, D=head_dim, SPLITS=splits, PDL=pdl, num_warps=4 if splits > 4 else 1, launch_pdl=pdl
-        )
+            partial, lse, lengths, out, n_heads, D=head_dim, BN=shape.keys, SPLITS=splits, IS_NEW=new is not None, PDL=pdl,
+            num_warps=4 if splits > 4 else 1, launch_pdl=pdl,
+        )  # fmt: skip

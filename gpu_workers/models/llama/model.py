@@ -69,8 +69,8 @@ class LlamaModel(Decoder[LlamaConfig, LayerWeights], RecordableModel):
         if layer.q_norm is not None and layer.k_norm is not None:
             q = ops.rms_norm(q, layer.q_norm, eps)
             k = ops.rms_norm(k, layer.k_norm, eps)
-        q = ops.rope_and_store(q, k, v, KvTarget(step.positions, self._cos_sin, k_pages, v_pages, step.kv_slots))
-        return attention.attend(q, k_pages, v_pages, self._scale).flatten(1)
+        target = KvTarget(step.positions, self._cos_sin, k_pages, v_pages, step.kv_slots)
+        return attention.store_and_attend(ops, q, k, v, target, self._scale).flatten(1)
 
 
 def load_llama(

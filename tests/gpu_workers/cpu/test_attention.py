@@ -48,13 +48,13 @@ def test_equals_dense_attention(
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        out = back_end.prepare(step).attend(q, k, v, 0.4)
+        out = back_end.prepare(step).attend(q, k, v, head_dim**-0.5)
     finally:
         torch.set_num_threads(before)
     assert out.is_contiguous()
     assert out.dtype == dtype
     tolerance = 1e-5 if dtype == torch.float32 else 2e-2
-    expected = dense_attention(q.float(), k.float(), v.float(), step, 0.4)
+    expected = dense_attention(q.float(), k.float(), v.float(), step, head_dim**-0.5)
     torch.testing.assert_close(out.float(), expected, atol=tolerance, rtol=tolerance)
 
 

@@ -11,7 +11,9 @@ import torch
 from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
 from gpu_workers.cuda.kernels.attention_tiles import list_tiles
 from gpu_workers.cuda.triton_attention import TritonAttention
-from gpu_workers.layers.kv_pages import KvShape
+from gpu_workers.layers.kv_pages import KvPages, KvShape
+from gpu_workers.layers.rotary import cos_sin_table
+from gpu_workers.layers.torch_ops import KvTarget, TorchOps
 from messages.steps import PAGE_TOKENS
 from tests.support.workers.kernel_checks import HEAD_SHAPES, Check, assert_near, poisoned_memory, random_pages
 
@@ -70,11 +72,50 @@ def check_decode(device: torch.device, dtype: torch.dtype) -> None:
         expected = plain_attention(q, k_pages, v_pages, step, head_dim**-0.5)
         attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype)
         prepared = attention.prepare(step)
-        for splits, least in ((1, 0), (2, 0), (8, 0), (32, 0), (8, 64), (4, 512), (8, 4096)):
+        for splits, least in ((1, 0), (2, 0), (8, 0), (32, 0), (8, 64), (32, 64), (4, 512), (8, 4096)):
             chosen = replace(prepared, decode=replace(prepared.decode, splits=splits, least=least))
             with poisoned_memory():
                 got = chosen.attend(q, k_pages, v_pages, head_dim**-0.5)
             assert_near(got, expected, dtype)
+
+
+def check_decode_of_new_keys(device: torch.device, dtype: torch.dtype) -> None:
+    """Rotation, storing and attention in one kernel: outputs and pages of the three references one after the other, also for
+    rows of length 0, which get zeros and write nothing."""
+    for n_heads, n_kv_heads, head_dim in HEAD_SHAPES.values():
+        step, n_pages = make_step(DECODE_ROWS, len(DECODE_ROWS), device)
+        step.lengths[2] = 0
+        qkv = torch.randn((step.n_tokens, n_heads + 2 * n_kv_heads, head_dim), device=device).to(dtype)
+        q, k, v = qkv.split((n_heads, n_kv_heads, n_kv_heads), 1)
+        kv = random_pages(KvShape(3, n_kv_heads, head_dim, dtype), n_pages, device)
+        cos_sin = cos_sin_table(1e4 ** -(torch.arange(0, head_dim, 2, device=device) / head_dim), 4096)
+        pages = step.page_table.gather(1, (step.positions // PAGE_TOKENS)[:, None])[:, 0].long()
+        slots = pages * PAGE_TOKENS + step.positions % PAGE_TOKENS
+        wanted = KvPages.over(kv.shape, kv.storage.clone())
+        target = KvTarget(step.positions, cos_sin, wanted.keys[1], wanted.values[1], slots)
+        rotated = TorchOps().rope_and_store(q, k, v, target)
+        expected = plain_attention(rotated, wanted.keys[1], wanted.values[1], step, head_dim**-0.5)
+        expected[2] = 0
+        wanted.storage[pages[2]] = kv.storage[pages[2]]
+        attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype)
+        prepared = attention.prepare(step)
+        before = kv.storage.clone()
+        for splits, least in ((1, 0), (8, 0), (32, 64), (8, 64), (4, 512), (8, 4096)):
+            kv.storage.copy_(before)
+            target = KvTarget(step.positions, cos_sin, kv.keys[1], kv.values[1], slots)
+            chosen = replace(prepared, decode=replace(prepared.decode, splits=splits, least=least))
+            with poisoned_memory():
+                got = chosen.store_and_attend(_NoOps(), q, k, v, target, head_dim**-0.5)
+            assert_near(got, expected, dtype)
+            assert_near(kv.storage, wanted.storage, dtype)
+
+
+class _NoOps(TorchOps):
+    """For a back end that must do it alone."""
+
+    def rope_and_store(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, target: KvTarget) -> torch.Tensor:
+        """See Ops."""
+        raise AssertionError("expected one kernel")
 
 
 def check_padding(device: torch.device, dtype: torch.dtype) -> None:
@@ -131,6 +172,7 @@ def _random_qkv(
 
 ATTENTION_CHECKS: dict[str, Check] = {
     "decode": check_decode,
+    "decode_of_new_keys": check_decode_of_new_keys,
     "padding": check_padding,
     "mixed": check_mixed,
     "device_tiles": check_device_tiles,
