@@ -130,7 +130,7 @@ class StepThread(Generic[Launched]):
         collector.start()
         while (item := self._commands.get()) is not None:
             if isinstance(item[1], Reset):
-                for _ in range(engine.max_in_flight):  # nothing may be in flight while the slots are wiped
+                for _ in range(engine.max_in_flight):  # no plan may be in flight while the slots are cleared
                     free.acquire()
                 free.release(engine.max_in_flight)
             else:

@@ -1,6 +1,6 @@
-"""What a spare rank imports before it has a birth: torch and all of the engine, most of the seconds of a start.
+"""What a spare rank imports before it gets its birth: torch and all of the engine. It takes most of the time of a start.
 
-Nothing here may touch a device: a spare holds no model, no memory of a device and no context on it. A test looks.
+Nothing here may touch a device: a spare holds no model, no device memory and no device context. A test checks this.
 """
 
 from __future__ import annotations

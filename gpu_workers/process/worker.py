@@ -1,4 +1,4 @@
-"""The process of one rank: a control task for mail and beats, a step thread for the device.
+"""The process of one rank: a control task for messages and beats, a step thread for the device.
 
         supervisor / scheduler             control task (this file)              step thread
         ----------------------             ------------------------              -----------
@@ -11,9 +11,10 @@
         Progress                 <-----    every beat_s, also while a step runs
         Fault and exit status 1  <-----                              <-----      any error of the device
 
-It differs from `actors.actor.Actor` because a step must not stop the beats: a long step is not death, and a beating loop
-beside a stuck step is not health; `Progress` carries both. A fault is never repaired here: the device's state is unknown,
-and in a gang the other ranks wait inside a collective. The supervisor starts the whole gang again.
+It differs from `actors.actor.Actor` because a step must not stop the beats. `Progress` says both that the process is alive and
+how long the present step has been running, so the supervisor can tell a long step from a dead process, and a stuck step from
+an idle one. A fault is never repaired here: the state of the device is unknown, and in a gang the other ranks wait in a
+collective. The supervisor restarts the whole gang.
 """
 
 from __future__ import annotations
@@ -43,14 +44,17 @@ from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
 
-_STOP_S = 0.2  # for the step thread to leave the device in order; then the process ends without it
-_MAX_UNSENT = 4096  # answers to a scheduler that the supervisor has not announced; far above what can be in flight
+_STOP_S = 0.2  # time for the step thread to end; after it the process exits anyway
+_MAX_UNSENT = 4096  # messages for a scheduler that is not announced yet; far more than can be in flight
 
 BuildEngine = Callable[[WorkerSettings, Path, ReportLoading], Engine]
 
 
 def build_engine(settings: WorkerSettings, gang_dir: Path, report: ReportLoading) -> Engine:
-    """The engine that the settings ask for. Runs on the step thread: importing torch takes seconds."""
+    """The engine that the settings ask for. Called on the step thread, because importing torch takes seconds.
+
+    Raises: ConfigError with an explanation; any other exception of loading a model.
+    """
     if settings.is_hash_chain:
         from gpu_workers.hash_chain import HashChainEngine
 
@@ -162,7 +166,7 @@ class Worker(LifecycleEvents, StepEvents):
             try:
                 while self._unsent:
                     self.mailbox.send(self._scheduler, self._unsent.popleft())
-            except MailboxFull as error:  # an answer that cannot leave is a step lost
+            except MailboxFull as error:  # without this message the scheduler loses a step
                 self.on_fault("answer", error)
 
     def _end(self, status: int) -> None:
