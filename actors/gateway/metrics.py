@@ -33,6 +33,10 @@ class GatewayMetrics:
         self.stale_rows = Counter(
             "tardigrade_stale_rows", "Token rows that arrived for closed attempts and were ignored.", registry=registry
         )
+        self._declare_connections_and_journal(registry)
+        self._declare_latencies(registry)
+
+    def _declare_connections_and_journal(self, registry: CollectorRegistry) -> None:
         self.front_garbage = Counter(
             "tardigrade_front_garbage", "ZeroMQ messages of clients that could not be decoded.", registry=registry
         )
@@ -53,6 +57,8 @@ class GatewayMetrics:
             "Bytes shown to clients but not recorded yet, because the disk refuses writes.",
             registry=registry,
         )
+
+    def _declare_latencies(self, registry: CollectorRegistry) -> None:
         self.first_token_s = _histogram(
             registry,
             "tardigrade_time_to_first_token_seconds",

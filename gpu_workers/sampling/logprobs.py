@@ -22,7 +22,7 @@ class ComputedLogprobs:
     top: torch.Tensor  # [M, W] float32
 
     def to_host(self) -> ComputedLogprobs:
-        """The same with tensors on the host. The copy is only queued: read them after an event recorded behind it."""
+        """The same with tensors on the host. The copy is only queued: read them after an event that is recorded after it."""
         copies = [tensor.to("cpu", non_blocking=True) for tensor in (self.chosen, self.top_ids, self.top)]
         return ComputedLogprobs(self.index, self.asked, *copies)
 
