@@ -26,7 +26,7 @@ BACKLOG_MESSAGES = 16_384
 _OPERATORS = "operator/"  # they connect once and never announce their exit: their incarnations are not remembered
 
 
-Sealable = tuple[bytes, bytes, bytes]  # an encoded message, its arrays, its trace id: what is needed to put it in an envelope
+EncodedMessage = tuple[bytes, bytes, bytes]  # message, arrays, trace id: what an envelope needs
 
 
 @dataclass(frozen=True)
@@ -101,16 +101,16 @@ class Outbox:
     peer: str
     incarnation: int
     window: SendWindow = field(default_factory=SendWindow)
-    backlog: deque[Sealable] = field(default_factory=deque)
+    backlog: deque[EncodedMessage] = field(default_factory=deque)
 
-    def push(self, frames: Sealable) -> None:
+    def push(self, frames: EncodedMessage) -> None:
         """Queue one message. Raises: MailboxFull."""
         if len(self.backlog) >= BACKLOG_MESSAGES:
             raise MailboxFull(f"{self.peer}: expected credit within {BACKLOG_MESSAGES} waiting messages, got none")
         self.backlog.append(frames)
 
 
-class Sorting:
+class MailboxCore:
     """The part that both mailboxes share: decode, check, count and queue arriving frames, and know which credits are due."""
 
     def __init__(self, name: str, incarnation: int) -> None:
@@ -161,7 +161,7 @@ class Sorting:
         batch, self._queue = self._queue, []
         return batch
 
-    def seal(self, outbox: Outbox, frames: Sealable) -> list[bytes]:
+    def enclose(self, outbox: Outbox, frames: EncodedMessage) -> list[bytes]:
         """Number a message that is sent now and put it in its envelope; returns its frames."""
         body, arrays, trace = frames
         number = outbox.window.take()
@@ -189,7 +189,7 @@ class MemoryMailbox(Mailbox):
         self.name, self.incarnation = name, incarnation
         self.endpoint = endpoint or f"memory://{name}.{incarnation}"
         self._network = network
-        self._sorting = Sorting(name, incarnation)
+        self._core = MailboxCore(name, incarnation)
         self._outbox: dict[str, Outbox] = {}
         self._endpoint_of: dict[str, str] = {}
         network.mailbox_by_endpoint[self.endpoint] = self
@@ -207,12 +207,12 @@ class MemoryMailbox(Mailbox):
         return name in self._outbox
 
     def send(self, name: str, message: Message, trace: bytes = NO_TRACE) -> None:
-        self._send_all([name], (*self._sorting.codec.encode(message), trace))
+        self._send_all([name], (*self._core.codec.encode(message), trace))
 
     def send_all(self, names: list[str], message: Message) -> None:
-        self._send_all(names, (*self._sorting.codec.encode(message), NO_TRACE))
+        self._send_all(names, (*self._core.codec.encode(message), NO_TRACE))
 
-    def _send_all(self, names: list[str], frames: Sealable) -> None:
+    def _send_all(self, names: list[str], frames: EncodedMessage) -> None:
         for name in names:
             outbox = self._outbox.get(name)
             if outbox is None:
@@ -223,19 +223,19 @@ class MemoryMailbox(Mailbox):
     def _pump(self, outbox: Outbox) -> None:
         target = self._network.mailbox_by_endpoint.get(self._endpoint_of[outbox.peer])
         while target is not None and outbox.backlog and outbox.window.is_open:
-            target._sorting.arrive(self.endpoint.encode(), self._sorting.seal(outbox, outbox.backlog.popleft()))
+            target._core.arrive(self.endpoint.encode(), self._core.enclose(outbox, outbox.backlog.popleft()))
 
     async def wait_mail(self) -> list[Delivery]:
-        for link, number in self._sorting.arrivals.credits_due():
+        for link, number in self._core.arrivals.credits_due():
             sender = self._network.mailbox_by_endpoint.get(link.decode())
             outbox = sender._outbox.get(self.name) if sender else None
             if sender is not None and outbox is not None:
                 outbox.window.acknowledge(number)
                 sender._pump(outbox)
-        return await self._sorting.take()
+        return await self._core.take()
 
     def statistics(self) -> MailboxStatistics:
-        return self._sorting.statistics(sum(len(outbox.backlog) for outbox in self._outbox.values()))
+        return self._core.statistics(sum(len(outbox.backlog) for outbox in self._outbox.values()))
 
     async def close(self) -> None:
         self._network.mailbox_by_endpoint.pop(self.endpoint, None)

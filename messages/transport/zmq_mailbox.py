@@ -13,7 +13,7 @@ import zmq
 
 from messages.errors import UnknownPeer
 from messages.transport import zmq_options
-from messages.transport.mailbox import Delivery, Mailbox, MailboxStatistics, Outbox, Sealable, Sorting
+from messages.transport.mailbox import Delivery, EncodedMessage, Mailbox, MailboxCore, MailboxStatistics, Outbox
 from messages.transport.zmq_reader import ZmqReader
 from messages.wire.message import NO_TRACE, Message
 
@@ -24,16 +24,16 @@ _CREDIT_BYTES = 8
 class _Link:
     """One outgoing connection: its waiting messages and its socket."""
 
-    def __init__(self, sorting: Sorting, outbox: Outbox, socket: zmq.Socket) -> None:
+    def __init__(self, core: MailboxCore, outbox: Outbox, socket: zmq.Socket) -> None:
         self.outbox = outbox
-        self._sorting = sorting
+        self._core = core
         self.reader = ZmqReader(socket, self._credit, self.pump)
 
     def pump(self) -> None:
         """Send what credit allows. A numbered message that the socket refuses is kept and sent first later."""
         outbox = self.outbox
         while outbox.backlog and (self._refused is not None or outbox.window.is_open):
-            frames = self._refused or self._sorting.seal(outbox, outbox.backlog[0])
+            frames = self._refused or self._core.enclose(outbox, outbox.backlog[0])
             if not self.reader.send(frames):
                 self._refused = frames
                 return
@@ -54,7 +54,7 @@ class ZmqMailbox(Mailbox):
     def __init__(self, name: str, incarnation: int, endpoint: str) -> None:
         self.name, self.incarnation, self.endpoint = name, incarnation, endpoint
         self._context = zmq.Context()
-        self._sorting = Sorting(name, incarnation)
+        self._core = MailboxCore(name, incarnation)
         self._n_links = 0  # each link has its own identity: a ROUTER ignores a second one of the same name
         self._links: dict[str, _Link] = {}
         path = endpoint.removeprefix("ipc://")
@@ -71,24 +71,24 @@ class ZmqMailbox(Mailbox):
         self._n_links += 1
         identity = f"{self.name}#{self.incarnation}#{self._n_links}".encode()
         socket = zmq_options.outgoing(self._context, endpoint, identity)
-        self._links[name] = _Link(self._sorting, Outbox(name, incarnation), socket)
+        self._links[name] = _Link(self._core, Outbox(name, incarnation), socket)
 
     def disconnect(self, name: str) -> None:
         link = self._links.pop(name, None)
         if link is not None:
-            self._sorting.arrivals.forget(f"{name}#{link.outbox.incarnation}#".encode())
+            self._core.arrivals.forget(f"{name}#{link.outbox.incarnation}#".encode())
             link.reader.close()
 
     def is_connected(self, name: str) -> bool:
         return name in self._links
 
     def send(self, name: str, message: Message, trace: bytes = NO_TRACE) -> None:
-        self._send_all([name], (*self._sorting.codec.encode(message), trace))
+        self._send_all([name], (*self._core.codec.encode(message), trace))
 
     def send_all(self, names: list[str], message: Message) -> None:
-        self._send_all(names, (*self._sorting.codec.encode(message), NO_TRACE))
+        self._send_all(names, (*self._core.codec.encode(message), NO_TRACE))
 
-    def _send_all(self, names: list[str], frames: Sealable) -> None:
+    def _send_all(self, names: list[str], frames: EncodedMessage) -> None:
         for name in names:
             link = self._links.get(name)
             if link is None:
@@ -97,13 +97,13 @@ class ZmqMailbox(Mailbox):
             link.pump()
 
     async def wait_mail(self) -> list[Delivery]:
-        for link, number in self._sorting.arrivals.credits_due():
+        for link, number in self._core.arrivals.credits_due():
             if not self._inbox.send([link, number.to_bytes(_CREDIT_BYTES, "little")]):
-                self._sorting.arrivals.credit_unsent(link)
-        return await self._sorting.take()
+                self._core.arrivals.credit_unsent(link)
+        return await self._core.take()
 
     def statistics(self) -> MailboxStatistics:
-        return self._sorting.statistics(sum(len(link.outbox.backlog) for link in self._links.values()))
+        return self._core.statistics(sum(len(link.outbox.backlog) for link in self._links.values()))
 
     async def close(self) -> None:
         self._sweep.cancel()
@@ -118,7 +118,7 @@ class ZmqMailbox(Mailbox):
         await asyncio.get_running_loop().run_in_executor(None, self._context.term)
 
     def _arrive(self, frames: list[bytes]) -> None:
-        self._sorting.arrive(frames[0], frames[1:])
+        self._core.arrive(frames[0], frames[1:])
 
     def _sweep_sockets(self) -> None:
         """Check all sockets once a second, so that a lost wake-up delays a message but never loses it."""

@@ -178,8 +178,8 @@ async def test_passing_operators_leave_nothing_behind_and_disturb_no_peer() -> N
         gateway.send("supervisor/0", StatusWanted(reply_to=gateway.endpoint, metrics=False))
         await take(supervisor, 2)
         await operator.close()
-    assert len(supervisor._sorting.arrivals) <= MAX_LINKS
-    assert set(supervisor._sorting._known_incarnation) == {"gateway/0"}
+    assert len(supervisor._core.arrivals) <= MAX_LINKS
+    assert set(supervisor._core._known_incarnation) == {"gateway/0"}
     assert supervisor.statistics().lost == 0
 
 
