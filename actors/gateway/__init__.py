@@ -1,1 +1,1 @@
-"""The gateway: the room where clients come in. Owns requests: their journal, their text, their one ending."""
+"""The gateway actor: serves clients over HTTP and ZeroMQ. Owns their requests: text, journal, and the one ending of each."""

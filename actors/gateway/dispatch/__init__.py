@@ -1,1 +1,1 @@
-"""Running requests: each is given to a replica, its tokens are taken in, recorded and shown; recovery after a death."""
+"""Runs accepted requests: submits them to replicas, records and publishes their tokens, and recovers after a death."""

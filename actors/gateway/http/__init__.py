@@ -1,1 +1,1 @@
-"""HTTP: the server, its connections, the OpenAI routes and the bodies of requests and answers."""
+"""HTTP: the server, its connections, the endpoints, and the bodies of requests and answers."""

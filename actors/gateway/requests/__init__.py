@@ -1,1 +1,1 @@
-"""A request and its sequences: what was ordered, what is visible, who reads it, why it was refused."""
+"""A request and its sequences: its order, its visible tokens, its readers; refusals and the quarantine."""

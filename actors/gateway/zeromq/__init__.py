@@ -1,1 +1,1 @@
-"""ZeroMQ: the socket that client libraries talk to, its clients and their streams."""
+"""ZeroMQ: the public socket of the client library, its clients and their streams."""
