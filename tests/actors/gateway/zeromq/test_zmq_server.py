@@ -1,0 +1,93 @@
+"""The ZeroMQ server when a client falls silent, when a call fails inside, and when a message cannot be decoded."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors.gateway.zeromq import server
+from actors.gateway.zeromq.parse import field_in, request_in
+from messages import public
+from tests.actors.gateway.zeromq.test_front_laws import DEADLINE_S, four_tokens_in, generate, wired
+from tests.support.gateway.fake_scheduler import oracle
+
+
+async def test_a_client_that_falls_silent_is_detached_and_can_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_BEAT_S", 0.001)
+    async with wired(2) as (r, (one, two)):
+        scheduler = await four_tokens_in(r, one)
+        assert r.gateway.desk is not None
+        request = r.gateway.desk.find("r")
+        assert request is not None
+        assert len(request.watchers) == 1
+        monkeypatch.setattr(server, "_CLIENT_SILENCE_S", 0.0)
+        async with asyncio.timeout(DEADLINE_S):
+            while request.watchers:
+                await asyncio.sleep(0)
+        assert request.orphaned_s > 0, "nobody reads it, and it waits for its client"
+        monkeypatch.setattr(server, "_CLIENT_SILENCE_S", 1000.0)
+        assert scheduler.cancels == []
+        await two.say(generate(have=4))
+        await r.house.wait_until(lambda: len(request.watchers) == 1)
+        scheduler.step(4)
+        assert isinstance(await two.hear(), public.Accepted)
+        assert await two.hear_tokens(4) == oracle([1, 2], 8)[4:]
+        assert request.orphaned_s == 0
+
+
+async def test_a_call_that_fails_inside_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with wired() as (r, (wire,)):
+
+        async def broken() -> dict[str, Any]:
+            raise RuntimeError("a bug")
+
+        assert r.gateway._zmq is not None
+        monkeypatch.setattr(r.gateway._zmq, "_summary", broken)
+        await wire.say(public.StatsWanted(call="c"))
+        failed = await wire.hear()
+        assert isinstance(failed, public.Failed)
+        assert (failed.request, failed.code, failed.detail) == ("c", "internal", "RuntimeError: a bug")
+
+
+async def test_a_message_of_the_server_is_refused_from_a_client() -> None:
+    async with wired() as (_, (wire,)):
+        await wire.say(public.Accepted(request="r", n_prompt=1))
+        failed = await wire.hear()
+        assert isinstance(failed, public.Failed)
+        assert (failed.code, failed.field) == ("invalid", "kind")
+        assert failed.detail == "kind: expected a client's, got Accepted"
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("Expected `int`, got `str` - at `$.terms.max_tokens`", "terms.max_tokens"),
+        ("Object contains unknown field `colour`", "colour"),
+        ("message: kind: expected one that is known", "kind"),
+        ("frames: expected 2, got 1", "frames"),
+        ("no field at all", ""),
+        ("", ""),
+    ],
+)
+def test_the_field_in_a_decoders_error(text: str, field: str) -> None:
+    assert field_in(text) == field
+
+
+@pytest.mark.parametrize(
+    ("body", "request_id"),
+    [
+        (msgspec.msgpack.encode({"request": "r", "tokens": "wrong"}), "r"),
+        (msgspec.msgpack.encode({"call": "c"}), "c"),
+        (msgspec.msgpack.encode({"request": "x" * 300}), "x" * 256),
+        (msgspec.msgpack.encode({"request": 7}), ""),
+        (msgspec.msgpack.encode([1, 2]), ""),
+        (b"\xc1 no msgpack", ""),
+        (b"", ""),
+    ],
+)
+def test_the_request_in_a_message_that_cannot_be_read(body: bytes, request_id: str) -> None:
+    assert request_in([b"identity", body, b""]) == request_id
+    assert request_in([b"identity"]) == ""
