@@ -23,7 +23,7 @@ from actors.pages.eviction import EvictionPolicy
 
 @dataclass(frozen=True)
 class LedgerStatistics:
-    """Pages by state, and reuse since the start."""
+    """Pages by state, and the reuse of content since the ledger is new."""
 
     pages: int
     free: int

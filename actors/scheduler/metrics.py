@@ -26,8 +26,8 @@ class SchedulerMetrics:
         self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of admitted sequences")
         self.preemptions = counter("preemptions", "Sequences whose pages were taken back")
         self.recomputed = counter("recomputed_sequences", "Running sequences started again because their gang was lost")
-        self.drafted_tokens = counter("drafted_tokens", "PlanBuilder tokens verified")
-        self.accepted_tokens = counter("accepted_draft_tokens", "PlanBuilder tokens accepted")
+        self.drafted_tokens = counter("drafted_tokens", "Draft tokens verified")
+        self.accepted_tokens = counter("accepted_draft_tokens", "Draft tokens accepted")
         self.endings = Counter("tardigrade_scheduler_endings", "Endings by reason", ["reason"], registry=registry)
         self.batch_rows = Histogram(
             "tardigrade_scheduler_batch_rows",
@@ -41,9 +41,11 @@ class SchedulerMetrics:
         self.free_pages = gauge("free_pages", "Pages without content")
         self.cached_pages = gauge("cached_pages", "Pages without a holder that can be reused by content")
         self.held_pages = gauge("held_pages", "Pages held by running sequences")
+        self.reused_pages = gauge("reused_pages", "Pages reused by content, since the page ledger is new")
+        self.evicted_pages = gauge("evicted_pages", "Cached pages overwritten, since the page ledger is new")
 
     def count_plan(self, planned: PlannedStep) -> None:
-        """A plan was sent."""
+        """Count a plan that has been sent."""
         self.plans.inc()
         self.batch_rows.observe(len(planned.rows))
         self.computed_tokens.inc(planned.n_tokens)
@@ -54,7 +56,9 @@ class SchedulerMetrics:
             self.preemptions.inc(planned.n_preempted)
 
     def show_pages(self, pages: LedgerStatistics) -> None:
-        """Pages by state, now."""
+        """Show the pages by state, and what the eviction policy has achieved."""
         self.free_pages.set(pages.free)
         self.cached_pages.set(pages.cached)
         self.held_pages.set(pages.held)
+        self.reused_pages.set(pages.hits)
+        self.evicted_pages.set(pages.evictions)

@@ -76,6 +76,8 @@ async def test_preemption_under_page_pressure_changes_no_token(house: House) -> 
     for i in range(12):
         assert bench.gateway.tokens[i] == expected(prompt_of(i, 40), 100)
     assert bench.scheduler.metrics.preemptions._value.get() > 0
+    bench.scheduler.statistics()
+    assert bench.scheduler.metrics.evicted_pages._value.get() > 0
 
 
 async def test_shared_prefix_skips_prefill_and_is_reported(house: House) -> None:
