@@ -1,4 +1,4 @@
-"""What gateways and schedulers say to each other about sequences, from admission to the one ending.
+"""The messages between gateways and schedulers about a sequence, from its submission to its one ending.
 
 Law: every attempt gets exactly one ending: an `Ending` inside `Tokens`, or one `Refused`. Token indices count generated
 tokens from 0 over the whole life of the request, also across attempts, so that re-delivery is harmless.
@@ -62,11 +62,11 @@ class SamplingOptions(TypedDict, total=False):
 class Terms(Part, frozen=True):
     """What a client asks for beside its prompt and its `Sampling`. Carried whole from the door to the scheduler's sequence.
 
-    Every door offers every term but those of `SERVER_TERMS`, so that a new term needs a field here and its use.
+    Clients may set every term but those of `SERVER_TERMS`: a new field here is offered by HTTP, ZeroMQ and the client library.
     """
 
     max_tokens: Annotated[int, msgspec.Meta(ge=1, le=NO_TOKEN_LIMIT)] = NO_TOKEN_LIMIT  # generated tokens at most
-    min_tokens: Annotated[int, msgspec.Meta(ge=0, le=NO_TOKEN_LIMIT)] = 0  # until then no stop token, and no look for `stop`
+    min_tokens: Annotated[int, msgspec.Meta(ge=0, le=NO_TOKEN_LIMIT)] = 0  # generated before a stop token or stop string counts
     stop: Annotated[list[ShortText], msgspec.Meta(max_length=MAX_STOP_STRINGS)] = []  # the gateway looks for these strings
     stop_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # ids that end the answer
     ignore_eos: bool = False  # admission adds the model's end tokens to `stop_tokens` unless this is set

@@ -1,9 +1,9 @@
-"""The public protocol: what a ZeroMQ client and a gateway's front say to each other.
+"""The public protocol between ZeroMQ clients and a gateway.
 
-A client holds one DEALER; the gateway's front is a ROUTER. Two frames each way: the message (msgpack, a map whose `kind` is
-the class name) and the frame of its arrays. `Generate` is idempotent by `request`: sending it again with `have` = n
-continues the stream at generated token n, on this gateway incarnation or the next, so a client that lost its peer says it
-once more and loses and repeats nothing. The client picks the seed for that reason.
+A client has one DEALER socket, the gateway a ROUTER. Each message is two frames: the message itself (msgpack, a map whose
+`kind` is the class name) and the bytes of its arrays. `Generate` is idempotent by `request`: sent again with `have` = n, it
+continues the stream at generated token n, on this incarnation of the gateway or the next. So a client that has lost its
+connection sends it again, and no token is lost or repeated. The client chooses the seed for that reason.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Accepted(Message, frozen=True):
 
 
 class Chunk(Message, frozen=True):
-    """Next tokens of a stream: `ids` starts at generated token `first`. `text` is what became safe to show with them."""
+    """The next tokens of a stream: `ids` begins at generated token `first`. `text` became certain with them."""
 
     request: ShortText
     first: Count
@@ -82,20 +82,20 @@ class Failed(Message, frozen=True):
 
 
 class Received(Message, frozen=True):
-    """Credit: the client holds every token of the stream below `up_to`; one beyond the last token means its Finished too."""
+    """The client has every token below `up_to`, so more may be sent. One more than the last token: it has Finished too."""
 
     request: ShortText
     up_to: Count
 
 
 class CancelRequest(Message, frozen=True):
-    """The client no longer wants this request. Answered by its Finished."""
+    """Ends a request that the client does not want any more. Answered by its Finished."""
 
     request: ShortText
 
 
 class ModelsWanted(Message, frozen=True):
-    """Which models are served?"""
+    """Asks which models are served. Answered by Models."""
 
     call: ShortText
 
@@ -109,7 +109,7 @@ class Models(Message, frozen=True):
 
 
 class StatsWanted(Message, frozen=True):
-    """The JSON summary of /v1/metrics."""
+    """Asks for the JSON summary of /v1/metrics. Answered by Stats."""
 
     call: ShortText
 
@@ -122,7 +122,7 @@ class Stats(Message, frozen=True):
 
 
 class Alive(Message, frozen=True):
-    """The front's beat to every client with an open stream; a new incarnation means: say your open Generates again."""
+    """Sent regularly to every client with an open stream. After a new incarnation the client sends its open Generates again."""
 
     incarnation: Count
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from messages import public
 from messages.client.stream import Next, StreamState
-from messages.errors import InvalidRequest, Overloaded, RequestFailed, Unavailable
+from messages.errors import InvalidRequest, Overloaded, Quarantined, RequestFailed, Unavailable
 from messages.generation import Sampling
 from messages.wire.arrays import int32s
 
@@ -102,6 +102,10 @@ def test_a_server_that_forgot_computes_again_and_is_compared() -> None:
         ("overloaded", Overloaded),
         ("unavailable", Unavailable),
         ("internal", RequestFailed),
+        ("conflict", InvalidRequest),
+        ("too_large", InvalidRequest),
+        ("quarantined", Quarantined),
+        ("deadline", RequestFailed),
     ],
 )
 def test_refusals_are_typed(code: Any, kind: type[Exception]) -> None:
@@ -122,3 +126,7 @@ def test_a_failed_ending_is_an_error() -> None:
     state.take(public.Finished(request="r", reason="failed", n_prompt=1, n_generated=0, n_cached=0, detail="on fire"))
     with pytest.raises(RequestFailed, match="on fire"):
         state.answer()
+    quarantined = new_state()
+    quarantined.take(finished(0, "quarantined"))
+    with pytest.raises(Quarantined, match="the server could not finish the request"):
+        quarantined.answer()

@@ -176,3 +176,13 @@ async def test_an_equal_request_that_waits_for_the_directory_ends_too() -> None:
         scheduler.fail(next(iter(scheduler.running)), "workers died 4 times", "quarantined")
         answers = await asyncio.wait_for(asyncio.gather(first, second), 10.0)
         assert [answer.status_code for answer in answers] == [422, 422]
+
+
+async def test_a_zeromq_client_sees_that_its_request_was_quarantined() -> None:
+    async with wired() as (r, _), AsyncClient(r.settings.front_endpoint) as client:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        asked = asyncio.ensure_future(client.generate([1, 2, 3], max_tokens=4, temperature=0.0))
+        await r.house.wait_until(lambda: scheduler.running)
+        scheduler.fail(next(iter(scheduler.running)), "workers died 4 times", "quarantined")
+        with pytest.raises(Quarantined, match="workers died 4 times"):
+            await asked
