@@ -1,8 +1,8 @@
 """Steps of few tokens on CPUs as one native call each: what captured graphs are to a GPU.
 
-For each number of tokens the model is run once with kernels that are written down instead of called; from then on a step is
-numbers put into place and one call. A step of one row of SmolLM2 makes 274 calls: one by one they took 14.7 ms on two Zen 4
-cores, as one 11.3.
+For each number of tokens the model is run once with kernel calls that are recorded instead of made. From then on a step is a
+few numbers written into place and one call. A step of one row of SmolLM2 makes 274 calls: one by one they took 14.7 ms on two
+Zen 4 cores, as one call 11.3 ms.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpu_workers.batch.device_state import DeviceState
 from gpu_workers.batch.step_arrays import StepArrays
 from gpu_workers.batch.step_tensors import StepTensors
 from gpu_workers.cpu.attention import CpuAttention, CpuStep
-from gpu_workers.cpu.kernels.calls import Arena, NotTaped, Program, Tape
+from gpu_workers.cpu.kernels.calls import BufferPool, NotRecordable, Program, Recorder
 from gpu_workers.cpu.kernels.machine_code import compile_kernel
 from gpu_workers.cpu.kernels.program import write_program
 from gpu_workers.cpu.ops import CpuOps
@@ -30,8 +30,8 @@ _TOKEN_IDS, _POSITIONS, _KV_SLOTS, _PLACES, _SLOTS, _N_KEYS = range(6)
 
 
 @dataclass(frozen=True)
-class WrittenStep:
-    """A program and where its results are."""
+class RecordedStep:
+    """A recorded program and where its results are."""
 
     program: Program
     logits: torch.Tensor  # [S, vocabulary] of the model's dtype, in the order of the step's samples
@@ -39,7 +39,7 @@ class WrittenStep:
 
 
 class _PreparedAttention(Attention):
-    """Attention whose step stands already: all steps of a program read it from the same memory."""
+    """Returns the same step each time: all runs of a program read its numbers from the same memory."""
 
     def __init__(self, prepared: CpuStep) -> None:
         self._prepared = prepared
@@ -47,7 +47,7 @@ class _PreparedAttention(Attention):
     def prepare(self, step: StepTensors, window: int | None = None) -> CpuStep:
         """See Attention."""
         if window is not None:
-            raise NotTaped("attention with a window")
+            raise NotRecordable("attention with a window")
         return self._prepared
 
 
@@ -60,27 +60,27 @@ class CpuPrograms:
         Raises: RuntimeError when LLVM refuses the code."""
         self._model, self._ops, self._attention, self._kv, self._state = model, ops, attention, kv, state
         self._runner = compile_kernel(write_program, ops.machine)
-        self._arena = Arena(ops.most_rows)
+        self._pool = BufferPool(ops.most_rows)
         self._numbers = torch.zeros((6, ops.most_rows), dtype=torch.int64)  # what changes from step to step
         self._host_numbers, self._host_tokens = self._numbers.numpy(), state.tokens.numpy()
         self._n_threads = torch.get_num_threads()
         longest = state.pages.shape[1] * PAGE_TOKENS
         self._scratch = torch.empty((self._n_threads, model.parts.shard.shared_heads * longest))
-        self._programs: dict[int, WrittenStep] = {}
+        self._programs: dict[int, RecordedStep] = {}
         self._is_possible = model.parts.shard.size == 1
 
-    def run(self, step: StepArrays) -> WrittenStep | None:
-        """What the step gave, there until the next run. None: it is no such step, and nothing has been done. The state must
-        already hold the plan's tokens, pages and drafts."""
+    def run(self, step: StepArrays) -> RecordedStep | None:
+        """The results of the step, valid until the next run; None, and nothing done, if the step does not fit a program. The
+        state must already hold the plan's tokens, pages and drafts."""
         n = len(step.token_slots)
         is_fit = 0 < n == len(step.sample_index) <= self._ops.most_rows and step.counts.max() <= MAX_BATCHED_COUNT
         if not (is_fit and self._is_possible and torch.get_num_threads() == self._n_threads):
             return None
         if n not in self._programs:
             try:
-                self._programs[n] = self._write(n)
-            except NotTaped as error:
-                structlog.get_logger().info("steps are made of single calls", reason=str(error))
+                self._programs[n] = self._record(n)
+            except NotRecordable as error:
+                structlog.get_logger().info("steps run as single kernel calls", reason=str(error))
                 self._is_possible = False
                 return None
         self._place(step, n)
@@ -88,7 +88,8 @@ class CpuPrograms:
         return self._programs[n]
 
     def _place(self, step: StepArrays, n: int) -> None:
-        """Tokens stand in the order of the samples, so that nothing need be picked at the end."""
+        """Writes the step's numbers where the program reads them. Tokens are in the order of the samples, so that no result has
+        to be gathered at the end."""
         slots, positions = step.token_slots[step.sample_index], step.positions[step.sample_index]
         numbers = self._host_numbers[:, :n]
         numbers[_TOKEN_IDS] = self._host_tokens[slots, positions]
@@ -99,11 +100,11 @@ class CpuPrograms:
         numbers[_SLOTS] = slots[order]
         numbers[_N_KEYS] = positions[order] + 1
 
-    def _write(self, n: int) -> WrittenStep:
-        """The program of n tokens. Raises: NotTaped."""
-        self._arena.free_all()
-        tape = Tape(self._arena)
-        ops = self._ops.through(tape)
+    def _record(self, n: int) -> RecordedStep:
+        """Records the program for n tokens. Raises: NotRecordable."""
+        self._pool.free_all()
+        recorder = Recorder(self._pool)
+        ops = self._ops.through(recorder)
         token_ids, positions, kv_slots, places, slots, n_keys = self._numbers[:, :n]
         nothing, pages = np.zeros(0, np.int32), self._state.pages
         step = StepTensors(
@@ -118,12 +119,12 @@ class CpuPrograms:
             row_offsets=nothing,
             sample_index=None,
         )
-        compiled = replace(self._attention.compiled, calls=tape)
+        compiled = replace(self._attention.compiled, calls=recorder)
         attention = _PreparedAttention(CpuStep(compiled, places, slots, n_keys, pages, self._scratch, ()))
         model = self._model.with_parts(replace(self._model.parts, ops=ops, attention=attention))
         logits = model.logits(model.forward(step, self._kv))
         greedy = ops.argmax(logits)
-        return WrittenStep(tape.finish(self._runner), logits, greedy)
+        return RecordedStep(recorder.finish(self._runner), logits, greedy)
 
 
 def cpu_programs(model: Model, kv: KvPages, state: DeviceState) -> CpuPrograms | None:
@@ -134,5 +135,5 @@ def cpu_programs(model: Model, kv: KvPages, state: DeviceState) -> CpuPrograms |
     try:
         return CpuPrograms(model, ops, attention, kv, state)
     except RuntimeError as error:
-        structlog.get_logger().warning("steps are made of single calls, which is slower", reason=str(error)[:300])
+        structlog.get_logger().warning("steps run as single kernel calls, which is slower", reason=str(error)[:300])
         return None

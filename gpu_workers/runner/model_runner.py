@@ -188,10 +188,10 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         return PendingStep(plan, plan.step + index, step.result_slots, step.result_widths, ids, logprobs, took_s, events)
 
     def _compute(self, step: StepArrays) -> ComputedStep:
-        written = self._programs.run(step) if self._programs is not None else None
-        if written is not None:
+        recorded = self._programs.run(step) if self._programs is not None else None
+        if recorded is not None:
             places = torch.from_numpy(self._state.places(step.sample_slots, step.sample_positions))
-            return ComputedStep(written.logits, places, written.greedy)
+            return ComputedStep(recorded.logits, places, recorded.greedy)
         batch = build_batch(step, self._state)
         hidden = self._model.forward(batch.tensors, self._kv)
         return ComputedStep(self._model.logits(hidden) if len(step.sample_index) else None, batch.sample_places)

@@ -1,7 +1,9 @@
-"""Kernel calls, made at once or written down: what computes with kernels asks one of these for memory and for the call.
+"""Kernel calls, made at once or recorded. `CpuOps` and `CpuStep` get memory for results, and make their calls, through one of
+these.
 
-A tape is to a CPU what a captured graph is to a GPU: a step is written down once and run many times, each time as one call.
-What changes from run to run must stand in memory that the calls point to; results are where they were when it was written.
+A recorded program is to a CPU what a captured graph is to a GPU: a step is recorded once and run many times, each time as one
+call. Inputs that change from run to run must be in memory that the recorded calls point to; results are in the same memory
+after each run.
 """
 
 from __future__ import annotations
@@ -23,28 +25,29 @@ from gpu_workers.cpu.kernels.vector_code import N_COUNTERS
 _CACHE_LINE_WORDS = 8
 
 
-class NotTaped(Exception):
-    """Part of a step is not a kernel call; the text says which."""
+class NotRecordable(Exception):
+    """Part of a step is computed by torch, so it cannot be recorded; the text says which part."""
 
 
 class Calls(Protocol):
-    """Where kernels are called."""
+    """Makes kernel calls."""
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """Memory for a result, of any content."""
+        """A tensor for a result, uninitialised, on the CPU."""
         ...
 
     def run(self, kernel: Kernel, words: Sequence[int], *, is_spread: bool) -> None:
-        """Call with these words, spread over the threads or not."""
+        """Call the kernel with these argument words (integers, addresses, bits of floats), by all of torch's threads if
+        is_spread, else by one."""
         ...
 
     def leave_to_torch(self, what: str) -> None:
-        """Torch is about to compute something. Raises: NotTaped when that cannot be."""
+        """To be called before torch computes `what`. Raises: NotRecordable when calls are being recorded."""
         ...
 
 
-class DirectCalls:
-    """See Calls: made at once."""
+class DirectCalls(Calls):
+    """Makes each call at once."""
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """See Calls."""
@@ -58,16 +61,16 @@ class DirectCalls:
         """See Calls."""
 
 
-class Tape:
-    """See Calls: written down."""
+class Recorder(Calls):
+    """Records the calls; `finish` makes a program of them."""
 
-    def __init__(self, arena: Arena) -> None:
-        self._arena = arena
+    def __init__(self, pool: BufferPool) -> None:
+        self._pool = pool
         self._calls: list[tuple[Kernel, tuple[int, ...], bool]] = []
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """Memory that no living tensor uses; once the tensor is gone a later call may write there."""
-        return self._arena.empty(shape, dtype)
+        """A tensor on memory that no other living tensor uses. Once it is freed, later calls may write there."""
+        return self._pool.empty(shape, dtype)
 
     def run(self, kernel: Kernel, words: Sequence[int], *, is_spread: bool) -> None:
         """See Calls."""
@@ -75,7 +78,7 @@ class Tape:
 
     def leave_to_torch(self, what: str) -> None:
         """See Calls."""
-        raise NotTaped(what)
+        raise NotRecordable(what)
 
     def finish(self, runner: Kernel) -> Program:
         """All calls so far as one; runner: the kernel of `program.write_program`."""
@@ -83,7 +86,7 @@ class Tape:
 
 
 class Program:
-    """Calls that run as one. Not thread-safe. Whoever owns it keeps alive what its words point to."""
+    """Recorded calls that run as one. Not thread-safe. The owner keeps alive what the argument words point to."""
 
     def __init__(self, runner: Kernel, calls: Sequence[tuple[Kernel, tuple[int, ...], bool]]) -> None:
         self._runner, self._kernels = runner, {kernel for kernel, _, _ in calls}
@@ -96,9 +99,9 @@ class Program:
         for start, (kernel, words, is_spread), row in zip(starts, calls, table, strict=True):
             self._words[start + N_COUNTERS : start + N_COUNTERS + len(words)] = words
             row[:] = kernel.address, self._words.ctypes.data + 8 * start, not is_spread
-        self._table, self._meeting = table, _aligned(program.MEETING_WORDS, torch.int64)
+        self._table, self._barrier = table, _aligned(program.BARRIER_WORDS, torch.int64)
         functions = (_address(openmp().omp_get_num_threads), _address(ctypes.CDLL(None).syscall))
-        own = (table.ctypes.data, len(calls), self._meeting.ctypes.data, *functions)
+        own = (table.ctypes.data, len(calls), self._barrier.ctypes.data, *functions)
         self._own = np.array((0,) * N_COUNTERS + own, np.int64)
         self._own_address = self._own.ctypes.data
 
@@ -113,11 +116,11 @@ class _Block:
     user: weakref.ref[np.ndarray] | None = None
 
 
-class Arena:
-    """Memory of tapes that never run at the same time: a block is handed out again when the tensor on it is gone."""
+class BufferPool:
+    """Memory for programs that never run at the same time: a block is used again when the tensor on it has been freed."""
 
     def __init__(self, most_rows: int) -> None:
-        """most_rows: of any shape's first size. A block has room for so many, so that tapes of all sizes share it."""
+        """most_rows: the most rows of any tensor. Every block has room for so many, so that programs of all sizes share it."""
         self._most_rows = most_rows
         self._blocks: list[_Block] = []
 
@@ -133,7 +136,7 @@ class Arena:
         return torch.from_numpy(piece).view(dtype).view(tuple(shape))  # its storage keeps the piece, whatever views there are
 
     def free_all(self) -> None:
-        """A new tape begins: what another one left may be overwritten."""
+        """Before a new recording: what another program has left may be overwritten."""
         for block in self._blocks:
             block.user = None
 

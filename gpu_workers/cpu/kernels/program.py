@@ -1,8 +1,8 @@
-"""Many kernel calls as one: a team of threads goes through a table of calls together and meets behind each of them.
+"""Many kernel calls as one: a team of threads goes through a table of calls together, with a barrier after each call.
 
 A region of OpenMP for each kernel costs a fork and a join, and the way there through Python; a step has hundreds. Here the
-whole table is one region. Calls that are not worth two threads are made by the one that came last to a meeting, before it lets
-the others go on.
+whole table is one region. Calls too small for two threads are made by the thread that arrives last at a barrier, before it
+releases the others.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from llvmlite import ir
 
 from gpu_workers.cpu.kernels.vector_code import FUNCTION, I32, I64, N_COUNTERS, POINTER, Value, VectorCode
 
-CALLS, N_CALLS, MEETING, TEAM_SIZE, SYSCALL = range(N_COUNTERS, N_COUNTERS + 5)
+CALLS, N_CALLS, BARRIER, TEAM_SIZE, SYSCALL = range(N_COUNTERS, N_COUNTERS + 5)
 CALL_WORDS = 3
 _KERNEL, _WORDS, _IS_ALONE = range(CALL_WORDS)
-ARRIVED, ROUND, NEXT, ASLEEP = 0, 8, 16, 24  # words of the meeting's memory, on cache lines of their own
-MEETING_WORDS = 32
-_SPINS = 2048  # looks of a waiting thread before it sleeps: some 30 us
+ARRIVED, ROUND, NEXT, SLEEPING = 0, 8, 16, 24  # words of the barrier's memory, on cache lines of their own
+BARRIER_WORDS = 32
+_SPINS = 2048  # of a waiting thread before it sleeps: about 30 us
 _FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # private to the process
 _ALL = 1 << 30
 
 
 def write_program(code: VectorCode) -> None:
     """Argument words, in the order of the names above: the table of calls (address of the kernel, of its words, 1 if one thread
-    makes it alone) and its length; memory of the meeting, zeros at first; addresses of omp_get_num_threads and of
+    makes it alone) and its length; memory of the barrier, zeros at first; addresses of omp_get_num_threads and of
     syscall. Leaves all counters as it found them, so it can be run again."""
     b = code.b
     team_size = b.inttoptr(code.argument(TEAM_SIZE), ir.FunctionType(I32, []).as_pointer())
@@ -34,8 +34,8 @@ def write_program(code: VectorCode) -> None:
     b.position_at_end(head)
     position = b.phi(I64)
     position.add_incoming(I64(0), begin)
-    _meet(code, team, position)
-    call = b.load_atomic(_meeting(code, NEXT), "monotonic", 8, typ=I64)
+    _wait_for_team(code, team, position)
+    call = b.load_atomic(_barrier(code, NEXT), "monotonic", 8, typ=I64)
     body = b.append_basic_block()
     b.cbranch(b.icmp_signed("<", call, code.argument(N_CALLS)), body, end)
     b.position_at_end(body)
@@ -45,22 +45,22 @@ def write_program(code: VectorCode) -> None:
     b.position_at_end(end)
 
 
-def _meet(code: VectorCode, team: Value, position: Value) -> None:
-    """Wait for the whole team. The last to come clears up behind the call before `position`, makes the calls that are for one
-    thread, and says which call is next."""
+def _wait_for_team(code: VectorCode, team: Value, position: Value) -> None:
+    """Wait for the whole team. The last thread to arrive resets the counters of the call before `position`, makes the calls
+    that are for one thread, and stores which call is next."""
     b = code.b
     lead, wait, end = (b.append_basic_block() for _ in range(3))
-    this_round = b.load_atomic(_meeting(code, ROUND), "monotonic", 8, typ=I64)
-    before = b.atomic_rmw("add", _meeting(code, ARRIVED), I64(1), "acq_rel")
+    this_round = b.load_atomic(_barrier(code, ROUND), "monotonic", 8, typ=I64)
+    before = b.atomic_rmw("add", _barrier(code, ARRIVED), I64(1), "acq_rel")
     b.cbranch(b.icmp_signed("==", code.add(before, 1), team), lead, wait)
 
     b.position_at_end(lead)
     _clear(code, b.select(b.icmp_signed(">", position, I64(0)), b.sub(position, I64(1)), I64(0)))
     following = _run_alone(code, position)
-    b.atomic_rmw("xchg", _meeting(code, NEXT), following, "monotonic")
-    b.atomic_rmw("xchg", _meeting(code, ARRIVED), I64(0), "monotonic")
-    b.atomic_rmw("xchg", _meeting(code, ROUND), code.add(this_round, 1), "seq_cst")
-    asleep = b.atomic_rmw("add", _meeting(code, ASLEEP), I64(0), "seq_cst")
+    b.atomic_rmw("xchg", _barrier(code, NEXT), following, "monotonic")
+    b.atomic_rmw("xchg", _barrier(code, ARRIVED), I64(0), "monotonic")
+    b.atomic_rmw("xchg", _barrier(code, ROUND), code.add(this_round, 1), "seq_cst")
+    asleep = b.atomic_rmw("add", _barrier(code, SLEEPING), I64(0), "seq_cst")
     wake = b.append_basic_block()
     b.cbranch(b.icmp_signed("==", asleep, I64(0)), end, wake)
     b.position_at_end(wake)
@@ -94,8 +94,8 @@ def _run_alone(code: VectorCode, position: Value) -> Value:
 
 
 def _wait(code: VectorCode, this_round: Value, end: Value) -> None:
-    """Look until the round is another; after a while asleep, so that a late thread which the kernel took off its core for
-    somebody else finds a free one."""
+    """Spin until the round changes; after a while sleep, so that a thread that the operating system has suspended finds a free
+    core."""
     b = code.b
     before = b.block
     look, again, sleep = (b.append_basic_block() for _ in range(3))
@@ -103,16 +103,16 @@ def _wait(code: VectorCode, this_round: Value, end: Value) -> None:
     b.position_at_end(look)
     spins = b.phi(I64)
     spins.add_incoming(I64(0), before)
-    found = b.load_atomic(_meeting(code, ROUND), "acquire", 8, typ=I64)
+    found = b.load_atomic(_barrier(code, ROUND), "acquire", 8, typ=I64)
     b.cbranch(b.icmp_signed("!=", found, this_round), end, again)
     b.position_at_end(again)
     code.pause()
     spins.add_incoming(code.add(spins, 1), b.block)
     b.cbranch(b.icmp_signed("<", spins, I64(_SPINS)), look, sleep)
     b.position_at_end(sleep)
-    b.atomic_rmw("add", _meeting(code, ASLEEP), I64(1), "seq_cst")
+    b.atomic_rmw("add", _barrier(code, SLEEPING), I64(1), "seq_cst")
     _futex(code, _FUTEX_WAIT, this_round)  # returns at once when the round is another by now
-    b.atomic_rmw("sub", _meeting(code, ASLEEP), I64(1), "seq_cst")
+    b.atomic_rmw("sub", _barrier(code, SLEEPING), I64(1), "seq_cst")
     spins.add_incoming(spins, b.block)
     b.branch(look)
 
@@ -137,13 +137,13 @@ def _words(code: VectorCode, call: Value) -> Value:
     return code.b.inttoptr(_entry(code, call, _WORDS), POINTER)
 
 
-def _meeting(code: VectorCode, word: int) -> Value:
-    return code.at(code.pointer(MEETING), word, I64)
+def _barrier(code: VectorCode, word: int) -> Value:
+    return code.at(code.pointer(BARRIER), word, I64)
 
 
 def _futex(code: VectorCode, operation: int, value: Value) -> None:
     """The system call on the low half of ROUND, without a deadline."""
     number = I64(202 if code.machine.is_x86 else 98)
     call = code.b.inttoptr(code.argument(SYSCALL), ir.FunctionType(I64, [I64] * 5).as_pointer())
-    address = code.b.ptrtoint(_meeting(code, ROUND), I64)
+    address = code.b.ptrtoint(_barrier(code, ROUND), I64)
     code.b.call(call, [number, address, I64(operation), value, I64(0)])
