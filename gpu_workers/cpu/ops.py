@@ -1,4 +1,4 @@
-"""The operations of a layer on CPUs for which kernels can be compiled; what these do not cover is left to torch.
+"""The operations of a layer on CPUs for which kernels can be compiled; torch computes what they do not cover.
 
 Measured on one Zen 4 core beside other work, all linear layers of a step of SmolLM2-135M, ms, oneDNN against the kernel:
 bfloat16 1 row 27 -> 12, 8 rows 31 -> 19, 32 rows 122 -> 84; float32 1 row 48 -> 22, 8 rows 64 -> 36, 32 rows 117 -> 91.
@@ -22,15 +22,17 @@ from gpu_workers.layers.cpu_linear import can_pack, packed_linear
 from gpu_workers.layers.torch_ops import KvTarget, TorchOps
 
 _MOST_ROWS = 64  # oneDNN is as good for more
-_MOST_ROWS_WITHOUT_DOT = 6  # of bfloat16 that is widened first
-_LEAST_SHARED_PASSES = 4  # over a block of a weight; fewer are bound by memory, and would read it twice
-_UNITS_OF_A_THREAD = 8  # with so many the last one's end is not waited for long
-_FEW_NUMBERS = 1 << 14  # fewer are done before a second thread has begun
+_MOST_ROWS_WITHOUT_DOT = 6  # of bfloat16 on processors that must widen it first
+_LEAST_SHARED_PASSES = (
+    4  # over a block of a weight; with fewer, time goes into reading the weight, and sharing would read it twice
+)
+_UNITS_OF_A_THREAD = 8  # with so many, threads end at nearly the same time
+_FEW_NUMBERS = 1 << 14  # fewer are computed before a second thread has started
 
 
 @dataclass(frozen=True)
 class PackedWeight:
-    """A weight [n_out, n_in] as oneDNN packed it, in the layout that `cpu_kernels.matrix` reads."""
+    """A weight [n_out, n_in] as oneDNN packed it, in the layout that `kernels.matrix` reads."""
 
     packed: torch.Tensor
     address: int
@@ -49,7 +51,7 @@ class CpuOps(TorchOps):
         self._dtype, self._lanes = dtype, machine.lanes
         is_bf16 = dtype == torch.bfloat16
         self.most_rows = _MOST_ROWS if machine.has_bf16_dot or not is_bf16 else _MOST_ROWS_WITHOUT_DOT
-        self._layouts: dict[tuple[int, ...], bool] = {}  # by shape: is it the one that is read?
+        self._layouts: dict[tuple[int, ...], bool] = {}  # by shape: is it the layout that our kernel reads?
         self._few_rows: Kernel | None = None
         if machine.lanes * 4 == matrix.BLOCK and can_pack(dtype):
             self._few_rows = compile_kernel(lambda code: matrix.write_few_rows(code, is_bf16), machine)
@@ -62,7 +64,7 @@ class CpuOps(TorchOps):
         self._argmax = compile_kernel(lambda code: rows.write_argmax(code, is_bf16), machine)
 
     def through(self, calls: Calls) -> CpuOps:
-        """The same operations with their kernels called there."""
+        """The same operations with their kernels called through `calls`."""
         other = copy.copy(self)
         other._calls = calls
         return other
@@ -75,7 +77,7 @@ class CpuOps(TorchOps):
         return PackedWeight(packed, torch.ops.mkldnn.data_ptr(packed), weight.shape[1], weight.shape[0])
 
     def _is_readable(self, weight: torch.Tensor, packed: torch.Tensor) -> bool:
-        """Each shape is looked at once: the library says nowhere which layout it chose."""
+        """Tries each shape once: oneDNN does not report which layout it chose."""
         shape = tuple(weight.shape)
         if shape not in self._layouts:
             self._layouts[shape] = has_known_layout(weight, packed)
@@ -107,7 +109,7 @@ class CpuOps(TorchOps):
         """See Ops."""
         n_rows, width = token_ids.shape[0], table.shape[1]
         if width % self._lanes or table.dtype != self._dtype:
-            self._calls.leave_to_torch("an embedding of broken vectors")
+            self._calls.leave_to_torch("an embedding whose width is no multiple of the vector")
             return super().embed(token_ids, table)
         out = self._calls.empty((n_rows, width), table.dtype)
         self._spread(self._take, n_rows, width, (table.data_ptr(), token_ids.data_ptr(), out.data_ptr(), width))
@@ -119,7 +121,7 @@ class CpuOps(TorchOps):
         heads = x.shape[1] if x.dim() == 3 else 1
         is_in_order = x.dim() in (2, 3) and x.stride()[1:] == (width, 1)[-x.dim() + 1 :]
         if weight.dtype != x.dtype or width % self._lanes or not is_in_order:
-            self._calls.leave_to_torch("a norm of broken vectors")
+            self._calls.leave_to_torch("a norm whose width is no multiple of the vector")
             return super().rms_norm(x, weight, eps)
         out = self._calls.empty(x.shape, x.dtype)
         addresses = (x.data_ptr(), weight.data_ptr(), out.data_ptr())
@@ -134,7 +136,7 @@ class CpuOps(TorchOps):
         n_rows, width = x.shape[0], x.shape[-1]
         is_in_order = x.dim() == 2 and x.is_contiguous() and residual.is_contiguous()
         if weight.dtype != x.dtype or width % self._lanes or not is_in_order:
-            self._calls.leave_to_torch("a norm of broken vectors")
+            self._calls.leave_to_torch("a norm whose width is no multiple of the vector")
             return super().add_rms_norm(x, residual, weight, eps)
         out = self._calls.empty(x.shape, x.dtype)
         addresses = (x.data_ptr(), weight.data_ptr(), out.data_ptr())
@@ -147,7 +149,7 @@ class CpuOps(TorchOps):
         n_tokens, n_heads, head_dim = q.shape
         in_order = all(x.stride()[1:] == (head_dim, 1) for x in (q, k, v))
         if head_dim % (2 * self._lanes) or not in_order or target.k_pages.dtype != q.dtype:
-            self._calls.leave_to_torch("a rotation of broken vectors")
+            self._calls.leave_to_torch("a rotation whose width is no multiple of the vector")
             return super().rope_and_store(q, k, v, target)
         out = self._calls.empty(q.shape, q.dtype)
         inputs = (q.data_ptr(), k.data_ptr(), v.data_ptr(), q.stride(0), k.stride(0), v.stride(0))
@@ -162,7 +164,7 @@ class CpuOps(TorchOps):
         """See Ops."""
         n = gate_up.shape[1] // 2
         if n % self._lanes or not gate_up.is_contiguous():
-            self._calls.leave_to_torch("a gate of broken vectors")
+            self._calls.leave_to_torch("a gate whose width is no multiple of the vector")
             return super().silu_mul(gate_up)
         out = self._calls.empty((gate_up.shape[0], n), gate_up.dtype)
         self._spread(self._gate, gate_up.shape[0], 2 * n, (gate_up.data_ptr(), out.data_ptr(), n))
@@ -177,19 +179,19 @@ class CpuOps(TorchOps):
         """logits [S, n] of this dtype, n whole vectors -> [S] int64: the lowest of the ids with the greatest logit."""
         n_rows, width = logits.shape
         if width % self._lanes or not logits.is_contiguous() or logits.dtype != self._dtype:
-            self._calls.leave_to_torch("a choice among broken vectors")
+            self._calls.leave_to_torch("a choice among a number of logits that is no multiple of the vector")
             return logits.argmax(-1)
         out = self._calls.empty((n_rows,), torch.int64)
         self._spread(self._argmax, n_rows, width, (logits.data_ptr(), out.data_ptr(), width))
         return out
 
     def _spread(self, kernel: Kernel, n_rows: int, width: int, words: tuple[int, ...]) -> None:
-        """Rows over threads, where there is enough to do."""
+        """Calls a kernel over n_rows rows, by all threads where there is enough work."""
         self._calls.run(kernel, (n_rows, *words), is_spread=n_rows > 1 and n_rows * width >= _FEW_NUMBERS)
 
 
 def count_shares(blocks: int, n_passes: int, n_threads: int) -> int:
-    """Into how many shares the passes over each block go, so that threads end together: a weight of 9 blocks on two of them
+    """Into how many shares to cut the passes over each block, so that threads end together. Uncut, 9 blocks on two threads
     would be 5 and 4."""
     if n_passes < _LEAST_SHARED_PASSES:
         return 1
@@ -199,7 +201,7 @@ def count_shares(blocks: int, n_passes: int, n_threads: int) -> int:
 
 
 def has_known_layout(weight: torch.Tensor, packed: torch.Tensor) -> bool:
-    """Did oneDNN pack weight [out, in] into the layout that `cpu_kernels.matrix` reads?"""
+    """True if oneDNN packed weight [out, in] into the layout that `kernels.matrix` reads."""
     if not packed.is_mkldnn:
         return False
     n_out, n_in = weight.shape

@@ -1,4 +1,4 @@
-"""Attention over pages: the one interface, and the torch back end that runs on CPUs and judges the fast ones in tests.
+"""Attention over pages: the interface of all back ends, and the torch one, which runs anywhere and is the reference of tests.
 
 `Attention.prepare` does the index and mask work of a step once; what it returns, an `AttentionStep`, then attends in each
 layer. Keys and values of the step's tokens are in their pages before `attend` is called for the layer.
@@ -18,10 +18,10 @@ from gpu_workers.layers.kv_pages import page_rows, rows_between_pages
 from gpu_workers.layers.torch_ops import KvTarget, Ops
 from messages.steps import PAGE_TOKENS
 
-MAX_BATCHED_COUNT = 16  # rows of at most so many tokens share one call; longer ones have work enough alone
+MAX_BATCHED_COUNT = 16  # rows of at most so many tokens share one call; a longer one is worth a call of its own
 MAX_PADDED_SHARE = 1.5  # keys read in a shared call over keys needed
 MIN_WASTED_KEYS = 256  # below it a further call costs more than the padding
-_FEW_VECTORS = 1024  # below it the products of bfloat16 cost more to start than to do
+_FEW_VECTORS = 1024  # below it starting a bfloat16 product costs more than computing it
 
 
 class AttentionStep(Protocol):
@@ -130,7 +130,7 @@ class TorchAttention(Attention):
         return pages.expand(sizes).reshape(-1), places.expand(sizes).reshape(-1)
 
     def _mask(self, step: StepTensors, rows: np.ndarray, n_keys: int, window: int | None, is_alone: bool) -> torch.Tensor:
-        """[count, n_keys] of a row alone (empty: plainly causal), else [rows * n_kv_heads, shared_heads * count, n_keys]."""
+        """[count, n_keys] of a row alone (empty if merely causal), else [rows * n_kv_heads, shared_heads * count, n_keys]."""
         device, count = step.token_ids.device, int(step.row_counts[rows[0]])
         if is_alone and step.row_starts[rows[0]] == 0 and (window is None or count <= window):
             return torch.empty(0, dtype=self._dtype, device=device)

@@ -10,14 +10,15 @@ from functools import cache
 
 import torch
 
-_PACK_ROWS = 32  # what the packing is tuned for; the form found with it is the best one at any number of rows
-_PACK_THREADS = 8  # for 16 oneDNN lays narrow weights out otherwise: no faster, and not as the kernels for few rows read them
-_LEAST_ROWS = 4  # oneDNN reads weights slower for fewer rows: 1 row takes longer than 4
+_PACK_ROWS = 32  # rows for which oneDNN chooses the layout; the one it chooses for 32 is the best at any number of rows
+_PACK_THREADS = 8  # for 16 oneDNN chooses another layout for narrow weights: no faster, and our kernels do not read it
+_LEAST_ROWS = 4  # with fewer rows oneDNN is slower: 1 row takes longer than 4
 
 
 @cache
 def can_pack(dtype: torch.dtype) -> bool:
-    """Are packed weights of this dtype computed with, natively and rightly? Tried once, for these are torch's inner calls."""
+    """True if this torch and this processor multiply with packed weights of this dtype, natively and correctly. Tried once: the
+    calls are torch's private ones."""
     if dtype not in (torch.float32, torch.bfloat16) or not torch.backends.mkldnn.is_available():
         return False
     try:
@@ -30,7 +31,7 @@ def can_pack(dtype: torch.dtype) -> bool:
 
 
 def pack_weight(weight: torch.Tensor) -> torch.Tensor:
-    """weight [out, in], CPU, float32 or bfloat16 -> another copy, opaque, that only `packed_linear` can read."""
+    """weight [out, in], float32 or bfloat16 on the CPU -> a packed copy that only `packed_linear` can read."""
     n_threads = torch.get_num_threads()
     torch.set_num_threads(min(n_threads, _PACK_THREADS))
     try:
@@ -40,11 +41,11 @@ def pack_weight(weight: torch.Tensor) -> torch.Tensor:
 
 
 def packed_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """x [T, in] -> [T, out], with a weight from pack_weight."""
+    """x [T, in] on the CPU, weight from `pack_weight` of the same dtype, bias [out] -> [T, out]: x @ weight.T + bias."""
     rows = x.shape[0]
     if rows >= _LEAST_ROWS:
         return torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, "none", [], "")
     if rows == 0:
         return x.new_empty((0, weight.shape[0]))
-    padded = torch.cat((x,) * -(-_LEAST_ROWS // rows))  # any rows will do; one call, where padding takes four
+    padded = torch.cat((x,) * -(-_LEAST_ROWS // rows))  # copies of the rows: one call, where padding with zeros takes four
     return torch.ops.mkldnn._linear_pointwise.default(padded, weight, bias, "none", [], "")[:rows]

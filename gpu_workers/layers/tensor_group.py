@@ -1,7 +1,7 @@
-"""The ranks of one gang that hold one model together, and the two collectives they need. Created once per incarnation.
+"""The tensor-parallel ranks of one gang, and the two collectives they need. A group is created once per incarnation.
 
-A group is never repaired in place: when a rank dies the survivors hang in their collective, so the supervisor kills the gang
-and a new one meets under a new rendezvous file.
+A group is never repaired: when a rank dies the others hang in their collective, so the supervisor kills the gang and starts a
+new one with a new rendezvous file.
 """
 
 from __future__ import annotations
@@ -16,37 +16,32 @@ import torch.distributed as dist
 
 
 class TensorGroup(Protocol):
-    """Seam for collectives: torch.distributed here, symmetric memory on CUDA. All ranks call in the same order."""
+    """Collectives. Every rank makes the same calls in the same order; a call returns when all ranks have made it."""
 
-    @property
-    def rank(self) -> int:
-        """0 .. size - 1."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Ranks."""
-        ...
+    rank: int  # 0 .. size - 1
+    size: int  # ranks
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
-        """Sum over the ranks, same shape on each; x may be overwritten and returned."""
+        """x: any shape and float dtype, on the group's device, the same on every rank. Returns the sum over the ranks, of the
+        shape and dtype of x; may overwrite x and return it."""
         ...
 
     def all_gather_last(self, x: torch.Tensor) -> torch.Tensor:
-        """x [T, n], the same n on each rank -> [T, size * n], in rank order."""
+        """x [T, n] of any dtype on the group's device, the same n on every rank -> [T, size * n], the ranks' parts side by
+        side in rank order."""
         ...
 
     def least(self, value: int) -> int:
-        """The smallest of the ranks' values (how many pages a gang can promise)."""
+        """The smallest of the ranks' values, for example of the pages that each has room for."""
         ...
 
     def close(self) -> None:
-        """Leaves the group; no collective afterwards."""
+        """Leaves the group; no collective may be called afterwards."""
         ...
 
 
-class SingleRank:
-    """The group of one: nothing to exchange."""
+class SingleRank(TensorGroup):
+    """A group of one rank, which exchanges nothing."""
 
     rank = 0
     size = 1
@@ -67,7 +62,7 @@ class SingleRank:
         """See TensorGroup."""
 
 
-class DistributedGroup:
+class DistributedGroup(TensorGroup):
     """torch.distributed: gloo on the CPU, nccl on CUDA."""
 
     def __init__(self, rank: int, size: int, device: torch.device) -> None:
@@ -77,16 +72,17 @@ class DistributedGroup:
 
     @classmethod
     def join(cls, rank: int, size: int, rendezvous: Path, device: torch.device, timeout_s: float) -> Self:
-        """Meets the other ranks of this host through a file that this incarnation alone uses; no port is opened for it.
+        """Joins the other ranks of this host through the file `rendezvous`, which only this incarnation uses; no port is open.
 
-        Raises torch.distributed's errors when they do not come within timeout_s; collectives keep the same limit."""
+        Raises ValueError for a rank that is not 0 .. size - 1, and torch.distributed's errors when the others do not join
+        within timeout_s; collectives have the same limit."""
         if not 0 <= rank < size:
             raise ValueError(f"rank: expected 0 .. {size - 1}, got {rank}")
         cuda = device.type == "cuda"
         if cuda:
             torch.cuda.set_device(device)
         else:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # gloo's pairs talk over sockets: keep them on this host
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # gloo uses sockets: keep them on this host
         store = dist.FileStore(str(rendezvous), size)  # pyright: ignore[reportPrivateImportUsage]
         dist.init_process_group(
             "nccl" if cuda else "gloo",

@@ -1,6 +1,6 @@
-"""The small operations of a decoder layer, behind one seam: `Ops` is what a model calls, `TorchOps` runs it anywhere.
+"""The operations of a decoder layer: `Ops` is what a model calls, `TorchOps` computes it on any device.
 
-A back end is one object given to the model when it is built. Each method says which of its arguments it may overwrite.
+A model gets one back end when it is built. Each method says which of its arguments it may overwrite.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FEW_ROWS = 4
 
 @dataclass(frozen=True)
 class KvTarget:
-    """Where the T tokens of a step stand, and where one layer keeps their keys and values."""
+    """The positions of the T tokens of a step, and where one layer keeps their keys and values. All on the model's device."""
 
     positions: torch.Tensor  # [T] int64
     cos_sin: torch.Tensor  # [max_position, head_dim] float32: cosines of the head_dim / 2 angles, then their sines
@@ -30,11 +30,12 @@ class KvTarget:
 
 
 class Ops(Protocol):
-    """T tokens; all activations [T, ...] of one float dtype, on the model's device, rows contiguous unless said. Operations
-    made of others are given here; a back end overrides what it does better in one piece."""
+    """T tokens. All activations are [T, ...] of one float dtype on the model's device, with contiguous rows unless said.
+    Operations that are made of others have a body here; a back end overrides those that it computes faster in one piece."""
 
     def pack_linear(self, weight: torch.Tensor) -> Any:
-        """Once at load: turns weight [out, in] into whatever `linear` of this back end is fastest with."""
+        """Called once at load: weight [out, in], of the model's dtype on its device -> the form with which `linear` of this
+        back end is fastest."""
         ...
 
     def linear(self, x: torch.Tensor, weight: Any, bias: torch.Tensor | None) -> torch.Tensor:
@@ -99,7 +100,7 @@ class Ops(Protocol):
 
 
 class TorchOps(Ops):
-    """Plain torch: the reference, and what CPUs run."""
+    """Plain torch: the reference, and what runs where there are no kernels."""
 
     def __init__(self) -> None:
         self._rotations: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id: a table, kept alive, and widened
@@ -156,7 +157,7 @@ class TorchOps(Ops):
 
 
 def _norm_few_rows(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """(x, -x) has mean 0 and variance mean(x^2), so a layer norm of it is the norm wanted: fewer calls, for short rows."""
+    """(x, -x) has mean 0 and variance mean(x^2), so its layer norm is the RMS norm of x, in fewer calls."""
     both = torch.cat((x, x.neg()), -1)
     return torch.layer_norm(both, both.shape[-1:], None, None, eps)[:, : x.shape[1]] * weight
 

@@ -1,1 +1,1 @@
-"""Where models come from: names, folders, conversion, configuration. Free of torch, so that a gateway may read it too."""
+"""Where models come from: names, folders, conversion, configuration. Free of torch."""

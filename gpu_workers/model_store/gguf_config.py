@@ -1,4 +1,4 @@
-"""The config.json and generation_config.json that a GGUF file's keys amount to."""
+"""The config.json and generation_config.json that describe the same model as a GGUF file's keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_ORIGINAL = 1.0, 4.0, 8192  # the same in all 
 
 
 def hugging_face_config(source: GgufKeys) -> dict[str, Any]:
-    """Keys as transformers writes them. GgufError for a rotary scaling that is not run here."""
+    """Keys as transformers writes them. GgufError for a rotary scaling that is not supported."""
     heads, hidden = int(source.model_key("attention.head_count")), int(source.model_key("embedding_length"))
     head_dim = int(source.model_key("attention.key_length", hidden // heads))
     vocabulary = source.model_key("vocab_size", None) or source.array_length("tokenizer.ggml.tokens")
@@ -76,7 +76,7 @@ def _rope_scaling(source: GgufKeys, theta: float, head_dim: int) -> dict[str, An
 
 
 def _llama3_scaling(factors: Any, theta: float, head_dim: int) -> dict[str, Any]:
-    """The file holds what Llama 3's scaling came to, a divisor per frequency: finds the parameters again, and checks them.
+    """The file holds the result of Llama 3's scaling, a divisor for each frequency. Finds the parameters and checks them.
     `factors`: a numpy array [head_dim / 2]."""
     import numpy as np  # a start that reads the header alone does without
 

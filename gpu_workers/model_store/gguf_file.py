@@ -86,7 +86,7 @@ class GgufFile(GgufKeys):
         return None
 
     def tensors(self) -> Iterator[tuple[str, np.ndarray]]:
-        """(Hugging Face name, float32 array [out, in]) of each weight, with exactly the values that the file's blocks mean."""
+        """(Hugging Face name, float32 array [out, in]) of each weight, with exactly the values that its blocks encode."""
         heads = int(self.model_key("attention.head_count"))
         kv_heads = int(self.model_key("attention.head_count_kv", heads))
         for tensor in self._reader.tensors:

@@ -27,7 +27,7 @@ class UnsupportedTokenizerError(ValueError):
 
 
 def build_tokenizer(source: GgufFile) -> Tokenizer:
-    """The tokenizer with its control tokens; it adds the begin token to a text where the model wants that."""
+    """The tokenizer with its control tokens; it adds the begin token to a text where the model expects that."""
     kind = str(source.key("tokenizer.ggml.model"))
     if kind == "gpt2":
         tokenizer = _byte_level(source)
@@ -68,7 +68,7 @@ def tokenizer_config(source: GgufFile) -> dict[str, Any]:
 
 
 def _adds_begin(source: GgufFile) -> bool:
-    """Files say it, or their kind does: llama's tokenizers begin a text with a token."""
+    """True if a text begins with the begin token. If the file does not say, tokenizers of kind llama do so."""
     usual = source.key("tokenizer.ggml.model") == "llama" or source.key("tokenizer.ggml.pre", "") in ("llama-bpe", "llama3")
     wanted = bool(source.key("tokenizer.ggml.add_bos_token", usual))
     return wanted and source.key("tokenizer.ggml.bos_token_id", None) is not None

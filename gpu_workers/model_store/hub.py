@@ -16,7 +16,7 @@ _IGNORED = ["*/*"]  # copies in other formats stand in sub-folders
 
 
 def download(name: str, on_progress: Callable[[str, float], None]) -> Path:
-    """Folder of the newest snapshot of `name`; what is in the cache is not loaded again, and with HF_HUB_OFFLINE=1 nothing is.
+    """Folder of the newest snapshot of `name`; files in the cache are not downloaded again, and with HF_HUB_OFFLINE=1 none is.
 
     Raises ModelNotFoundError with the client's reason."""
     from huggingface_hub import snapshot_download  # its import takes long, and most starts do not need it

@@ -14,7 +14,7 @@ CACHE_VARIABLE = "TARDIGRADE_CACHE"
 
 
 class ModelNotFoundError(ValueError):
-    """The name leads to no model; the text says what was tried and what else may be given."""
+    """There is no model of this name; the text says what was tried and which names are possible."""
 
 
 @dataclass(frozen=True)

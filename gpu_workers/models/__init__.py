@@ -1,1 +1,2 @@
-"""The architectures a rank can run, one family a file. Callers go through `registry`."""
+"""The architectures that a rank can run, a folder each. `architectures` lists the model types, `model` is what callers know of
+a model, `registry` loads one, `resolve` finds it by the name that an operator types."""

@@ -1,4 +1,4 @@
-"""How many pages fit: arithmetic on bytes, apart from the measuring. The ranks of a gang agree on the least."""
+"""How many pages fit: arithmetic on bytes only; `model_loading` measures. The ranks of a gang agree on the smallest number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MIN_PAGES = 4
 
 
 def cpu_kv_bytes(wanted_bytes: int) -> int:
-    """Memory for keys and values on a CPU: what is wanted, or a modest share of the machine's.
+    """Memory for keys and values on a CPU: `wanted_bytes`, or if that is 0 a modest share of the machine's.
 
     Raises: ConfigError when more is wanted than there is: pages are taken one by one, so it would be missed under load.
     """
@@ -24,7 +24,7 @@ def cpu_kv_bytes(wanted_bytes: int) -> int:
 
 
 def cuda_kv_bytes(total_bytes: int, free_bytes: int, activation_bytes: int, memory_share: float, reserve_bytes: int) -> int:
-    """Memory for keys and values on a CUDA device, once the weights are there.
+    """Memory for keys and values on a CUDA device, once the weights are loaded.
 
     `free_bytes` is what the driver calls free now; `activation_bytes` the peak of the greatest step; `reserve_bytes` stays for
     graphs, collectives and fragments. Negative when even the weights do not fit the share.
@@ -34,7 +34,7 @@ def cuda_kv_bytes(total_bytes: int, free_bytes: int, activation_bytes: int, memo
 
 
 def count_pages(kv_bytes: int, bytes_per_page: int, n_slots: int, max_length: int) -> int:
-    """Pages that fit, but no more than all slots can fill.
+    """Pages that fit into `kv_bytes`, at most as many as all slots can fill.
 
     Raises: ConfigError when not even one short sequence has room.
     """

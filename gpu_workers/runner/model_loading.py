@@ -1,4 +1,4 @@
-"""From settings to a model runner that is warm: device, gang, weights, memory, graphs, in this order, each reported."""
+"""From settings to a model runner that is warmed up: device, gang, weights, memory, graphs, in this order, each reported."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gpu_workers.settings import WorkerSettings
 from messages.steps import PAGE_TOKENS, EngineCapacity
 
 _RENDEZVOUS = "rendezvous"
-_GANG_TIMEOUT_S = 600.0  # ranks load at different speeds; a dead one is the supervisor's to notice, long before this
+_GANG_TIMEOUT_S = 600.0  # ranks load at different speeds; the supervisor notices a dead one long before this
 
 
 def load_model_runner(settings: WorkerSettings, gang_dir: Path, report: ReportLoading) -> ModelRunner:
@@ -65,7 +65,7 @@ def load_model_runner(settings: WorkerSettings, gang_dir: Path, report: ReportLo
 
 
 def choose_device(settings: WorkerSettings) -> torch.device:
-    """Set torch's threads and current device."""
+    """The device of the settings. Sets torch's number of threads and its current device."""
     cores = len(os.sched_getaffinity(0))
     torch.set_num_threads(settings.threads or max(1, cores // settings.cpu_ranks))
     if settings.device == "cpu":
@@ -76,7 +76,7 @@ def choose_device(settings: WorkerSettings) -> torch.device:
 
 
 def join_gang(settings: WorkerSettings, gang_dir: Path, device: torch.device, report: ReportLoading) -> TensorGroup:
-    """The group of this incarnation's ranks."""
+    """Joins the other ranks of this incarnation; waits until all are there."""
     if settings.tp == 1:
         return SingleRank()
     report("gang", 0.0)
@@ -110,7 +110,7 @@ def build_model(
 
 
 def measure_capacity(settings: WorkerSettings, config: ModelConfig, model: Model) -> EngineCapacity:
-    """What the gang can hold: the least of its ranks' pages."""
+    """What the gang can hold. Its number of pages is the smallest of its ranks'."""
     max_length = settings.length_limit(config.max_position)
     if settings.device == "cpu":
         kv_bytes = cpu_kv_bytes(settings.kv_memory_bytes)
@@ -131,13 +131,14 @@ def measure_capacity(settings: WorkerSettings, config: ModelConfig, model: Model
 
 
 def fullest_rows(step_tokens: int, max_length: int) -> list[int]:
-    """Tokens of each row of the greatest step: as few prompts as hold step_tokens (or one less: none is a single token)."""
+    """Tokens of each row of the largest step: as few prompts as hold step_tokens (or one less, as no row is a single token)."""
     n_whole, rest = divmod(step_tokens, max_length)
     return [max_length] * n_whole + [rest] * (rest > 1 or not n_whole)
 
 
 def _measure_cuda(settings: WorkerSettings, model: Model, rows: list[int]) -> int:
-    """Run the greatest step once on pages of its own and see what it needs; what is left is for pages."""
+    """Bytes for pages: runs the largest step once, on pages of its own, and subtracts the memory that it needed.
+    rows: tokens of each row of that step."""
     device = model.device
     kv = KvPages.allocate(model.kv_shape, len(rows) * -(-rows[0] // PAGE_TOKENS), device)
     torch.cuda.synchronize(device)

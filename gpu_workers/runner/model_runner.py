@@ -1,13 +1,13 @@
-"""One rank's model at work: plans in, sampled ids out. Reads like a recipe; every ingredient is another file.
+"""Runs one rank's model: plans in, sampled ids out.
 
     admit the plan (slot table)  ->  write its differences to the device (tokens, pages, sampling, drafts)
     each step: index arrays  ->  layers  ->  logits  ->  sample  ->  ids into the token table  ->  copy of the ids to the host
 
-Nothing waits for the host: the ids are in the device's token table before the next plan is launched. On a CPU all of it has
-happened when `launch` returns. On CUDA it is queued, and `collect` waits for the event behind each step; all but the largest
-steps are captured graphs, which choose tokens by all rules but penalties and bans: rows with these are chosen again from the
+Nothing waits for the host: the ids are in the device's token table before the next plan is launched. On a CPU all work is done
+when `launch` returns. On CUDA it is queued, and `collect` waits for the event after each step; all but the largest steps are
+captured graphs, which choose tokens by all rules but penalties and bans: rows with these are chosen again from the
 graph's logits. In a gang every rank samples from the same gathered logits with the same noise, so all token tables stay equal
-without a word.
+without any message between the ranks.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ class PendingStep:
     number: int
     result_slots: np.ndarray  # [N] int32
     widths: np.ndarray  # [N] int64: samples of each row
-    ids: torch.Tensor  # [S] int64, host; there when `ended` has happened
+    ids: torch.Tensor  # [S] int64, host; valid after the second event
     logprobs: ComputedLogprobs | None
-    compute_s: float  # of a step that has ended already
-    events: tuple[torch.cuda.Event, torch.cuda.Event] | None  # began, ended: of a step that runs on a device
+    compute_s: float  # if there are no events: the step has ended already
+    events: tuple[torch.cuda.Event, torch.cuda.Event] | None  # of a step on a device: before its first kernel, after its last
 
 
 @dataclass(frozen=True)
 class ComputedStep:
-    """What the layers gave, before tokens are chosen."""
+    """Results of the layers, before tokens are chosen."""
 
-    logits: torch.Tensor | None  # [S, vocabulary]; None: nothing is sampled
+    logits: torch.Tensor | None  # [S, vocabulary] of the model's dtype; None: nothing is sampled
     places: torch.Tensor  # [S] int64: see StepBatch.sample_places
-    greedy: torch.Tensor | None = None  # [S] int64: the greedy choice, where it came with the logits
+    greedy: torch.Tensor | None = None  # [S] int64: the greedy choice, if it was computed with the logits
 
 
 class ModelRunner(Engine[Iterable[PendingStep]]):
-    """See `gpu_workers.engine.Engine`. Not thread-safe, but for `collect`."""
+    """See Engine. Not thread-safe, except `collect`."""
 
     def __init__(
         self,
@@ -84,20 +84,20 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         self._slots = SlotTable(capacity)
 
     def capacity(self) -> EngineCapacity:
-        """What it can hold, agreed between the ranks."""
+        """See Engine."""
         return self._capacity
 
     def reset(self, epoch: int) -> None:
-        """Forget all slots. Pages need no wiping: none is read before it is written."""
+        """See Engine. Pages are not cleared: none is read before it is written."""
         self._slots = SlotTable(self._capacity)
 
     def close(self) -> None:
-        """Leave the group of ranks."""
+        """See Engine. Leaves the group of ranks."""
         self._model.parts.group.close()
 
     @torch.inference_mode()
     def launch(self, plan: Plan) -> Iterable[PendingStep]:
-        """Put all steps of a plan to work; those of a lease on a CPU begin when they are collected. Raises: PlanRefused."""
+        """See Engine. Steps of a lease on a CPU begin when they are collected. Raises: PlanRefused."""
         self._slots.admit(plan)
         self._state.write_tokens(plan)
         self._state.write_pages(plan)
@@ -109,7 +109,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         return steps if self.max_in_flight == 1 and plan.n_steps > 1 else list(steps)
 
     def collect(self, launched: Iterable[PendingStep]) -> Iterator[Result]:
-        """The results, each as soon as its step has ended."""
+        """See Engine."""
         for pending in launched:
             yield read_step(pending)
 
@@ -212,12 +212,12 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
 
 
 def timed_event() -> torch.cuda.Event:
-    """An event that knows when it happened."""
+    """A CUDA event that records its time."""
     return torch.cuda.Event(enable_timing=True)
 
 
 def read_step(pending: PendingStep) -> Result:
-    """Wait for one step and judge its drafts."""
+    """Wait for one step, and count how many of its drafts are accepted."""
     compute_s = pending.compute_s
     if pending.events is not None:
         began, ended = pending.events

@@ -1,5 +1,5 @@
-"""The first steps of a rank, before anyone waits for them: every kind of row once, so that kernels are compiled and loaded,
-libraries have chosen their algorithms, and memory has been touched."""
+"""The first steps of a rank, before it is ready: every kind of row once, so that kernels are compiled and loaded, libraries
+have chosen their algorithms, and memory has been touched."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from messages.steps import PAGE_TOKENS, NewSequence, Plan
 from messages.wire.arrays import int32s
 
 _TOKENS = 40  # of each of the two sequences
-_FEW_TOKENS = 8  # the same for an engine that compiles nothing: what its steps cost is the start's delay
+_FEW_TOKENS = 8  # the same for an engine that compiles nothing: there, longer steps only delay the start
 _SPARE = 4  # positions that the later steps need
 _PLAIN = Sampling(temperature=0.0)
 _FULL = Sampling(temperature=0.8, top_p=0.9, top_k=20, min_p=0.05, repetition_penalty=1.1, presence_penalty=0.1, logprobs=2)
 
 
 def warm_up(engine: Engine) -> None:
-    """Run a handful of plans over two slots, then forget them. All ranks of a gang do the same."""
+    """Runs a few plans over two slots, then resets the engine. All ranks of a gang do the same."""
     capacity = engine.capacity()
     wanted = _TOKENS if engine.max_in_flight > 1 else _FEW_TOKENS
     n = min(wanted, capacity.max_length - _SPARE, capacity.max_step_tokens // 2, capacity.n_pages // 2 * PAGE_TOKENS - _SPARE)
@@ -38,7 +38,7 @@ def _plans(n: int) -> list[Plan]:
         _plan(1, [], {}, [(0, n, 1), (1, n, 1)]),  # two tokens, one of them with every sampling option
         _plan(2, [_new(1, n, _PLAIN)], again, [(0, n + 1, 1), (1, 0, n)]),  # a token beside a prompt
         _plan(3, [], {}, [(0, n + 2, 2)], drafts=1),
-        _plan(4, [], {}, [(1, n, 1)]),  # what a decode graph takes
+        _plan(4, [], {}, [(1, n, 1)]),  # a step that fits a decode graph
     ]
 
 
