@@ -88,6 +88,29 @@ def test_the_three_ways_give_one_answer(server: RealServer) -> None:
     assert chunks[-1].usage.completion_tokens == len(native.tokens)
 
 
+async def test_min_p_of_one_leaves_the_greedy_token(server: RealServer, reference: dict[str, list[int]]) -> None:
+    prompt = PLAIN[0]
+    options: dict[str, Any] = {"max_tokens": N_TOKENS, "temperature": 1.5, "min_p": 1.0, "seed": 7}
+    async with AsyncClient(server.front) as client, httpx.AsyncClient(timeout=60.0) as http:
+        native = await client.generate(prompt, **options)
+        answer = await http.post(f"{server.url}/v1/completions", json={"prompt": prompt, **options})
+    assert native.tokens == reference[prompt]
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["choices"][0]["text"] == native.text
+
+
+async def test_a_stop_token_does_not_come_before_min_tokens(server: RealServer, reference: dict[str, list[int]]) -> None:
+    prompt = PLAIN[0]
+    stop = reference[prompt][2]
+    options: dict[str, Any] = {"max_tokens": N_TOKENS, "temperature": 0.0, "stop_tokens": [stop]}
+    async with AsyncClient(server.front) as client:
+        early = await client.generate(prompt, **options)
+        late = await client.generate(prompt, min_tokens=9, **options)
+    assert early.tokens == reference[prompt][: reference[prompt].index(stop) + 1]
+    assert len(late.tokens) >= 9
+    assert stop not in late.tokens[:9]
+
+
 @pytest.mark.parametrize("name", ["worker/0.0", "scheduler/0", "gateway/0"])
 async def test_thirty_two_streams_end_as_without_kills(server: RealServer, name: str) -> None:
     options: dict[str, Any] = {"max_tokens": 40, "temperature": 0.0, "ignore_eos": True}
