@@ -176,11 +176,11 @@ class Worker(LifecycleEvents, StepEvents):
     # -- the step thread's events (gpu_workers.process.step_thread.StepEvents) ---------------------------------------------
 
     def on_loading(self, phase: str, fraction: float) -> None:
-        """See StepEvents."""
+        """Report the phase of loading to the supervisor."""
         self.child.loading(phase, fraction)
 
     def on_loaded(self, capacity: EngineCapacity) -> None:
-        """See StepEvents."""
+        """Report to the supervisor that this rank is ready."""
         self._capacity = capacity
         details = {
             "device": capacity.device,
@@ -192,23 +192,23 @@ class Worker(LifecycleEvents, StepEvents):
         self.log.info("ready", **details)
 
     def on_reset(self, epoch: EpochId) -> None:
-        """See StepEvents."""
+        """Answer the Reset with the capacity."""
         if self._capacity is not None:
             self._answer(epoch, Capacity(epoch=self._epoch, memory_generation=self._memory_generation, engine=self._capacity))
 
     def on_result(self, epoch: EpochId, result: Result) -> None:
-        """See StepEvents."""
+        """Count a result and send it to the scheduler."""
         self.metrics.count_result(result)
         self._answer(epoch, result)
 
     def on_refused(self, epoch: EpochId, failure: StepFailed) -> None:
-        """See StepEvents."""
+        """Log a refusal and send it to the scheduler."""
         self.metrics.refused += 1
         self.log.warning("plan refused", step=failure.step, reason=failure.reason)
         self._answer(epoch, failure)
 
     def on_fault(self, doing: str, error: BaseException) -> None:
-        """See StepEvents."""
+        """Report the fault to the supervisor and end the process."""
         if not self._ending.done():
             log = self.log.error if self.child.is_ready else self.log.debug  # the supervisor says why a start failed
             log("fault", doing=doing, exc_info=error)
@@ -228,7 +228,7 @@ class Worker(LifecycleEvents, StepEvents):
         self.child.drained()
 
     def beat(self, with_metrics: bool) -> lifecycle.Progress:
-        """See LifecycleEvents."""
+        """The progress of this rank, with its metrics if asked for."""
         mail = self.mailbox.statistics()
         statistics = {**self.metrics.statistics(), "mail_refused": mail.refused, "mail_lost": mail.lost}
         return lifecycle.Progress(
