@@ -1,11 +1,14 @@
 """Ranks on GPUs that see each other's memory: sums of small tensors in one kernel, which NCCL needs twice as long for.
 
-Each rank leaves its part in memory that its peers have mapped; after a barrier inside the kernel every rank reads all parts
-and adds them (torch's symmetric memory, one-shot). Beyond a few hundred kilobytes reading everything from everyone costs more
-than NCCL's ring, and NCCL takes over. Where the memory cannot be shared, the gang agrees to use NCCL for everything.
+Each rank leaves its part in memory that its peers have mapped (torch's symmetric memory). One shot: after a barrier inside the
+kernel every rank reads all parts and adds them. Two shots: every rank adds its share of the elements and writes the sums to all
+others, so that less is read. For large sums NCCL's ring is faster. Where the memory cannot be shared, the gang agrees to use
+NCCL for everything.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import structlog
 import torch
@@ -13,8 +16,17 @@ import torch.distributed as dist
 
 from gpu_workers.layers.tensor_group import DistributedGroup
 
-_ONE_SHOT_BYTES = {2: 1 << 20}  # by number of ranks: up to here one shot is faster, as measured on H100 and H200
-_ONE_SHOT_BYTES_OF_MORE = 1 << 19
+
+@dataclass(frozen=True)
+class SumLimits:
+    """Sums of up to so many bytes go through each way; larger ones through NCCL."""
+
+    one_shot_bytes: int
+    two_shot_bytes: int
+
+
+_LIMITS = {2: SumLimits(768 << 10, 8 << 20)}  # by number of ranks; us of one sum on two H200: docs/performance.md
+_LIMITS_OF_MORE = SumLimits(512 << 10, 512 << 10)  # two shots are not measured on more
 _ALIGNMENT_BYTES = 16
 _DTYPES = (torch.bfloat16, torch.float32)
 
@@ -26,6 +38,7 @@ class SymmetricGroup(DistributedGroup):
         super().__init__(rank, size, device)
         self._name = ""  # of the group that shares the buffers
         self._buffers: dict[torch.dtype, torch.Tensor] = {}
+        self._limits = _LIMITS.get(size, _LIMITS_OF_MORE)
         self._limit_bytes = 0
 
     def share_memory(self, dtype: torch.dtype) -> None:
@@ -33,7 +46,7 @@ class SymmetricGroup(DistributedGroup):
         kernel knows stay with NCCL."""
         if dtype not in _DTYPES:
             return
-        limit_bytes = _ONE_SHOT_BYTES.get(self.size, _ONE_SHOT_BYTES_OF_MORE)
+        limit_bytes = self._limits.two_shot_bytes
         buffer = self._allocated(limit_bytes, dtype)
         if not self.least(int(buffer is not None)) or buffer is None:  # or those who have one would wait for those who have not
             return
@@ -63,10 +76,15 @@ class SymmetricGroup(DistributedGroup):
         """See TensorGroup."""
         n_bytes = x.numel() * x.element_size()
         buffer = self._buffers.get(x.dtype)
-        if buffer is None or not 0 < n_bytes <= self._limit_bytes or n_bytes % _ALIGNMENT_BYTES or not x.is_contiguous():
+        if buffer is None or not 0 < n_bytes <= self._limit_bytes or not x.is_contiguous():
             return super().all_reduce(x)
         part = buffer[: x.numel()]
-        return torch.ops.symm_mem.one_shot_all_reduce_copy(part, x.view(-1), "sum", self._name).view_as(x)
+        if n_bytes <= self._limits.one_shot_bytes and n_bytes % _ALIGNMENT_BYTES == 0:
+            return torch.ops.symm_mem.one_shot_all_reduce_copy(part, x.view(-1), "sum", self._name).view_as(x)
+        if n_bytes % (_ALIGNMENT_BYTES * self.size):
+            return super().all_reduce(x)
+        part.copy_(x.view(-1))  # both kernels end with a barrier: no rank still reads the sum before
+        return torch.ops.symm_mem.two_shot_all_reduce_(part, "sum", self._name).clone().view_as(x)
 
 
 def _warn(error: Exception) -> None:
