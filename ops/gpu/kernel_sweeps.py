@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from gpu_workers.cuda.kernels.attention_tiles import list_tiles
 from gpu_workers.cuda.kernels.gemv import GemvShape, gemv, gemv_shape
 from gpu_workers.cuda.kernels.norm_gemv import norm_gemv
-from gpu_workers.cuda.kernels.paged_decode import DecodeShape, paged_decode
+from gpu_workers.cuda.kernels.paged_decode import DecodeShape, NewKeys, paged_decode
 from gpu_workers.cuda.kernels.paged_prefill import PrefillShape, paged_prefill, tile_tokens
 from gpu_workers.cuda.kernels.sampling import sample_rows
 from gpu_workers.cuda.ops import CudaOps
@@ -116,21 +116,24 @@ def time_sampling(vocabulary: int, rows: int) -> None:
 
 
 def sweep_decode(name: str, rows: int, context: int) -> None:
-    """Decode attention at one batch and context."""
+    """Decode attention at one batch and context, with both ways to join the parts of a row."""
     n_heads, n_kv_heads, dim = HEAD_SHAPES[name]
     step, n_pages = make_step([(context - 1, 1)] * rows, rows, DEVICE)
     copies = max(1, min(16, int(_CACHE_BYTES / (n_pages * 16 * n_kv_heads * dim * 4))))
-    kv, q = random_pages(KvShape(copies, n_kv_heads, dim, BF16), n_pages, DEVICE), _randn(rows, n_heads, dim)
-    out = torch.empty_like(q)
+    kv = random_pages(KvShape(copies, n_kv_heads, dim, BF16), n_pages, DEVICE)
+    q, k, v = _randn(rows, n_heads + 2 * n_kv_heads, dim).split((n_heads, n_kv_heads, n_kv_heads), 1)
+    out = torch.empty((rows, n_heads, dim), device=DEVICE, dtype=BF16)
+    new = NewKeys(k, v, cos_sin_table(torch.ones(dim // 2, device=DEVICE), context))
 
     def run(shape: DecodeShape) -> None:
         for copy in range(copies):
-            paged_decode(q, kv.keys[copy], kv.values[copy], step.page_table, step.lengths, out, dim**-0.5, shape)
+            paged_decode(q, kv.keys[copy], kv.values[copy], step.page_table, step.lengths, out, dim**-0.5, shape, new)
 
     cuts = [
-        DecodeShape(splits, *cut)
+        DecodeShape(splits, *cut, least)
         for cut in _DECODE_CUTS
         for splits in (1, 2, 4, 8, 16, 32)
+        for least in ((0, cut[0]) if splits > 1 else (0,))
         if 16 * splits <= context and (splits == 1 or splits * rows * n_kv_heads <= 4096)
     ]
     cuts = [cut for cut in cuts if cut.splits * rows * n_kv_heads >= 64]

@@ -11,6 +11,7 @@ import torch
 def graph_time_ms(run: Callable[[], object], replays: int = 12) -> float:
     """Milliseconds of one `run()` on the device, without the host's share. `run` is called three times before the capture."""
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())  # what `run` reads may still be written there
     with torch.cuda.stream(side):
         for _ in range(3):
             run()

@@ -161,6 +161,25 @@ def check_device_tiles(device: torch.device, dtype: torch.dtype) -> None:
     assert_near(got, plain_attention(q, k_pages, v_pages, step, head_dim**-0.5), dtype)
 
 
+def check_far_pages(device: torch.device, dtype: torch.dtype) -> None:
+    """Pages whose offsets pass 2^31 numbers; on devices with the memory for them."""
+    if device.type != "cuda" or dtype == torch.float32:
+        return
+    n_heads, n_kv_heads, head_dim = HEAD_SHAPES["llama-8b"]
+    kv = KvPages.allocate(KvShape(32, n_kv_heads, head_dim, dtype), 2300, device)
+    keys, values = kv.keys[31], kv.values[31]
+    for rows, n_decode in ((((36, 1), (99, 1)), 2), (((36, 1), (0, 40), (30, 50)), 1)):
+        near, _ = make_step(rows, n_decode, device)
+        step = replace(near, page_table=kv.n_pages - 1 - near.page_table)
+        pages = step.page_table.flatten().long().unique()
+        for layer in (keys, values):
+            layer[pages] = torch.randn((len(pages), PAGE_TOKENS, n_kv_heads, head_dim), device=device).to(dtype)
+        q = torch.randn((step.n_tokens, n_heads, head_dim), device=device).to(dtype)
+        got = TritonAttention(n_heads, n_kv_heads, head_dim, dtype).prepare(step).attend(q, keys, values, head_dim**-0.5)
+        gathered = replace(step, page_table=torch.searchsorted(pages, step.page_table.long()).int())
+        assert_near(got, plain_attention(q, keys[pages], values[pages], gathered, head_dim**-0.5), dtype)
+
+
 def _random_qkv(
     n_tokens: int, n_pages: int, heads: tuple[int, int, int], device: torch.device, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -176,4 +195,5 @@ ATTENTION_CHECKS: dict[str, Check] = {
     "padding": check_padding,
     "mixed": check_mixed,
     "device_tiles": check_device_tiles,
+    "far_pages": check_far_pages,
 }
