@@ -60,7 +60,7 @@ class SamplingOptions(TypedDict, total=False):
 
 
 class Terms(Part, frozen=True):
-    """What a client asks for beside its prompt and its `Sampling`. Carried whole from the door to the scheduler's sequence.
+    """What a client asks for beside its prompt and its `Sampling`. Carried whole from the API to the scheduler's sequence.
 
     Clients may set every term but those of `SERVER_TERMS`: a new field here is offered by HTTP, ZeroMQ and the client library.
     """

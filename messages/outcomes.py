@@ -1,4 +1,4 @@
-"""How a request ends, and why it is refused or fails: one vocabulary for every door, every actor and every client."""
+"""How a request ends, and why it is refused or fails: one vocabulary for every API, every actor and every client."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class GatewayActor(Actor, Post, Status):
         self.desk: RequestDesk | None = None
         self._resubmissions_counted = 0
 
-    # -- life -----------------------------------------------------------------------------------------------------
+    # -- start and stop -------------------------------------------------------------------------------------------
 
     async def start(self) -> dict[str, str]:
         """Load the tokenizer, replay the journal, then listen for clients."""

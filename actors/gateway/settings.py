@@ -34,23 +34,23 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     default_max_tokens: _Positive = 16  # of /v1/completions without max_tokens; OpenAI's default
     request_timeout_s: _Seconds = 3600.0  # an accepted request that has not ended by then fails
     retention_s: _Seconds = 600.0  # how long a finished request can still be asked for
-    orphan_s: _Seconds = 60.0  # a resumable request is cancelled after so long without a reader
+    orphan_s: _Seconds = 60.0  # a resumable request is cancelled after this time without a reader
     resubmit_budget: _Positive = 16  # scheduler failures in a row that a sequence survives without a new token
     prefix_wait_s: _Seconds = 0.005  # longest wait for the cache directory's answer
     whole_tokens: _Group = 16  # tokens in one message to the gateway, for answers that are not streamed
     stream_window_tokens: _Window = 4096  # tokens sent to one ZeroMQ client and not confirmed by it
-    handover_s: _Seconds = 5.0  # a drain waits so long for a client that reads nothing of its finished answer
+    handover_s: _Seconds = 5.0  # a drain waits this time for a client that reads nothing of its finished answer
     shutdown_s: _Seconds = 5.0  # longest wait for open HTTP connections at exit
-    commit_window_s: _Seconds = 0.0  # the journal collects entries for so long before each commit; 0: commit at once
-    ack_messages: _Positive = 16  # send a scheduler one Ack for so many messages; each Ack wakes two processes
+    commit_window_s: _Seconds = 0.0  # the journal collects entries for this time before each commit; 0: commit at once
+    ack_messages: _Positive = 16  # messages of a scheduler for each Ack to it; each Ack wakes two processes
     journal_buffer_bytes: _Positive = 64 << 20  # kept in memory while the disk refuses writes; above it streams pause
     journal_sync: bool = False  # fsync each commit: survives power loss, not only the death of a process
     max_connections: _Positive = 8192  # open HTTP connections; above it: 503
     head_s: _Seconds = 15.0  # time for a client to send its headers
     body_s: _Seconds = 120.0  # time for a client to send its whole request
-    unread_s: _Seconds = 120.0  # a client that reads nothing of its answer is disconnected after so long
-    keep_alive_s: _Positive = 75  # an idle HTTP connection is closed after so long
-    sse_ping_s: _Seconds = 15.0  # a stream gets a comment line after so long without tokens, so that proxies keep it open
+    unread_s: _Seconds = 120.0  # a client that reads nothing of its answer for this time is disconnected
+    keep_alive_s: _Positive = 75  # an HTTP connection that is idle for this time is closed
+    sse_ping_s: _Seconds = 15.0  # a stream without tokens for this time gets a comment line, so that proxies keep it
 
 
 def read_settings(raw: bytes | msgspec.Raw) -> GatewaySettings:

@@ -1,1 +1,1 @@
-"""Admission: what a door has parsed becomes a checked, tokenised order, or a refusal."""
+"""Admission: a parsed request, from HTTP or ZeroMQ, becomes a checked, tokenised order, or a refusal."""

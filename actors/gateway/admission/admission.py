@@ -1,10 +1,10 @@
-"""The one way into this gateway. Every door (HTTP, ZeroMQ) parses a request, hands it in here, and answers with what comes out.
+"""Admits requests. Each API (HTTP, ZeroMQ) parses a request, passes it to `Admission`, and answers with the result.
 
     find      is the id known already? Then it is that request, or a conflict
     begin     are the fields valid? Is the server open, with room for so many sequences? Reserve them
     finish    tokenise -> (a look-up of cached answers will stand here) -> is the prompt quarantined? -> admit at the desk
 
-The bytes of a request count against the budget `bodies`, which all doors share, until the request is accepted or refused.
+The bytes of a request count against the budget `bodies`, which all APIs share, until the request is accepted or refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Arrival:
         self._accepted: asyncio.Future[Request | Refusal] = asyncio.get_running_loop().create_future()
 
     def end(self, outcome: Request | Refusal) -> None:
-        """Tell everybody who waits what has become of it."""
+        """Set the outcome and wake every `wait_accepted`."""
         if not self._accepted.done():
             self._accepted.set_result(outcome)
 
@@ -43,7 +43,7 @@ class Arrival:
 
 
 class Admission:
-    """Admits requests to one gateway, for all of its doors."""
+    """Admits the requests of all APIs of one gateway."""
 
     def __init__(self, builder: OrderBuilder, bodies: BodyBudget, desk: RequestDesk, wall_s: Callable[[], float]) -> None:
         self.builder, self.bodies = builder, bodies
@@ -58,7 +58,7 @@ class Admission:
         return known if isinstance(known, Request) else await known.wait_accepted()
 
     def check_open(self) -> None:
-        """Could one more sequence be accepted now? A door asks this before it reads a body. Raises: Refusal."""
+        """Return if one more sequence could be accepted now. Called before a body is read. Raises: Refusal."""
         self._desk.gate.check(1)
 
     def find(self, new: NewRequest) -> Request | Arrival | None:
@@ -78,7 +78,7 @@ class Admission:
     def begin(self, new: NewRequest, n_bytes: int = 0) -> Arrival:
         """Check a request whose id is not known, and reserve its sequences and bytes. Follow with `finish`.
 
-        `n_bytes`: of the request as it came; 0 where its door counts them itself while it reads. Raises: Refusal.
+        `n_bytes`: of the request as it came; 0 if its API has counted them while it read them. Raises: Refusal.
         """
         self.builder.check(new)
         self._desk.gate.check(new.n_sequences)
@@ -107,5 +107,5 @@ class Admission:
     async def _accept(self, new: NewRequest) -> Request:
         order = await self.builder.build(new, self._wall_s())
         self._desk.quarantine.check(order, self._wall_s())
-        self._desk.gate.check_state()  # a drain may have begun meanwhile
+        self._desk.gate.check_state()  # a drain may have begun since `begin`
         return self._desk.admit(order)

@@ -1,4 +1,4 @@
-"""Chat messages as turns for the model's template, whatever door they came through."""
+"""Checks chat messages and turns them into turns for the model's template, for HTTP and ZeroMQ alike."""
 
 from __future__ import annotations
 

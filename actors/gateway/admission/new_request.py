@@ -1,4 +1,4 @@
-"""A request as its client asked for it: parsed by one of the doors, not yet checked or tokenised."""
+"""A request as its client asked for it: parsed by the HTTP or the ZeroMQ API, not yet checked or tokenised."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from messages.generation import Sampling, Terms
 class NewRequest:
     """What a client asks for. Exactly one of `texts`, `ids` and `turns` is given."""
 
-    request: str  # the request's id: the client's own, or minted by the door
+    request: str  # the request's id: the client's own, or minted by the API
     api: Api
     sampling: Sampling
     terms: Terms

@@ -1,4 +1,4 @@
-"""The one validator of requests, whatever door they came through: a new request becomes a tokenised order, or is refused."""
+"""Validates and tokenises the requests of all APIs: a new request becomes an order, or is refused."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class OrderBuilder:
         if terms.min_tokens > max_tokens:
             raise invalid("min_tokens", f"at most {max_tokens}, the most tokens that may be generated", terms.min_tokens)
         eos_tokens = [] if terms.ignore_eos else self.encoder.model.eos_tokens
-        reads_groups = new.is_whole and not terms.stop and new.sampling.logprobs < 0  # nobody looks at single tokens
+        reads_groups = new.is_whole and not terms.stop and new.sampling.logprobs < 0  # single tokens are not looked at
         return msgspec.structs.replace(
             terms,
             max_tokens=max_tokens,

@@ -1,4 +1,4 @@
-"""Prompts to token ids and back, for every door: short ones at once, long ones in a thread. Errors become refusals."""
+"""Encodes prompts and decodes token ids: short ones at once, long ones in a thread. Errors become refusals."""
 
 from __future__ import annotations
 

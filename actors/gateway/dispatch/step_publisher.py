@@ -62,7 +62,7 @@ class StepPublisher:
         now_s = self._post.now_s()
         touched: dict[int, Request] = {}
         for sequence, first, stop in rows.rows:
-            if sequence.is_end_visible:  # withdrawn meanwhile
+            if sequence.is_end_visible:  # the request has been withdrawn since
                 continue
             self._metrics.observe_tokens(sequence, stop - first, now_s)
             sequence.note_visible(now_s)

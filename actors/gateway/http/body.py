@@ -1,4 +1,4 @@
-"""Reads the body of an HTTP request within the budget that all doors share."""
+"""Reads the body of an HTTP request within the budget that HTTP and ZeroMQ share."""
 
 from __future__ import annotations
 

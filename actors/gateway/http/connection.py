@@ -35,7 +35,7 @@ class ConnectionLimits:
     max_connections: int
     head_s: float  # to the end of the headers
     body_s: float  # to the end of the body
-    unread_s: float  # bytes may wait to be sent for so long while the client's machine takes none of them
+    unread_s: float  # longest time that bytes may wait while the client's machine accepts none
     on_cut: Callable[[str], None]  # called with the reason when a client is disconnected: "slow", "unread" or "many"
 
 

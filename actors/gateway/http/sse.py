@@ -20,7 +20,7 @@ from actors.gateway.http.openai_chunks import DONE, ChunkWriter
 from actors.gateway.requests.reader import Reader
 from actors.gateway.requests.request import Request
 
-_SETTLE_S = 1.0  # the headers of a stream wait at most so long, so that an early failure can still get an error status
+_SETTLE_S = 1.0  # longest wait before the headers of a stream, so that an early failure can still get an error status
 _SLOW_CLIENT_S = 120.0  # time to read the rest of the answer after the request's own deadline
 _PING = b": waiting\n\n"
 _STREAM_HEADERS = [

@@ -31,7 +31,7 @@ from messages.wire.codec import Codec
 from messages.wire.message import Message
 
 _BEAT_S = 0.5
-_CLIENT_SILENCE_S = 30.0  # a client with open streams answers each Alive; one that is silent for so long has left
+_CLIENT_SILENCE_S = 30.0  # a client with open streams answers each Alive; one that is silent for this time has left
 _KINDS = (*public.ClientMessage.__args__, *public.FrontMessage.__args__)
 _DETAIL_CHARACTERS = 2_000  # longest text of a refusal, because thousands of them may wait for one client
 
