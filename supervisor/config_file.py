@@ -6,6 +6,7 @@ import difflib
 import tomllib
 import types
 from collections.abc import Iterator, Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -80,9 +81,18 @@ def _explained(text: str, path: str, table: Table, into: type[Any]) -> str:
         value = value.get(key) if isinstance(value, dict) else None
         section = _struct_type(annotation)
         annotation = get_type_hints(section).get(key) if section is not None else None
-    if get_origin(annotation) is Literal:
-        return f"expected one of {', '.join(map(str, get_args(annotation)))}, got {value!r}"
+    choices = get_args(annotation) if get_origin(annotation) is Literal else _values_of(annotation)
+    if choices:
+        return f"expected one of {', '.join(map(str, choices))}, got {value!r}"
     return f"{text[:1].lower()}{text[1:]}" + ("" if ", got" in text else f", got {value!r}")
+
+
+def _values_of(annotation: Any) -> list[Any]:
+    """The values of an enum; empty for any other type."""
+    if not (isinstance(annotation, type) and issubclass(annotation, Enum)):
+        return []
+    members: type[Enum] = annotation
+    return [member.value for member in members]
 
 
 def _nearest(key: str, known: list[str]) -> str:

@@ -1,12 +1,13 @@
 """The policies of one scheduler: who is planned first, who loses its pages when they run short, which cached page goes first.
 
-Each is a small object, chosen by name when the scheduler starts. A new one is a class and a line in the table below it.
+Each is a small object, chosen by name when the scheduler starts. A new one is a class, and here its name and a line of a table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Values
+from enum import Enum
 from typing import Protocol
 
 from actors.pages.eviction import EvictionPolicy, LruEviction
@@ -55,15 +56,35 @@ class LastInOrder(VictimChoice):
         return next((sequence for sequence in reversed(running) if not has_row(sequence)), None)
 
 
-_ORDERS: Mapping[str, Callable[[], AdmissionOrder]] = {"priority": PriorityOrder, "arrival": ArrivalOrder}
-_EVICTION: Mapping[str, Callable[[], EvictionPolicy]] = {"lru": LruEviction, "lfu": LfuEviction}
+class OrderName(Enum):
+    """The values of `scheduler.order`."""
+
+    PRIORITY = "priority"
+    ARRIVAL = "arrival"
 
 
-def make_order(name: str) -> AdmissionOrder:
-    """`name`: as in `SchedulerSettings.order`. Raises: KeyError."""
+class EvictionName(Enum):
+    """The values of `scheduler.eviction`."""
+
+    LRU = "lru"
+    LFU = "lfu"
+
+
+_ORDERS: Mapping[OrderName, Callable[[], AdmissionOrder]] = {
+    OrderName.PRIORITY: PriorityOrder,
+    OrderName.ARRIVAL: ArrivalOrder,
+}
+_EVICTION: Mapping[EvictionName, Callable[[], EvictionPolicy]] = {
+    EvictionName.LRU: LruEviction,
+    EvictionName.LFU: LfuEviction,
+}
+
+
+def make_order(name: OrderName) -> AdmissionOrder:
+    """The admission order with this name."""
     return _ORDERS[name]()
 
 
-def make_eviction(name: str) -> EvictionPolicy:
-    """A new eviction policy for one page ledger. `name`: as in `SchedulerSettings.eviction`. Raises: KeyError."""
+def make_eviction(name: EvictionName) -> EvictionPolicy:
+    """A new eviction policy, for one page ledger."""
     return _EVICTION[name]()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
+
+from actors.scheduler.policy import EvictionName, OrderName
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -15,9 +17,9 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     step_tokens: Annotated[int, msgspec.Meta(ge=0, le=1_048_576)] = 0  # token budget of a step; 0: the gang's limit
     max_waiting: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 16_384
     unacked_messages: Annotated[int, msgspec.Meta(ge=2, le=100_000)] = 512  # then a gateway's sequences pause
-    order: Literal["priority", "arrival"] = "priority"  # who is planned first
+    order: OrderName = OrderName.PRIORITY  # who is planned first
     prefix_reuse: bool = True
-    eviction: Literal["lru", "lfu"] = "lru"  # cached pages are overwritten least recently or least frequently used first
+    eviction: EvictionName = EvictionName.LRU  # cached pages are overwritten least recently or least frequently used first
     speculation: bool = True
     draft_depth: Annotated[int, msgspec.Meta(ge=1, le=32)] = 8  # drafts verified in one step at most
     draft_rows: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 8  # with more sequences running, drafts cost more than they give

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from collections.abc import Sequence as Values
 from typing import Any
 
+import msgspec
+
 from actors.scheduler.drafts import ReceivedDrafts
 from actors.scheduler.gang_view import GangView
 from actors.scheduler.plan_builder import PlannedStep, Row
@@ -64,7 +66,7 @@ class PlannerBench:
     """One view of a gang and the plans in flight. `fields` are of the capacity, `settings` of the scheduler."""
 
     def __init__(self, settings: dict[str, Any] | None = None, **fields: Any) -> None:
-        self.settings = SchedulerSettings(**(settings or {}))
+        self.settings = msgspec.convert(settings or {}, SchedulerSettings)
         self.queues = SequenceQueues(make_order(self.settings.order))
         self.gang = GangView(self.queues, self.settings)
         self.capacity = capacity_of(**fields)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from actors.pages.eviction import EvictionPolicy, LruEviction
-from actors.pages.lfu import LfuEviction
+from actors.pages.eviction import LruEviction
 from actors.pages.page_hash import ROOT, page_hash, page_hashes
 from actors.pages.page_ledger import PageLedger
+from actors.scheduler.policy import EvictionName, make_eviction
 from tests.support.depth import examples
 
 
@@ -31,11 +30,11 @@ def check_every_page(ledger: PageLedger, held_by: list[list[int]]) -> None:
 class LedgerMachine(RuleBasedStateMachine):
     """Holders are lists of pages; every page's sealed content is remembered beside the ledger."""
 
-    make_eviction: Callable[[], EvictionPolicy] = LruEviction
+    eviction = EvictionName.LRU
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = PageLedger(12, self.make_eviction())
+        self.ledger = PageLedger(12, make_eviction(self.eviction))
         self.holders: list[list[int]] = []
         self.content: dict[int, tuple[int, int, bytes]] = {}
         self.next_content = 1
@@ -117,15 +116,12 @@ class LedgerMachine(RuleBasedStateMachine):
         assert statistics.free + statistics.cached + statistics.held == statistics.pages
 
 
-class LfuLedgerMachine(LedgerMachine):
-    """The same laws for the other policy."""
+@pytest.mark.parametrize("name", EvictionName)
+def test_the_laws_of_the_ledger_hold_under_every_policy(name: EvictionName) -> None:
+    class Machine(LedgerMachine):
+        eviction = name
 
-    make_eviction = LfuEviction
-
-
-LedgerMachine.TestCase.settings = LfuLedgerMachine.TestCase.settings = examples(60, stateful_step_count=40)
-TestLedger = LedgerMachine.TestCase
-TestLfuLedger = LfuLedgerMachine.TestCase
+    run_state_machine_as_test(Machine, settings=examples(60, stateful_step_count=40))
 
 
 def allocated(ledger: PageLedger) -> int:

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from typing import get_args, get_type_hints
-
+import msgspec
 import pytest
 
 from actors.pages.lfu import LfuEviction
-from actors.scheduler.policy import LastInOrder, make_eviction, make_order
+from actors.scheduler.policy import EvictionName, LastInOrder, OrderName, make_eviction, make_order
 from actors.scheduler.settings import SchedulerSettings
 from tests.support.planner_bench import sequence_of
 
 
-def names_of(field: str) -> tuple[str, ...]:
-    return get_args(get_type_hints(SchedulerSettings)[field])
-
-
 def test_every_name_of_the_settings_makes_a_policy() -> None:
-    assert names_of("eviction")
-    assert names_of("order")
-    for name in names_of("eviction"):
+    for name in EvictionName:
         assert len(make_eviction(name)) == 0
-    for name in names_of("order"):
+    for name in OrderName:
         assert make_order(name).key(sequence_of(1))
-    assert isinstance(make_eviction("lfu"), LfuEviction)
+    assert isinstance(make_eviction(msgspec.convert({"eviction": "lfu"}, SchedulerSettings).eviction), LfuEviction)
 
 
-@pytest.mark.parametrize(("name", "expected"), [("priority", [2, 0, 1]), ("arrival", [0, 1, 2])])
-def test_orders(name: str, expected: list[int]) -> None:
+@pytest.mark.parametrize(("name", "expected"), [(OrderName.PRIORITY, [2, 0, 1]), (OrderName.ARRIVAL, [0, 1, 2])])
+def test_orders(name: OrderName, expected: list[int]) -> None:
     sequences = [sequence_of(number, priority=priority) for number, priority in enumerate([1, 1, 0])]
     assert [sequence.number for sequence in sorted(sequences, key=make_order(name).key)] == expected
 
