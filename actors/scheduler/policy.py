@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Values
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from actors.pages.eviction import EvictionPolicy, LruEviction
 from actors.pages.lfu import LfuEviction
-from actors.scheduler.sequence import Sequence
+
+if TYPE_CHECKING:  # the supervisor reads the settings, and it starts in a fifth of a second less without numpy
+    from actors.scheduler.sequence import Sequence
 
 
 class AdmissionOrder(Protocol):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -103,3 +105,9 @@ def test_every_unknown_key_is_refused(key: str) -> None:
     if key not in known:
         with pytest.raises(ConfigError, match=rf"^{key}: unknown key"):
             convert({key: 1}, ServerConfig)
+
+
+def test_reading_the_configuration_imports_no_numpy() -> None:
+    """It would take as long as all the rest of a start that is refused."""
+    code = "import supervisor.config, sys; print('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "False\n"
