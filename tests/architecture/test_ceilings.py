@@ -9,8 +9,8 @@ from pathlib import PurePath
 
 from tests.architecture.source_tree import SourceFile, files_under, product_files
 
-MAX_FILE_LINES = 400
-MAX_FUNCTION_LINES = 60
+MAX_FILE_LINES = 300
+MAX_FUNCTION_LINES = 40
 MAX_PARAMETERS = 10  # self included
 VAGUE_NAMES = {"utils", "util", "helpers", "common", "misc", "base"}
 HALF_DONE = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError)\b")
@@ -24,16 +24,23 @@ def functions(file: SourceFile) -> Iterator[ast.FunctionDef | ast.AsyncFunctionD
     return (node for node in ast.walk(file.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
+def is_kernel(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Is it compiled for a device?"""
+    return any("jit" in ast.unparse(decorator) for decorator in node.decorator_list)
+
+
 def test_a_file_holds_one_concept() -> None:
     sizes = {file.path: file.text.count("\n") for file in EVERY_FILE}
     assert {path: lines for path, lines in sizes.items() if lines > MAX_FILE_LINES} == {}
 
 
 def test_a_function_fits_on_a_page() -> None:
+    """Kernels apart: a kernel is one loop nest, and parts of it cannot be called."""
     sizes = {
         f"{file.path}:{node.lineno} {node.name}": (node.end_lineno or 0) - node.lineno + 1
         for file in EVERY_FILE
         for node in functions(file)
+        if not is_kernel(node)
     }
     assert {name: lines for name, lines in sizes.items() if lines > MAX_FUNCTION_LINES} == {}
 
@@ -44,7 +51,7 @@ def test_many_parameters_are_a_missing_dataclass() -> None:
         f"{file.path}:{node.lineno} {node.name}": len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs)
         for file in PRODUCT_FILES
         for node in functions(file)
-        if not any("jit" in ast.unparse(decorator) for decorator in node.decorator_list)
+        if not is_kernel(node)
     }
     assert {name: count for name, count in counts.items() if count > MAX_PARAMETERS} == {}
 

@@ -237,14 +237,11 @@ def paged_decode(
     """q, out [R, n_heads, head_dim], heads contiguous; pages [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], each
     page contiguous, pages at one stride for both; page_table [R, P] int32; lengths [R] int32, rows of length 0 get zeros.
     head_dim and splits are powers of two. The first call on a device may not be captured.
-
     Without `new` q is rotated and the keys of all positions are in their pages. With it q is not rotated, and the key and
     value of each row's last position are taken from `new` and written to their page; no row may read what another writes."""
     n_rows, n_heads, head_dim = q.shape
-    n_kv_heads = k_pages.shape[2]
-    group = n_heads // n_kv_heads
-    pdl = dependent_launch(q.device)
-    splits = shape.splits
+    n_kv_heads, splits = k_pages.shape[2], shape.splits
+    group, pdl = n_heads // n_kv_heads, dependent_launch(q.device)
     last_joins = splits > 1 and shape.least > 0 and n_rows * n_kv_heads <= _ARRIVALS
     if splits > 1:
         partial = torch.empty((n_rows, n_heads, splits, head_dim), dtype=torch.float32, device=q.device)

@@ -219,11 +219,8 @@ def test_wrong_drafts_cost_their_row_and_change_no_token() -> None:
     assert sequence.tokens(3).tolist() == [next_token(sequence, position) for position in (3, 4, 5, 6)]
 
 
-@given(st.integers(0, 2**32))
-@examples(60)
-def test_random_loads_keep_every_invariant_and_end_with_the_right_tokens(seed: int) -> None:
-    rng = random.Random(seed)
-    bench = PlannerBench(
+def random_bench(rng: random.Random) -> PlannerBench:
+    return PlannerBench(
         {
             "plans_in_flight": rng.choice([1, 2, 3]),
             "prefix_reuse": rng.random() < 0.8,
@@ -235,6 +232,13 @@ def test_random_loads_keep_every_invariant_and_end_with_the_right_tokens(seed: i
         max_step_tokens=rng.choice([8, 30, 200]),
         max_lease_steps=rng.choice([1, 4]),
     )
+
+
+@given(st.integers(0, 2**32))
+@examples(60)
+def test_random_loads_keep_every_invariant_and_end_with_the_right_tokens(seed: int) -> None:
+    rng = random.Random(seed)
+    bench = random_bench(rng)
     everyone, generation = [], 1
     for _ in range(rng.randint(1, 60)):
         match rng.choice(["add", "add", "plan", "plan", "plan", "apply", "apply", "cancel", "die"]):

@@ -3,122 +3,19 @@ needs to come free."""
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Literal, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.scheduler.gang_view import GangView
-from actors.scheduler.plan_builder import PlannedStep
-from actors.scheduler.policy import PriorityOrder
-from actors.scheduler.probation import ForcedEnding
-from actors.scheduler.queues import SequenceQueues
 from actors.scheduler.sequence import Sequence
-from actors.scheduler.settings import SchedulerSettings
-from messages.generation import Sampling, Submit, Terms
 from messages.lifecycle import Cause
-from messages.steps import Capacity, EngineCapacity, Result, StepFailed
-from messages.wire.arrays import int32s
-
-
-class Bench:
-    """A gang that is only believed in: plans are taken, results are made up."""
-
-    def __init__(self, n_slots: int = 4) -> None:
-        self.queues = SequenceQueues(PriorityOrder())
-        self.gang = GangView(self.queues, SchedulerSettings())
-        self._n_slots = n_slots
-        self._number = self._generation = 0
-        self._planned: deque[PlannedStep] = deque()
-        self.begin()
-
-    def begin(self) -> None:
-        self._generation += 1
-        epoch = self.gang.begin_epoch().epoch
-        self.gang.begin(
-            Capacity(
-                epoch=epoch,
-                memory_generation=self._generation,
-                engine=EngineCapacity(
-                    n_pages=64,
-                    n_slots=self._n_slots,
-                    max_length=256,
-                    max_step_tokens=64,
-                    max_lease_steps=1,
-                    vocabulary=100,
-                    device="none",
-                ),
-            )
-        )
-
-    def submit(self, n_tokens: int = 5) -> Sequence:
-        self._number += 1
-        submit = Submit(
-            attempt=self._number,
-            request="r",
-            tokens=int32s([self._number] * n_tokens),
-            n_prompt=n_tokens,
-            sampling=Sampling(),
-            terms=Terms(max_tokens=50, speculation=False),
-        )
-        sequence = Sequence("gateway/0", submit, self._number)
-        self.queues.add(sequence)
-        return sequence
-
-    def plan(self) -> list[Sequence]:
-        """Whom the next plan computes."""
-        planned = self.gang.plan(lambda s: True, None)
-        if planned is None:
-            return []
-        self._planned.append(planned)
-        return [row.sequence for row in planned.rows]
-
-    @property
-    def has_plans(self) -> bool:
-        """Is a plan on its way?"""
-        return bool(self._planned)
-
-    def answer(self) -> None:
-        """The result of the oldest plan, of one step."""
-        planned = self._planned.popleft()
-        self.gang.apply(
-            Result(
-                epoch=planned.plan.epoch,
-                step=planned.plan.step,
-                slots=int32s([row.slot for row in planned.sampling]),
-                counts=int32s([1] * len(planned.sampling)),
-                ids=int32s([7] * len(planned.sampling)),
-                compute_s=0.0,
-            )
-        )
-
-    def refuse(self, *slots: int) -> list[tuple[Sequence, str]]:
-        """The oldest plan is refused, naming these slots; the next epoch begins. Returns who ends."""
-        step = self._planned[0].plan.step
-        failed = StepFailed(epoch=self.gang.tracker.epoch, step=step, reason="row_counts: no", suspects=int32s(slots))
-        endings = self.gang.refuse(failed)
-        return self._renew(endings)
-
-    def die(self, *causes: Cause) -> list[tuple[Sequence, str]]:
-        """The gang dies, its ranks in this order (one that crashed when none is named); the next epoch begins. Returns who
-        ends."""
-        *before, last = causes or ("crashed",)
-        assert [self.gang.rank_died(cause, is_last=False) for cause in before] == [[]] * len(before)
-        assert not before or not self.gang.is_alive
-        return self._renew(self.gang.rank_died(last, is_last=True))
-
-    def _renew(self, endings: list[ForcedEnding]) -> list[tuple[Sequence, str]]:
-        for ending in endings:
-            self.gang.release(ending.sequence)
-        self._planned.clear()
-        self.begin()
-        return [(ending.sequence, ending.reason) for ending in endings]
+from tests.support.scheduler.gang_bench import GangBench
 
 
 def test_the_one_that_is_named_twice_ends_and_the_others_go_on() -> None:
-    bench = Bench()
+    bench = GangBench()
     good, bad = bench.submit(), bench.submit()
     assert bench.plan() == [good, bad]
     assert bench.refuse(1) == []
@@ -130,7 +27,7 @@ def test_the_one_that_is_named_twice_ends_and_the_others_go_on() -> None:
 
 
 def test_a_slot_is_named_as_of_the_plan_that_failed() -> None:
-    bench = Bench(n_slots=1)
+    bench = GangBench(n_slots=1)
     first, second = bench.submit(), bench.submit()
     assert bench.plan() == [first]
     bench.gang.release(first)  # cancelled while its plan is on the way: its slot has a new tenant
@@ -141,7 +38,7 @@ def test_a_slot_is_named_as_of_the_plan_that_failed() -> None:
 
 
 def test_a_preempted_sequence_is_still_the_one_that_was_named() -> None:
-    bench = Bench()
+    bench = GangBench()
     first, second = bench.submit(), bench.submit()
     assert bench.plan() == [first, second]
     bench.queues.preempt(second)
@@ -151,7 +48,7 @@ def test_a_preempted_sequence_is_still_the_one_that_was_named() -> None:
 
 
 def test_refusals_that_name_nobody_are_tried_one_by_one() -> None:
-    bench = Bench()
+    bench = GangBench()
     good, bad, other = bench.submit(), bench.submit(), bench.submit()
     ended: list[tuple[Sequence, str]] = []
     n_refused = 0
@@ -170,7 +67,7 @@ def test_refusals_that_name_nobody_are_tried_one_by_one() -> None:
 
 
 def test_plans_that_are_refused_whoever_is_in_them_end_all_at_last() -> None:
-    bench = Bench()
+    bench = GangBench()
     sequences = {bench.submit().number for _ in range(4)}
     for _ in range(100):
         if not bench.plan():
@@ -180,7 +77,7 @@ def test_plans_that_are_refused_whoever_is_in_them_end_all_at_last() -> None:
 
 
 def test_two_deaths_put_the_rows_in_flight_apart_and_a_step_past_the_place_frees_them() -> None:
-    bench = Bench()
+    bench = GangBench()
     one, two = bench.submit(), bench.submit()
     for n_suspects in (0, 2):
         assert bench.plan() == [one, two]
@@ -202,7 +99,7 @@ def test_two_deaths_put_the_rows_in_flight_apart_and_a_step_past_the_place_frees
 
 
 def test_progress_between_two_deaths_alone_starts_the_count_again() -> None:
-    bench = Bench()
+    bench = GangBench()
     sequence = bench.submit(100)  # two chunks
     for _ in range(2):
         assert bench.plan() == bench.plan() == [sequence]
@@ -222,7 +119,7 @@ def test_progress_between_two_deaths_alone_starts_the_count_again() -> None:
 
 
 def test_the_innocent_end_of_a_suspect_leaves_nothing_behind() -> None:
-    bench = Bench()
+    bench = GangBench()
     sequence = bench.submit()
     for _ in range(2):
         bench.plan()
@@ -238,7 +135,7 @@ EVIDENCE = [(cause,) for cause in get_args(Cause) if cause not in ("killed", "ga
 
 @pytest.mark.parametrize("causes", [*EVIDENCE, ("crashed", "gang"), ("gang", "hung"), ("faulted", "faulted", "gang")])
 def test_four_deaths_that_a_computation_can_cause_are_a_verdict(causes: tuple[Cause, ...]) -> None:
-    bench = Bench()
+    bench = GangBench()
     good, bad = bench.submit(), bench.submit()
     ended: list[tuple[Sequence, str]] = []
     n_deaths = 0
@@ -254,7 +151,7 @@ def test_four_deaths_that_a_computation_can_cause_are_a_verdict(causes: tuple[Ca
 
 @pytest.mark.parametrize("causes", [("killed",), ("killed", "gang"), ("faulted", "killed"), ("gang", "killed", "gang")])
 def test_a_rank_that_was_killed_makes_nobody_suspect_however_the_others_died(causes: tuple[Cause, ...]) -> None:
-    bench = Bench()
+    bench = GangBench()
     both = [bench.submit(), bench.submit()]
     for _ in range(20):
         assert bench.plan() == bench.plan() == both
@@ -263,7 +160,7 @@ def test_a_rank_that_was_killed_makes_nobody_suspect_however_the_others_died(cau
 
 
 def test_what_was_computed_when_the_first_rank_died_counts_when_the_last_is_dead() -> None:
-    bench = Bench()
+    bench = GangBench()
     sequence = bench.submit()
     for _ in range(3):
         bench.plan()
@@ -276,7 +173,7 @@ def test_what_was_computed_when_the_first_rank_died_counts_when_the_last_is_dead
 
 
 def test_ranks_that_die_before_the_gang_can_compute_accuse_nobody() -> None:
-    bench = Bench()
+    bench = GangBench()
     bench.submit()
     bench.plan()
     bench.die("crashed")
@@ -289,7 +186,7 @@ Event = Literal["plan", "answer", "killed", "crashed"]
 
 @given(st.lists(st.sampled_from(["plan", "plan", "answer", "killed"]), max_size=60), st.integers(1, 6))
 def test_kills_in_any_number_and_rhythm_accuse_nobody(events: list[Event], n_sequences: int) -> None:
-    bench = Bench()
+    bench = GangBench()
     for _ in range(n_sequences):
         bench.submit()
     for event in events:
@@ -304,7 +201,7 @@ def test_kills_in_any_number_and_rhythm_accuse_nobody(events: list[Event], n_seq
 
 @given(st.lists(st.booleans(), min_size=40, max_size=40), st.integers(0, 4))
 def test_kills_between_its_crashes_neither_save_a_poison_nor_speed_its_verdict(is_killed: list[bool], n_others: int) -> None:
-    bench = Bench(n_slots=8)
+    bench = GangBench(n_slots=8)
     others, bad = [bench.submit() for _ in range(n_others)], bench.submit()
     ended: list[tuple[Sequence, str]] = []
     n_crashes, kills = 0, iter(is_killed)

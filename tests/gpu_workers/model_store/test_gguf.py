@@ -77,8 +77,17 @@ def _write(path: Path, architecture: str = "llama", kind: str = "gpt2", pre: str
     writer.add_chat_template(TEMPLATE)
     for name, value in keys.items():
         writer.add_bool(f"tokenizer.ggml.{name}", value)
+    arrays = _add_tensors(writer, len(tokens))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return arrays
+
+
+def _add_tensors(writer: gguf.GGUFWriter, n_tokens: int) -> dict[str, Any]:
     generator = np.random.default_rng(0)
-    shapes = {"token_embd.weight": (len(tokens), HIDDEN), "output_norm.weight": (HIDDEN,)}
+    shapes = {"token_embd.weight": (n_tokens, HIDDEN), "output_norm.weight": (HIDDEN,)}
     shapes |= {f"blk.0.{name}": shape for name, shape in _layer_shapes().items()}
     arrays = {name: generator.standard_normal(shape, np.float32) for name, shape in shapes.items()}
     for name, values in arrays.items():
@@ -88,10 +97,6 @@ def _write(path: Path, architecture: str = "llama", kind: str = "gpt2", pre: str
             quantised = gguf.quantize(values, gguf.GGMLQuantizationType.Q4_1)
             writer.add_tensor(name, quantised, raw_dtype=gguf.GGMLQuantizationType.Q4_1)
             arrays[name] = gguf.dequantize(quantised, gguf.GGMLQuantizationType.Q4_1)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
     return arrays
 
 

@@ -2,71 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from gpu_workers.engine import PlanRefused
-from gpu_workers.models.architectures import read_model_config
-from gpu_workers.models.llama.config import LlamaConfig
-from gpu_workers.models.llama.weights import tensor_shapes
-from gpu_workers.runner.model_loading import load_model_runner
 from gpu_workers.runner.model_runner import ModelRunner
-from gpu_workers.settings import DeviceKind, WorkerSettings
 from messages.generation import Sampling
 from tests.support.workers.small_scheduler import GREEDY, Row, Running, SmallScheduler
+from tests.support.workers.tiny_model import TINY, load_runner, write_model
 
-TINY = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 96,
-    "vocab_size": 211,
-    "max_position_embeddings": 512,
-}
 RANDOM = Sampling(temperature=1.0, seed=11)
 FILTERED = Sampling(temperature=0.8, top_k=40, top_p=0.9, min_p=0.01, seed=12)
 PENALISED = Sampling(temperature=0.0, repetition_penalty=1.3, presence_penalty=0.5, frequency_penalty=0.2)
 KINDS = {"greedy": GREEDY, "random": RANDOM, "filtered": FILTERED, "penalised": PENALISED}
-
-
-def write_model(folder: Path) -> Path:
-    """A tiny checkpoint, the same on every device. Weights are large enough to keep logits well apart."""
-    (folder / "config.json").write_text(json.dumps(TINY))
-    generator = torch.Generator().manual_seed(0)
-    config = read_model_config(folder)
-    assert isinstance(config, LlamaConfig)
-    weights = {
-        name: torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=generator) * 0.2
-        for name, shape in tensor_shapes(config).items()
-    }
-    save_file(weights, folder / "model.safetensors")
-    return folder
-
-
-def load_runner(folder: Path, device: DeviceKind) -> ModelRunner:
-    """A runner with room for a dozen short sequences."""
-    settings = WorkerSettings(
-        model_folder=str(folder),
-        device=device,
-        dtype="float32",
-        n_slots=12,
-        max_step_tokens=256,
-        kv_memory_bytes=8 << 20,
-        max_lease_steps=4,
-        threads=1,
-    )
-    phases: list[str] = []
-    loaded = load_model_runner(settings, folder, lambda phase, fraction: phases.append(phase))
-    assert {"weights", "memory", "warm up"} <= set(phases)
-    return loaded
 
 
 @pytest.fixture(scope="module")

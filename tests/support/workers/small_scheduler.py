@@ -86,16 +86,7 @@ class SmallScheduler:
                 s.pages.append(self._free_pages.pop())
                 fresh_pages.append((len(s.pages) - 1, s.pages[-1]))
             if not s.is_sent:
-                new.append(
-                    NewSequence(
-                        slot=s.slot,
-                        n_tokens=len(s.tokens),
-                        n_prompt=s.n_prompt,
-                        sampling=s.sampling,
-                        min_tokens=s.min_tokens,
-                        banned_tokens=s.banned_tokens,
-                    )
-                )
+                new.append(_entry_of(s))
                 new_tokens += s.tokens
                 s.is_sent = True
             page_slots += [s.slot] * len(fresh_pages)
@@ -120,10 +111,7 @@ class SmallScheduler:
             draft_ids=int32s([token for row in rows for token in row.drafts]),
         )
         self.step += n_steps
-        for row, sampled in zip(rows, samples, strict=True):
-            if not row.drafts:
-                row.sequence.n_computed += row.count + n_steps - 1
-                row.sequence.n_known += sampled * n_steps
+        _advance(rows, samples, n_steps)
         return plan
 
     def read(self, results: list[Result]) -> list[Result]:
@@ -152,3 +140,22 @@ class SmallScheduler:
         """`n` steps of one token for each sequence."""
         for _ in range(n):
             self.run([Row(s) for s in sequences])
+
+
+def _entry_of(sequence: Running) -> NewSequence:
+    return NewSequence(
+        slot=sequence.slot,
+        n_tokens=len(sequence.tokens),
+        n_prompt=sequence.n_prompt,
+        sampling=sequence.sampling,
+        min_tokens=sequence.min_tokens,
+        banned_tokens=sequence.banned_tokens,
+    )
+
+
+def _advance(rows: list[Row], samples: list[int], n_steps: int) -> None:
+    """Rows without drafts stand where the plan leaves them; those with drafts wait for the result."""
+    for row, sampled in zip(rows, samples, strict=True):
+        if not row.drafts:
+            row.sequence.n_computed += row.count + n_steps - 1
+            row.sequence.n_known += sampled * n_steps

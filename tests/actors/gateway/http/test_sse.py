@@ -4,155 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 
-import numpy as np
 import pytest
-from starlette.types import ASGIApp, Message
 
-from actors.gateway.dispatch.undelivered import UndeliveredAnswers
 from actors.gateway.http import sse
-from actors.gateway.http.openai_chunks import ChunkWriter
-from actors.gateway.http.sse import EventStream, WholeAnswer
-from actors.gateway.requests.order import Api, Ended, Order
-from actors.gateway.requests.request import Request
-from actors.gateway.text.tokenizer import HashChainText
-from messages.generation import Sampling, Terms
-
-DEADLINE_S = 20.0
-NEVER_S = 1000.0
-MODEL = HashChainText()
-LENGTH = Ended(reason="length")
-PING = b": waiting\n\n"
-
-
-class Desk:
-    """The part of the request desk that answers use."""
-
-    def __init__(self) -> None:
-        self.undelivered = UndeliveredAnswers(NEVER_S)
-        self.left: list[Request] = []
-
-    def reader_left(self, request: Request) -> None:
-        self.left.append(request)
-
-
-class Exchange:
-    """One ASGI call: what the application has sent, and a client that can disconnect or break."""
-
-    def __init__(self, desk: Desk, request: Request, answer: ASGIApp) -> None:
-        self.desk, self.request = desk, request
-        self.sent: list[Message] = []
-        self.error: Exception | None = None  # raised by the next send
-        self._disconnected = asyncio.Event()
-        self._changed = asyncio.Event()
-        self.task = asyncio.ensure_future(answer({"type": "http"}, self._receive, self._send))
-        self.task.add_done_callback(lambda _: self._changed.set())
-
-    async def _receive(self) -> Message:
-        await self._disconnected.wait()
-        return {"type": "http.disconnect"}
-
-    async def _send(self, message: Message) -> None:
-        if self.error is not None:
-            raise self.error
-        self.sent.append(message)
-        self._changed.set()
-
-    def disconnect(self) -> None:
-        self._disconnected.set()
-
-    async def wait_until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            while not condition():
-                self._changed.clear()
-                await self._changed.wait()
-
-    async def wait_done(self) -> None:
-        await asyncio.wait_for(asyncio.shield(self.task), DEADLINE_S)
-
-    async def wait_idle(self) -> None:
-        """Until the application waits for tokens, and has sent everything that it can."""
-        for _ in range(20):
-            await asyncio.sleep(0)
-
-    @property
-    def status(self) -> int:
-        return self.sent[0]["status"]
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
-
-    @property
-    def bodies(self) -> list[bytes]:
-        return [message["body"] for message in self.sent if message["type"] == "http.response.body"]
-
-    @property
-    def events(self) -> list[dict]:
-        """The JSON of all events but [DONE]."""
-        lines = [event.removeprefix(b"data: ") for event in b"".join(self.bodies).split(b"\n\n")]
-        return [json.loads(line) for line in lines if line.startswith(b"{")]
-
-    @property
-    def texts(self) -> list[str]:
-        return [choice["text"] for event in self.events for choice in event["choices"] if choice["text"]]
-
-    @property
-    def is_delivered(self) -> bool:
-        return self.desk.undelivered.n_pending(0.0) == 0
-
-
-def request_of(*, api: Api = "completion", n: int = 1, is_recorded: bool = True, is_taken: bool = True) -> Request:
-    order = Order(
-        request="r",
-        api=api,
-        created_s=0.0,
-        prompts=[np.array([1, 2], "<i4").tobytes()],
-        sampling=Sampling(),
-        terms=Terms(max_tokens=100),
-        n=n,
-    )
-    request = Request(1, order, MODEL.detokenizer, 0.0)
-    request.is_recorded = is_recorded
-    for sequence in request.sequences:
-        sequence.is_taken = is_taken
-    return request
-
-
-def show(request: Request, *ids: int, index: int = 0, ended: Ended | None = None) -> None:
-    """As the step publisher does: tokens and an ending of one sequence become visible."""
-    sequence = request.sequences[index]
-    sequence.accept(len(sequence.ids), ids)
-    if ended is not None:
-        sequence.end(ended)
-        request.n_open -= 1
-    sequence.publish(len(sequence.ids), ended is not None)
-    request.wake()
-
-
-@asynccontextmanager
-async def exchange(
-    request: Request, *, ping_s: float = NEVER_S, longest_s: float = NEVER_S, with_usage: bool = False, stream: bool = True
-) -> AsyncIterator[Exchange]:
-    """An answer that runs; afterwards it has ended, its reader is closed and the desk knows that the reader has left."""
-    desk = Desk()
-    desk.undelivered.add(request.order.request, 100, 0.0)
-    if stream:
-        writer = ChunkWriter(request, "model", MODEL, with_usage=with_usage, echo=[])
-        answer: ASGIApp = EventStream(desk, request, writer, longest_s, ping_s)  # pyright: ignore[reportArgumentType]
-    else:
-        answer = WholeAnswer(desk, request, lambda: b'{"whole": true}', longest_s)  # pyright: ignore[reportArgumentType]
-    one = Exchange(desk, request, answer)
-    try:
-        yield one
-        await one.wait_done()
-    finally:
-        one.task.cancel()
-    assert request.watchers == []
-    assert desk.left == [request]
-
+from actors.gateway.requests.order import Ended
+from tests.support.gateway.asgi_exchange import (
+    LENGTH,
+    NEVER_S,
+    PING,
+    exchange,
+    request_of,
+    show,
+)
 
 # -- streams ----------------------------------------------------------------------------------------------------------
 

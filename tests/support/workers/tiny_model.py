@@ -1,0 +1,59 @@
+"""A tiny random checkpoint and a model runner for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from gpu_workers.models.architectures import read_model_config
+from gpu_workers.models.llama.config import LlamaConfig
+from gpu_workers.models.llama.weights import tensor_shapes
+from gpu_workers.runner.model_loading import load_model_runner
+from gpu_workers.runner.model_runner import ModelRunner
+from gpu_workers.settings import DeviceKind, WorkerSettings
+
+TINY = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "vocab_size": 211,
+    "max_position_embeddings": 512,
+}
+
+
+def write_model(folder: Path) -> Path:
+    """A tiny checkpoint, the same on every device. Weights are large enough to keep logits well apart."""
+    (folder / "config.json").write_text(json.dumps(TINY))
+    generator = torch.Generator().manual_seed(0)
+    config = read_model_config(folder)
+    assert isinstance(config, LlamaConfig)
+    weights = {
+        name: torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=generator) * 0.2
+        for name, shape in tensor_shapes(config).items()
+    }
+    save_file(weights, folder / "model.safetensors")
+    return folder
+
+
+def load_runner(folder: Path, device: DeviceKind) -> ModelRunner:
+    """A runner with room for a dozen short sequences."""
+    settings = WorkerSettings(
+        model_folder=str(folder),
+        device=device,
+        dtype="float32",
+        n_slots=12,
+        max_step_tokens=256,
+        kv_memory_bytes=8 << 20,
+        max_lease_steps=4,
+        threads=1,
+    )
+    phases: list[str] = []
+    loaded = load_model_runner(settings, folder, lambda phase, fraction: phases.append(phase))
+    assert {"weights", "memory", "warm up"} <= set(phases)
+    return loaded
