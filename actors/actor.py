@@ -26,8 +26,8 @@ from messages import lifecycle
 from messages.birth import Birth
 from messages.child import LIFECYCLE_KINDS, Child, LifecycleEvents, SenderState
 from messages.ids import role_of
+from messages.metrics import take_snapshot
 from messages.routes import received_by
-from messages.snapshot import take_snapshot
 from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import NO_TRACE, Message

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry
 
 from messages.lifecycle import StatusReport, StatusWanted
-from messages.snapshot import render_exposition, take_snapshot
+from messages.metrics import render_exposition, take_snapshot
 from messages.wire.message import Message
 
 _WAIT_S = 1.0

@@ -8,7 +8,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from messages.snapshot import Histogram
+from messages.metrics import Histogram
 from messages.steps import Plan, Result
 from messages.wire.arrays import total
 

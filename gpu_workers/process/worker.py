@@ -38,7 +38,7 @@ from messages.birth import Birth
 from messages.child import Child, LifecycleEvents
 from messages.errors import MailboxFull
 from messages.ids import actor_name, replica_of
-from messages.snapshot import take_snapshot
+from messages.metrics import take_snapshot
 from messages.steps import Capacity, EngineCapacity, Plan, Reset, Result, StepFailed
 from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox

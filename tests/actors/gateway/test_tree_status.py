@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from actors.gateway import tree_status
 from actors.gateway.tree_status import TreeStatus
 from messages.lifecycle import ChildState, ChildStatus, StatusReport, StatusWanted, TreeState
-from messages.snapshot import take_snapshot
+from messages.metrics import take_snapshot
 from messages.wire.message import Message
 
 

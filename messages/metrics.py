@@ -1,4 +1,4 @@
-"""Metrics: a histogram, a registry as metric families for a Progress message, and these as one text for the whole server."""
+"""Prometheus metrics: a fast histogram, the snapshot that a Progress message carries, and the text of all actors together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Histogram(Collector):
     """A Prometheus histogram for one thread. An observation is one bisection and two additions: no lock, no label lookup."""
 
     def __init__(self, name: str, documentation: str, bounds: tuple[float, ...]) -> None:
-        """bounds: upper bounds of the buckets, rising; one more bucket takes what is above."""
+        """`bounds`: upper bounds of the buckets, ascending. One more bucket counts everything above the last."""
         self._name, self._documentation, self._bounds = name, documentation, bounds
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
