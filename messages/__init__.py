@@ -2,8 +2,10 @@
 
 lifecycle     child <-> supervisor                  generation    gateway <-> scheduler
 steps         scheduler <-> ranks                   cache         prefix directory
-drafts        speculation                           public        ZeroMQ client <-> gateway
-routes        which role may send what              ids, errors   names and exceptions that all share
-wire/         the bytes of a message                transport/    mailboxes, over ZeroMQ and in memory
-client/       the client library
+drafts        scheduler <-> speculation             public        ZeroMQ client <-> gateway
+routes        which role may send which message     ids, errors   names and exceptions that all share
+outcomes      endings and refusal codes             logprobs      log probabilities of tokens
+birth, child  a child's start and lifecycle         metrics       Prometheus metrics of all actors
+run_dir       where a server keeps its sockets      wire/         the bytes of a message
+transport/    mailboxes, over ZeroMQ and in memory  client/       the client library
 """

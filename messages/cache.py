@@ -1,7 +1,8 @@
 """Messages of the cache directory: schedulers publish which pages they hold, gateways ask which replica holds a prefix.
 
 The directory gives hints. A lost update costs a cache hit and never a wrong token, because only the scheduler's ledger decides
-what is reused. Each scheduler numbers its updates; after a gap, or when it is new, the directory asks for a snapshot.
+what is reused. Each scheduler numbers its updates. After a gap in the numbers, or when the directory itself is new, it asks
+for a snapshot.
 """
 
 from __future__ import annotations

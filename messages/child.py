@@ -21,7 +21,7 @@ from messages.transport.mailbox import Delivery, Mailbox
 from messages.wire.message import Message
 
 EXIT_FAULT = 1
-EXIT_UNUSABLE = 2  # the configuration, or what it names, cannot be used: another start would fail in the same way
+EXIT_UNUSABLE = 2  # the configuration, or a file that it names, cannot be used: another start would fail in the same way
 _METRICS_EVERY_BEATS = 4
 _FINAL_ERRORS = (ConfigError, ValueError, MemoryError, FileNotFoundError, PermissionError, NotADirectoryError)
 _REASON_CHARACTERS = 4_000
@@ -49,16 +49,16 @@ class LifecycleEvents(Protocol):
         ...
 
     def drain(self, deadline_s: float) -> None:
-        """Accept nothing new; call `Child.drained()` when all work is finished, within `deadline_s` seconds."""
+        """Accept no new work. Call `Child.drained()` when all work is finished, within `deadline_s` seconds."""
         ...
 
     def beat(self, with_metrics: bool) -> lifecycle.Progress:
-        """The next Progress message. `with_metrics`: with metric families too; collecting them takes a while."""
+        """The next Progress message. `with_metrics`: include the metric families, which take time to collect."""
         ...
 
 
 def error_line(error: BaseException) -> str:
-    """An error in one line: its class, unless it is one of ours that needs no class to be understood, and its first line."""
+    """The first line of an error's text. The class name stands before it, unless the error is a `TardigradeError`."""
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     name = type(error).__name__
     line = first if first and isinstance(error, TardigradeError) else f"{name}: {first}" if first else name
@@ -66,7 +66,10 @@ def error_line(error: BaseException) -> str:
 
 
 class Child:
-    """One incarnation of one child."""
+    """This process as a child of the supervisor: its address book (`peers`, `deaths`) and its lifecycle messages.
+
+    `owner` is called at each lifecycle event; see `LifecycleEvents`.
+    """
 
     def __init__(self, birth: Birth, mailbox: Mailbox, owner: LifecycleEvents) -> None:
         self.birth, self.mailbox = birth, mailbox
@@ -102,7 +105,7 @@ class Child:
         self.report(lifecycle.Drained())
 
     def stopped(self) -> None:
-        """Report the end in order; the last message."""
+        """Report an orderly end. No message may follow."""
         if self._beat_timer is not None:
             self._beat_timer.cancel()
         self.report(lifecycle.Stopped())
@@ -113,7 +116,7 @@ class Child:
         return self._is_ready
 
     def fault(self, doing: str, error: BaseException) -> int:
-        """Report the error that ends this process; returns the exit status that says whether another start may help."""
+        """Report the error that ends this process. Returns the exit status: EXIT_UNUSABLE if another start cannot help."""
         is_final = not self._is_ready and isinstance(error, _FINAL_ERRORS)
         text = "".join(traceback.format_exception(error, limit=_TRACEBACK_CALLS))
         self.report(
@@ -128,7 +131,7 @@ class Child:
         return sorted(name for name in self.peers if role_of(name) == role)
 
     def sender_state(self, delivery: Delivery) -> SenderState:
-        """Whether the sender of a message is alive. The supervisor and operators are no peers and count as alive."""
+        """What is known of the sender of a message. The supervisor and operators are not peers; they count as alive."""
         if role_of(delivery.sender) in _NOT_PEERS:
             return SenderState.ALIVE
         peer = self.peers.get(delivery.sender)
@@ -139,7 +142,7 @@ class Child:
         return SenderState.DEAD if delivery.sender_incarnation <= newest else SenderState.UNANNOUNCED
 
     def filter_lifecycle(self, batch: list[Delivery]) -> list[Delivery]:
-        """Handle the lifecycle messages of a batch. Returns the others in order. Stop sets `is_stopping`."""
+        """Handle the lifecycle messages of a batch; a Stop sets `is_stopping`. Returns all other messages, in order."""
         rest = []
         for delivery in batch:
             handler = _HANDLERS.get(type(delivery.message))

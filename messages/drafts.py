@@ -11,7 +11,7 @@ class Tails(Message, frozen=True):
 
     Row i: sequence `sequences[i]` (the scheduler's number) has `counts[i]` new tokens, the first one at position `starts[i]`;
     start 0 means a new sequence, with its whole prompt. Since the last report `drafted[i]` draft tokens of it were verified
-    and `accepted[i]` were right. A count of -1 means that the sequence has ended.
+    and `accepted[i]` were accepted. A count of -1 means that the sequence has ended.
     """
 
     sequences: Int64s
@@ -34,8 +34,7 @@ class Tails(Message, frozen=True):
 
 
 class Drafts(Message, frozen=True):
-    """Proposed continuations: row i proposes `counts[i]` ids for positions `starts[i]`, `starts[i]` + 1, ... of sequence
-    `sequences[i]`."""
+    """Draft tokens: row i has `counts[i]` ids for positions `starts[i]`, `starts[i]` + 1, ... of sequence `sequences[i]`."""
 
     sequences: Int64s
     starts: Int32s

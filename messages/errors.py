@@ -1,17 +1,17 @@
 """The exception tree of the wire and of the client library.
 
 TardigradeError
- ├─ WireError              bytes that are not a message of this protocol: only their sender's connection suffers
+ ├─ WireError              bytes that are not a message of this protocol; only their sender's connection is affected
  ├─ MailboxFull            a peer's credit and backlog are used up: the sender decides what to do
- ├─ UnknownPeer            a message for an actor that was not announced, or that is proven dead
- ├─ ConfigError            the configuration cannot be used; names the key
+ ├─ UnknownPeer            the receiver of a message was not announced, or is proven dead
+ ├─ ConfigError            the configuration cannot be used; the text names the key
  └─ ClientError            the errors that messages.client raises
-     ├─ InvalidRequest     the request is wrong; `field` says where. Never retried
+     ├─ InvalidRequest     the request is wrong; `field` says where. A retry cannot help
      ├─ Overloaded         refused for now; `retry_after_s` says when to try again
      ├─ Unavailable        no gateway answered within the deadline
      ├─ DeadlineExceeded   the call's own deadline passed
-     └─ RequestFailed      accepted, and ended as failed (or an internal error)
-         └─ Quarantined    workers died of this prompt: the server refuses it for a while
+     └─ RequestFailed      the server accepted the request and could not finish it
+         └─ Quarantined    workers died while they computed this prompt; it is refused for a while
 """
 
 from __future__ import annotations

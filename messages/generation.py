@@ -1,7 +1,7 @@
-"""The messages between gateways and schedulers about a sequence, from its submission to its one ending.
+"""Messages between gateways and schedulers about one sequence, from its submission to its one ending.
 
-Law: every attempt gets exactly one ending: an `Ending` inside `Tokens`, or one `Refused`. Token indices count generated
-tokens from 0 over the whole life of the request, also across attempts, so that re-delivery is harmless.
+Invariant: every attempt gets exactly one ending, either an `Ending` inside `Tokens` or a `Refused`. Generated tokens are
+numbered from 0 over all attempts of a sequence, so a token that is delivered twice is recognised.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from messages.wire.message import NO_TRACE, Count, LongText, Message, Part, Seed
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_TOKENS = 64
-NO_TOKEN_LIMIT = 2**31 - 1  # as `max_tokens`: to the end of the context
+NO_TOKEN_LIMIT = 2**31 - 1  # a `max_tokens` that means: up to the model's context length
 CancelReason = Literal[
     "client_left",
     "stop_string",
@@ -37,7 +37,7 @@ class Sampling(Part, frozen=True):
     temperature: Annotated[float, msgspec.Meta(ge=0.0, le=100.0)] = 1.0
     top_p: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 1.0
     top_k: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
-    min_p: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.0  # of the greatest probability: what a token must have to stay
+    min_p: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.0  # least probability, as a share of the greatest
     seed: Seed = 0
     presence_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0)] = 0.0
     frequency_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0)] = 0.0
@@ -46,7 +46,7 @@ class Sampling(Part, frozen=True):
 
 
 class SamplingOptions(TypedDict, total=False):
-    """The fields of `Sampling` as keyword arguments, for type checkers. A test holds the two together."""
+    """The fields of `Sampling` as keyword arguments, for type checkers. A test compares the two."""
 
     temperature: float
     top_p: float
@@ -60,7 +60,7 @@ class SamplingOptions(TypedDict, total=False):
 
 
 class Terms(Part, frozen=True):
-    """What a client asks for beside its prompt and its `Sampling`. Carried whole from the API to the scheduler's sequence.
+    """What a client asks for besides its prompt and its `Sampling`. Carried whole from the API to the scheduler's sequence.
 
     Clients may set every term but those of `SERVER_TERMS`: a new field here is offered by HTTP, ZeroMQ and the client library.
     """
@@ -73,15 +73,15 @@ class Terms(Part, frozen=True):
     priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] = 0  # the smaller number runs first
     speculation: bool = True  # draft tokens may be used
     trace_id: TraceId = NO_TRACE  # of a distributed trace (W3C Trace Context); HTTP clients give it as the header `traceparent`
-    # The scheduler may gather so many tokens before it sends them; the first of an attempt and the last are sent at once.
+    # The scheduler may collect this many tokens before it sends them. The first and the last of an attempt are sent at once.
     group_tokens: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 1
 
 
-SERVER_TERMS = frozenset(("group_tokens",))  # terms that admission sets, whatever a client asks for
+SERVER_TERMS = frozenset(("group_tokens",))  # set by admission; clients cannot set them
 
 
 class TermsOptions(TypedDict, total=False):
-    """The terms that clients may set, as keyword arguments, for type checkers. A test holds the two together."""
+    """The terms that clients may set, as keyword arguments, for type checkers. A test compares them with `Terms`."""
 
     max_tokens: int | None  # None: to the end of the context
     min_tokens: int
@@ -94,24 +94,24 @@ class TermsOptions(TypedDict, total=False):
 
 
 class Submit(Message, frozen=True):
-    """One sequence for a scheduler: prompt tokens followed by the tokens that the client already has."""
+    """Submits one sequence: prompt tokens, followed by the generated tokens that the gateway already has."""
 
     attempt: Count  # unique per gateway; a late answer to an older attempt is recognised and dropped
     request: ShortText
-    tokens: Int32s  # prompt + visible output
+    tokens: Int32s  # prompt, then generated tokens
     n_prompt: Count  # how many of `tokens` are prompt
     sampling: Sampling
-    terms: Terms  # they count over the whole life of the request: `max_tokens` includes the visible tokens
+    terms: Terms  # limits count over all attempts: `max_tokens` includes the generated ones in `tokens`
 
 
 class Taken(Message, frozen=True):
-    """The scheduler holds this attempt now."""
+    """The scheduler has accepted this attempt."""
 
     attempt: Count
 
 
 class Refused(Message, frozen=True):
-    """The scheduler can never (or not now) run this attempt. `retryable` says which."""
+    """The scheduler refuses this attempt. `retryable`: False if it can never run, True if it may be submitted again later."""
 
     attempt: Count
     code: Code
@@ -120,7 +120,7 @@ class Refused(Message, frozen=True):
 
 
 class Ending(Part, frozen=True):
-    """The one ending of an attempt. It stands beside the attempt's last tokens."""
+    """The one ending of an attempt. It comes in the same message as the last tokens of the attempt."""
 
     attempt: Count
     reason: EndReason
@@ -133,7 +133,7 @@ class Tokens(Message, frozen=True):
 
     Row i carries `counts[i]` ids for attempt `attempts[i]`, the first of them being generated token `firsts[i]`;
     `ids` holds the rows one after the other; `cached[i]` tokens of that attempt's prompt needed no prefill.
-    `logprobs` is None where no row asked for any.
+    `logprobs` is None if no row asked for any.
     """
 
     number: Count  # counts the Tokens messages of this scheduler to this gateway, from 1
@@ -160,8 +160,8 @@ class Tokens(Message, frozen=True):
 class Ack(Message, frozen=True):
     """Every `Tokens` up to this number is recorded in the gateway's journal, or in its memory while the disk refuses.
 
-    This is the scheduler's credit to go on. What a gateway holds in memory only is bounded (`journal_buffer_bytes`, 64 MiB by
-    default); if it dies before its disk has taken that, its next life has these tokens computed again.
+    It gives the scheduler credit for more messages. A gateway keeps at most `journal_buffer_bytes` (64 MiB by default) in
+    memory only. If it dies before these are on its disk, its next incarnation has those tokens computed again.
     """
 
     up_to: Count

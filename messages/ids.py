@@ -6,8 +6,8 @@
     worker/0.1        rank 1 of the gang of replica 0, in the first seat
     worker/0.1b       the same rank in seat "b": a replica may have a second gang as a standby
 
-A name stays the same through all incarnations of an actor. Which of two gangs is active is known to the supervisor, not to
-the name: after a promotion the gang in seat "b" works, and the next gang in the first seat is its standby.
+A name stays the same through all incarnations of an actor. It does not say which of two gangs is active; the supervisor knows
+that. After a promotion the gang in seat "b" is active, and the next gang in the first seat is its standby.
 """
 
 from __future__ import annotations

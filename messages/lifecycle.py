@@ -1,11 +1,11 @@
-"""The messages between every child and the supervisor: start, progress, peers, and the orderly end.
+"""Messages between every child and the supervisor: start, progress, peers and shutdown.
 
     starting --Hello--> welcomed --Ready--> ready --Drain--> draining --Stop--> stopped
        |  start_s          |  ready_s         |  progress_s      |  drain_s        |  stop_s
-       +-------- past its deadline, each edge ends in a kill, a proven death and a restart --------+
+       +-------- when a deadline passes: a kill, then a proven death, then a restart --------------+
 
-`Ready`, `Progress` and the exit of the process are three separate signals: a child that exists is not one that serves, and
-a child that answers heartbeats is not one that makes progress.
+`Ready`, `Progress` and the exit of the process are three separate signals: a child may exist and not serve yet, and it may
+send heartbeats and make no progress.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from messages.wire.message import Count, LongText, Message, Part, ShortText
 
 
 class Peer(Part, frozen=True):
-    """Where one living actor is reached."""
+    """The address of one living actor."""
 
     name: ShortText
     incarnation: Count
@@ -57,32 +57,32 @@ class Welcome(Message, frozen=True):
 
 
 class Loading(Message, frozen=True):
-    """How far a child's start has come; feeds the progress display."""
+    """How far a child's start has come, for the progress display: `fraction` (0 to 1) of this phase is done."""
 
     phase: ShortText
     fraction: float
 
 
 class Ready(Message, frozen=True):
-    """The child can serve. Its details (a listening address, a page count) are for the operator's eyes."""
+    """The child can serve. The details (a listening address, a page count) are shown to operators."""
 
     details: dict[str, str]
 
 
 class PeerUp(Message, frozen=True):
-    """An actor became ready, in this incarnation, at this endpoint."""
+    """An actor became ready. `peer` has its incarnation and its endpoint."""
 
     peer: Peer
 
 
 Cause = Literal[
-    "killed",  # from elsewhere, by a person or a drill: SIGKILL, a signal that no computation raises, or stopped for too long
+    "killed",  # from outside, by a person or a drill: SIGKILL, another signal that no computation raises, or SIGSTOP
     "out_of_memory",  # SIGKILL from the kernel, which had no memory left
     "crashed",  # a signal of computations: SIGSEGV, SIGABRT, ...
-    "faulted",  # an error that it did not own: exit status 1, as a rule after a Fault
-    "hung",  # killed by its supervisor: it was late, frozen or stuck
-    "gang",  # killed by its supervisor because another child of its group, or of one that its group needs, had died
-    "ended",  # stopped, or any other exit
+    "faulted",  # an unhandled error: exit status 1, usually after a Fault
+    "hung",  # killed by its supervisor because it was late, frozen or stuck
+    "gang",  # killed by its supervisor because a child died that belongs to its group or to a group that its group needs
+    "ended",  # stopped as ordered, or any other exit
 ]
 
 
@@ -97,8 +97,8 @@ class PeerDown(Message, frozen=True):
 class Progress(Message, frozen=True):
     """Sent regularly by a child's event loop while it is ready.
 
-    `steps` counts work done, `busy_s` says for how long the present step has been running (0 when idle): a loop that
-    runs beside a stuck step is not healthy. The statistics are for `supervisor status`. Every fourth message carries the metric
+    `steps` counts work done. `busy_s` says for how long the present step has been running (0 when idle): the event loop may run
+    while a step in another thread is stuck. The statistics are for `supervisor status`. Every fourth message carries the metric
     families for /metrics; without families the last ones stay valid.
     """
 
@@ -119,11 +119,11 @@ class Drained(Message, frozen=True):
 
 
 class Stop(Message, frozen=True):
-    """End now, in order: close sockets, send Stopped, exit with status 0."""
+    """End now: close sockets, send Stopped, exit with status 0."""
 
 
 class Stopped(Message, frozen=True):
-    """The last message of a child that ends in order."""
+    """The last message of a child that was told to stop."""
 
 
 class Fault(Message, frozen=True):
@@ -132,7 +132,7 @@ class Fault(Message, frozen=True):
     doing: ShortText
     reason: LongText  # one line
     traceback: LongText = ""
-    is_final: bool = False  # it met the error before it was ready, and the same start would meet it again
+    is_final: bool = False  # the error came before the child was ready, and would come again at the next start
 
 
 class StatusWanted(Message, frozen=True):
@@ -187,7 +187,7 @@ class ChildStatus(Part, frozen=True):
     memory_bytes: Count = 0  # resident memory now
     restarts_left: Count = 0  # deaths before the supervisor gives up, if all came at once
     has_spare: bool = False  # a spare process waits to become its next incarnation
-    last_exit: ShortText = ""  # how its last incarnation ended, and why if its supervisor killed it
+    last_exit: ShortText = ""  # how its last incarnation ended; if its supervisor killed it, also why
     last_exit_age_s: float = 0.0
 
 
@@ -211,7 +211,7 @@ class DrainWanted(Message, frozen=True):
 
 
 class StopWanted(Message, frozen=True):
-    """An operator asks the whole tree to stop in order."""
+    """An operator asks the whole tree to drain and stop."""
 
     reply_to: ShortText
 

@@ -15,9 +15,9 @@ MAX_TOP_LOGPROBS = 20
 
 
 class TokenLogprobs(Part, frozen=True):
-    """Log probabilities of n tokens and, for each, of the `width` most probable tokens in its place, the likeliest first.
+    """Log probabilities of n tokens, and of the `width` most probable tokens at the position of each, the likeliest first.
 
-    They are of the model's raw distribution: before penalties, temperature and filters, as OpenAI's API and vLLM report them.
+    They come from the model's raw distribution, before penalties, temperature and filters, as in OpenAI's API and vLLM.
     """
 
     chosen: Float32s = EMPTY_F32  # [n]; NaN where not asked for
@@ -34,16 +34,16 @@ class TokenLogprobs(Part, frozen=True):
 
     @property
     def n_tokens(self) -> int:
-        """n."""
+        """Number of tokens."""
         return len(self.chosen)
 
     def part(self, start: int, stop: int) -> TokenLogprobs:
-        """Those of tokens start .. stop - 1."""
+        """The log probabilities of tokens start .. stop - 1."""
         top = slice(start * self.width, stop * self.width)
         return TokenLogprobs(chosen=self.chosen[start:stop], width=self.width, top_ids=self.top_ids[top], top=self.top[top])
 
     def top_of(self, index: int, most: int = MAX_TOP_LOGPROBS) -> list[tuple[int, float]]:
-        """(id, log probability) of at most `most` top tokens in the place of token `index`."""
+        """(id, log probability) of at most `most` top tokens at the position of token `index`."""
         start = index * self.width
         row = slice(start, start + min(self.width, most))
         pairs = zip(self.top_ids[row].tolist(), self.top[row].tolist(), strict=True)
@@ -51,9 +51,9 @@ class TokenLogprobs(Part, frozen=True):
 
 
 def place_logprobs(n_tokens: int, parts: Iterable[tuple[int, TokenLogprobs]]) -> TokenLogprobs:
-    """Those of n_tokens tokens, of which `parts` are known: (index of the first token, log probabilities). The rest is fill.
+    """Log probabilities of `n_tokens` tokens. `parts`: (index of the first token, its part) for the tokens that have any.
 
-    All tokens get the width of the widest part.
+    All tokens get the width of the widest part; missing values are NaN, missing ids -1.
     """
     parts = list(parts)
     width = max((part.width for _, part in parts), default=0)
@@ -69,6 +69,6 @@ def place_logprobs(n_tokens: int, parts: Iterable[tuple[int, TokenLogprobs]]) ->
 
 
 def join_logprobs(parts: Sequence[TokenLogprobs]) -> TokenLogprobs:
-    """Those of the parts' tokens, one part after the other."""
+    """The log probabilities of all parts, one part after the other."""
     starts = np.cumsum([0, *(part.n_tokens for part in parts)]).tolist()
     return place_logprobs(starts[-1], zip(starts, parts, strict=False))

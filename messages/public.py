@@ -2,8 +2,8 @@
 
 A client has one DEALER socket, the gateway a ROUTER. Each message is two frames: the message itself (msgpack, a map whose
 `kind` is the class name) and the bytes of its arrays. `Generate` is idempotent by `request`: sent again with `have` = n, it
-continues the stream at generated token n, on this incarnation of the gateway or the next. So a client that has lost its
-connection sends it again, and no token is lost or repeated. The client chooses the seed for that reason.
+continues the stream at generated token n, on this incarnation of the gateway or the next. A client that has lost its
+connection sends it again, and no token is lost or repeated. That is why the client chooses the seed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Generate(Message, frozen=True):
     prompt: Text | None = None
     tokens: Int32s = EMPTY_I32
     turns: Annotated[list[ChatTurn], msgspec.Meta(max_length=4096)] | None = None
-    model: ShortText = ""  # empty: whatever is served
+    model: ShortText = ""  # empty: the served model, whatever its name
     have: Count = 0  # generated tokens that the client already holds
     version: Count = PROTOCOL_VERSION
 
@@ -50,13 +50,13 @@ class Accepted(Message, frozen=True):
 
 
 class Chunk(Message, frozen=True):
-    """The next tokens of a stream: `ids` begins at generated token `first`. `text` became certain with them."""
+    """The next tokens of a stream: `ids` begins at generated token `first`. `text` is the text that they complete."""
 
     request: ShortText
     first: Count
     ids: Int32s
     text: Text
-    logprobs: TokenLogprobs | None = None  # of `ids`; None where not asked for
+    logprobs: TokenLogprobs | None = None  # of `ids`; None if not asked for
 
 
 class Finished(Message, frozen=True):
@@ -72,7 +72,7 @@ class Finished(Message, frozen=True):
 
 
 class Failed(Message, frozen=True):
-    """The request was not accepted, or a call could not be answered. `field` names the culprit when there is one."""
+    """The request was not accepted, or a call could not be answered. `field`: the field at fault, "" if none is."""
 
     request: ShortText
     code: Code
@@ -82,7 +82,7 @@ class Failed(Message, frozen=True):
 
 
 class Received(Message, frozen=True):
-    """The client has every token below `up_to`, so more may be sent. One more than the last token: it has Finished too."""
+    """The client has every token below `up_to`, so more may be sent. The number of tokens + 1 confirms Finished as well."""
 
     request: ShortText
     up_to: Count
@@ -122,7 +122,7 @@ class Stats(Message, frozen=True):
 
 
 class Alive(Message, frozen=True):
-    """Sent regularly to every client with an open stream. After a new incarnation the client sends its open Generates again."""
+    """Sent regularly to every client with an open stream. If the incarnation is new, the client sends open Generates again."""
 
     incarnation: Count
 

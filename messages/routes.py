@@ -17,7 +17,7 @@ CHILDREN = ("cache_directory", "speculation", "worker", "scheduler", "gateway")
 
 @dataclass(frozen=True)
 class Route:
-    """One kind of message: the roles that may send it, the roles that receive it, the message that answers it."""
+    """One kind of message: the roles that may send it, the roles that receive it, the message that answers it ("-": none)."""
 
     kind: type[Message]
     senders: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Where one server keeps its sockets: the rule that servers and clients on the same machine share."""
+"""Where one server keeps its sockets. Servers and the clients on the same machine derive the paths with these functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ FRONT_FILE = "front-{index}"
 def run_dir_of(port: int, environment: Mapping[str, str] | None = None, user_id: int | None = None) -> Path:
     """The private directory (mode 0700, made by the supervisor) of the server that listens on this HTTP port.
 
-    `$XDG_RUNTIME_DIR/tardigrade-<port>` where the session has such a directory, `/tmp/tardigrade-<uid>/<port>` elsewhere.
+    `$XDG_RUNTIME_DIR/tardigrade-<port>` if that variable names a directory, else `/tmp/tardigrade-<uid>/<port>`.
+
+    Raises: ValueError for a port outside of 0 to 65535.
     """
     if not 0 <= port <= 65_535:
         raise ValueError(f"port: expected 0 to 65535, got {port}")
@@ -25,5 +27,5 @@ def run_dir_of(port: int, environment: Mapping[str, str] | None = None, user_id:
 
 
 def front_endpoint(run_dir: Path, gateway: int = 0) -> str:
-    """The ZeroMQ endpoint of one gateway's public front inside a run directory."""
+    """The endpoint of one gateway's front, its public ZeroMQ socket, in a run directory."""
     return f"ipc://{run_dir / FRONT_FILE.format(index=gateway)}"

@@ -1,4 +1,4 @@
-"""Messages between a scheduler and the ranks of its gang: plans as differences, results as arrays.
+"""Messages between a scheduler and the ranks of its gang. Plans carry differences only, results are arrays.
 
 Each rank keeps a table of slots. A sequence is sent once (`NewSequence` and its tokens); later plans name slots and positions
 only. Sampled tokens stay on the device: a plan may compute position p + 1 of a slot before the result with the token at p has
@@ -23,20 +23,20 @@ class Reset(Message, frozen=True):
     """A scheduler begins an epoch, with every rank of its gang: forget all slots. Rank 0 answers with Capacity."""
 
     epoch: Count  # chosen by the scheduler; plans of another epoch are dropped
-    memory_generation: Count = 0  # that the scheduler's page ledger describes; 0: it has no ledger
+    memory_generation: Count = 0  # the one that the scheduler's page ledger describes; 0: it has no ledger
 
 
 class EngineCapacity(Part, frozen=True):
-    """What an engine can hold. Declared here once; engine, worker and scheduler use this struct."""
+    """What an engine can hold. Engine, worker and scheduler all use this struct."""
 
     n_pages: Count  # pages of PAGE_TOKENS tokens
     n_slots: Count  # sequences at once
-    max_length: Count  # tokens of one sequence, prompt and output, that the model can tell apart
+    max_length: Count  # tokens of one sequence, prompt and output: the context length
     max_step_tokens: Count  # tokens computed in one step
-    max_lease_steps: Count  # steps that one plan may grant; 1 when the gang gains nothing from leases
+    max_lease_steps: Count  # steps that one plan may grant; 1 if leases are no faster
     vocabulary: Count  # token ids are 0 to vocabulary - 1
-    device: ShortText  # for people
-    lease_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # seconds; a longer lease gains nothing
+    device: ShortText  # shown to operators
+    lease_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # longest useful lease
 
     @property
     def max_sequence_tokens(self) -> int:
@@ -47,8 +47,8 @@ class EngineCapacity(Part, frozen=True):
 class Capacity(Message, frozen=True):
     """The answer to Reset, from rank 0 to its scheduler: no slot is taken, and the gang can hold this much.
 
-    A memory generation is one content of the KV memory. While it is the same, pages hold what finished steps have written,
-    whatever processes have died; with a new one the content of every page is unknown.
+    A memory generation is the time in which the contents of the KV memory are kept. As long as its number stays the same, pages
+    hold what finished steps have written, even if processes have died. With a new number the content of every page is unknown.
     """
 
     epoch: Count
@@ -63,7 +63,7 @@ class NewSequence(Part, frozen=True):
     n_tokens: Count  # all tokens known so far: prompt and already generated ones
     n_prompt: Count  # how many of them are the prompt; output penalties count the others
     sampling: Sampling
-    min_tokens: Count = 0  # generated tokens among which none of `banned_tokens` is sampled
+    min_tokens: Count = 0  # none of `banned_tokens` is sampled before this many tokens are generated
     banned_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # empty unless min_tokens asks for it
 
 
@@ -125,11 +125,11 @@ class Result(Message, frozen=True):
     counts: Int32s
     ids: Int32s
     compute_s: float  # time on the device (or the CPU's step thread)
-    logprobs: TokenLogprobs | None = None  # of `ids`; None where no row asked for any
+    logprobs: TokenLogprobs | None = None  # of `ids`; None if no row asked for any
 
 
 class StepFailed(Message, frozen=True):
-    """A plan is refused as a whole: nothing of it was computed, and the gang can go on with a new epoch."""
+    """The gang refuses a plan as a whole. It has computed nothing of it, and can continue in a new epoch."""
 
     epoch: Count
     step: Count

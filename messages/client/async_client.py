@@ -175,7 +175,7 @@ class AsyncClient:
 
 
 class _Stream(OpenCall):
-    """An open request on the link. `resend` and `confirm` are set by its owner."""
+    """An open request on the link. The client sets `resend` and `confirm`."""
 
     def __init__(self, generate: public.Generate) -> None:
         self.key, self.state = generate.request, StreamState(generate)
@@ -209,6 +209,6 @@ class _Question(OpenCall):
     def message(self) -> Message:
         return self._message
 
-    def take(self, message: Message) -> None:
+    def take(self, message: public.FrontMessage) -> None:
         if not self.answer.done():
             self.answer.set_result(message)

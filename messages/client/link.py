@@ -1,8 +1,8 @@
 """The client's connection to one gateway: one DEALER socket, over which every open call is sent again after a reconnection.
 
-A gateway that dies takes its connection along. ZeroMQ connects again as soon as the next incarnation has bound the same
+When a gateway dies, its connection is lost. ZeroMQ connects again as soon as the next incarnation has bound the same
 endpoint. The socket's monitor reports the new connection, and all open calls are sent once more. The same happens when the
-gateway's Alive messages stop or come from another incarnation: the monitor sees connections, Alive messages see streams.
+gateway's Alive messages stop or come from another incarnation.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _KINDS = (*get_args(public.ClientMessage), *get_args(public.FrontMessage))
 
 
 class OpenCall(Protocol):
-    """Something that waits for answers of the gateway."""
+    """A call that waits for answers of the gateway."""
 
     def message(self) -> Message:
         """The message to send, also when it is sent again."""
         ...
 
-    def take(self, message: Any) -> None:
-        """A message about this call came."""
+    def take(self, message: public.FrontMessage) -> None:
+        """Handle a message about this call."""
         ...
 
 
 class ClientLink:
     """Lives on one event loop. `on_alive` is called with each Alive, so that the caller confirms what it has received.
 
-    Raises: ConfigError when the endpoint is none.
+    Raises: ConfigError when the endpoint is not valid.
     """
 
     def __init__(self, endpoint: str, on_alive: Callable[[], None]) -> None:

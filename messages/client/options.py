@@ -1,4 +1,4 @@
-"""What callers of the client library give: checked before anything is sent, with an error that names the option. Pure."""
+"""Checks the options of a client's call before anything is sent; errors name the option. Pure."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Options(SamplingOptions, TermsOptions, total=False):
     """What every generating call takes besides its prompt."""
 
     request: str  # the idempotency key; chosen at random unless given
-    sampling: Sampling  # instead of its single fields; without either, `seed` follows from `request`
+    sampling: Sampling  # instead of its single fields; if no seed is given at all, it is derived from `request`
     model: str
-    deadline_s: float | None  # default: 600 s; None: none
+    deadline_s: float | None  # default: 600 s; None: no deadline
 
 
 _OPTIONS = get_type_hints(Options)
@@ -44,7 +44,7 @@ _HINTS["deadline_s"] = float | None
 
 
 def endpoint_of(endpoint: str | None, port: int) -> str:
-    """Where the server is. Raises: ConfigError."""
+    """The endpoint of the server: `endpoint` if given, else that of `port` on this machine. Raises: ConfigError."""
     if endpoint in (None, ""):
         if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65_535:
             raise ConfigError(f"port: expected 0 to 65535, got {port!r}")
@@ -56,7 +56,7 @@ def endpoint_of(endpoint: str | None, port: int) -> str:
 
 
 def deadline_of(options: Mapping[str, Any]) -> float | None:
-    """Seconds for the whole call; None: as long as it takes. Raises: InvalidRequest."""
+    """Seconds for the whole call; None: no deadline. Raises: InvalidRequest."""
     deadline_s = _checked("deadline_s", options.get("deadline_s", DEADLINE_S))
     if deadline_s is not None and not deadline_s >= 0.0:
         raise InvalidRequest(f"expected a number of seconds from 0 on, or None, got {deadline_s!r}", "deadline_s")
@@ -69,7 +69,7 @@ def request_of(
     messages: Iterable[Mapping[str, str]] | None,
     options: Mapping[str, Any],
 ) -> public.Generate:
-    """The request of a call. Raises: InvalidRequest naming the option."""
+    """The Generate message of a call. Raises: InvalidRequest naming the option."""
     unknown = options.keys() - _OPTIONS.keys()
     if unknown:
         name = min(unknown)
@@ -169,7 +169,7 @@ def _checked_as(kind: Any, value: Any, name: str) -> Any:
 
 
 def _check_size(texts: list[str], name: str) -> None:
-    """Also: are they text at all?"""
+    """Raises: InvalidRequest if the texts are too long together, or are not valid Unicode."""
     try:
         n_bytes = sum(len(text.encode()) for text in texts)
     except UnicodeEncodeError as error:

@@ -1,7 +1,7 @@
 """The state of one request in a client: the tokens it holds, and what each message of the gateway changes. Pure.
 
-Whatever happens to the connection, the pieces hold the tokens 0, 1, 2, ... once each: known tokens are dropped, and a gap or
-an overlap makes the client send its Generate again with `have` at the next token.
+The pieces hold each of the tokens 0, 1, 2, ... once, whatever happens to the connection: known tokens are dropped, and after a
+gap or an overlap the client sends its Generate again with `have` at the next token.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from messages.outcomes import FAILURES
 
 @dataclass(frozen=True)
 class Piece:
-    """Next tokens of a stream and the text that became safe to show with them."""
+    """The next tokens of a stream, and the text that they complete."""
 
     first: int
     ids: list[int]
@@ -45,7 +45,7 @@ class Next(Enum):
 
     NOTHING = auto()
     PIECE = auto()  # a piece was added
-    RESEND = auto()  # send the Generate again, at the present `have`
+    RESEND = auto()  # send the Generate again, with the present `have`
     END = auto()  # `finished` or `error` is set
 
 
@@ -70,7 +70,7 @@ class StreamState:
 
     @property
     def n_held(self) -> int:
-        """What `Received` confirms: the tokens, and the ending as one more."""
+        """The number that `Received` confirms: tokens, plus one for the ending."""
         return len(self.tokens) + (self.finished is not None)
 
     def generate(self) -> public.Generate:
@@ -111,7 +111,7 @@ class StreamState:
         return Next.PIECE
 
     def _compare(self, first: int, ids: list[int]) -> Next:
-        """Check tokens of a server that computes the request a second time: up to the known ones they must be the same."""
+        """Compare tokens of a server that computes the request a second time with the known ones; they must be equal."""
         known = self.tokens[first : first + len(ids)]
         if first > self._replayed or known != ids[: len(known)]:
             self.error = RequestFailed(f"request: the server forgot it, and token {first} of its second answer differs")
@@ -156,7 +156,7 @@ class StreamState:
 
 
 def error_of(failed: public.Failed) -> ClientError:
-    """The exception that stands for a refusal."""
+    """The exception for a refusal."""
     match failed.code:
         case "overloaded":
             return Overloaded(failed.detail, failed.retry_after_s)

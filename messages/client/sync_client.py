@@ -1,4 +1,4 @@
-"""`Client`: the client library without asyncio. A thread of its own runs an `AsyncClient` on an event loop."""
+"""`Client`: the client library without asyncio. It runs an `AsyncClient` on an event loop in a thread."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def _next(pieces: AsyncGenerator[Piece, None]) -> Piece | None:
 
 
 async def _close(pieces: AsyncGenerator[Piece, None]) -> None:
-    """Close a generator. It refuses while its cancelled step still runs, so it is tried again."""
+    """Close a generator. `aclose` fails while a cancelled step of the generator still runs, so it is tried again."""
     for _ in range(_MAX_TURNS):
         try:
             return await pieces.aclose()

@@ -1,1 +1,1 @@
-"""Mailboxes: how messages travel between actors, over ZeroMQ and in memory, with credits against overflow."""
+"""Mailboxes: how messages travel between actors, over ZeroMQ or in memory, with credit-based flow control."""

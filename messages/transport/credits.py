@@ -48,7 +48,7 @@ class ReceiveWindow:
         return max(missing, 0)
 
     def credit_due(self) -> int | None:
-        """Once everything received is handled: the number to acknowledge, or None while too few for a frame have come."""
+        """Once every received message is handled: the number to acknowledge, or None if too few have come for a frame."""
         if self.received - self.credited < _CREDIT_EVERY:
             return None
         self.credited = self.received
@@ -78,7 +78,7 @@ class Arrivals:
         return [(link, number) for link, number in due if number is not None]
 
     def credit_unsent(self, link: bytes) -> None:
-        """The credit frame could not be sent: it is due again."""
+        """The credit frame of this link could not be sent. It is due again."""
         self._links[link].credited = 0
 
     def forget(self, prefix: bytes) -> None:

@@ -1,9 +1,8 @@
-"""An actor's mailbox: one inbox, one outgoing link to each peer, credits on every link. The Protocol and its in-memory form.
+"""An actor's mailbox: one inbox, and one outgoing link with credits to each peer. The Protocol and an in-memory implementation.
 
-Delivery is ordered, at most once per link, and bounded: a sender may have WINDOW_MESSAGES in flight, then BACKLOG_MESSAGES
-waiting on its own side; after that `send` raises MailboxFull. A credit is returned when the receiver has *handled* messages,
-so "acknowledged" never means "arrived in some buffer". Messages are handed out in batches: an actor that wakes up for one
-message gets all that have come.
+Delivery on a link is ordered, at most once, and bounded: a sender may have WINDOW_MESSAGES in flight and BACKLOG_MESSAGES more
+waiting on its own side; then `send` raises MailboxFull. The receiver returns credits when it has *handled* messages, not when
+they have arrived in a buffer. An actor receives messages in batches: all that have come since its last batch.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class MailboxStatistics:
 
     sent: int
     received: int
-    refused: int  # frames that were no message, or one that the routes do not allow
+    refused: int  # frames that could not be decoded, and messages that the routes do not allow
     stale: int  # messages from or for another incarnation
     lost: int  # numbers missing on a link
     backlog: int  # messages waiting for credit now
@@ -111,7 +110,7 @@ class Outbox:
 
 
 class MailboxCore:
-    """The part that both mailboxes share: decode, check, count and queue arriving frames, and know which credits are due."""
+    """What both mailboxes share: it decodes, checks, counts and queues arriving frames, and knows which credits are due."""
 
     def __init__(self, name: str, incarnation: int) -> None:
         self.name, self.incarnation = name, incarnation
@@ -123,7 +122,7 @@ class MailboxCore:
         self._known_incarnation: dict[str, int] = {}
 
     def arrive(self, link: bytes, frames: list[bytes]) -> None:
-        """Take the frames of one message from one link. Anything that is not a proper message is counted and dropped."""
+        """Take the frames of one message from one link. A stale, malformed or forbidden message is counted and dropped."""
         try:
             if len(frames) != 3:
                 raise WireError(f"frames: expected 3, got {len(frames)}")
@@ -162,7 +161,7 @@ class MailboxCore:
         return batch
 
     def enclose(self, outbox: Outbox, frames: EncodedMessage) -> list[bytes]:
-        """Number a message that is sent now and put it in its envelope; returns its frames."""
+        """Give a message its number and its envelope, immediately before it is sent; returns its frames."""
         body, arrays, trace = frames
         number = outbox.window.take()
         envelope = Envelope(ENVELOPE_VERSION, self.name, self.incarnation, outbox.peer, outbox.incarnation, number, trace)
@@ -176,14 +175,14 @@ class MailboxCore:
 
 
 class MemoryNetwork:
-    """The endpoints of one process, as the run directory is for sockets. Tests use it to cut or hold links."""
+    """The mailboxes of one process by endpoint. Tests use it to cut links."""
 
     def __init__(self) -> None:
         self.mailbox_by_endpoint: dict[str, MemoryMailbox] = {}
 
 
 class MemoryMailbox(Mailbox):
-    """A mailbox without sockets: same encoding, same credits, same rules; delivery happens inside `send`."""
+    """A mailbox without sockets, with the encoding, the credits and the checks of `ZmqMailbox`. `send` delivers at once."""
 
     def __init__(self, network: MemoryNetwork, name: str, incarnation: int, endpoint: str | None = None) -> None:
         self.name, self.incarnation = name, incarnation

@@ -27,10 +27,11 @@ class _Link:
     def __init__(self, core: MailboxCore, outbox: Outbox, socket: zmq.Socket) -> None:
         self.outbox = outbox
         self._core = core
+        self._refused: list[bytes] | None = None  # a numbered message that the socket could not take
         self.reader = ZmqReader(socket, self._credit, self.pump)
 
     def pump(self) -> None:
-        """Send what credit allows. A numbered message that the socket refuses is kept and sent first later."""
+        """Send what credit allows. A message that the socket refuses keeps its number and is sent first the next time."""
         outbox = self.outbox
         while outbox.backlog and (self._refused is not None or outbox.window.is_open):
             frames = self._refused or self._core.enclose(outbox, outbox.backlog[0])
@@ -39,8 +40,6 @@ class _Link:
                 return
             self._refused = None
             outbox.backlog.popleft()
-
-    _refused: list[bytes] | None = None
 
     def _credit(self, frames: list[bytes]) -> None:
         if len(frames) == 1 and len(frames[0]) == _CREDIT_BYTES:

@@ -1,19 +1,19 @@
-"""Every ZeroMQ option of the project, in one place, each with its reason. Nobody else creates a socket."""
+"""Every ZeroMQ option of the project, each with its reason. No other file creates sockets."""
 
 from __future__ import annotations
 
 import zmq
 
 INTERNAL_FRAME_BYTES = 64 << 20  # above the largest plan: 4 M tokens of int32 in a frame of arrays
-PUBLIC_FRAME_BYTES = 16 << 20  # above the largest prompt that is taken
+PUBLIC_FRAME_BYTES = 16 << 20  # above the largest prompt that is accepted
 _PIPE_MESSAGES = 1024 + 64  # credit window and slack: a healthy link never reaches it
-_FRONT_TAKES_MESSAGES, _FRONT_SENDS_MESSAGES = 16, 512  # per client: anybody can connect here, and frames may be large
+_FRONT_TAKES_MESSAGES, _FRONT_SENDS_MESSAGES = 16, 512  # per client: any process can connect here, and frames may be large
 
 
 def _common(
     socket: zmq.Socket, max_frame_bytes: int, takes_messages: int = _PIPE_MESSAGES, sends_messages: int = _PIPE_MESSAGES
 ) -> zmq.Socket:
-    socket.setsockopt(zmq.LINGER, 0)  # what must survive is in the journal, not in a socket, and close() never hangs
+    socket.setsockopt(zmq.LINGER, 0)  # close() never waits; requests that must survive are in the journal
     socket.setsockopt(zmq.SNDHWM, sends_messages)  # credits stop a sender long before this
     socket.setsockopt(zmq.RCVHWM, takes_messages)  # per peer; beyond it the peer itself waits
     socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)  # a larger frame ends the connection instead of the memory
@@ -36,7 +36,7 @@ def front(context: zmq.Context, endpoint: str) -> zmq.Socket:
 
 
 def _bound(socket: zmq.Socket, endpoint: str) -> zmq.Socket:
-    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # unroutable credit is an error we see, not a silent drop
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a credit without a receiver is an error, not a silent drop
     socket.setsockopt(zmq.ROUTER_HANDOVER, 0)  # no peer takes over the identity of a living one
     socket.bind(endpoint)
     return socket

@@ -1,8 +1,8 @@
 """A ZeroMQ socket on an asyncio loop, drained in batches from its file descriptor.
 
-The descriptor is edge-triggered and a send can swallow the edge, so EVENTS is read again after every send and receive, at half
-the cost of an exception for an empty socket. pyzmq's own multipart calls build their flags anew for each frame and
-are not used.
+The descriptor is edge-triggered, and a send can consume the edge. So EVENTS is read after every send and receive; that takes
+half the time of the exception that an empty socket raises. pyzmq's multipart calls compute their flags for each frame and are
+not used.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ZmqReader:
         return True
 
     def close(self, linger_ms: int = 0) -> None:
-        """Close the socket; nothing is called afterwards. What was sent may go on leaving for `linger_ms`."""
+        """Close the socket. No callback is called afterwards. Messages in the pipe have `linger_ms` to leave."""
         if not self._is_closed:
             self._is_closed = True
             self._loop.remove_reader(self._fd)

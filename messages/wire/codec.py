@@ -35,14 +35,14 @@ class Codec(Generic[M]):
     def encode(self, message: M) -> tuple[bytes, bytes]:
         """The frames (message, arrays).
 
-        Raises: WireError for a message outside of this vocabulary: a bug of the caller that must not reach the wire.
+        Raises: WireError for a message outside of this vocabulary, which is a bug of the caller.
         """
         if type(message).__name__ not in self._kinds:
             raise WireError(f"kind: expected one of {sorted(self._kinds)}, got {type(message).__name__}")
         return self._encoder.encode(message), self._arrays.take()
 
     def decode(self, body: bytes | memoryview, arrays: bytes | memoryview) -> M:
-        """The message in two frames.
+        """The message that is encoded in two frames.
 
         Raises: WireError naming the field, what was expected and what came.
         """
@@ -68,7 +68,7 @@ _envelope_decoder = msgspec.msgpack.Decoder(Envelope)
 
 
 def encode_envelope(envelope: Envelope) -> bytes:
-    """The first frame."""
+    """The envelope as the first frame of a message."""
     return _envelope_encoder.encode(envelope)
 
 

@@ -25,4 +25,4 @@ class Message(msgspec.Struct, frozen=True, tag_field="kind", tag=True, forbid_un
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, gc=False):
-    """A value inside a message; it has no kind of its own and never travels alone."""
+    """A value inside a message. It has no kind and is never sent alone."""

@@ -133,9 +133,9 @@ def test_a_trace_costs_two_bytes_when_there_is_none() -> None:
     [
         ("b", 5, 1, None, Staleness.CURRENT),
         ("b", 0, 1, None, Staleness.CURRENT),
-        ("b", 4, 1, None, Staleness.FOR_ANOTHER_LIFE),
+        ("b", 4, 1, None, Staleness.FOR_OTHER_INCARNATION),
         ("c", 5, 1, None, Staleness.MISDIRECTED),
-        ("b", 5, 1, 2, Staleness.FROM_THE_DEAD),
+        ("b", 5, 1, 2, Staleness.FROM_OLD_INCARNATION),
         ("b", 5, 2, 2, Staleness.CURRENT),
         ("b", 5, 3, 2, Staleness.CURRENT),
     ],
