@@ -6,7 +6,7 @@ from messages.child import Child, SenderState
 from messages.generation import Ack
 from messages.lifecycle import Peer, PeerDown, PeerUp, Progress
 from messages.transport.mailbox import Delivery, MemoryMailbox, MemoryNetwork
-from tests.support.memory_house import birth_of
+from tests.support.memory_cluster import birth_of
 
 
 class _Life:

@@ -12,7 +12,7 @@ from messages import drafts, lifecycle
 from messages.child import EXIT_FAULT, EXIT_UNUSABLE
 from messages.wire.arrays import EMPTY_I32, EMPTY_I64
 from messages.wire.message import Message
-from tests.support.memory_house import DEADLINE_S, House, Post
+from tests.support.memory_cluster import DEADLINE_S, MemoryCluster, ScriptedActor
 
 NAME = "speculation/0"
 
@@ -68,94 +68,96 @@ def tails() -> drafts.Tails:
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
-    house = House()
-    yield house
-    await house.close()
+async def cluster() -> AsyncIterator[MemoryCluster]:
+    cluster = MemoryCluster()
+    yield cluster
+    await cluster.close()
 
 
-async def status_of(house: House) -> int:
+async def status_of(cluster: MemoryCluster) -> int:
     """The exit status of the actor, once its loop has ended and the supervisor has its mail."""
-    _, task = house.actors[NAME]
+    _, task = cluster.actors[NAME]
     status = await asyncio.wait_for(asyncio.shield(task), DEADLINE_S)
     for _ in range(20):
         await asyncio.sleep(0)
     return status
 
 
-async def send_tails(house: House) -> None:
+async def send_tails(cluster: MemoryCluster) -> None:
     """Mail of a living peer."""
-    await house.wait_until(lambda: NAME in house.up)
-    scheduler = Post(house, "scheduler/0")
-    house.introduce(scheduler)
-    await house.settle(20)
+    await cluster.wait_until(lambda: NAME in cluster.up)
+    scheduler = ScriptedActor(cluster, "scheduler/0")
+    cluster.introduce(scheduler)
+    await cluster.settle(20)
     scheduler.mailbox.send(NAME, tails())
 
 
-async def test_mail_is_handled_and_a_stop_ends_in_order(house: House) -> None:
-    actor = house.start(Fragile, NAME, {})
-    await send_tails(house)
-    await house.wait_until(lambda: actor.handled == 1 and actor.turns >= 2)
-    house._supervisor.mailbox.send(NAME, lifecycle.Stop())
-    assert await status_of(house) == 0
+async def test_mail_is_handled_and_a_stop_ends_in_order(cluster: MemoryCluster) -> None:
+    actor = cluster.start(Fragile, NAME, {})
+    await send_tails(cluster)
+    await cluster.wait_until(lambda: actor.handled == 1 and actor.turns >= 2)
+    cluster._supervisor.mailbox.send(NAME, lifecycle.Stop())
+    assert await status_of(cluster) == 0
     assert actor.has_stopped
-    assert house.faults == []
+    assert cluster.faults == []
 
 
 @pytest.mark.parametrize(("kind", "doing"), [(FailsInHandler, "Tails"), (FailsAfterMail, "after_mail")])
-async def test_an_error_ends_the_actor_with_a_fault_that_says_where(house: House, kind: type[Fragile], doing: str) -> None:
-    actor = house.start(kind, NAME, {})
-    await send_tails(house)
-    assert await status_of(house) == EXIT_FAULT
-    (fault,) = house.faults
+async def test_an_error_ends_the_actor_with_a_fault_that_says_where(
+    cluster: MemoryCluster, kind: type[Fragile], doing: str
+) -> None:
+    actor = cluster.start(kind, NAME, {})
+    await send_tails(cluster)
+    assert await status_of(cluster) == EXIT_FAULT
+    (fault,) = cluster.faults
     assert fault.doing == doing
     assert f"broken at {doing}" in fault.reason
     assert "_fail_at" in fault.traceback
     assert not actor.has_stopped
-    house.faults.clear()
+    cluster.faults.clear()
 
 
-async def test_an_error_at_the_start_is_a_fault_without_a_ready(house: House) -> None:
-    house.start(FailsAtStart, NAME, {})
-    assert await status_of(house) == EXIT_UNUSABLE  # another start would fail in the same way
-    assert [(fault.doing, fault.is_final) for fault in house.faults] == [("start", True)]
-    assert NAME not in house.up
-    house.faults.clear()
+async def test_an_error_at_the_start_is_a_fault_without_a_ready(cluster: MemoryCluster) -> None:
+    cluster.start(FailsAtStart, NAME, {})
+    assert await status_of(cluster) == EXIT_UNUSABLE  # another start would fail in the same way
+    assert [(fault.doing, fault.is_final) for fault in cluster.faults] == [("start", True)]
+    assert NAME not in cluster.up
+    cluster.faults.clear()
 
 
-async def test_an_error_outside_of_the_loop_ends_it_and_the_first_one_is_reported(house: House) -> None:
-    actor = house.start(Fragile, NAME, {})
-    await house.wait_until(lambda: NAME in house.up)
+async def test_an_error_outside_of_the_loop_ends_it_and_the_first_one_is_reported(cluster: MemoryCluster) -> None:
+    actor = cluster.start(Fragile, NAME, {})
+    await cluster.wait_until(lambda: NAME in cluster.up)
     actor.fail("a timer", RuntimeError("too late"))
     actor.fail("a thread", RuntimeError("a consequence"))
-    assert await status_of(house) == EXIT_FAULT
-    (fault,) = house.faults
+    assert await status_of(cluster) == EXIT_FAULT
+    (fault,) = cluster.faults
     assert (fault.doing, "too late" in fault.reason) == ("a timer", True)
-    house.faults.clear()
+    cluster.faults.clear()
 
 
 async def test_a_message_without_a_handler_is_noticed_before_the_actor_starts() -> None:
     class Deaf(Actor):
         """Handles nothing."""
 
-    house = House()
+    cluster = MemoryCluster()
     with pytest.raises(AssertionError, match="speculation/0 has no handler for \\['Tails'\\]"):
-        house.start(Deaf, NAME, {})
-    await house.close()
+        cluster.start(Deaf, NAME, {})
+    await cluster.close()
 
 
-async def test_an_actor_with_nothing_to_finish_is_drained_at_once(house: House) -> None:
-    house.start(Fragile, NAME, {})
-    await house.wait_until(lambda: NAME in house.up)
-    house._supervisor.mailbox.send(NAME, lifecycle.Drain(deadline_s=5.0))
-    await house.wait_until(lambda: house.drained == {NAME})
+async def test_an_actor_with_nothing_to_finish_is_drained_at_once(cluster: MemoryCluster) -> None:
+    cluster.start(Fragile, NAME, {})
+    await cluster.wait_until(lambda: NAME in cluster.up)
+    cluster._supervisor.mailbox.send(NAME, lifecycle.Drain(deadline_s=5.0))
+    await cluster.wait_until(lambda: cluster.drained == {NAME})
 
 
-async def test_a_slow_handler_is_logged(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_handler_is_logged(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("actors.actor._SLOW_HANDLER_S", -1.0)
     warnings: list[tuple[str, object]] = []
-    actor = house.start(Fragile, NAME, {})
+    actor = cluster.start(Fragile, NAME, {})
     monkeypatch.setattr(actor.log, "warning", lambda event, **fields: warnings.append((event, fields["kind"])), raising=False)
-    await send_tails(house)
-    await house.wait_until(lambda: bool(warnings))
+    await send_tails(cluster)
+    await cluster.wait_until(lambda: bool(warnings))
     assert warnings == [("slow handler", "Tails")]

@@ -1,1 +1,1 @@
-"""Tests about the house itself: who imports whom, how large rooms are, whether the maps are true."""
+"""Tests of the source itself: imports, sizes of files and functions, docstrings, generated tables."""

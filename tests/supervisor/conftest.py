@@ -1,4 +1,4 @@
-"""Opens houses for the tests of this folder."""
+"""The fixture `open_rig`: a real supervisor over stub processes."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from supervisor.operator.display import Display
 from supervisor.policy.child_spec import Group
 from supervisor.server import Server
 from supervisor.supervisor import Supervisor
-from tests.support.supervisor.house import DEADLINE_S, House
+from tests.support.supervisor.supervisor_rig import DEADLINE_S, SupervisorRig
 
 
 @pytest.fixture
-def open_house(tmp_path_factory: pytest.TempPathFactory):
-    """`async with open_house(groups...) as house`; at the end nobody is left alive."""
+def open_rig(tmp_path_factory: pytest.TempPathFactory):
+    """`async with open_rig(groups...) as rig`; fails if a process is alive at the end."""
     path = tmp_path_factory.mktemp("run") / "d"
 
     @asynccontextmanager
-    async def opened(*groups: Group, drain_s: float = 5.0, spares: bool = False) -> AsyncIterator[House]:
+    async def opened(*groups: Group, drain_s: float = 5.0, spares: bool = False) -> AsyncIterator[SupervisorRig]:
         run_dir = RunDir.take(path)
         settings = SupervisorSettings(drain_s=drain_s, beat_s=0.1, spares=spares)
         server = Server(groups, run_dir, settings, "stub", "http://nowhere", "console", "error")
         spawner = LocalSpawner(run_dir.register_path, "tests.support.supervisor.stub_entrypoint")
-        house = House(Supervisor(server, Display("stub", "", "", is_live=False), spawner), path)
+        rig = SupervisorRig(Supervisor(server, Display("stub", "", "", is_live=False), spawner), path)
         try:
-            yield house
+            yield rig
         finally:
-            house.supervisor.orders.force()
-            await asyncio.wait_for(asyncio.gather(house.life, return_exceptions=True), DEADLINE_S)
-            pids = [r.process.pid for r in house.supervisor.children.records if r.process and not r.process.exit]
+            rig.supervisor.orders.force()
+            await asyncio.wait_for(asyncio.gather(rig.task, return_exceptions=True), DEADLINE_S)
+            pids = [r.process.pid for r in rig.supervisor.children.records if r.process and not r.process.exit]
             run_dir.release()
             assert pids == []
 

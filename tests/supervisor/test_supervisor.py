@@ -14,7 +14,7 @@ from supervisor.children.run_dir import read_end
 from supervisor.operator.orders import EXIT_FORCED, EXIT_REQUESTS_LEFT
 from supervisor.policy.child_spec import Budget, Strategy
 from supervisor.policy.restart_policy import EXIT_BUDGET_SPENT, EXIT_START_FAILED
-from tests.support.supervisor.house import DEADLINE_S, playing
+from tests.support.supervisor.supervisor_rig import DEADLINE_S, playing
 from tests.support.supervisor.trees import DEADLINES, group
 
 GANG = group("worker/0.0", "worker/0.1", strategy=Strategy.ONE_FOR_ALL, has_rendezvous=True)
@@ -25,68 +25,68 @@ def environment_of(pid: int) -> list[bytes]:
     return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
 
 
-async def test_everybody_starts_and_hears_of_everybody(open_house) -> None:
-    async with open_house(group("cache_directory/0"), GANG, group("gateway/0")) as house:
-        await house.until_serving()
+async def test_everybody_starts_and_hears_of_everybody(open_rig) -> None:
+    async with open_rig(group("cache_directory/0"), GANG, group("gateway/0")) as rig:
+        await rig.until_serving()
         for peer in ("cache_directory/0", "worker/0.0", "worker/0.1"):
-            await house.until_written("gateway/0", f"up {peer} 1")
-            await house.until_written(peer, "up gateway/0 1")
-        assert house.record("worker/0.0").gang_dir == house.record("worker/0.1").gang_dir != ""
+            await rig.until_written("gateway/0", f"up {peer} 1")
+            await rig.until_written(peer, "up gateway/0 1")
+        assert rig.record("worker/0.0").gang_dir == rig.record("worker/0.1").gang_dir != ""
 
 
-async def test_a_killed_child_comes_back_as_a_new_incarnation_and_peers_are_told(open_house) -> None:
-    async with open_house(group("cache_directory/0"), group("gateway/0")) as house:
-        await house.until_serving()
-        os.kill(house.record("cache_directory/0").process.pid, signal.SIGKILL)
-        await house.until(lambda: house.record("cache_directory/0").incarnation == 2)
-        await house.until_serving()
-        await house.until_written("gateway/0", "up cache_directory/0 2")
-        lines = house.diary("gateway/0")
+async def test_a_killed_child_comes_back_as_a_new_incarnation_and_peers_are_told(open_rig) -> None:
+    async with open_rig(group("cache_directory/0"), group("gateway/0")) as rig:
+        await rig.until_serving()
+        os.kill(rig.record("cache_directory/0").process.pid, signal.SIGKILL)
+        await rig.until(lambda: rig.record("cache_directory/0").incarnation == 2)
+        await rig.until_serving()
+        await rig.until_written("gateway/0", "up cache_directory/0 2")
+        lines = rig.diary("gateway/0")
         assert lines.index("down cache_directory/0 1") < lines.index("up cache_directory/0 2")
-        assert house.record("gateway/0").incarnation == 1
-        assert not (house.run_dir / "cache_directory-0.1").exists()
+        assert rig.record("gateway/0").incarnation == 1
+        assert not (rig.run_dir / "cache_directory-0.1").exists()
 
 
-async def test_a_gang_dies_and_comes_back_as_one(open_house) -> None:
-    async with open_house(GANG, group("scheduler/0")) as house:
-        await house.until_serving()
-        before = house.record("worker/0.0").gang_dir
-        os.kill(house.record("worker/0.1").process.pid, signal.SIGKILL)
-        await house.until(lambda: all(house.record(n).incarnation == 2 for n in ("worker/0.0", "worker/0.1")))
-        await house.until_serving()
-        assert house.record("worker/0.0").gang_dir == house.record("worker/0.1").gang_dir != before
+async def test_a_gang_dies_and_comes_back_as_one(open_rig) -> None:
+    async with open_rig(GANG, group("scheduler/0")) as rig:
+        await rig.until_serving()
+        before = rig.record("worker/0.0").gang_dir
+        os.kill(rig.record("worker/0.1").process.pid, signal.SIGKILL)
+        await rig.until(lambda: all(rig.record(n).incarnation == 2 for n in ("worker/0.0", "worker/0.1")))
+        await rig.until_serving()
+        assert rig.record("worker/0.0").gang_dir == rig.record("worker/0.1").gang_dir != before
         assert not os.access(before, os.F_OK)
-        await house.until_written("scheduler/0", "up worker/0.0 2")
-        await house.until_written("scheduler/0", "up worker/0.1 2")
-        lines = house.diary("scheduler/0")
+        await rig.until_written("scheduler/0", "up worker/0.0 2")
+        await rig.until_written("scheduler/0", "up worker/0.1 2")
+        lines = rig.diary("scheduler/0")
         assert lines.index("down worker/0.0 1") < lines.index("up worker/0.1 2")
 
 
-async def test_a_frozen_child_is_killed_and_replaced(open_house) -> None:
+async def test_a_frozen_child_is_killed_and_replaced(open_rig) -> None:
     quick = replace(DEADLINES, frozen_s=1.0)
-    async with open_house(group("speculation/0", deadlines=quick)) as house:
-        await house.until_serving()
-        os.kill(house.record("speculation/0").process.pid, signal.SIGSTOP)
-        await house.until(lambda: house.record("speculation/0").incarnation == 2)
-        await house.until_serving()
+    async with open_rig(group("speculation/0", deadlines=quick)) as rig:
+        await rig.until_serving()
+        os.kill(rig.record("speculation/0").process.pid, signal.SIGSTOP)
+        await rig.until(lambda: rig.record("speculation/0").incarnation == 2)
+        await rig.until_serving()
 
 
-async def test_a_stuck_child_is_killed_and_replaced(open_house) -> None:
-    async with open_house(playing("stuck", "worker/0.0", budget=Budget(1, 60.0, 3, 9))) as house:
-        await house.until(lambda: house.record("worker/0.0").incarnation == 2)
-        assert await house.end() == EXIT_BUDGET_SPENT
+async def test_a_stuck_child_is_killed_and_replaced(open_rig) -> None:
+    async with open_rig(playing("stuck", "worker/0.0", budget=Budget(1, 60.0, 3, 9))) as rig:
+        await rig.until(lambda: rig.record("worker/0.0").incarnation == 2)
+        assert await rig.end() == EXIT_BUDGET_SPENT
 
 
-async def test_a_child_that_never_speaks_is_killed(open_house) -> None:
+async def test_a_child_that_never_speaks_is_killed(open_rig) -> None:
     quick = replace(DEADLINES, hello_s=1.0)
-    async with open_house(playing("silent", "worker/0.0", deadlines=quick, budget=Budget(9, 60.0, 1, 9))) as house:
-        assert await house.end() == EXIT_START_FAILED
+    async with open_rig(playing("silent", "worker/0.0", deadlines=quick, budget=Budget(9, 60.0, 1, 9))) as rig:
+        assert await rig.end() == EXIT_START_FAILED
 
 
-async def test_a_start_that_fails_ends_with_its_reason(open_house, capfd: pytest.CaptureFixture[str]) -> None:
-    async with open_house(group("cache_directory/0"), playing("fails", "worker/0.0")) as house:
-        assert await house.end() == EXIT_START_FAILED
-        assert house.record("worker/0.0").n_starts == 3
+async def test_a_start_that_fails_ends_with_its_reason(open_rig, capfd: pytest.CaptureFixture[str]) -> None:
+    async with open_rig(group("cache_directory/0"), playing("fails", "worker/0.0")) as rig:
+        assert await rig.end() == EXIT_START_FAILED
+        assert rig.record("worker/0.0").n_starts == 3
     shown = capfd.readouterr().err
     assert (
         "supervisor: worker/0.0: died 3 times in a row before it was ready; worker/0.0 failed in start: RuntimeError:"
@@ -95,165 +95,165 @@ async def test_a_start_that_fails_ends_with_its_reason(open_house, capfd: pytest
     assert "Traceback" not in shown
 
 
-async def test_a_start_that_cannot_succeed_is_not_repeated(open_house) -> None:
-    async with open_house(playing("unusable", "worker/0.0")) as house:
-        assert await house.end() == EXIT_START_FAILED
-        assert house.record("worker/0.0").n_starts == 1
+async def test_a_start_that_cannot_succeed_is_not_repeated(open_rig) -> None:
+    async with open_rig(playing("unusable", "worker/0.0")) as rig:
+        assert await rig.end() == EXIT_START_FAILED
+        assert rig.record("worker/0.0").n_starts == 1
 
 
-async def test_a_start_that_cannot_succeed_shows_one_line(open_house, capfd: pytest.CaptureFixture[str]) -> None:
-    async with open_house(playing("hopeless", "worker/0.0")) as house:
-        assert await house.end() == EXIT_START_FAILED
-        assert house.record("worker/0.0").n_starts == 1
+async def test_a_start_that_cannot_succeed_shows_one_line(open_rig, capfd: pytest.CaptureFixture[str]) -> None:
+    async with open_rig(playing("hopeless", "worker/0.0")) as rig:
+        assert await rig.end() == EXIT_START_FAILED
+        assert rig.record("worker/0.0").n_starts == 1
     assert capfd.readouterr().err == "supervisor: worker/0.0 failed in start: model: expected a better one\n"
 
 
-async def test_a_spent_budget_stops_everybody(open_house) -> None:
-    async with open_house(group("cache_directory/0"), group("gateway/0", budget=Budget(1, 60.0, 9, 9))) as house:
+async def test_a_spent_budget_stops_everybody(open_rig) -> None:
+    async with open_rig(group("cache_directory/0"), group("gateway/0", budget=Budget(1, 60.0, 9, 9))) as rig:
         for life in (1, 2):
-            await house.until(lambda life=life: house.record("gateway/0").incarnation == life)
-            await house.until_serving()
-            os.kill(house.record("gateway/0").process.pid, signal.SIGKILL)
-        assert await house.end() == EXIT_BUDGET_SPENT
+            await rig.until(lambda life=life: rig.record("gateway/0").incarnation == life)
+            await rig.until_serving()
+            os.kill(rig.record("gateway/0").process.pid, signal.SIGKILL)
+        assert await rig.end() == EXIT_BUDGET_SPENT
 
 
-async def test_stop_is_in_reverse_start_order(open_house) -> None:
-    async with open_house(group("cache_directory/0"), GANG, group("gateway/0")) as house:
-        await house.until_serving()
+async def test_stop_is_in_reverse_start_order(open_rig) -> None:
+    async with open_rig(group("cache_directory/0"), GANG, group("gateway/0")) as rig:
+        await rig.until_serving()
         os.kill(os.getpid(), signal.SIGTERM)
-        assert await house.end() == 0
-        assert house.diary("gateway/0")[-2:] == ["drain", "stop"]
-        assert "down gateway/0 1" in house.diary("worker/0.0")
-        assert "down gateway/0 1" in house.diary("cache_directory/0")
-        assert "down cache_directory/0 1" not in house.diary("gateway/0")
+        assert await rig.end() == 0
+        assert rig.diary("gateway/0")[-2:] == ["drain", "stop"]
+        assert "down gateway/0 1" in rig.diary("worker/0.0")
+        assert "down gateway/0 1" in rig.diary("cache_directory/0")
+        assert "down cache_directory/0 1" not in rig.diary("gateway/0")
 
 
-async def test_a_deaf_child_is_killed_at_its_deadline(open_house) -> None:
+async def test_a_deaf_child_is_killed_at_its_deadline(open_rig) -> None:
     quick = replace(DEADLINES, stop_s=0.5)
-    async with open_house(playing("deaf", "gateway/0", deadlines=quick)) as house:
-        await house.until_serving()
-        house.supervisor.orders.stop()
-        assert await house.end() == 0
-        assert house.record("gateway/0").process.exit.signal_name == "SIGKILL"
+    async with open_rig(playing("deaf", "gateway/0", deadlines=quick)) as rig:
+        await rig.until_serving()
+        rig.supervisor.orders.stop()
+        assert await rig.end() == 0
+        assert rig.record("gateway/0").process.exit.signal_name == "SIGKILL"
 
 
-async def test_stop_waits_for_requests_in_progress(open_house) -> None:
-    async with open_house(playing("busy", "gateway/0"), drain_s=DEADLINE_S) as house:
-        await house.until_serving()
-        house.supervisor.orders.stop()
-        await house.until_written("gateway/0", "drain")
-        assert house.supervisor.state == "draining"
-        os.kill(house.record("gateway/0").process.pid, signal.SIGUSR1)
-        assert await house.end() == 0
+async def test_stop_waits_for_requests_in_progress(open_rig) -> None:
+    async with open_rig(playing("busy", "gateway/0"), drain_s=DEADLINE_S) as rig:
+        await rig.until_serving()
+        rig.supervisor.orders.stop()
+        await rig.until_written("gateway/0", "drain")
+        assert rig.supervisor.state == "draining"
+        os.kill(rig.record("gateway/0").process.pid, signal.SIGUSR1)
+        assert await rig.end() == 0
 
 
-async def test_drain_has_a_deadline(open_house) -> None:
-    async with open_house(playing("busy", "gateway/0"), drain_s=0.3) as house:
-        await house.until_serving()
-        house.supervisor.orders.stop()
-        assert await house.end() == EXIT_REQUESTS_LEFT
-        status, words = read_end(house.run_dir)
+async def test_drain_has_a_deadline(open_rig) -> None:
+    async with open_rig(playing("busy", "gateway/0"), drain_s=0.3) as rig:
+        await rig.until_serving()
+        rig.supervisor.orders.stop()
+        assert await rig.end() == EXIT_REQUESTS_LEFT
+        status, words = read_end(rig.run_dir)
         assert (status, "after 0.3 s of draining" in words) == (EXIT_REQUESTS_LEFT, True)
 
 
-async def test_a_drain_waits_for_the_next_life_of_a_dead_gateway(open_house) -> None:
-    async with open_house(group("cache_directory/0"), playing("busy", "gateway/0"), drain_s=DEADLINE_S) as house:
-        await house.until_serving()
-        house.supervisor.orders.stop()
-        await house.until_written("gateway/0", "drain")
-        os.kill(house.record("gateway/0").process.pid, signal.SIGKILL)
-        await house.until(lambda: house.record("gateway/0").incarnation == 2 and house.record("gateway/0").state == "draining")
-        assert house.supervisor.state == "draining"
+async def test_a_drain_waits_for_the_next_life_of_a_dead_gateway(open_rig) -> None:
+    async with open_rig(group("cache_directory/0"), playing("busy", "gateway/0"), drain_s=DEADLINE_S) as rig:
+        await rig.until_serving()
+        rig.supervisor.orders.stop()
+        await rig.until_written("gateway/0", "drain")
+        os.kill(rig.record("gateway/0").process.pid, signal.SIGKILL)
+        await rig.until(lambda: rig.record("gateway/0").incarnation == 2 and rig.record("gateway/0").state == "draining")
+        assert rig.supervisor.state == "draining"
         async with asyncio.timeout(DEADLINE_S):
-            while house.diary("gateway/0").count("drain") < 2:
+            while rig.diary("gateway/0").count("drain") < 2:
                 await asyncio.sleep(0.01)
-        os.kill(house.record("gateway/0").process.pid, signal.SIGUSR1)
-        assert await house.end() == 0
-        assert read_end(house.run_dir) == (0, "")
+        os.kill(rig.record("gateway/0").process.pid, signal.SIGUSR1)
+        assert await rig.end() == 0
+        assert read_end(rig.run_dir) == (0, "")
 
 
-async def test_a_budget_that_is_spent_during_a_drain_cuts_it_and_is_told(open_house) -> None:
+async def test_a_budget_that_is_spent_during_a_drain_cuts_it_and_is_told(open_rig) -> None:
     lean = playing("busy", "gateway/0", budget=Budget(0, 60.0, 9, 9))
-    async with open_house(group("cache_directory/0"), lean, drain_s=DEADLINE_S) as house:
-        await house.until_serving()
-        house.supervisor.orders.stop()
-        await house.until_written("gateway/0", "drain")
-        os.kill(house.record("gateway/0").process.pid, signal.SIGKILL)
-        assert await house.end() == EXIT_BUDGET_SPENT
-        assert read_end(house.run_dir)[1].startswith("the server gave up: gateway/0: expected at most 0 restarts")
+    async with open_rig(group("cache_directory/0"), lean, drain_s=DEADLINE_S) as rig:
+        await rig.until_serving()
+        rig.supervisor.orders.stop()
+        await rig.until_written("gateway/0", "drain")
+        os.kill(rig.record("gateway/0").process.pid, signal.SIGKILL)
+        assert await rig.end() == EXIT_BUDGET_SPENT
+        assert read_end(rig.run_dir)[1].startswith("the server gave up: gateway/0: expected at most 0 restarts")
 
 
-async def test_drain_keeps_everybody_and_a_gateway_that_comes_back_drains_too(open_house) -> None:
-    async with open_house(playing("good", "gateway/0")) as house:
-        await house.until_serving()
-        house.supervisor.orders.drain(DEADLINE_S, then_stop=False)
-        await house.until(lambda: house.record("gateway/0").state == "drained")
-        os.kill(house.record("gateway/0").process.pid, signal.SIGKILL)
-        await house.until(lambda: house.record("gateway/0").incarnation == 2 and house.record("gateway/0").state == "drained")
-        assert house.supervisor.state == "drained"
-        house.supervisor.orders.stop()
-        assert await house.end() == 0
+async def test_drain_keeps_everybody_and_a_gateway_that_comes_back_drains_too(open_rig) -> None:
+    async with open_rig(playing("good", "gateway/0")) as rig:
+        await rig.until_serving()
+        rig.supervisor.orders.drain(DEADLINE_S, then_stop=False)
+        await rig.until(lambda: rig.record("gateway/0").state == "drained")
+        os.kill(rig.record("gateway/0").process.pid, signal.SIGKILL)
+        await rig.until(lambda: rig.record("gateway/0").incarnation == 2 and rig.record("gateway/0").state == "drained")
+        assert rig.supervisor.state == "drained"
+        rig.supervisor.orders.stop()
+        assert await rig.end() == 0
 
 
-async def test_a_bug_of_the_supervisor_ends_everybody(open_house, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bug_of_the_supervisor_ends_everybody(open_rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    async with open_house(group("gateway/0")) as house:
-        monkeypatch.setattr(house.supervisor.orders._display, "serving", fail)
+    async with open_rig(group("gateway/0")) as rig:
+        monkeypatch.setattr(rig.supervisor.orders._display, "serving", fail)
         with pytest.raises(RuntimeError, match="a bug"):
-            await house.end()
-        await house.until(lambda: not house.record("gateway/0").is_alive)
-        assert house.record("gateway/0").n_starts == 1
+            await rig.end()
+        await rig.until(lambda: not rig.record("gateway/0").is_alive)
+        assert rig.record("gateway/0").n_starts == 1
 
 
-async def test_ctrl_c_twice_kills(open_house) -> None:
-    async with open_house(playing("busy", "gateway/0"), drain_s=DEADLINE_S) as house:
-        await house.until_serving()
+async def test_ctrl_c_twice_kills(open_rig) -> None:
+    async with open_rig(playing("busy", "gateway/0"), drain_s=DEADLINE_S) as rig:
+        await rig.until_serving()
         os.kill(os.getpid(), signal.SIGINT)
-        await house.until_written("gateway/0", "drain")
+        await rig.until_written("gateway/0", "drain")
         os.kill(os.getpid(), signal.SIGINT)
-        assert await house.end() == EXIT_FORCED
+        assert await rig.end() == EXIT_FORCED
 
 
-async def test_a_force_while_the_children_are_being_stopped_is_a_forced_end(open_house) -> None:
-    async with open_house(group("cache_directory/0"), playing("deaf", "gateway/0")) as house:
-        await house.until_serving()
+async def test_a_force_while_the_children_are_being_stopped_is_a_forced_end(open_rig) -> None:
+    async with open_rig(group("cache_directory/0"), playing("deaf", "gateway/0")) as rig:
+        await rig.until_serving()
         os.kill(os.getpid(), signal.SIGINT)
-        await house.until_written("gateway/0", "stop")
+        await rig.until_written("gateway/0", "stop")
         os.kill(os.getpid(), signal.SIGINT)
-        assert await house.end() == EXIT_FORCED
-        assert read_end(house.run_dir) == (EXIT_FORCED, "the server was forced to end: all its processes were killed")
+        assert await rig.end() == EXIT_FORCED
+        assert read_end(rig.run_dir) == (EXIT_FORCED, "the server was forced to end: all its processes were killed")
 
 
-async def test_stop_during_the_start_does_not_wait_for_it(open_house) -> None:
-    async with open_house(playing("silent", "worker/0.0"), group("gateway/0")) as house:
-        await house.until(lambda: house.record("gateway/0").state == "ready")
-        house.supervisor.orders.stop()
-        assert await house.end() == 0
+async def test_stop_during_the_start_does_not_wait_for_it(open_rig) -> None:
+    async with open_rig(playing("silent", "worker/0.0"), group("gateway/0")) as rig:
+        await rig.until(lambda: rig.record("gateway/0").state == "ready")
+        rig.supervisor.orders.stop()
+        assert await rig.end() == 0
 
 
-async def test_a_warm_spare_becomes_the_next_life(open_house) -> None:
+async def test_a_warm_spare_becomes_the_next_life(open_rig) -> None:
     (gateway,) = group("gateway/0").children
     special = replace(group("gateway/0"), children=(replace(gateway, env={"OMP_NUM_THREADS": "3"}),))
-    async with open_house(group("cache_directory/0"), special, spares=True) as house:
-        await house.until_serving()
-        spares = house.supervisor.children.spares
+    async with open_rig(group("cache_directory/0"), special, spares=True) as rig:
+        await rig.until_serving()
+        spares = rig.supervisor.children.spares
         async with asyncio.timeout(DEADLINE_S):
             while spares.names != {"cache_directory/0", "gateway/0"}:
                 await asyncio.sleep(0.01)
         spare_pid = spares._process_by_name["gateway/0"].pid
         assert b"OMP_NUM_THREADS=3" in environment_of(spare_pid)
-        os.kill(house.record("gateway/0").process.pid, signal.SIGKILL)
-        await house.until(lambda: house.record("gateway/0").incarnation == 2)
-        assert house.record("gateway/0").process.pid == spare_pid
-        await house.until_serving()
+        os.kill(rig.record("gateway/0").process.pid, signal.SIGKILL)
+        await rig.until(lambda: rig.record("gateway/0").incarnation == 2)
+        assert rig.record("gateway/0").process.pid == spare_pid
+        await rig.until_serving()
 
 
-async def test_spares_that_die_are_replaced_up_to_a_bound(open_house) -> None:
-    async with open_house(group("gateway/0"), spares=True) as house:
-        await house.until_serving()
-        spares = house.supervisor.children.spares
+async def test_spares_that_die_are_replaced_up_to_a_bound(open_rig) -> None:
+    async with open_rig(group("gateway/0"), spares=True) as rig:
+        await rig.until_serving()
+        spares = rig.supervisor.children.spares
         for _ in range(3):
             async with asyncio.timeout(DEADLINE_S):
                 while not spares.names:
@@ -262,38 +262,38 @@ async def test_spares_that_die_are_replaced_up_to_a_bound(open_house) -> None:
             async with asyncio.timeout(DEADLINE_S):
                 while spares.names:
                     await asyncio.sleep(0.01)
-            spares.fill([house.record("gateway/0").spec])
+            spares.fill([rig.record("gateway/0").spec])
         assert spares._timer is None
 
 
-async def test_a_standby_gang_is_unknown_to_the_others_until_it_is_promoted(open_house) -> None:
+async def test_a_standby_gang_is_unknown_to_the_others_until_it_is_promoted(open_rig) -> None:
     standby = group("worker/0.0b", "worker/0.1b", strategy=Strategy.ONE_FOR_ALL, has_rendezvous=True, standby_of=GANG.title)
-    async with open_house(GANG, standby, group("scheduler/0")) as house:
-        await house.until_serving()
-        await house.until_written("scheduler/0", "up worker/0.1 1")
-        standby_dir = house.record("worker/0.0b").gang_dir
-        assert standby_dir != house.record("worker/0.0").gang_dir
-        assert not any("0b" in line or "1b" in line for line in house.diary("scheduler/0"))
-        os.kill(house.record("worker/0.1").process.pid, signal.SIGKILL)
-        await house.until_written("scheduler/0", "up worker/0.0b 1")
-        await house.until_written("scheduler/0", "up worker/0.1b 1")
-        await house.until(lambda: house.record("worker/0.0").incarnation == 2)
-        await house.until_serving()
+    async with open_rig(GANG, standby, group("scheduler/0")) as rig:
+        await rig.until_serving()
+        await rig.until_written("scheduler/0", "up worker/0.1 1")
+        standby_dir = rig.record("worker/0.0b").gang_dir
+        assert standby_dir != rig.record("worker/0.0").gang_dir
+        assert not any("0b" in line or "1b" in line for line in rig.diary("scheduler/0"))
+        os.kill(rig.record("worker/0.1").process.pid, signal.SIGKILL)
+        await rig.until_written("scheduler/0", "up worker/0.0b 1")
+        await rig.until_written("scheduler/0", "up worker/0.1b 1")
+        await rig.until(lambda: rig.record("worker/0.0").incarnation == 2)
+        await rig.until_serving()
         assert os.access(standby_dir, os.F_OK)
-        assert house.record("worker/0.0b").gang_dir == standby_dir
-        lines = house.diary("scheduler/0")
+        assert rig.record("worker/0.0b").gang_dir == standby_dir
+        lines = rig.diary("scheduler/0")
         assert lines.index("down worker/0.0 1") < lines.index("up worker/0.0b 1")
         assert lines.index("down worker/0.1 1") < lines.index("up worker/0.0b 1")
         assert "up worker/0.0 2" not in lines
 
 
-async def test_a_group_is_restarted_with_the_group_that_it_needs(open_house) -> None:
+async def test_a_group_is_restarted_with_the_group_that_it_needs(open_rig) -> None:
     memory = group("cache_directory/0")
     gang = group("worker/0.0", "worker/0.1", strategy=Strategy.ONE_FOR_ALL, has_rendezvous=True, needs=(memory.title,))
-    async with open_house(memory, gang, group("gateway/0")) as house:
-        await house.until_serving()
-        os.kill(house.record("cache_directory/0").process.pid, signal.SIGKILL)
-        await house.until(lambda: all(house.record(name).incarnation == 2 for name in ("cache_directory/0", "worker/0.0")))
-        await house.until_serving()
-        assert [house.record(name).incarnation for name in ("worker/0.1", "gateway/0")] == [2, 1]
-        await house.until_written("gateway/0", "cause worker/0.1 1 gang")
+    async with open_rig(memory, gang, group("gateway/0")) as rig:
+        await rig.until_serving()
+        os.kill(rig.record("cache_directory/0").process.pid, signal.SIGKILL)
+        await rig.until(lambda: all(rig.record(name).incarnation == 2 for name in ("cache_directory/0", "worker/0.0")))
+        await rig.until_serving()
+        assert [rig.record(name).incarnation for name in ("worker/0.1", "gateway/0")] == [2, 1]
+        await rig.until_written("gateway/0", "cause worker/0.1 1 gang")

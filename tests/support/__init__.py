@@ -1,1 +1,1 @@
-"""What tests share: an in-memory house of actors with a scripted supervisor and a gang that runs the real hash-chain engine."""
+"""What tests share: actors over in-memory mailboxes, real servers, example messages, settings of random tests."""

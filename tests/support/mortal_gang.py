@@ -1,4 +1,4 @@
-"""A gang that dies of certain tokens: once a plan computes one of them, it says nothing any more, and its successor comes."""
+"""A gang that dies of certain tokens: once a plan computes one of them, it sends nothing more and a new incarnation starts."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from dataclasses import dataclass, field
 from gpu_workers.settings import WorkerSettings
 from messages import steps
 from messages.lifecycle import Cause
-from tests.support.memory_house import Gang, House
+from tests.support.memory_cluster import Gang, MemoryCluster
 
 
 @dataclass
 class Fate:
-    """What the lives of a gang share."""
+    """What all incarnations of a gang share."""
 
-    poison: set[int]  # token ids that nobody survives
+    poison: set[int]  # token ids that kill the gang that computes them
     rng: random.Random
-    cause: Cause = "crashed"  # how poison kills
+    cause: Cause = "crashed"  # of the deaths by poison, as PeerDown reports it
     deaths: list[int] = field(default_factory=list)  # rows of each plan that killed
     is_alive: bool = False
-    is_mute: bool = False  # results never leave
+    is_mute: bool = False  # no result is sent
     tasks: list[asyncio.Future[None]] = field(default_factory=list)
 
 
 class MortalGang(Gang):
-    """One life. Results come after a while and are lost when it dies before."""
+    """One incarnation. Results are sent after some turns of the event loop, and are lost if it dies before."""
 
-    def __init__(self, house: House, settings: WorkerSettings, fate: Fate, incarnation: int = 1) -> None:
-        super().__init__(house, settings, incarnation)
+    def __init__(self, cluster: MemoryCluster, settings: WorkerSettings, fate: Fate, incarnation: int = 1) -> None:
+        super().__init__(cluster, settings, incarnation)
         self._settings, self._fate = settings, fate
         self._tokens: dict[int, list[int]] = {}  # by slot
         self._late: deque[steps.Result] = deque()
@@ -52,15 +52,15 @@ class MortalGang(Gang):
                 self.die(self._fate.cause)
 
     def die(self, cause: Cause) -> None:
-        """Fall silent; the house hears of it and brings the next life."""
+        """Send nothing more. The cluster reports the death and starts the next incarnation."""
         self._is_dead, self._fate.is_alive = True, False
-        self._fate.tasks.append(asyncio.ensure_future(self._bury(cause)))
+        self._fate.tasks.append(asyncio.ensure_future(self._replace(cause)))
 
-    async def _bury(self, cause: Cause) -> None:
-        await self.house.kill(self.name, cause)
+    async def _replace(self, cause: Cause) -> None:
+        await self.cluster.kill(self.name, cause)
         for _ in range(self._fate.rng.randint(0, 30)):
             await asyncio.sleep(0)
-        self.house.introduce(MortalGang(self.house, self._settings, self._fate, self.incarnation + 1))
+        self.cluster.introduce(MortalGang(self.cluster, self._settings, self._fate, self.incarnation + 1))
 
     def _enter(self, plan: steps.Plan) -> None:
         at = 0

@@ -12,7 +12,7 @@ from actors.cache_directory.settings import DirectorySettings
 from messages import cache
 from messages.transport.mailbox import Delivery
 from messages.wire.arrays import uint64s
-from tests.support.memory_house import birth_of
+from tests.support.memory_cluster import birth_of
 from tests.support.recording_mailbox import RecordingMailbox
 
 SCHEDULER = "scheduler/0"

@@ -13,7 +13,7 @@ from gpu_workers.settings import WorkerSettings
 from messages import generation
 from tests.actors.scheduler.test_scheduler_actor import Bench
 from tests.support.depth import DEPTH
-from tests.support.memory_house import Gang, House
+from tests.support.memory_cluster import Gang, MemoryCluster
 
 
 def _worker(rng: random.Random) -> WorkerSettings:
@@ -28,8 +28,8 @@ def _worker(rng: random.Random) -> WorkerSettings:
 
 
 @pytest.mark.seeds
-def gang_of(house: House) -> Gang:
-    gang = house.posts["worker/0.0"]
+def gang_of(cluster: MemoryCluster) -> Gang:
+    gang = cluster.scripted["worker/0.0"]
     assert isinstance(gang, Gang)
     return gang
 
@@ -38,8 +38,8 @@ def gang_of(house: House) -> Gang:
 async def test_random_load(seed: int) -> None:
     rng = random.Random(seed)
     worker = _worker(rng)
-    house = House()
-    bench = Bench(house, worker, **_settings(rng))
+    cluster = MemoryCluster()
+    bench = Bench(cluster, worker, **_settings(rng))
     await bench.begin()
     shared = [rng.randrange(worker.hash_chain_vocabulary) for _ in range(100)]
     jobs = {}
@@ -52,11 +52,11 @@ async def test_random_load(seed: int) -> None:
         if rng.random() < 0.1:
             bench.gateway.mailbox.send("scheduler/0", generation.Cancel(attempt=attempt, why="client_left"))
         if rng.random() < 0.2:
-            await house.settle(rng.randint(1, 60))
+            await cluster.settle(rng.randint(1, 60))
         if rng.random() < 0.04:
-            dead = gang_of(house)
-            await house.kill("worker/0.0")
-            house.introduce(Gang(house, worker, dead.incarnation + 1, before=dead if rng.random() < 0.5 else None))
+            dead = gang_of(cluster)
+            await cluster.kill("worker/0.0")
+            cluster.introduce(Gang(cluster, worker, dead.incarnation + 1, before=dead if rng.random() < 0.5 else None))
     await bench.ended(60)
     for attempt, (prompt, n) in jobs.items():
         want = hash_chain_tokens(prompt, n, 0, worker.hash_chain_vocabulary)
@@ -64,11 +64,11 @@ async def test_random_load(seed: int) -> None:
         if bench.gateway.endings[attempt].reason == "cancelled":
             want = want[: len(got)]
         assert got == want
-    await house.wait_until(
+    await cluster.wait_until(
         lambda: not bench.scheduler._gang._is_dirty
     )  # the idle audit has found ledger and holders in agreement
-    assert not house.faults
-    await house.close()
+    assert not cluster.faults
+    await cluster.close()
     await asyncio.sleep(0)
 
 

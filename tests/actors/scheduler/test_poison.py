@@ -17,7 +17,7 @@ from gpu_workers.settings import WorkerSettings
 from messages import generation
 from tests.actors.scheduler.test_scheduler_actor import Bench
 from tests.support.depth import examples
-from tests.support.memory_house import GatewayPost, House
+from tests.support.memory_cluster import CollectingGateway, MemoryCluster
 from tests.support.mortal_gang import Fate, MortalGang
 
 Jobs = dict[int, tuple[list[int], int]]
@@ -61,14 +61,14 @@ def poison_of(rng: random.Random, jobs: Jobs, attempts: list[int]) -> dict[int, 
 class MortalBench(Bench):
     """One scheduler, one gateway, a gang that can die."""
 
-    def __init__(self, house: House, worker: WorkerSettings, fate: Fate, **fields: Any) -> None:
-        self.house, self.worker, self.fate = house, worker, fate
-        self.scheduler = house.start(SchedulerActor, "scheduler/0", SchedulerSettings(**fields))
-        self.gateway = GatewayPost(house)
-        self.gang = MortalGang(house, worker, fate)
+    def __init__(self, cluster: MemoryCluster, worker: WorkerSettings, fate: Fate, **fields: Any) -> None:
+        self.cluster, self.worker, self.fate = cluster, worker, fate
+        self.scheduler = cluster.start(SchedulerActor, "scheduler/0", SchedulerSettings(**fields))
+        self.gateway = CollectingGateway(cluster)
+        self.gang = MortalGang(cluster, worker, fate)
 
     def present(self) -> MortalGang:
-        gang = self.house.posts["worker/0.0"]
+        gang = self.cluster.scripted["worker/0.0"]
         assert isinstance(gang, MortalGang)
         return gang
 
@@ -88,11 +88,11 @@ class MortalBench(Bench):
                 assert (ending.reason, got) == ("length", want)
 
 
-def live(scenario: Callable[[House], Awaitable[None]]) -> None:
+def live(scenario: Callable[[MemoryCluster], Awaitable[None]]) -> None:
     async def run() -> None:
-        house = House()
-        await scenario(house)
-        await house.close()
+        cluster = MemoryCluster()
+        await scenario(cluster)
+        await cluster.close()
 
     asyncio.run(run())
 
@@ -102,15 +102,15 @@ def live(scenario: Callable[[House], Awaitable[None]]) -> None:
 def test_poison_is_quarantined_and_innocents_end_right(seed: int, n_poison: int) -> None:
     rng = random.Random(seed)
 
-    async def scenario(house: House) -> None:
+    async def scenario(cluster: MemoryCluster) -> None:
         jobs = random_jobs(rng, rng.randint(n_poison, 24))
         poison = poison_of(rng, jobs, rng.sample(sorted(jobs), n_poison))
         fate = Fate(set(poison.values()), rng, rng.choice(["crashed", "faulted", "hung", "out_of_memory", "ended"]))
-        bench = MortalBench(house, worker_settings(rng), fate, prefix_reuse=rng.random() < 0.7)
+        bench = MortalBench(cluster, worker_settings(rng), fate, prefix_reuse=rng.random() < 0.7)
         await bench.begin()
         for attempt, (prompt, n) in jobs.items():
             bench.gateway.submit(attempt, prompt, n)
-            await house.settle(rng.choice([0, 0, 5, 40]))
+            await cluster.settle(rng.choice([0, 0, 5, 40]))
         await bench.ended(len(jobs))
         bench.check(jobs, poison)
         assert len(fate.deaths) <= 4 * len(poison)
@@ -124,10 +124,10 @@ def test_poison_is_quarantined_and_innocents_end_right(seed: int, n_poison: int)
     live(scenario)
 
 
-async def innocents(house: House, rng: random.Random) -> tuple[MortalBench, Jobs]:
+async def innocents(cluster: MemoryCluster, rng: random.Random) -> tuple[MortalBench, Jobs]:
     """Up to a dozen sequences in work, none of them a poison."""
     jobs = random_jobs(rng, rng.randint(1, 12))
-    bench = MortalBench(house, worker_settings(rng), Fate(set(), rng))
+    bench = MortalBench(cluster, worker_settings(rng), Fate(set(), rng))
     await bench.begin()
     for attempt, (prompt, n) in jobs.items():
         bench.gateway.submit(attempt, prompt, n)
@@ -140,15 +140,17 @@ def test_crashes_that_no_sequence_causes_quarantine_none_that_makes_progress(see
     """A bad machine: crashes again and again, as early as after the first token of each life."""
     rng = random.Random(seed)
 
-    async def scenario(house: House) -> None:
-        bench, jobs = await innocents(house, rng)
+    async def scenario(cluster: MemoryCluster) -> None:
+        bench, jobs = await innocents(cluster, rng)
         for _ in range(25):
-            await house.settle(10)
+            await cluster.settle(10)
             enough = bench.n_tokens() + rng.choice([1, 1, 3])
-            await house.wait_until(lambda enough=enough: bench.n_tokens() >= enough or len(bench.gateway.endings) == len(jobs))
-            await house.settle(rng.randint(0, 4))
+            await cluster.wait_until(
+                lambda enough=enough: bench.n_tokens() >= enough or len(bench.gateway.endings) == len(jobs)
+            )
+            await cluster.settle(rng.randint(0, 4))
             bench.present().die("crashed")
-            await house.wait_until(lambda: bench.fate.is_alive)
+            await cluster.wait_until(lambda: bench.fate.is_alive)
         await bench.ended(len(jobs))
         bench.check(jobs, {})
 
@@ -161,16 +163,16 @@ def test_kills_from_outside_put_no_sequence_on_probation_however_fast_they_come(
     """As often as the gang comes back, whether or not anybody has got on meanwhile."""
     rng = random.Random(seed)
 
-    async def scenario(house: House) -> None:
-        bench, jobs = await innocents(house, rng)
+    async def scenario(cluster: MemoryCluster) -> None:
+        bench, jobs = await innocents(cluster, rng)
         for _ in range(25):
-            await house.wait_until(lambda: bench.fate.is_alive)
+            await cluster.wait_until(lambda: bench.fate.is_alive)
             for _ in range(rng.choice([0, 5, 40])):
                 await asyncio.sleep(0)
             bench.present().die("killed")
-            await house.settle(rng.randint(0, 4))
+            await cluster.settle(rng.randint(0, 4))
             assert bench.scheduler.statistics()["on_probation"] == 0
-        await house.wait_until(lambda: bench.fate.is_alive)
+        await cluster.wait_until(lambda: bench.fate.is_alive)
         await bench.ended(len(jobs))
         bench.check(jobs, {})
 
@@ -178,32 +180,32 @@ def test_kills_from_outside_put_no_sequence_on_probation_however_fast_they_come(
 
 
 async def test_the_first_death_puts_no_sequence_on_probation() -> None:
-    house = House()
+    cluster = MemoryCluster()
     rng = random.Random(1)
-    bench = MortalBench(house, WorkerSettings(model_folder="hash-chain", n_slots=8, max_length=256), Fate(set(), rng))
+    bench = MortalBench(cluster, WorkerSettings(model_folder="hash-chain", n_slots=8, max_length=256), Fate(set(), rng))
     await bench.begin()
     for attempt in range(8):
         bench.gateway.submit(attempt, [attempt + 1] * 20, 100)
-    await house.wait_until(lambda: bench.gateway.n_messages > 10)
+    await cluster.wait_until(lambda: bench.gateway.n_messages > 10)
     bench.present().die("crashed")
-    await house.wait_until(lambda: bench.fate.is_alive and len(bench.present().plans) > 3)
+    await cluster.wait_until(lambda: bench.fate.is_alive and len(bench.present().plans) > 3)
     assert bench.scheduler.statistics()["on_probation"] == 0
     assert {len(plan.row_slots) for plan in bench.present().plans} == {8}
     await bench.ended(8)
-    await house.close()
+    await cluster.close()
 
 
 async def test_a_suspect_without_credit_delays_no_other_sequence() -> None:
     """Its gateway records nothing: then the others run, and its own turn comes later."""
-    house = House()
+    cluster = MemoryCluster()
     worker = WorkerSettings(model_folder="hash-chain", n_slots=8, max_length=256, hash_chain_vocabulary=VOCABULARY)
-    bench = MortalBench(house, worker, Fate({777}, random.Random(2)), unacked_messages=64)
+    bench = MortalBench(cluster, worker, Fate({777}, random.Random(2)), unacked_messages=64)
     await bench.begin()
-    slow = GatewayPost(house, name="gateway/1")
-    house.introduce(slow)
-    await house.settle()
+    slow = CollectingGateway(cluster, name="gateway/1")
+    cluster.introduce(slow)
+    await cluster.settle()
     slow.submit(1, [5, 777, 6], 20)
-    await house.wait_until(lambda: bench.scheduler.statistics()["on_probation"] == 1)
+    await cluster.wait_until(lambda: bench.scheduler.statistics()["on_probation"] == 1)
     bench.scheduler._outgoing["gateway/1"].number += 100
     for attempt in range(2, 6):
         bench.gateway.submit(attempt, [5, 6, attempt], 20)
@@ -211,26 +213,26 @@ async def test_a_suspect_without_credit_delays_no_other_sequence() -> None:
     assert not slow.endings
     n_deaths = len(bench.fate.deaths)
     slow.mailbox.send("scheduler/0", generation.Ack(up_to=100))
-    await house.wait_until(lambda: 1 in slow.endings)
+    await cluster.wait_until(lambda: 1 in slow.endings)
     assert slow.endings[1].reason == "quarantined"
     assert n_deaths < len(bench.fate.deaths) == 4
-    await house.close()
+    await cluster.close()
 
 
 async def test_one_on_probation_takes_slots_and_pages_of_those_that_wait_for_it() -> None:
     """Two sequences are on probation and fill the gang: the first to come free must not starve the second."""
-    house = House()
+    cluster = MemoryCluster()
     worker = WorkerSettings(model_folder="hash-chain", n_slots=2, max_length=48, hash_chain_pages=3)
-    bench = MortalBench(house, worker, Fate(set(), random.Random(3), is_mute=True), plans_in_flight=3)
+    bench = MortalBench(cluster, worker, Fate(set(), random.Random(3), is_mute=True), plans_in_flight=3)
     await bench.begin()
     for attempt in (1, 2):
         bench.gateway.submit(attempt, [attempt] * 15, 20)
     for _ in range(2):
-        await house.wait_until(lambda: bench.scheduler._gang.tracker.plans_in_flight == 3)
+        await cluster.wait_until(lambda: bench.scheduler._gang.tracker.plans_in_flight == 3)
         bench.present().die("crashed")
-        await house.wait_until(lambda: not bench.scheduler._gang.is_alive)
+        await cluster.wait_until(lambda: not bench.scheduler._gang.is_alive)
     bench.fate.is_mute = False
     assert bench.scheduler.statistics()["on_probation"] == 2
     await bench.ended(2)
     assert {ending.reason for ending in bench.gateway.endings.values()} == {"length"}
-    await house.close()
+    await cluster.close()

@@ -16,7 +16,7 @@ from actors.speculation.speculation_actor import SpeculationActor
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
 from messages import generation
-from tests.support.memory_house import Gang, GatewayPost, House
+from tests.support.memory_cluster import CollectingGateway, Gang, MemoryCluster
 
 WORKER = WorkerSettings(model_folder="hash-chain", n_slots=8, max_length=512, max_step_tokens=64, hash_chain_pages=128)
 
@@ -32,31 +32,31 @@ def prompt_of(seed: int, n: int) -> list[int]:
 class Bench:
     """One scheduler, one gang, one gateway."""
 
-    def __init__(self, house: House, worker: WorkerSettings = WORKER, **settings: Any) -> None:
-        self.house, self.worker = house, worker
-        self.scheduler = house.start(SchedulerActor, "scheduler/0", SchedulerSettings(**settings))
-        self.gateway = GatewayPost(house)
-        self.gang = Gang(house, worker)
+    def __init__(self, cluster: MemoryCluster, worker: WorkerSettings = WORKER, **settings: Any) -> None:
+        self.cluster, self.worker = cluster, worker
+        self.scheduler = cluster.start(SchedulerActor, "scheduler/0", SchedulerSettings(**settings))
+        self.gateway = CollectingGateway(cluster)
+        self.gang = Gang(cluster, worker)
 
     async def begin(self) -> None:
-        await self.house.wait_until(lambda: "scheduler/0" in self.house.up)
-        self.house.introduce(self.gateway)
-        self.house.introduce(self.gang)
-        await self.house.settle(20)
+        await self.cluster.wait_until(lambda: "scheduler/0" in self.cluster.up)
+        self.cluster.introduce(self.gateway)
+        self.cluster.introduce(self.gang)
+        await self.cluster.settle(20)
 
     async def ended(self, n: int) -> None:
-        await self.house.wait_until(lambda: len(self.gateway.endings) + len(self.gateway.refused) >= n)
+        await self.cluster.wait_until(lambda: len(self.gateway.endings) + len(self.gateway.refused) >= n)
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
-    house = House()
-    yield house
-    await house.close()
+async def cluster() -> AsyncIterator[MemoryCluster]:
+    cluster = MemoryCluster()
+    yield cluster
+    await cluster.close()
 
 
-async def test_sequences_of_all_lengths_end_exactly_once_with_the_right_tokens(house: House) -> None:
-    bench = Bench(house)
+async def test_sequences_of_all_lengths_end_exactly_once_with_the_right_tokens(cluster: MemoryCluster) -> None:
+    bench = Bench(cluster)
     await bench.begin()
     for i in range(40):
         bench.gateway.submit(i, prompt_of(i, 1 + i * 7 % 200), 1 + i * 5 % 60)
@@ -67,8 +67,8 @@ async def test_sequences_of_all_lengths_end_exactly_once_with_the_right_tokens(h
     assert max(len(plan.row_slots) for plan in bench.gang.plans) == 8
 
 
-async def test_preemption_under_page_pressure_changes_no_token(house: House) -> None:
-    bench = Bench(house, WorkerSettings(**{**_fields(WORKER), "hash_chain_pages": 20}))
+async def test_preemption_under_page_pressure_changes_no_token(cluster: MemoryCluster) -> None:
+    bench = Bench(cluster, WorkerSettings(**{**_fields(WORKER), "hash_chain_pages": 20}))
     await bench.begin()
     for i in range(12):
         bench.gateway.submit(i, prompt_of(i, 40), 100)
@@ -80,8 +80,8 @@ async def test_preemption_under_page_pressure_changes_no_token(house: House) -> 
     assert bench.scheduler.metrics.evicted_pages._value.get() > 0
 
 
-async def test_shared_prefix_skips_prefill_and_is_reported(house: House) -> None:
-    bench = Bench(house)
+async def test_shared_prefix_skips_prefill_and_is_reported(cluster: MemoryCluster) -> None:
+    bench = Bench(cluster)
     await bench.begin()
     prefix = prompt_of(1, 160)
     bench.gateway.submit(1, [*prefix, 5], 4)
@@ -95,37 +95,37 @@ async def test_shared_prefix_skips_prefill_and_is_reported(house: House) -> None
 
 
 @pytest.mark.parametrize("is_same_memory", [True, False])
-async def test_pages_outlive_a_gang_exactly_as_long_as_its_memory(house: House, is_same_memory: bool) -> None:
-    bench = Bench(house)
+async def test_pages_outlive_a_gang_exactly_as_long_as_its_memory(cluster: MemoryCluster, is_same_memory: bool) -> None:
+    bench = Bench(cluster)
     await bench.begin()
     prefix = prompt_of(1, 160)
     bench.gateway.submit(1, [*prefix, 5], 4)
     await bench.ended(1)
-    await house.kill("worker/0.0")
+    await cluster.kill("worker/0.0")
     bench.gateway.submit(2, [*prefix, 6], 4)
-    house.introduce(Gang(house, WORKER, incarnation=2, before=bench.gang if is_same_memory else None))
+    cluster.introduce(Gang(cluster, WORKER, incarnation=2, before=bench.gang if is_same_memory else None))
     await bench.ended(2)
     assert bench.gateway.endings[2].n_cached == (160 if is_same_memory else 0)
     assert bench.gateway.tokens[2] == expected([*prefix, 6], 4)
 
 
-async def test_a_step_that_was_lost_leaves_no_page_behind(house: House) -> None:
-    bench = Bench(house)
+async def test_a_step_that_was_lost_leaves_no_page_behind(cluster: MemoryCluster) -> None:
+    bench = Bench(cluster)
     await bench.begin()
     bench.gang.hold()
     prompt = prompt_of(1, 49)
     bench.gateway.submit(1, prompt, 4)
-    await house.wait_until(lambda: bool(bench.gang.plans))
-    await house.kill("worker/0.0")
-    successor = Gang(house, WORKER, incarnation=2, before=bench.gang)
-    house.introduce(successor)
+    await cluster.wait_until(lambda: bool(bench.gang.plans))
+    await cluster.kill("worker/0.0")
+    successor = Gang(cluster, WORKER, incarnation=2, before=bench.gang)
+    cluster.introduce(successor)
     await bench.ended(1)
     assert successor.plans[0].row_starts.tolist() == [0]  # from the first token: no result of the first step has come
     assert bench.gateway.tokens[1] == expected(prompt, 4)
 
 
-async def test_same_prompts_at_once_wait_one_step_for_the_first_and_share_it(house: House) -> None:
-    bench = Bench(house)
+async def test_same_prompts_at_once_wait_one_step_for_the_first_and_share_it(cluster: MemoryCluster) -> None:
+    bench = Bench(cluster)
     await bench.begin()
     for i in range(4):
         bench.gateway.submit(i, prompt_of(3, 49), 8)
@@ -134,8 +134,8 @@ async def test_same_prompts_at_once_wait_one_step_for_the_first_and_share_it(hou
     assert all(bench.gateway.tokens[i] == expected(prompt_of(3, 49), 8) for i in range(4))
 
 
-async def test_stop_token_ends_and_is_the_last_token(house: House) -> None:
-    bench = Bench(house)
+async def test_stop_token_ends_and_is_the_last_token(cluster: MemoryCluster) -> None:
+    bench = Bench(cluster)
     await bench.begin()
     want = expected([1, 2, 3], 20)
     bench.gateway.submit(1, [1, 2, 3], 20, stop_tokens=[want[7]])
@@ -144,8 +144,8 @@ async def test_stop_token_ends_and_is_the_last_token(house: House) -> None:
     assert bench.gateway.endings[1].reason == "stop"
 
 
-async def test_seeded_sampling_continues_over_a_resubmission(house: House) -> None:
-    bench = Bench(house)
+async def test_seeded_sampling_continues_over_a_resubmission(cluster: MemoryCluster) -> None:
+    bench = Bench(cluster)
     await bench.begin()
     sampling = generation.Sampling(temperature=0.8, seed=42)
     want = expected([9, 8, 7], 30, seed=42)
@@ -155,29 +155,29 @@ async def test_seeded_sampling_continues_over_a_resubmission(house: House) -> No
     assert bench.gateway.first_index[1] == 10
 
 
-async def test_lost_gang_is_recomputed(house: House) -> None:
-    bench = Bench(house)
+async def test_lost_gang_is_recomputed(cluster: MemoryCluster) -> None:
+    bench = Bench(cluster)
     await bench.begin()
     for i in range(10):
         bench.gateway.submit(i, prompt_of(i, 30), 200)
     for incarnation in (2, 3, 4):
         seen = bench.gateway.n_messages
-        await house.wait_until(lambda seen=seen: bench.gateway.n_messages > seen + 20)
-        await house.kill("worker/0.0")
-        await house.settle(50)
-        house.introduce(Gang(house, WORKER, incarnation))
+        await cluster.wait_until(lambda seen=seen: bench.gateway.n_messages > seen + 20)
+        await cluster.kill("worker/0.0")
+        await cluster.settle(50)
+        cluster.introduce(Gang(cluster, WORKER, incarnation))
     await bench.ended(10)
     for i in range(10):
         assert bench.gateway.tokens[i] == expected(prompt_of(i, 30), 200)
 
 
-async def test_refusals_and_cancellation(house: House) -> None:
-    bench = Bench(house)
+async def test_refusals_and_cancellation(cluster: MemoryCluster) -> None:
+    bench = Bench(cluster)
     await bench.begin()
     bench.gateway.submit(1, prompt_of(1, 512), 1)
     bench.gateway.submit(2, [5, 40000], 1)
     bench.gateway.submit(3, prompt_of(3, 20), 400)
-    await house.wait_until(lambda: len(bench.gateway.tokens[3]) > 5)
+    await cluster.wait_until(lambda: len(bench.gateway.tokens[3]) > 5)
     bench.gateway.mailbox.send("scheduler/0", generation.Cancel(attempt=3, why="client_left"))
     await bench.ended(3)
     assert bench.gateway.refused[1].code == "too_long"
@@ -185,41 +185,41 @@ async def test_refusals_and_cancellation(house: House) -> None:
     assert bench.gateway.refused[2].code == "invalid"
     assert "40000" in bench.gateway.refused[2].detail
     assert bench.gateway.endings[3].reason == "cancelled"
-    await house.settle()
+    await cluster.settle()
     assert bench.scheduler.statistics()["running"] == 0
 
 
-async def test_a_prompt_that_memory_can_never_hold_is_refused_also_when_it_came_before_the_gang(house: House) -> None:
-    bench = Bench(house, WorkerSettings(**{**_fields(WORKER), "hash_chain_pages": 4}))
-    await house.wait_until(lambda: "scheduler/0" in house.up)
-    house.introduce(bench.gateway)
-    await house.settle()
+async def test_a_prompt_that_memory_can_never_hold_is_refused_also_when_it_came_before_the_gang(cluster: MemoryCluster) -> None:
+    bench = Bench(cluster, WorkerSettings(**{**_fields(WORKER), "hash_chain_pages": 4}))
+    await cluster.wait_until(lambda: "scheduler/0" in cluster.up)
+    cluster.introduce(bench.gateway)
+    await cluster.settle()
     bench.gateway.submit(1, prompt_of(1, 64), 1)
-    await house.settle()
+    await cluster.settle()
     assert bench.gateway.taken == {1}
-    house.introduce(bench.gang)
+    cluster.introduce(bench.gang)
     await bench.ended(1)
     bench.gateway.submit(2, prompt_of(1, 64), 1)
     await bench.ended(2)
     assert {refused.code for refused in bench.gateway.refused.values()} == {"too_large_for_memory"}
 
 
-async def test_the_same_attempt_twice_is_refused_once(house: House) -> None:
-    bench = Bench(house)
+async def test_the_same_attempt_twice_is_refused_once(cluster: MemoryCluster) -> None:
+    bench = Bench(cluster)
     await bench.begin()
     bench.gang.hold()
     bench.gateway.submit(1, [1, 2], 5)
     bench.gateway.submit(1, [1, 2], 5)
-    await house.wait_until(lambda: bool(bench.gateway.refused))
+    await cluster.wait_until(lambda: bool(bench.gateway.refused))
     assert bench.gateway.refused[1].code == "conflict"
 
 
-async def test_a_gateway_that_does_not_acknowledge_pauses_only_itself(house: House) -> None:
-    bench = Bench(house, unacked_messages=8)
+async def test_a_gateway_that_does_not_acknowledge_pauses_only_itself(cluster: MemoryCluster) -> None:
+    bench = Bench(cluster, unacked_messages=8)
     await bench.begin()
     bench.gateway.acknowledges = False
     bench.gateway.submit(1, [1, 2, 3], 300)
-    await house.settle(2000)
+    await cluster.settle(2000)
     paused_at = bench.gateway.n_messages
     assert paused_at <= 8 + 3
     bench.gateway.acknowledges = True
@@ -228,8 +228,8 @@ async def test_a_gateway_that_does_not_acknowledge_pauses_only_itself(house: Hou
     assert bench.gateway.tokens[1] == expected([1, 2, 3], 300)
 
 
-async def test_leases_give_the_same_tokens_in_fewer_plans(house: House) -> None:
-    bench = Bench(house, WorkerSettings(**{**_fields(WORKER), "max_lease_steps": 8}))
+async def test_leases_give_the_same_tokens_in_fewer_plans(cluster: MemoryCluster) -> None:
+    bench = Bench(cluster, WorkerSettings(**{**_fields(WORKER), "max_lease_steps": 8}))
     await bench.begin()
     for i in range(4):
         bench.gateway.submit(i, prompt_of(i, 20), 120 + i)
@@ -240,30 +240,30 @@ async def test_leases_give_the_same_tokens_in_fewer_plans(house: House) -> None:
     assert len(bench.gang.plans) < 60
 
 
-async def test_drafts_change_no_token_and_speculation_may_die(house: House) -> None:
-    bench = Bench(house)
-    house.start(SpeculationActor, "speculation/0", SpeculationSettings())
-    house.start(DirectoryActor, "cache_directory/0", DirectorySettings())
+async def test_drafts_change_no_token_and_speculation_may_die(cluster: MemoryCluster) -> None:
+    bench = Bench(cluster)
+    cluster.start(SpeculationActor, "speculation/0", SpeculationSettings())
+    cluster.start(DirectoryActor, "cache_directory/0", DirectorySettings())
     await bench.begin()
-    await house.wait_until(lambda: {"speculation/0", "cache_directory/0"} <= set(house.up))
+    await cluster.wait_until(lambda: {"speculation/0", "cache_directory/0"} <= set(cluster.up))
     chain = expected([4, 4, 4], 60)
     prompt = [4, 4, 4, *chain, 4, 4, 4]  # the chain of this prompt does not follow the first one's: wrong drafts
     bench.gateway.submit(1, prompt, 100, speculation=True)
     await bench.ended(1)
     assert bench.gateway.tokens[1] == expected(prompt, 100)
-    await house.kill("speculation/0")
-    await house.kill("cache_directory/0")
+    await cluster.kill("speculation/0")
+    await cluster.kill("cache_directory/0")
     bench.gateway.submit(2, prompt, 50, speculation=True)
     await bench.ended(2)
     assert bench.gateway.tokens[2] == expected(prompt, 50)
 
 
-async def test_accepted_and_rejected_drafts_give_the_tokens_of_plain_decoding(house: House) -> None:
+async def test_accepted_and_rejected_drafts_give_the_tokens_of_plain_decoding(cluster: MemoryCluster) -> None:
     coin = WorkerSettings(**{**_fields(WORKER), "hash_chain_vocabulary": 2})  # tails repeat, half of the drafts fail
-    bench = Bench(house, coin)
-    house.start(SpeculationActor, "speculation/0", SpeculationSettings())
+    bench = Bench(cluster, coin)
+    cluster.start(SpeculationActor, "speculation/0", SpeculationSettings())
     await bench.begin()
-    await house.wait_until(lambda: "speculation/0" in house.up)
+    await cluster.wait_until(lambda: "speculation/0" in cluster.up)
     for i in range(3):
         bench.gateway.submit(i, [i % 2, 1, 0, 1, 1], 300, speculation=True)
     await bench.ended(3)

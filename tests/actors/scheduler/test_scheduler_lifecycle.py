@@ -16,14 +16,14 @@ from messages.errors import MailboxFull
 from messages.wire.arrays import int32s
 from messages.wire.message import NO_TRACE, Message
 from tests.actors.scheduler.test_scheduler_actor import WORKER, Bench, expected, prompt_of
-from tests.support.memory_house import Gang, GatewayPost, House
+from tests.support.memory_cluster import CollectingGateway, Gang, MemoryCluster
 
 
 class RefusingGang(Gang):
     """Refuses some of its plans, naming these slots."""
 
-    def __init__(self, house: House, settings: WorkerSettings, refused: set[int], slots: list[int]) -> None:
-        super().__init__(house, settings)
+    def __init__(self, cluster: MemoryCluster, settings: WorkerSettings, refused: set[int], slots: list[int]) -> None:
+        super().__init__(cluster, settings)
         self._refused, self._slots = refused, slots
         self.n_plans = 0
 
@@ -41,16 +41,16 @@ class RefusingGang(Gang):
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
-    house = House()
-    yield house
-    await house.close()
+async def cluster() -> AsyncIterator[MemoryCluster]:
+    cluster = MemoryCluster()
+    yield cluster
+    await cluster.close()
 
 
-async def test_after_a_refused_plan_everything_is_computed_again_in_the_next_epoch(house: House) -> None:
-    bench = Bench(house)
+async def test_after_a_refused_plan_everything_is_computed_again_in_the_next_epoch(cluster: MemoryCluster) -> None:
+    bench = Bench(cluster)
     bench.gang.task.cancel()
-    bench.gang = RefusingGang(house, WORKER, refused={3}, slots=[])
+    bench.gang = RefusingGang(cluster, WORKER, refused={3}, slots=[])
     await bench.begin()
     for i in range(3):
         bench.gateway.submit(i, prompt_of(i, 40), 30)
@@ -61,10 +61,10 @@ async def test_after_a_refused_plan_everything_is_computed_again_in_the_next_epo
     assert bench.scheduler.metrics.recomputed._value.get() > 0
 
 
-async def test_the_sequence_that_is_named_alone_again_and_again_fails_and_the_others_go_on(house: House) -> None:
-    bench = Bench(house)
+async def test_the_sequence_that_is_named_alone_again_and_again_fails_and_the_others_go_on(cluster: MemoryCluster) -> None:
+    bench = Bench(cluster)
     bench.gang.task.cancel()
-    bench.gang = RefusingGang(house, WORKER, refused={1, 2, 3}, slots=[0])
+    bench.gang = RefusingGang(cluster, WORKER, refused={1, 2, 3}, slots=[0])
     await bench.begin()
     for i in range(2):
         bench.gateway.submit(i, prompt_of(i, 20), 10)
@@ -75,13 +75,13 @@ async def test_the_sequence_that_is_named_alone_again_and_again_fails_and_the_ot
     assert failed.detail == "row_counts: no"
 
 
-async def test_answers_of_an_older_epoch_change_nothing(house: House) -> None:
-    bench = Bench(house)
+async def test_answers_of_an_older_epoch_change_nothing(cluster: MemoryCluster) -> None:
+    bench = Bench(cluster)
     await bench.begin()
-    await house.kill("worker/0.0")
-    bench.gang = Gang(house, WORKER, incarnation=2)
-    house.introduce(bench.gang)
-    await house.settle()
+    await cluster.kill("worker/0.0")
+    bench.gang = Gang(cluster, WORKER, incarnation=2)
+    cluster.introduce(bench.gang)
+    await cluster.settle()
     assert bench.scheduler.statistics()["epoch"] == 2
     capacity = bench.gang.engine.capacity()
     empty = int32s([])
@@ -97,46 +97,46 @@ async def test_answers_of_an_older_epoch_change_nothing(house: House) -> None:
     assert bench.scheduler.statistics()["epoch"] == 2
 
 
-async def test_the_sequences_of_a_dead_gateway_free_their_slots_and_pages(house: House) -> None:
-    bench = Bench(house)
+async def test_the_sequences_of_a_dead_gateway_free_their_slots_and_pages(cluster: MemoryCluster) -> None:
+    bench = Bench(cluster)
     await bench.begin()
-    other = GatewayPost(house, name="gateway/1")
-    house.introduce(other)
+    other = CollectingGateway(cluster, name="gateway/1")
+    cluster.introduce(other)
     bench.gang.hold()
     bench.gateway.submit(1, prompt_of(1, 40), 50)
     other.submit(1, prompt_of(2, 40), 50)  # the same attempt number, of another gateway
-    await house.wait_until(lambda: bench.scheduler.statistics()["running"] == 2)
-    await house.kill("gateway/1")
-    await house.wait_until(lambda: bench.scheduler.statistics()["running"] == 1)
-    bench.gang.let_go()
+    await cluster.wait_until(lambda: bench.scheduler.statistics()["running"] == 2)
+    await cluster.kill("gateway/1")
+    await cluster.wait_until(lambda: bench.scheduler.statistics()["running"] == 1)
+    bench.gang.release_held()
     await bench.ended(1)
     assert bench.gateway.tokens[1] == expected(prompt_of(1, 40), 50)
-    await house.settle()
+    await cluster.settle()
     assert bench.scheduler.statistics()["pages_held"] == 0
 
 
-async def test_a_draining_scheduler_is_drained_when_its_last_sequence_has_ended(house: House) -> None:
-    bench = Bench(house)
+async def test_a_draining_scheduler_is_drained_when_its_last_sequence_has_ended(cluster: MemoryCluster) -> None:
+    bench = Bench(cluster)
     await bench.begin()
     bench.gang.hold()
     bench.gateway.submit(1, prompt_of(1, 20), 5)
-    await house.wait_until(lambda: bench.scheduler.statistics()["running"] == 1)
+    await cluster.wait_until(lambda: bench.scheduler.statistics()["running"] == 1)
     bench.scheduler.drain(60.0)
-    await house.settle()
-    assert house.drained == set()
-    bench.gang.let_go()
+    await cluster.settle()
+    assert cluster.drained == set()
+    bench.gang.release_held()
     await bench.ended(1)
-    await house.wait_until(lambda: house.drained == {"scheduler/0"})
+    await cluster.wait_until(lambda: cluster.drained == {"scheduler/0"})
 
 
 async def test_a_full_link_to_directory_or_speculation_loses_hints_and_nothing_else(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = Bench(house)
-    house.start(SpeculationActor, "speculation/0", SpeculationSettings())
-    directory = house.start(DirectoryActor, "cache_directory/0", DirectorySettings())
+    bench = Bench(cluster)
+    cluster.start(SpeculationActor, "speculation/0", SpeculationSettings())
+    directory = cluster.start(DirectoryActor, "cache_directory/0", DirectorySettings())
     await bench.begin()
-    await house.wait_until(lambda: {"speculation/0", "cache_directory/0"} <= set(bench.scheduler.child.peers))
+    await cluster.wait_until(lambda: {"speculation/0", "cache_directory/0"} <= set(bench.scheduler.child.peers))
     send, refused = bench.scheduler.mailbox.send, []
 
     def send_some(name: str, message: Message, trace: bytes = NO_TRACE) -> None:
@@ -152,23 +152,23 @@ async def test_a_full_link_to_directory_or_speculation_loses_hints_and_nothing_e
     assert {"Tails", "PagesSealed"} <= set(refused)
     for i in range(3):
         assert bench.gateway.tokens[i] == expected([5, 6, 7] * 20 + prompt_of(i, 20), 40)
-    await house.settle()
+    await cluster.settle()
     ledger = bench.scheduler._gang.ledger  # the directory has noticed the gap and asked for a snapshot
     assert ledger is not None
     assert len(directory._index) == len(ledger.inventory()) > 0
 
 
-async def test_a_new_directory_gets_a_snapshot_and_none_while_the_gang_is_dead(house: House) -> None:
-    bench = Bench(house)
+async def test_a_new_directory_gets_a_snapshot_and_none_while_the_gang_is_dead(cluster: MemoryCluster) -> None:
+    bench = Bench(cluster)
     await bench.begin()
     bench.gateway.submit(1, prompt_of(1, 40), 5)
     await bench.ended(1)
-    directory = house.start(DirectoryActor, "cache_directory/0", DirectorySettings())
-    await house.wait_until(lambda: len(directory._index) == 2)
-    await house.kill("cache_directory/0")
-    await house.kill("worker/0.0")
-    directory = house.start(DirectoryActor, "cache_directory/0", DirectorySettings(), incarnation=2)
-    await house.settle()
+    directory = cluster.start(DirectoryActor, "cache_directory/0", DirectorySettings())
+    await cluster.wait_until(lambda: len(directory._index) == 2)
+    await cluster.kill("cache_directory/0")
+    await cluster.kill("worker/0.0")
+    directory = cluster.start(DirectoryActor, "cache_directory/0", DirectorySettings(), incarnation=2)
+    await cluster.settle()
     assert len(directory._index) == 0
-    house.introduce(Gang(house, WORKER, incarnation=2, before=bench.gang))
-    await house.wait_until(lambda: len(directory._index) == 2)
+    cluster.introduce(Gang(cluster, WORKER, incarnation=2, before=bench.gang))
+    await cluster.wait_until(lambda: len(directory._index) == 2)

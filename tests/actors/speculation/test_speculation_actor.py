@@ -12,7 +12,7 @@ from messages.drafts import Drafts, Tails
 from messages.lifecycle import Peer
 from messages.transport.mailbox import Delivery
 from messages.wire.arrays import int32s, int64s
-from tests.support.memory_house import birth_of
+from tests.support.memory_cluster import birth_of
 from tests.support.recording_mailbox import RecordingMailbox
 
 LOOP = [5, 6, 7, 5, 6, 7]

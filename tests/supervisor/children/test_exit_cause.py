@@ -15,7 +15,7 @@ from messages.lifecycle import Cause
 from supervisor.children.exit_cause import OutOfMemoryKills, cause_of, cause_of_silence
 from supervisor.children.process import LocalProcess, decode_exit
 from supervisor.policy.child_spec import Strategy
-from tests.support.supervisor.house import DEADLINE_S, House, playing
+from tests.support.supervisor.supervisor_rig import DEADLINE_S, SupervisorRig, playing
 from tests.support.supervisor.trees import DEADLINES, group
 
 GANG = group("worker/0.0", "worker/0.1", strategy=Strategy.ONE_FOR_ALL, has_rendezvous=True)
@@ -31,9 +31,9 @@ async def running_sleep() -> AsyncIterator[LocalProcess]:
     await asyncio.wait_for(ended.wait(), DEADLINE_S)
 
 
-def hit(house: House, name: str, how: int) -> None:
+def hit(rig: SupervisorRig, name: str, how: int) -> None:
     """A signal to the present life."""
-    process = house.record(name).process
+    process = rig.record(name).process
     assert process is not None
     os.kill(process.pid, how)
 
@@ -52,24 +52,22 @@ def hit(house: House, name: str, how: int) -> None:
         ("leaves", signal.SIGUSR1, "ended"),
     ],
 )
-async def test_a_peer_hears_how_it_ended(open_house, behaviour: str, how: int, cause: Cause) -> None:
+async def test_a_peer_hears_how_it_ended(open_rig, behaviour: str, how: int, cause: Cause) -> None:
     dying = playing(behaviour, "speculation/0", deadlines=replace(DEADLINES, frozen_s=1.0))
-    async with open_house(dying, group("gateway/0")) as house:
-        await house.until_serving()
-        await house.until_written("gateway/0", "up speculation/0 1")
-        hit(house, "speculation/0", how)
-        await house.until_written("gateway/0", f"cause speculation/0 1 {cause}")
-        await house.until(lambda: house.record("speculation/0").incarnation == 2)
+    async with open_rig(dying, group("gateway/0")) as rig:
+        await rig.until_serving()
+        await rig.until_written("gateway/0", "up speculation/0 1")
+        hit(rig, "speculation/0", how)
+        await rig.until_written("gateway/0", f"cause speculation/0 1 {cause}")
+        await rig.until(lambda: rig.record("speculation/0").incarnation == 2)
 
 
-async def test_an_operator_reads_that_a_child_was_stopped(open_house) -> None:
-    async with open_house(group("speculation/0", deadlines=replace(DEADLINES, frozen_s=1.0))) as house:
-        await house.until_serving()
-        hit(house, "speculation/0", signal.SIGSTOP)
-        await house.until(lambda: house.record("speculation/0").incarnation == 2)
-        assert (
-            house.record("speculation/0").last_exit == "killed by SIGKILL (frozen: no Progress for 1 s, stopped from outside)"
-        )
+async def test_an_operator_reads_that_a_child_was_stopped(open_rig) -> None:
+    async with open_rig(group("speculation/0", deadlines=replace(DEADLINES, frozen_s=1.0))) as rig:
+        await rig.until_serving()
+        hit(rig, "speculation/0", signal.SIGSTOP)
+        await rig.until(lambda: rig.record("speculation/0").incarnation == 2)
+        assert rig.record("speculation/0").last_exit == "killed by SIGKILL (frozen: no Progress for 1 s, stopped from outside)"
 
 
 async def test_only_a_living_process_that_was_stopped_is_taken_for_one(running_sleep: LocalProcess) -> None:
@@ -82,39 +80,39 @@ async def test_only_a_living_process_that_was_stopped_is_taken_for_one(running_s
     assert cause_of_silence(None) == "hung"
 
 
-async def test_ranks_that_must_go_with_a_killed_one_die_of_their_gang(open_house) -> None:
-    async with open_house(GANG, group("scheduler/0")) as house:
-        await house.until_serving()
-        await house.until_written("scheduler/0", "up worker/0.0 1")
-        await house.until_written("scheduler/0", "up worker/0.1 1")
-        hit(house, "worker/0.1", signal.SIGKILL)
-        await house.until_written("scheduler/0", "cause worker/0.0 1 gang")
-        told = [line for line in house.diary("scheduler/0") if line.startswith("cause")]
+async def test_ranks_that_must_go_with_a_killed_one_die_of_their_gang(open_rig) -> None:
+    async with open_rig(GANG, group("scheduler/0")) as rig:
+        await rig.until_serving()
+        await rig.until_written("scheduler/0", "up worker/0.0 1")
+        await rig.until_written("scheduler/0", "up worker/0.1 1")
+        hit(rig, "worker/0.1", signal.SIGKILL)
+        await rig.until_written("scheduler/0", "cause worker/0.0 1 gang")
+        told = [line for line in rig.diary("scheduler/0") if line.startswith("cause")]
         assert told == ["cause worker/0.1 1 killed", "cause worker/0.0 1 gang"]
 
 
-async def test_who_is_stopped_has_ended(open_house) -> None:
-    async with open_house(group("cache_directory/0"), group("gateway/0")) as house:
-        await house.until_serving()
-        house.supervisor.orders.stop()
-        assert await house.end() == 0
-        assert "cause gateway/0 1 ended" in house.diary("cache_directory/0")
+async def test_who_is_stopped_has_ended(open_rig) -> None:
+    async with open_rig(group("cache_directory/0"), group("gateway/0")) as rig:
+        await rig.until_serving()
+        rig.supervisor.orders.stop()
+        assert await rig.end() == 0
+        assert "cause gateway/0 1 ended" in rig.diary("cache_directory/0")
 
 
-async def test_a_kill_by_the_kernel_is_told_apart(open_house, tmp_path: Path) -> None:
+async def test_a_kill_by_the_kernel_is_told_apart(open_rig, tmp_path: Path) -> None:
     counters = tmp_path / "vmstat"
     counters.write_text("oom_kill 3\n")
-    async with open_house(group("speculation/0"), group("gateway/0")) as house:
-        house.supervisor.children._spawner._memory_kills = OutOfMemoryKills(counters)
+    async with open_rig(group("speculation/0"), group("gateway/0")) as rig:
+        rig.supervisor.children._spawner._memory_kills = OutOfMemoryKills(counters)
         for life, count, cause in [(1, 4, "out_of_memory"), (2, 4, "killed")]:
-            await house.until(lambda life=life: house.record("speculation/0").incarnation == life)
-            await house.until_serving()
-            await house.until_written("gateway/0", f"up speculation/0 {life}")
+            await rig.until(lambda life=life: rig.record("speculation/0").incarnation == life)
+            await rig.until_serving()
+            await rig.until_written("gateway/0", f"up speculation/0 {life}")
             counters.write_text(f"oom_kill {count}\n")
-            hit(house, "speculation/0", signal.SIGKILL)
-            await house.until_written("gateway/0", f"cause speculation/0 {life} {cause}")
+            hit(rig, "speculation/0", signal.SIGKILL)
+            await rig.until_written("gateway/0", f"cause speculation/0 {life} {cause}")
             if life == 1:
-                assert house.record("speculation/0").last_exit == "killed by SIGKILL, out of memory"
+                assert rig.record("speculation/0").last_exit == "killed by SIGKILL, out of memory"
 
 
 def test_each_rise_of_the_count_explains_one_death(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from supervisor.children import child_manager, process, spares
 from supervisor.children import orphans as leftovers
 from supervisor.children.spares import Spares
 from supervisor.policy.child_spec import Strategy
-from tests.support.supervisor.house import DEADLINE_S
+from tests.support.supervisor.supervisor_rig import DEADLINE_S
 from tests.support.supervisor.trees import group
 
 GANG = group("worker/0.0", "worker/0.1", strategy=Strategy.ONE_FOR_ALL, has_rendezvous=True)
@@ -36,57 +36,57 @@ class Refusing:
         return self._real(*args, **more)
 
 
-async def test_a_child_that_dies_while_no_process_can_be_made_comes_back(open_house, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_child_that_dies_while_no_process_can_be_made_comes_back(open_rig, monkeypatch: pytest.MonkeyPatch) -> None:
     popen = Refusing(subprocess.Popen, errno.EAGAIN)
     monkeypatch.setattr(process.subprocess, "Popen", popen)
-    async with open_house(group("cache_directory/0"), group("gateway/0")) as house:
-        await house.until_serving()
+    async with open_rig(group("cache_directory/0"), group("gateway/0")) as rig:
+        await rig.until_serving()
         popen.calls, popen.is_wanted = 0, lambda call: True
-        os.kill(house.record("gateway/0").process.pid, signal.SIGKILL)
-        await house.until(lambda: house.record("gateway/0").phase.startswith("cannot start now"))
-        (child,) = [child for child in house.supervisor.report(False).children if child.name == "gateway/0"]
+        os.kill(rig.record("gateway/0").process.pid, signal.SIGKILL)
+        await rig.until(lambda: rig.record("gateway/0").phase.startswith("cannot start now"))
+        (child,) = [child for child in rig.supervisor.report(False).children if child.name == "gateway/0"]
         assert (child.state, child.restarts_left) == ("dead", 2)
         assert "Resource temporarily unavailable" in child.phase
-        assert house.supervisor.state == "degraded"
+        assert rig.supervisor.state == "degraded"
         async with asyncio.timeout(DEADLINE_S):
             while popen.calls < 3:
                 await asyncio.sleep(0.01)
         popen.is_wanted = lambda call: False
-        await house.until_serving()
-        assert (house.record("gateway/0").n_starts, house.record("gateway/0").incarnation) == (2, 2)
-        assert house.record("cache_directory/0").incarnation == 1
+        await rig.until_serving()
+        assert (rig.record("gateway/0").n_starts, rig.record("gateway/0").incarnation) == (2, 2)
+        assert rig.record("cache_directory/0").incarnation == 1
 
 
-async def test_a_gang_is_born_together_or_not_at_all(open_house, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_gang_is_born_together_or_not_at_all(open_rig, monkeypatch: pytest.MonkeyPatch) -> None:
     popen = Refusing(subprocess.Popen, errno.EMFILE)
     monkeypatch.setattr(process.subprocess, "Popen", popen)
-    async with open_house(GANG, group("scheduler/0")) as house:
-        await house.until_serving()
+    async with open_rig(GANG, group("scheduler/0")) as rig:
+        await rig.until_serving()
         popen.calls, popen.is_wanted = 0, lambda call: call == 2
-        os.kill(house.record("worker/0.0").process.pid, signal.SIGKILL)
-        await house.until(lambda: house.record("worker/0.1").phase.startswith("cannot start now"))
-        assert not house.record("worker/0.0").is_alive
-        (waits,) = house.supervisor.children.spares._process_by_name.values()
-        await house.until_serving()
-        first, second = house.record("worker/0.0"), house.record("worker/0.1")
+        os.kill(rig.record("worker/0.0").process.pid, signal.SIGKILL)
+        await rig.until(lambda: rig.record("worker/0.1").phase.startswith("cannot start now"))
+        assert not rig.record("worker/0.0").is_alive
+        (waits,) = rig.supervisor.children.spares._process_by_name.values()
+        await rig.until_serving()
+        first, second = rig.record("worker/0.0"), rig.record("worker/0.1")
         assert first.process is waits
         assert (first.incarnation, first.gang_dir) == (second.incarnation, second.gang_dir)
         assert (first.n_starts, second.n_starts) == (2, 2)
 
 
-async def test_a_gang_without_room_for_its_meeting_place_waits_for_it(open_house, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_gang_without_room_for_its_meeting_place_waits_for_it(open_rig, monkeypatch: pytest.MonkeyPatch) -> None:
     mkdir = Refusing(child_manager.open_gang_dir, errno.ENOSPC)
     monkeypatch.setattr(child_manager, "open_gang_dir", mkdir)
-    async with open_house(GANG) as house:
-        await house.until_serving()
+    async with open_rig(GANG) as rig:
+        await rig.until_serving()
         mkdir.calls, mkdir.is_wanted = 0, lambda call: call <= 2
-        os.kill(house.record("worker/0.1").process.pid, signal.SIGKILL)
-        await house.until(lambda: house.record("worker/0.1").n_starts == 2)
-        await house.until_serving()
+        os.kill(rig.record("worker/0.1").process.pid, signal.SIGKILL)
+        await rig.until(lambda: rig.record("worker/0.1").n_starts == 2)
+        await rig.until_serving()
         assert mkdir.calls == 3
 
 
-async def test_a_process_that_cannot_be_registered_is_ended(open_house, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_cannot_be_registered_is_ended(open_rig, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = Refusing(leftovers.start_ticks_of, errno.EMFILE)
     monkeypatch.setattr(leftovers, "start_ticks_of", ticks)
     made: list[subprocess.Popen] = []
@@ -97,26 +97,26 @@ async def test_a_process_that_cannot_be_registered_is_ended(open_house, monkeypa
         real_init(self, popen, on_exit)
 
     monkeypatch.setattr(process.LocalProcess, "__init__", remember)
-    async with open_house(group("gateway/0")) as house:
-        await house.until_serving()
+    async with open_rig(group("gateway/0")) as rig:
+        await rig.until_serving()
         made.clear()
         ticks.calls, ticks.is_wanted = 0, lambda call: call == 1
-        os.kill(house.record("gateway/0").process.pid, signal.SIGKILL)
-        await house.until(lambda: house.record("gateway/0").n_starts == 2)
-        await house.until_serving()
+        os.kill(rig.record("gateway/0").process.pid, signal.SIGKILL)
+        await rig.until(lambda: rig.record("gateway/0").n_starts == 2)
+        await rig.until_serving()
         refused, accepted = made
         assert refused.wait(DEADLINE_S) == -signal.SIGKILL
-        assert accepted.pid == house.record("gateway/0").process.pid
+        assert accepted.pid == rig.record("gateway/0").process.pid
 
 
-async def test_a_server_whose_births_are_refused_stops_at_once(open_house, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_whose_births_are_refused_stops_at_once(open_rig, monkeypatch: pytest.MonkeyPatch) -> None:
     popen = Refusing(subprocess.Popen, errno.EAGAIN)
     monkeypatch.setattr(process.subprocess, "Popen", popen)
     popen.is_wanted = lambda call: call > 1
-    async with open_house(group("cache_directory/0"), group("gateway/0")) as house:
-        await house.until(lambda: house.record("gateway/0").phase.startswith("cannot start now"))
-        house.supervisor.orders.stop()
-        assert await house.end() == 0
+    async with open_rig(group("cache_directory/0"), group("gateway/0")) as rig:
+        await rig.until(lambda: rig.record("gateway/0").phase.startswith("cannot start now"))
+        rig.supervisor.orders.stop()
+        assert await rig.end() == 0
 
 
 async def test_spares_that_are_refused_are_made_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,15 +139,15 @@ async def test_spares_that_are_refused_are_made_later(monkeypatch: pytest.Monkey
     assert await kept.wait_gone(DEADLINE_S)
 
 
-async def test_a_bug_in_a_callback_ends_the_supervisor(open_house, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bug_in_a_callback_ends_the_supervisor(open_rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    async with open_house(group("gateway/0"), group("scheduler/0")) as house:
-        await house.until_serving()
-        monkeypatch.setattr(house.supervisor._policy, "died", fail)
-        os.kill(house.record("gateway/0").process.pid, signal.SIGKILL)
+    async with open_rig(group("gateway/0"), group("scheduler/0")) as rig:
+        await rig.until_serving()
+        monkeypatch.setattr(rig.supervisor._policy, "died", fail)
+        os.kill(rig.record("gateway/0").process.pid, signal.SIGKILL)
         with pytest.raises(RuntimeError, match="a bug"):
-            await house.end()
+            await rig.end()
         monkeypatch.undo()
-        await house.until(lambda: not house.record("scheduler/0").is_alive)
+        await rig.until(lambda: not rig.record("scheduler/0").is_alive)

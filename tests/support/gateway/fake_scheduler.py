@@ -12,7 +12,7 @@ from messages import generation
 from messages.logprobs import TokenLogprobs
 from messages.outcomes import EndReason
 from messages.wire.arrays import float32s, int32s, int64s
-from tests.support.memory_house import House, Post
+from tests.support.memory_cluster import MemoryCluster, ScriptedActor
 
 VOCABULARY = 32_768
 
@@ -42,13 +42,15 @@ class Running:
     rest: list[int]
 
 
-class FakeScheduler(Post):
+class FakeScheduler(ScriptedActor):
     """Answers Submit with Taken, then sends the tokens of `output_of(submit, n)`, by default the oracle's.
 
     `is_automatic`: it sends them at once; otherwise the test calls `step`.
     """
 
-    def __init__(self, house: House, name: str = "scheduler/0", incarnation: int = 1, *, is_automatic: bool = True) -> None:
+    def __init__(
+        self, cluster: MemoryCluster, name: str = "scheduler/0", incarnation: int = 1, *, is_automatic: bool = True
+    ) -> None:
         self.running: dict[int, Running] = {}
         self.submits: list[generation.Submit] = []
         self.cancels: list[generation.Cancel] = []
@@ -60,7 +62,7 @@ class FakeScheduler(Post):
         self.refuse_next: generation.Refused | None = None
         self.output_of = self.chain
         self.takes = True  # False: Submit is not answered
-        super().__init__(house, name, incarnation)
+        super().__init__(cluster, name, incarnation)
 
     def chain(self, submit: generation.Submit, n: int) -> list[int]:
         """The oracle's next `n` tokens after a Submit."""
@@ -103,7 +105,7 @@ class FakeScheduler(Post):
 
     def _automatic(self) -> None:
         self._is_stepping = False
-        if self.name in self.house.posts:
+        if self.name in self.cluster.scripted:
             self.step()
             self._go_on()
 

@@ -17,41 +17,41 @@ from messages.birth import LISTEN_SOCKET
 from messages.ids import actor_name, replica_of
 from messages.transport.mailbox import MemoryMailbox
 from tests.support.gateway.fake_scheduler import FakeScheduler
-from tests.support.memory_house import House, Post, birth_of
+from tests.support.memory_cluster import MemoryCluster, ScriptedActor, birth_of
 
 
 class Rig:
     """One gateway and the actors around it. Use `rig()` to start one."""
 
-    def __init__(self, house: House, settings: GatewaySettings, listen_fd: int | None = None) -> None:
-        self.house, self.settings = house, settings
+    def __init__(self, cluster: MemoryCluster, settings: GatewaySettings, listen_fd: int | None = None) -> None:
+        self.cluster, self.settings = cluster, settings
         self._descriptors = {} if listen_fd is None else {LISTEN_SOCKET: listen_fd}
         self.gateway: GatewayActor
 
     async def start_gateway(self, incarnation: int = 1) -> GatewayActor:
         """Start the gateway, or a new incarnation of it, and wait until it is ready."""
-        house, name = self.house, "gateway/0"
-        house.incarnation_of[name] = incarnation
+        cluster, name = self.cluster, "gateway/0"
+        cluster.incarnation_of[name] = incarnation
         birth = msgspec.structs.replace(birth_of(name, self.settings, incarnation), descriptors=self._descriptors)
-        actor = GatewayActor(birth, lambda n, i, e: MemoryMailbox(house.network, n, i, e))
-        house.actors[name] = (actor, asyncio.ensure_future(actor.run()))
+        actor = GatewayActor(birth, lambda n, i, e: MemoryMailbox(cluster.network, n, i, e))
+        cluster.actors[name] = (actor, asyncio.ensure_future(actor.run()))
         self.gateway = actor
-        await house.wait_until(lambda: name in house.up)
+        await cluster.wait_until(lambda: name in cluster.up)
         return actor
 
     async def add_scheduler(self, name: str = "scheduler/0", incarnation: int = 1, **options: bool) -> FakeScheduler:
         """Start a scheduler and its worker, and wait until the gateway knows them."""
         worker = actor_name("worker", replica_of(name), 0)
-        if worker not in self.house.up:
-            self.house.introduce(Post(self.house, worker))
-        scheduler = FakeScheduler(self.house, name, incarnation, **options)
-        self.house.introduce(scheduler)
-        await self.house.wait_until(lambda: self.gateway.incarnation_of(name) == incarnation)
+        if worker not in self.cluster.up:
+            self.cluster.introduce(ScriptedActor(self.cluster, worker))
+        scheduler = FakeScheduler(self.cluster, name, incarnation, **options)
+        self.cluster.introduce(scheduler)
+        await self.cluster.wait_until(lambda: self.gateway.incarnation_of(name) == incarnation)
         return scheduler
 
     def scheduler(self, name: str = "scheduler/0") -> FakeScheduler:
         """A scheduler that `add_scheduler` has started."""
-        scheduler = self.house.posts[name]
+        scheduler = self.cluster.scripted[name]
         assert isinstance(scheduler, FakeScheduler)
         return scheduler
 
@@ -64,7 +64,7 @@ class Rig:
             await gateway._zmq.close()
         if gateway.desk is not None:
             gateway.desk.stop()
-        await self.house.kill("gateway/0")
+        await self.cluster.kill("gateway/0")
         await gateway._journal.close()
 
     @property
@@ -82,9 +82,9 @@ class Rig:
 @asynccontextmanager
 async def rig(*, with_scheduler: bool = True, with_socket: bool = False, **settings: Any) -> AsyncIterator[Rig]:
     """A running gateway, with one scheduler unless `with_scheduler` is False. Everything ends with the context."""
-    house = House()
+    cluster = MemoryCluster()
     listener = socket.create_server(("127.0.0.1", 0)) if with_socket else None
-    one = Rig(house, GatewaySettings(**{"ack_messages": 1, **settings}), listener.detach() if listener else None)
+    one = Rig(cluster, GatewaySettings(**{"ack_messages": 1, **settings}), listener.detach() if listener else None)
     await one.start_gateway()
     try:
         if with_scheduler:
@@ -94,4 +94,4 @@ async def rig(*, with_scheduler: bool = True, with_socket: bool = False, **setti
         if one.gateway._http is not None:
             await one.gateway._http.stop()
         await one.kill_gateway()
-        await house.close()
+        await cluster.close()

@@ -30,7 +30,7 @@ async def test_large_bodies_share_a_budget_and_small_ones_pass() -> None:
     ):
         bodies = r.gateway.bodies
         slow.writer.write(large_request("/v1/completions")[:-1])
-        await r.house.wait_until(lambda: bodies.n_bytes > FULL - UNCOUNTED_BYTES)
+        await r.cluster.wait_until(lambda: bodies.n_bytes > FULL - UNCOUNTED_BYTES)
         other.writer.write(large_request("/v1/completions"))
         status, headers, answer = await other.answer()
         assert (status, answer["error"]["code"], int(headers[b"retry-after"])) == (503, "too_many_bodies", 1)
@@ -38,7 +38,7 @@ async def test_large_bodies_share_a_budget_and_small_ones_pass() -> None:
         assert (await small.answer())[0] == 200
         slow.writer.transport.abort()
         await arrived(r, 2)
-        await r.house.wait_until(lambda: bodies.n_bytes == 0)
+        await r.cluster.wait_until(lambda: bodies.n_bytes == 0)
         other.writer.write(large_request("/v1/completions"))
         assert (await other.answer())[0] == 200, "the connection is as good as before"
         assert bodies.n_bytes == 0

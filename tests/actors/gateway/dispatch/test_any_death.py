@@ -17,7 +17,7 @@ from messages.client import AsyncClient
 from messages.generation import Sampling
 from tests.support.gateway.fake_scheduler import ids_text, oracle
 from tests.support.gateway.gateway_rig import Rig, rig
-from tests.support.memory_house import Gang
+from tests.support.memory_cluster import Gang
 
 WORKER = WorkerSettings(model_folder="hash-chain", n_slots=8, max_length=512, max_step_tokens=32, hash_chain_pages=48)
 DEADLINE_S = 40.0
@@ -33,17 +33,17 @@ class Deaths:
     async def kill(self, name: str) -> None:
         """One death, and the next life."""
         self._lives[name] += 1
-        life, house = self._lives[name], self._r.house
+        life, cluster = self._lives[name], self._r.cluster
         if name == "gateway/0":
             await self._r.kill_gateway()
             await self._r.start_gateway(life)
             return
-        await house.kill(name)
+        await cluster.kill(name)
         if name == "scheduler/0":
-            house.start(SchedulerActor, name, SchedulerSettings(), life)
+            cluster.start(SchedulerActor, name, SchedulerSettings(), life)
         else:
-            house.introduce(Gang(house, WORKER, life))
-        await house.wait_until(lambda: self._r.gateway.incarnation_of(name) == life)
+            cluster.introduce(Gang(cluster, WORKER, life))
+        await cluster.wait_until(lambda: self._r.gateway.incarnation_of(name) == life)
 
     def next_victim(self, chance: random.Random) -> str:
         """Anybody."""
@@ -60,9 +60,9 @@ async def test_every_stream_is_exact_whoever_dies(seed: int) -> None:
     with TemporaryDirectory(prefix="tg-") as folder:
         places: dict[str, Any] = {"front_endpoint": f"ipc://{folder}/front-0", "journal_path": str(Path(folder) / "journal")}
         async with rig(with_scheduler=False, max_length=512, **places) as r, AsyncClient(places["front_endpoint"]) as client:
-            r.house.start(SchedulerActor, "scheduler/0", SchedulerSettings())
-            r.house.introduce(Gang(r.house, WORKER))
-            await r.house.wait_until(lambda: r.gateway.living("scheduler") and r.gateway.living("worker"))
+            r.cluster.start(SchedulerActor, "scheduler/0", SchedulerSettings())
+            r.cluster.introduce(Gang(r.cluster, WORKER))
+            await r.cluster.wait_until(lambda: r.gateway.living("scheduler") and r.gateway.living("worker"))
             prompts = [[chance.randrange(1000) for _ in range(chance.randrange(1, 70))] for _ in range(N_STREAMS)]
             asked = [client.generate(p, max_tokens=N_TOKENS, sampling=Sampling(temperature=0.0)) for p in prompts]
             answers = [asyncio.ensure_future(one) for one in asked]
@@ -70,7 +70,7 @@ async def test_every_stream_is_exact_whoever_dies(seed: int) -> None:
             async with asyncio.timeout(DEADLINE_S):
                 for _ in range(N_DEATHS):
                     wanted = n_recorded(r) + chance.randrange(60)
-                    await r.house.wait_until(lambda wanted=wanted: n_recorded(r) >= wanted or all(a.done() for a in answers))
+                    await r.cluster.wait_until(lambda wanted=wanted: n_recorded(r) >= wanted or all(a.done() for a in answers))
                     await deaths.kill(deaths.next_victim(chance))
                 for prompt, answer in zip(prompts, await asyncio.gather(*answers), strict=True):
                     assert answer.tokens == oracle(prompt, N_TOKENS)
@@ -78,4 +78,4 @@ async def test_every_stream_is_exact_whoever_dies(seed: int) -> None:
                     assert answer.reason == "length"
             desk = r.gateway.desk
             assert desk is not None
-            await r.house.wait_until(lambda: not desk.n_active)
+            await r.cluster.wait_until(lambda: not desk.n_active)

@@ -20,7 +20,7 @@ LONG_S = 1000.0
 
 
 def is_drained(r: Rig) -> bool:
-    return "gateway/0" in r.house.drained
+    return "gateway/0" in r.cluster.drained
 
 
 async def until(condition) -> None:
@@ -35,7 +35,7 @@ async def looked(r: Rig, n_times: int = 3) -> None:
     assert r.gateway._draining is not None
     for _ in range(n_times):
         r.gateway._draining.poll()
-        await r.house.settle()
+        await r.cluster.settle()
 
 
 class SlowReader:
@@ -100,7 +100,7 @@ async def test_a_client_that_does_not_read_holds_a_drain_for_a_bounded_time(hand
         reader = SlowReader(r, "/v1/completions", prompt=[1, 2])
         await everything_computed(r, scheduler)
         r.gateway.drain(deadline_s)
-        await r.house.settle()
+        await r.cluster.settle()
         assert not is_drained(r)
         await until(lambda: is_drained(r))
         reader.close()
@@ -169,5 +169,5 @@ async def test_the_client_library_confirms_the_end_and_a_cancelled_request_owes_
         await pieces.aclose()  # pyright: ignore[reportAttributeAccessIssue]
         await until(lambda: not desk.n_active)
         r.gateway.drain(LONG_S)
-        await r.house.settle()
+        await r.cluster.settle()
         assert is_drained(r)

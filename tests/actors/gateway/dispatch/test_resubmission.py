@@ -12,7 +12,7 @@ from messages.lifecycle import Cause
 from messages.wire.arrays import int32s, int64s
 from tests.support.gateway.fake_scheduler import oracle
 from tests.support.gateway.gateway_rig import Rig, rig
-from tests.support.memory_house import Post
+from tests.support.memory_cluster import ScriptedActor
 
 
 def ask(http: httpx.AsyncClient, tokens: list[int], max_tokens: int, **more: object) -> asyncio.Future[httpx.Response]:
@@ -25,13 +25,13 @@ async def test_a_scheduler_dies_and_its_successor_gets_prompt_and_known_tokens()
         scheduler = await r.add_scheduler(is_automatic=False)
         answer = ask(http, [1, 2], 20)
         for life in range(2, 6):
-            await r.house.wait_until(lambda s=scheduler: s.running)
+            await r.cluster.wait_until(lambda s=scheduler: s.running)
             scheduler.step(3)
-            await r.house.wait_until(lambda s=scheduler: s.acked == s.sent)
-            await r.house.kill("scheduler/0")
-            await r.house.wait_until(lambda: not r.gateway.living("scheduler"))
+            await r.cluster.wait_until(lambda s=scheduler: s.acked == s.sent)
+            await r.cluster.kill("scheduler/0")
+            await r.cluster.wait_until(lambda: not r.gateway.living("scheduler"))
             scheduler = await r.add_scheduler(incarnation=life, is_automatic=False)
-            await r.house.wait_until(lambda s=scheduler: s.running)
+            await r.cluster.wait_until(lambda s=scheduler: s.running)
             submit = scheduler.submits[0]
             assert submit.n_prompt == 2
             assert submit.tokens.tolist() == [1, 2, *oracle([1, 2], 3 * (life - 1))]
@@ -43,33 +43,33 @@ async def test_cached_tokens_are_those_of_the_attempt_that_gave_the_first_token(
     """Whoever dies, and also when a stop string ends it: what a later attempt finds is what this request has put there."""
     async with rig(with_scheduler=False) as r, r.http() as http:
         for stop, reason in (([], "length"), ([str(oracle([1, 2], 8)[6])], "stop")):
-            life = r.house.incarnation_of.get("scheduler/0", 0)
+            life = r.cluster.incarnation_of.get("scheduler/0", 0)
             scheduler = await r.add_scheduler(incarnation=life + 1, is_automatic=False)
             scheduler.n_cached = 1
             answer = ask(http, [1, 2], 8, stop=stop)
-            await r.house.wait_until(lambda s=scheduler: s.running)
+            await r.cluster.wait_until(lambda s=scheduler: s.running)
             scheduler.step(3)
-            await r.house.wait_until(lambda s=scheduler: s.acked == s.sent)
-            await r.house.kill("scheduler/0")
+            await r.cluster.wait_until(lambda s=scheduler: s.acked == s.sent)
+            await r.cluster.kill("scheduler/0")
             scheduler = await r.add_scheduler(incarnation=life + 2, is_automatic=False)
             scheduler.n_cached = 2
-            await r.house.wait_until(lambda s=scheduler: s.running)
+            await r.cluster.wait_until(lambda s=scheduler: s.running)
             scheduler.step(8)
             body = (await answer).json()
             assert (body["finish_reason"], body["n_cached"]) == (reason, 1)
-            await r.house.kill("scheduler/0")
+            await r.cluster.kill("scheduler/0")
 
 
 async def test_another_replica_takes_over_and_late_mail_means_nothing() -> None:
     async with rig(with_scheduler=False) as r, r.http() as http:
         first = await r.add_scheduler("scheduler/0", is_automatic=False)
         answer = ask(http, [5], 10)
-        await r.house.wait_until(lambda: first.running)
+        await r.cluster.wait_until(lambda: first.running)
         old_attempt = first.submits[0].attempt
         first.step(4)
         second = await r.add_scheduler("scheduler/1", is_automatic=False)
-        await r.house.kill("scheduler/0")
-        await r.house.wait_until(lambda: second.running)
+        await r.cluster.kill("scheduler/0")
+        await r.cluster.wait_until(lambda: second.running)
         assert second.submits[0].attempt != old_attempt
         second.sent += 1
         stale = generation.Tokens(
@@ -97,18 +97,18 @@ async def test_refusals_for_now_are_asked_again() -> None:
 
 async def test_accepted_requests_wait_for_a_scheduler() -> None:
     async with rig() as r, r.http() as http:
-        await r.house.kill("scheduler/0")
-        await r.house.wait_until(lambda: not r.gateway.living("scheduler"))
+        await r.cluster.kill("scheduler/0")
+        await r.cluster.wait_until(lambda: not r.gateway.living("scheduler"))
         answer = ask(http, [5], 4)
-        await r.house.wait_until(lambda: r.gateway.desk is not None and r.gateway.desk.dispatcher.n_waiting == 1)
+        await r.cluster.wait_until(lambda: r.gateway.desk is not None and r.gateway.desk.dispatcher.n_waiting == 1)
         await r.add_scheduler(incarnation=2)
         assert (await answer).json()["tokens"] == oracle([5], 4)
 
 
 async def test_the_deadline_ends_a_request_that_nobody_runs() -> None:
     async with rig(request_timeout_s=0.05) as r, r.http() as http:
-        await r.house.kill("scheduler/0")
-        await r.house.wait_until(lambda: not r.gateway.living("scheduler"))
+        await r.cluster.kill("scheduler/0")
+        await r.cluster.wait_until(lambda: not r.gateway.living("scheduler"))
         answer = await ask(http, [5], 4)
         assert answer.status_code == 504
         assert answer.json()["error"]["code"] == "deadline"
@@ -122,10 +122,10 @@ async def test_deaths_that_are_not_its_fault_never_end_a_request(cause: Cause, t
             scheduler = await r.add_scheduler(incarnation=life, is_automatic=False)
             scheduler.takes = takes
             answer = answer or ask(http, [5], 4)
-            await r.house.wait_until(lambda s=scheduler: s.submits)
-            await r.house.settle(20)
-            await r.house.kill("scheduler/0", cause)
-            await r.house.wait_until(lambda: not r.gateway.living("scheduler"))
+            await r.cluster.wait_until(lambda s=scheduler: s.submits)
+            await r.cluster.settle(20)
+            await r.cluster.kill("scheduler/0", cause)
+            await r.cluster.wait_until(lambda: not r.gateway.living("scheduler"))
         await r.add_scheduler(incarnation=9)
         assert answer is not None
         assert (await answer).json()["tokens"] == oracle([5], 4)
@@ -137,12 +137,12 @@ async def test_a_poisonous_request_has_a_budget(cause: Cause) -> None:
         scheduler = await r.add_scheduler(is_automatic=False)
         answer = ask(http, [5], 4)
         for life in range(2, 6):
-            await r.house.wait_until(lambda s=scheduler: s.running)
-            await r.house.wait_until(
+            await r.cluster.wait_until(lambda s=scheduler: s.running)
+            await r.cluster.wait_until(
                 lambda: all(q.is_taken for q in r.gateway._desk.dispatcher.book._sequence_by_attempt.values())
             )
-            await r.house.kill("scheduler/0", cause)
-            await r.house.wait_until(lambda: not r.gateway.living("scheduler"))
+            await r.cluster.kill("scheduler/0", cause)
+            await r.cluster.wait_until(lambda: not r.gateway.living("scheduler"))
             scheduler = await r.add_scheduler(incarnation=life, is_automatic=False)
         assert (await answer).status_code == 500
 
@@ -151,16 +151,16 @@ async def test_a_gap_makes_the_gateway_ask_again() -> None:
     async with rig(with_scheduler=False) as r, r.http() as http:
         scheduler = await r.add_scheduler(is_automatic=False)
         answer = ask(http, [5], 10)
-        await r.house.wait_until(lambda: scheduler.running)
+        await r.cluster.wait_until(lambda: scheduler.running)
         run = next(iter(scheduler.running.values()))
         run.first, run.rest = run.first + 2, run.rest[2:]
         scheduler.step()
-        await r.house.wait_until(lambda: len(scheduler.submits) == 2)
+        await r.cluster.wait_until(lambda: len(scheduler.submits) == 2)
         scheduler.step(100)
         assert (await answer).json()["tokens"] == oracle([5], 10)
 
 
-class FakeDirectory(Post):
+class FakeDirectory(ScriptedActor):
     """Says that one replica holds everything."""
 
     holder: int | None = 1
@@ -174,9 +174,9 @@ class FakeDirectory(Post):
 async def two_replicas(r: Rig) -> FakeDirectory:
     for name in ("scheduler/0", "scheduler/1"):
         await r.add_scheduler(name)
-    directory = FakeDirectory(r.house, "cache_directory/0")
-    r.house.introduce(directory)
-    await r.house.wait_until(lambda: r.gateway.living("cache_directory"))
+    directory = FakeDirectory(r.cluster, "cache_directory/0")
+    r.cluster.introduce(directory)
+    await r.cluster.wait_until(lambda: r.gateway.living("cache_directory"))
     return directory
 
 

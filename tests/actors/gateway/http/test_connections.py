@@ -122,7 +122,7 @@ async def test_a_slow_request_behind_another_one_has_its_own_time(part: bytes) -
         scheduler = await r.add_scheduler(is_automatic=False)
         async with connected(r) as (raw,):
             raw.writer.write(HEAD + BODY + part)
-            await r.house.wait_until(lambda: scheduler.running)
+            await r.cluster.wait_until(lambda: scheduler.running)
             look_later(r, 10_000.0)
             scheduler.step(2)
             assert (await raw.answer())[0] == 200
@@ -198,7 +198,7 @@ async def test_a_running_stream_is_never_slow() -> None:
         scheduler = await r.add_scheduler(is_automatic=False)
         async with connected(r) as (raw,):
             raw.writer.write(HEAD + BODY)
-            await r.house.wait_until(lambda: scheduler.running)
+            await r.cluster.wait_until(lambda: scheduler.running)
             look_later(r, 10_000.0)
             scheduler.step(2)
             assert (await raw.answer())[0] == 200
@@ -246,14 +246,14 @@ async def test_a_client_that_hangs_up_is_noticed_and_its_sequences_are_cancelled
         async with connected(r, 2) as (leaver, stayer):
             for raw in (leaver, stayer):
                 raw.writer.write(HEAD + BODY)
-            await r.house.wait_until(lambda: len(scheduler.running) == 2)
+            await r.cluster.wait_until(lambda: len(scheduler.running) == 2)
             scheduler.step(2)
             for raw in (leaver, stayer):
                 assert (await raw.answer())[0] == 200
                 raw.writer.write(head + body)
-            await r.house.wait_until(lambda: len(scheduler.running) == 2)
+            await r.cluster.wait_until(lambda: len(scheduler.running) == 2)
             leaver.writer.transport.abort()
-            await r.house.wait_until(lambda: len(scheduler.running) == 1)
+            await r.cluster.wait_until(lambda: len(scheduler.running) == 1)
             assert [cancel.why for cancel in scheduler.cancels] == ["client_left"]
             scheduler.step(50)
             async with asyncio.timeout(DEADLINE_S):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.gateway.fake_scheduler import ids_text, oracle, text_ids
 from tests.support.gateway.gateway_rig import rig
-from tests.support.memory_house import Post
+from tests.support.memory_cluster import ScriptedActor
 
 
 def events_of(text: str) -> list[dict]:
@@ -74,7 +74,7 @@ async def test_stop_string_ends_and_is_not_shown() -> None:
         assert answer["choices"][0]["finish_reason"] == "stop"
         assert answer["usage"]["completion_tokens"] == 5
         scheduler = r.scheduler()
-        await r.house.wait_until(lambda: [c.why for c in scheduler.cancels] == ["stop_string"])
+        await r.cluster.wait_until(lambda: [c.why for c in scheduler.cancels] == ["stop_string"])
 
 
 async def test_generate_and_batch() -> None:
@@ -119,12 +119,12 @@ async def test_models_health_and_metrics() -> None:
         assert (await http.get("/v1/models/hash-chain")).status_code == 200
         assert (await http.get("/v1/models/other")).json()["error"]["code"] == "model_not_found"
         assert (await http.get("/v1/health")).status_code == 200
-        await r.house.kill("worker/0.0")
-        await r.house.wait_until(lambda: not r.gateway.living("worker"))
+        await r.cluster.kill("worker/0.0")
+        await r.cluster.wait_until(lambda: not r.gateway.living("worker"))
         assert (await http.get("/v1/health")).status_code == 503
-        r.house.introduce(Post(r.house, "worker/0.0", 2))
-        await r.house.wait_until(lambda: bool(r.gateway.living("worker")))
+        r.cluster.introduce(ScriptedActor(r.cluster, "worker/0.0", 2))
+        await r.cluster.wait_until(lambda: bool(r.gateway.living("worker")))
         assert (await http.get("/v1/health")).status_code == 200
-        await r.house.kill("scheduler/0")
-        await r.house.wait_until(lambda: not r.gateway.living("scheduler"))
+        await r.cluster.kill("scheduler/0")
+        await r.cluster.wait_until(lambda: not r.gateway.living("scheduler"))
         assert (await http.get("/v1/health")).status_code == 503

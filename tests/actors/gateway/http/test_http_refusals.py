@@ -75,7 +75,7 @@ async def test_too_many_at_once_is_429() -> None:
         scheduler = await r.add_scheduler(is_automatic=False)
         body = {"tokens": [[1], [2]], "max_tokens": 2, "temperature": 0}
         first = asyncio.ensure_future(http.post(BATCH, json=body))
-        await r.house.wait_until(lambda: len(scheduler.running) == 2)
+        await r.cluster.wait_until(lambda: len(scheduler.running) == 2)
         second = await http.post(GENERATE, json={"tokens": [3]})
         assert second.status_code == 429
         assert second.json()["error"]["type"] == "rate_limit_error"
@@ -98,7 +98,7 @@ async def test_a_quarantined_request_is_an_error_that_clients_do_not_repeat() ->
     async with rig() as r, r.http() as http:
         scheduler = await r.add_scheduler(is_automatic=False)
         asked = asyncio.ensure_future(http.post(PLAIN, json={"prompt": "x"}))
-        await r.house.wait_until(lambda: len(scheduler.running) == 1)
+        await r.cluster.wait_until(lambda: len(scheduler.running) == 1)
         scheduler.fail(next(iter(scheduler.running)), "workers died 4 times", "quarantined")
         answer = await asked
         error = answer.json()["error"]

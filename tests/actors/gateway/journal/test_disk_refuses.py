@@ -28,7 +28,7 @@ COMPLETION = {"prompt": [1, 2], "max_tokens": 30, "temperature": 0}
 
 
 @asynccontextmanager
-async def house(**settings: Any) -> AsyncIterator[tuple[Rig, FakeScheduler, FaultyDisk]]:
+async def cluster(**settings: Any) -> AsyncIterator[tuple[Rig, FakeScheduler, FaultyDisk]]:
     """A gateway with a front, a journal on a moody disk, and a scheduler that steps when told to."""
     with TemporaryDirectory(prefix="tg-") as folder:
         places = {"front_endpoint": f"ipc://{folder}/front", "journal_path": str(Path(folder) / "journal")}
@@ -51,7 +51,7 @@ def refused(answer: httpx.Response) -> bool:
 
 
 async def test_streams_go_on_and_new_requests_are_refused_until_the_disk_recovers() -> None:
-    async with house() as (r, scheduler, disk), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
+    async with cluster() as (r, scheduler, disk), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
         pieces = client.stream(tokens=[5, 6], max_tokens=40, sampling=GREEDY)
         first = asyncio.ensure_future(anext(pieces))  # pyright: ignore[reportArgumentType]
         await until(lambda: bool(scheduler.running))
@@ -88,7 +88,7 @@ async def test_streams_go_on_and_new_requests_are_refused_until_the_disk_recover
 
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_requests_that_meet_the_refusal_itself_were_never_accepted(is_late: bool) -> None:
-    async with house() as (r, scheduler, disk), r.http() as http:
+    async with cluster() as (r, scheduler, disk), r.http() as http:
         disk.is_late = is_late
         disk.refuse()
         kinds = [{}, {"stream": True, "n": 3}, {"n": 2}]
@@ -114,7 +114,7 @@ async def test_requests_that_meet_the_refusal_itself_were_never_accepted(is_late
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_that_was_complete_before_the_refusal_is_withdrawn_all_the_same(wish: dict, stream: bool) -> None:
     """The journal's thread is held inside a commit meanwhile, so the ending comes first."""
-    async with house() as (r, scheduler, disk), r.http() as http:
+    async with cluster() as (r, scheduler, disk), r.http() as http:
         disk.gate.clear()
         disk.refuse()
         answer = asyncio.ensure_future(http.post("/v1/completions", json=COMPLETION | wish | {"stream": stream}))
@@ -129,7 +129,7 @@ async def test_an_answer_that_was_complete_before_the_refusal_is_withdrawn_all_t
 
 
 async def test_a_zeromq_request_that_meets_the_refusal_itself_was_never_accepted() -> None:
-    async with house() as (r, scheduler, disk), AsyncClient(r.settings.front_endpoint) as client:
+    async with cluster() as (r, scheduler, disk), AsyncClient(r.settings.front_endpoint) as client:
         disk.refuse()
         with pytest.raises(Unavailable, match="journal"):
             await client.generate([7], max_tokens=3, request="mine")
@@ -142,7 +142,7 @@ async def test_a_zeromq_request_that_meets_the_refusal_itself_was_never_accepted
 
 
 async def test_a_full_buffer_pauses_the_scheduler_and_everything_arrives_afterwards() -> None:
-    async with house(journal_buffer_bytes=1) as (r, scheduler, disk), AsyncClient(r.settings.front_endpoint) as client:
+    async with cluster(journal_buffer_bytes=1) as (r, scheduler, disk), AsyncClient(r.settings.front_endpoint) as client:
         answer = asyncio.ensure_future(client.generate([5, 6], max_tokens=20, sampling=GREEDY))
         await until(lambda: bool(scheduler.running))
         scheduler.step(2)
@@ -159,7 +159,7 @@ async def test_a_full_buffer_pauses_the_scheduler_and_everything_arrives_afterwa
 
 async def test_a_gateway_killed_while_its_disk_refuses_computes_the_same_tokens_again() -> None:
     """Its successor's journal knows the request, but fewer tokens than the client holds."""
-    async with house() as (r, scheduler, disk), AsyncClient(r.settings.front_endpoint) as client:
+    async with cluster() as (r, scheduler, disk), AsyncClient(r.settings.front_endpoint) as client:
         answer = asyncio.ensure_future(client.generate([5, 6], max_tokens=40, sampling=GREEDY))
         await until(lambda: bool(scheduler.running))
         scheduler.step(2)
@@ -177,13 +177,13 @@ async def test_a_gateway_killed_while_its_disk_refuses_computes_the_same_tokens_
 
 
 async def test_a_writer_that_breaks_ends_the_gateway_with_a_fault() -> None:
-    async with house() as (r, _, disk), r.http() as http:
-        life = r.house.actors["gateway/0"][1]
+    async with cluster() as (r, _, disk), r.http() as http:
+        life = r.cluster.actors["gateway/0"][1]
         disk.trouble = MemoryError("none left")
         lost = asyncio.ensure_future(http.post("/v1/completions", json=COMPLETION))
         assert await asyncio.wait_for(asyncio.shield(life), DEADLINE_S) == 1
-        await until(lambda: bool(r.house.faults))
-        fault = r.house.faults.pop()
+        await until(lambda: bool(r.cluster.faults))
+        fault = r.cluster.faults.pop()
         assert (fault.doing, "MemoryError: none left" in fault.reason) == ("journal", True)
         lost.cancel()
 
@@ -197,7 +197,7 @@ def test_the_refusal_is_worth_reading() -> None:
 
 
 async def test_a_disk_that_hangs_is_told_and_what_waits_goes_on_when_it_answers() -> None:
-    async with house() as (r, scheduler, disk), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
+    async with cluster() as (r, scheduler, disk), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
         writer = r.gateway._journal._writer
         assert writer is not None
         writer._hang_s = 0.05

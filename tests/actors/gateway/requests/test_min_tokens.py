@@ -17,7 +17,7 @@ from messages.client import AsyncClient
 from messages.errors import InvalidRequest
 from messages.generation import Terms
 from tests.actors.gateway.requests.test_request import order_of, request_of
-from tests.actors.gateway.test_whole_house import ask, finished, n_visible, prompt, start_scheduler, whole_house
+from tests.actors.gateway.test_whole_server import ask, finished, n_visible, prompt, start_scheduler, whole_server
 from tests.actors.gateway.zeromq.test_front_laws import wired
 from tests.support.gateway.fake_scheduler import ids_text, oracle
 
@@ -92,12 +92,12 @@ def expected(tokens: list[int], stop: int) -> list[int]:
 
 
 async def test_no_stop_token_comes_before_whoever_dies() -> None:
-    async with whole_house() as (r, _), r.http() as http:
+    async with whole_server() as (r, _), r.http() as http:
         fields: dict[str, Any] = {"min_tokens": FEWEST, "stream": False}
         stops = [oracle(prompt(number), 8)[7] for number in range(6)]
         answers = [ask(http, number, LENGTH, stop_token_ids=[stop], **fields) for number, stop in enumerate(stops)]
-        await r.house.wait_until(lambda: n_visible(r.gateway) > 12)
-        await r.house.kill("scheduler/0")
+        await r.cluster.wait_until(lambda: n_visible(r.gateway) > 12)
+        await r.cluster.kill("scheduler/0")
         await start_scheduler(r, 2)
         for number, (stop, answer) in enumerate(zip(stops, await finished(answers), strict=True)):
             ids = expected(prompt(number), stop)

@@ -75,7 +75,7 @@ async def test_the_same_prompt_under_another_id_is_not_computed_again() -> None:
         scheduler = await r.add_scheduler(is_automatic=False)
         body = {"prompt": [1, 2, 3], "max_tokens": 4, "temperature": 0}
         asked = asyncio.ensure_future(http.post("/v1/completions", json=body))
-        await r.house.wait_until(lambda: scheduler.running)
+        await r.cluster.wait_until(lambda: scheduler.running)
         scheduler.fail(next(iter(scheduler.running)), "workers died 4 times", "quarantined")
         assert (await asked).status_code == 422
         again = await http.post("/v1/completions", json=body)
@@ -128,12 +128,12 @@ async def test_equal_requests_that_run_end_with_the_one_that_was_condemned() -> 
         body = {"prompt": [1, 2, 3], "max_tokens": 4, "temperature": 0}
         equal = [asyncio.ensure_future(http.post("/v1/completions", json=body)) for _ in range(3)]
         other = asyncio.ensure_future(http.post("/v1/completions", json={**body, "prompt": [1, 2]}))
-        await r.house.wait_until(lambda: len(scheduler.running) == 4)
+        await r.cluster.wait_until(lambda: len(scheduler.running) == 4)
         scheduler.fail(next(iter(scheduler.running)), "workers died 4 times", "quarantined")
         for answer in await asyncio.gather(*equal):
             assert (answer.status_code, answer.json()["error"]["code"]) == (422, "quarantined")
             assert "workers died 4 times" in answer.json()["error"]["message"]
-        await r.house.wait_until(lambda: len(scheduler.running) == 1)
+        await r.cluster.wait_until(lambda: len(scheduler.running) == 1)
         scheduler.step(4)
         assert (await other).status_code == 200
         assert [cancel.why for cancel in scheduler.cancels] == ["quarantined", "quarantined"]
@@ -145,10 +145,10 @@ async def test_the_tokens_that_come_with_its_ending_count_in_how_far_it_got() ->
         scheduler = await r.add_scheduler(is_automatic=False)
         body = {"prompt": [1, 2, 3], "max_tokens": 9, "temperature": 0}
         poison = asyncio.ensure_future(http.post("/v1/completions", json=body))
-        await r.house.wait_until(lambda: len(scheduler.running) == 1)
+        await r.cluster.wait_until(lambda: len(scheduler.running) == 1)
         attempt = next(iter(scheduler.running))
         shorter = asyncio.ensure_future(http.post("/v1/completions", json={**body, "max_tokens": 4}))
-        await r.house.wait_until(lambda: len(scheduler.running) == 2)
+        await r.cluster.wait_until(lambda: len(scheduler.running) == 2)
         del scheduler.running[attempt]
         ending = generation.Ending(attempt=attempt, reason="quarantined", n_cached=0, detail="workers died")
         scheduler._send("gateway/0", [(attempt, 0, oracle([1, 2, 3], 5))], [ending])
@@ -167,12 +167,12 @@ async def test_an_equal_request_that_waits_for_the_directory_ends_too() -> None:
         scheduler.is_automatic = False
         body = {"prompt": list(range(40)), "max_tokens": 4, "temperature": 0}
         first = asyncio.ensure_future(http.post("/v1/completions", json=body))
-        await r.house.wait_until(lambda: scheduler.running)
+        await r.cluster.wait_until(lambda: scheduler.running)
         directory.holder = None
         second = asyncio.ensure_future(http.post("/v1/completions", json=body))
         desk = r.gateway.desk
         assert desk is not None
-        await r.house.wait_until(lambda: desk.dispatcher.n_waiting == 1)
+        await r.cluster.wait_until(lambda: desk.dispatcher.n_waiting == 1)
         scheduler.fail(next(iter(scheduler.running)), "workers died 4 times", "quarantined")
         answers = await asyncio.wait_for(asyncio.gather(first, second), 10.0)
         assert [answer.status_code for answer in answers] == [422, 422]
@@ -182,7 +182,7 @@ async def test_a_zeromq_client_sees_that_its_request_was_quarantined() -> None:
     async with wired() as (r, _), AsyncClient(r.settings.front_endpoint) as client:
         scheduler = await r.add_scheduler(is_automatic=False)
         asked = asyncio.ensure_future(client.generate([1, 2, 3], max_tokens=4, temperature=0.0))
-        await r.house.wait_until(lambda: scheduler.running)
+        await r.cluster.wait_until(lambda: scheduler.running)
         scheduler.fail(next(iter(scheduler.running)), "workers died 4 times", "quarantined")
         with pytest.raises(Quarantined, match="workers died 4 times"):
             await asked

@@ -145,7 +145,7 @@ async def test_the_whole_table_and_nothing_restarts() -> None:
                 assert any(word in answer.json()["error"]["message"] for word in words), answer.text
         assert r.gateway.desk is not None
         assert r.gateway.desk.n_active == 0
-        assert not r.house.posts["scheduler/0"].submits  # pyright: ignore[reportAttributeAccessIssue]
+        assert not r.cluster.scripted["scheduler/0"].submits  # pyright: ignore[reportAttributeAccessIssue]
         good = await http.post(ONE, json={"tokens": [3], "max_tokens": 4, "temperature": 0})
         assert good.json()["tokens"] == oracle([3], 4)
 
@@ -160,7 +160,7 @@ async def test_busy_starting_and_draining() -> None:
         scheduler = await r.add_scheduler(is_automatic=False)
         assert (await http.get("/v1/health")).status_code == 200
         running = asyncio.ensure_future(http.post(PLAIN, json={"prompt": "x", "n": 2, "temperature": 0}))
-        await r.house.wait_until(lambda: len(scheduler.running) == 2)
+        await r.cluster.wait_until(lambda: len(scheduler.running) == 2)
         full = await http.post(PLAIN, json={"prompt": "x"})
         assert (full.status_code, full.json()["error"]["type"]) == (429, "rate_limit_error")
         assert "retry-after" in full.headers

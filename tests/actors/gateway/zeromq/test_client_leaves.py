@@ -33,7 +33,7 @@ async def test_though_the_client_is_closed_at_once(leave: Callable) -> None:
 
         scheduler = await r.add_scheduler(is_automatic=False)
         talking = asyncio.ensure_future(talk())
-        await r.house.wait_until(lambda: scheduler.running)
+        await r.cluster.wait_until(lambda: scheduler.running)
         scheduler.step(1)
         await asyncio.wait_for(talking, 20.0)
-        await r.house.wait_until(lambda: len(scheduler.cancels) == 1)
+        await r.cluster.wait_until(lambda: len(scheduler.cancels) == 1)

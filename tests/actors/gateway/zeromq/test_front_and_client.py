@@ -110,7 +110,7 @@ async def successor(r: Rig) -> None:
     """kill -9 of the gateway, then its next life on the same journal."""
     life = r.gateway.birth.incarnation
     await r.kill_gateway()
-    for post in r.house.posts.values():
+    for post in r.cluster.scripted.values():
         if isinstance(post, FakeScheduler):
             post.running.clear()  # a scheduler drops the attempts of a dead gateway
     await r.start_gateway(life + 1)

@@ -30,7 +30,7 @@ async def test_large_requests_share_a_budget_with_http_and_small_ones_pass() -> 
         assert r.gateway._zmq is not None
         r.gateway.admission.builder.encoder.model = slow
         await one.say(large("a"))
-        await r.house.wait_until(lambda: r.gateway.bodies.n_bytes > len(FULL) - UNCOUNTED_BYTES)
+        await r.cluster.wait_until(lambda: r.gateway.bodies.n_bytes > len(FULL) - UNCOUNTED_BYTES)
         held = r.gateway.bodies.n_bytes
         await two.say(large("b"))
         refused = await two.hear()
@@ -47,7 +47,7 @@ async def test_large_requests_share_a_budget_with_http_and_small_ones_pass() -> 
         assert r.gateway.bodies.n_bytes == 0
         await two.say(large("b"))
         assert isinstance(await two.hear(), public.Accepted)
-        await r.house.wait_until(lambda: len(scheduler.running) == 3)
+        await r.cluster.wait_until(lambda: len(scheduler.running) == 3)
         scheduler.step(8)
         assert await one.hear_tokens(8) == oracle(text_ids(FULL), 8)
 
@@ -70,7 +70,7 @@ async def test_an_answer_that_is_asked_for_again_comes_in_messages_of_a_bounded_
         words = generate(n=1000, sampling=sampling)
         await one.say(words)
         assert isinstance(await one.hear(), public.Accepted)
-        await r.house.wait_until(lambda: scheduler.running)
+        await r.cluster.wait_until(lambda: scheduler.running)
         scheduler.step(1000)
         await two.say(words)
         assert isinstance(await two.hear(), public.Accepted)

@@ -105,7 +105,7 @@ async def four_tokens_in(r: Rig, wire: Wire) -> FakeScheduler:
     scheduler = await r.add_scheduler(is_automatic=False)
     await wire.say(generate())
     assert isinstance(await wire.hear(), public.Accepted)
-    await r.house.wait_until(lambda: scheduler.running)
+    await r.cluster.wait_until(lambda: scheduler.running)
     scheduler.step(4)
     assert await wire.hear_tokens(4) == oracle([1, 2], 4)
     return scheduler
@@ -148,7 +148,7 @@ async def test_what_cannot_be_attached_is_refused_by_name() -> None:
         nobody = await wire.hear()
         assert isinstance(nobody, public.Failed)
         assert nobody.code == "not_found"
-        await r.house.wait_until(lambda: scheduler.running)
+        await r.cluster.wait_until(lambda: scheduler.running)
         scheduler.step(8)
         assert await wire.hear_tokens(8) == oracle([1, 2], 8), "the stream was not disturbed"
 
@@ -170,7 +170,7 @@ async def test_a_request_said_twice_while_it_is_tokenised_runs_once_for_the_newe
         assert other.field == "request"
         slow.may_go.set()
         assert isinstance(await two.hear(), public.Accepted)
-        await r.house.wait_until(lambda: scheduler.running)
+        await r.cluster.wait_until(lambda: scheduler.running)
         scheduler.step(8)
         assert await two.hear_tokens(8) == oracle(text_ids(LONG), 8)
         assert await one.is_silent()
@@ -191,7 +191,7 @@ async def test_a_cancel_that_overtakes_the_tokenizer_is_kept() -> None:
         finished = await wire.hear()
         assert isinstance(finished, public.Finished)
         assert (finished.reason, finished.n_generated) == ("cancelled", 0)
-        await r.house.wait_until(lambda: not scheduler.running and r.gateway.desk is not None and not r.gateway.desk.n_active)
+        await r.cluster.wait_until(lambda: not scheduler.running and r.gateway.desk is not None and not r.gateway.desk.n_active)
 
 
 async def test_the_window_bounds_what_is_on_the_way_and_received_opens_it() -> None:
@@ -199,7 +199,7 @@ async def test_the_window_bounds_what_is_on_the_way_and_received_opens_it() -> N
         scheduler = await r.add_scheduler(is_automatic=False)
         await wire.say(generate(n=2000))
         assert isinstance(await wire.hear(), public.Accepted)
-        await r.house.wait_until(lambda: scheduler.running)
+        await r.cluster.wait_until(lambda: scheduler.running)
         scheduler.step(1000)
         ids = await wire.hear_tokens(256)
         assert await wire.is_silent(), "not one token more"
@@ -236,13 +236,13 @@ async def test_a_journal_kept_over_a_restart_goes_on_exactly_at_have() -> None:
         async with wired(2, journal_path=str(Path(folder) / "journal")) as (r, (one, two)):
             scheduler = await r.add_scheduler(is_automatic=False)
             await one.say(generate())
-            await r.house.wait_until(lambda: scheduler.running)
+            await r.cluster.wait_until(lambda: scheduler.running)
             scheduler.step(5)
             assert await one.hear_tokens(5) == oracle([1, 2], 5)
             await r.kill_gateway()
             scheduler.running.clear()
             await r.start_gateway(2)
-            await r.house.wait_until(lambda: scheduler.running)
+            await r.cluster.wait_until(lambda: scheduler.running)
             assert scheduler.submits[-1].tokens.tolist() == [1, 2, *oracle([1, 2], 5)]
             await two.say(generate(have=4))
             scheduler.step(3)
@@ -263,19 +263,19 @@ async def test_what_is_being_tokenised_counts_against_the_limit_on_every_way_in(
         assert gate.n_reserved == 2
         body = {"prompt": LONG, "max_tokens": 8, "temperature": 0}
         one = asyncio.ensure_future(http.post("/v1/completions", json=body))
-        await r.house.wait_until(lambda: gate.n_reserved == 3)
+        await r.cluster.wait_until(lambda: gate.n_reserved == 3)
         await wire.say(generate("c"))
         full = await wire.hear()
         assert isinstance(full, public.Failed)
         assert (full.request, full.code, full.retry_after_s > 0) == ("c", "overloaded", True)
         assert (await http.post("/v1/completions", json={**body, "prompt": "x"})).status_code == 429
         slow.may_go.set()
-        await r.house.wait_until(lambda: len(scheduler.running) == 3)
+        await r.cluster.wait_until(lambda: len(scheduler.running) == 3)
         assert (gate.n_reserved, gate.n_active) == (0, 3), "each made room for itself"
         scheduler.step(8)
         assert (await one).status_code == 200
         await wire.say(generate("d", prompt="", tokens=int32s([])))
-        await r.house.wait_until(lambda: gate.n_active == 0 and gate.n_reserved == 0)
+        await r.cluster.wait_until(lambda: gate.n_active == 0 and gate.n_reserved == 0)
 
 
 async def test_every_term_reaches_the_scheduler_through_every_door() -> None:

@@ -31,7 +31,7 @@ async def test_a_client_that_falls_silent_is_detached_and_can_come_back(monkeypa
         monkeypatch.setattr(server, "_CLIENT_SILENCE_S", 1000.0)
         assert scheduler.cancels == []
         await two.say(generate(have=4))
-        await r.house.wait_until(lambda: len(request.watchers) == 1)
+        await r.cluster.wait_until(lambda: len(request.watchers) == 1)
         scheduler.step(4)
         assert isinstance(await two.hear(), public.Accepted)
         assert await two.hear_tokens(4) == oracle([1, 2], 8)[4:]

@@ -1,7 +1,7 @@
-"""A whole server in one event loop: real actors over in-memory mailboxes, a supervisor that only introduces, a real engine.
+"""A whole server in one event loop: real actors over in-memory mailboxes, a scripted supervisor, the hash-chain engine.
 
-Tests own the order of things: `gang.hold()` keeps results back, `kill` ends an actor without a word, `settle` waits until
-nobody has anything to do.
+Tests control the order of events: `gang.hold()` keeps results back, `kill` ends an actor without a message, `settle` lets
+all actors run for some turns of the event loop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ActorT = TypeVar("ActorT", bound=Actor)
 
 
 def birth_of(name: str, settings: object, incarnation: int = 1) -> Birth:
-    """A birth for the in-memory house."""
+    """The birth of an actor in a MemoryCluster. settings: anything that msgspec can encode as JSON."""
     return Birth(
         name=name,
         incarnation=incarnation,
@@ -41,12 +41,12 @@ def birth_of(name: str, settings: object, incarnation: int = 1) -> Birth:
     )
 
 
-class Post:
-    """A scripted member of the house: a mailbox whose mail goes to `handle`."""
+class ScriptedActor:
+    """A member of the cluster that is not a real actor: a mailbox whose messages go to `handle`."""
 
-    def __init__(self, house: House, name: str, incarnation: int = 1, endpoint: str | None = None) -> None:
-        self.house, self.name, self.incarnation = house, name, incarnation
-        self.mailbox = MemoryMailbox(house.network, name, incarnation, endpoint)
+    def __init__(self, cluster: MemoryCluster, name: str, incarnation: int = 1, endpoint: str | None = None) -> None:
+        self.cluster, self.name, self.incarnation = cluster, name, incarnation
+        self.mailbox = MemoryMailbox(cluster.network, name, incarnation, endpoint)
         self.task = asyncio.ensure_future(self._run())
 
     async def _run(self) -> None:
@@ -55,15 +55,17 @@ class Post:
                 self.handle(delivery.sender, delivery.message)
 
     def handle(self, sender: str, message: object) -> None:
-        """Overridden by each script."""
+        """Called for each message that arrives. Subclasses override it; here messages are ignored."""
 
 
-class Gang(Post):
-    """Rank 0 of a gang of one: the real hash-chain engine, its results held back on demand."""
+class Gang(ScriptedActor):
+    """Rank 0 of a gang of one: the real hash-chain engine, whose results can be held back."""
 
-    def __init__(self, house: House, settings: WorkerSettings, incarnation: int = 1, before: Gang | None = None) -> None:
-        """`before`: an earlier life of this gang, whose memory this one takes over."""
-        super().__init__(house, "worker/0.0", incarnation)
+    def __init__(
+        self, cluster: MemoryCluster, settings: WorkerSettings, incarnation: int = 1, before: Gang | None = None
+    ) -> None:
+        """before: an earlier incarnation of this gang, whose memory this one takes over."""
+        super().__init__(cluster, "worker/0.0", incarnation)
         self.engine = before.engine if before is not None else HashChainEngine(settings)
         self.memory_generation: int = before.memory_generation if before is not None else incarnation
         self.plans: list[steps.Plan] = []
@@ -74,8 +76,8 @@ class Gang(Post):
         """Keep results back from now on."""
         self._held = []
 
-    def let_go(self) -> None:
-        """Deliver what was held and hold no more."""
+    def release_held(self) -> None:
+        """Send the results that were held back, and hold back no more."""
         held, self._held = self._held or [], None
         for result in held:
             self.mailbox.send("scheduler/0", result)
@@ -102,11 +104,11 @@ class Gang(Post):
                         self._held.append(result)
 
 
-class GatewayPost(Post):
-    """A gateway that only collects: tokens per attempt, endings, refusals; acknowledges everything unless told not to."""
+class CollectingGateway(ScriptedActor):
+    """A gateway that collects tokens, endings and refusals by attempt. It acknowledges tokens while `acknowledges` is set."""
 
-    def __init__(self, house: House, incarnation: int = 1, name: str = "gateway/0") -> None:
-        super().__init__(house, name, incarnation)
+    def __init__(self, cluster: MemoryCluster, incarnation: int = 1, name: str = "gateway/0") -> None:
+        super().__init__(cluster, name, incarnation)
         self.tokens: defaultdict[int, list[int]] = defaultdict(list)
         self.endings: dict[int, generation.Ending] = {}
         self.refused: dict[int, generation.Refused] = {}
@@ -115,7 +117,7 @@ class GatewayPost(Post):
         self.acknowledges = True
 
     def submit(self, attempt: int, tokens: list[int], max_tokens: int, **fields: Any) -> None:
-        """One greedy sequence without drafts, unless `fields` of Submit or of its terms say otherwise."""
+        """Submit one sequence. It is greedy and without drafts unless `fields` (of Submit or of Terms) say otherwise."""
         submit = {name: fields.pop(name) for name in ("n_prompt", "sampling") if name in fields}
         submit = {"n_prompt": len(tokens), "sampling": generation.Sampling(temperature=0.0)} | submit
         terms = generation.Terms(**{"max_tokens": max_tokens, "speculation": False} | fields)
@@ -155,61 +157,61 @@ class GatewayPost(Post):
         return self.__dict__.setdefault("_first_index", {})
 
 
-class _Supervisor(Post):
+class _Supervisor(ScriptedActor):
     def handle(self, sender: str, message: object) -> None:
         match message:
             case lifecycle.Hello():
-                peer = lifecycle.Peer(name=sender, incarnation=self.house.incarnation_of[sender], endpoint=message.endpoint)
+                peer = lifecycle.Peer(name=sender, incarnation=self.cluster.incarnation_of[sender], endpoint=message.endpoint)
                 self.mailbox.connect(sender, peer.incarnation, peer.endpoint)
-                self.mailbox.send(sender, lifecycle.Welcome(peers=list(self.house.up.values())))
+                self.mailbox.send(sender, lifecycle.Welcome(peers=list(self.cluster.up.values())))
             case lifecycle.Ready():
-                self.house.announce(sender)
+                self.cluster.announce(sender)
             case lifecycle.Drained():
-                self.house.drained.add(sender)
+                self.cluster.drained.add(sender)
             case lifecycle.Fault():
-                self.house.faults.append(message)
+                self.cluster.faults.append(message)
 
 
-class House:
-    """See the file's header."""
+class MemoryCluster:
+    """The actors, scripted members and mailboxes of one server; see the head of this file."""
 
     def __init__(self) -> None:
         self.network = MemoryNetwork()
         self.up: dict[str, lifecycle.Peer] = {}
         self.incarnation_of: dict[str, int] = {}
-        self.posts: dict[str, Post] = {}
+        self.scripted: dict[str, ScriptedActor] = {}
         self.actors: dict[str, tuple[Actor, asyncio.Task[int]]] = {}
         self.faults: list[lifecycle.Fault] = []
-        self.drained: set[str] = set()  # who has said so
+        self.drained: set[str] = set()  # names of actors that have sent Drained
         self._supervisor = _Supervisor(self, "supervisor/0", endpoint="memory://supervisor")
 
     def start(self, kind: type[ActorT], name: str, settings: object, incarnation: int = 1) -> ActorT:
-        """Bring a real actor to life."""
+        """Start a real actor and return it; it is not ready yet."""
         self.incarnation_of[name] = incarnation
         actor = kind(birth_of(name, settings, incarnation), lambda n, i, e: MemoryMailbox(self.network, n, i, e))
         self.actors[name] = (actor, asyncio.ensure_future(actor.run()))
         return actor
 
-    def introduce(self, post: Post) -> None:
-        """A scripted member is ready."""
-        self.posts[post.name] = post
+    def introduce(self, post: ScriptedActor) -> None:
+        """Add a scripted member, which is ready at once."""
+        self.scripted[post.name] = post
         self.incarnation_of[post.name] = post.incarnation
         self.announce(post.name, post.mailbox.endpoint)
 
     def announce(self, name: str, endpoint: str | None = None) -> None:
-        """PeerUp to everybody, and everybody to the newcomer."""
+        """Send PeerUp for an actor to all real actors, and connect it with the scripted members."""
         incarnation = self.incarnation_of[name]
         peer = lifecycle.Peer(name=name, incarnation=incarnation, endpoint=endpoint or f"memory://{name}.{incarnation}")
         self.up[name] = peer
         for actor in self.actors:
             if actor != name and self._supervisor.mailbox.is_connected(actor):
                 self._supervisor.mailbox.send(actor, lifecycle.PeerUp(peer=peer))
-        for post in self.posts.values():
+        for post in self.scripted.values():
             for other in self.up.values():
                 post.mailbox.connect(other.name, other.incarnation, other.endpoint)
 
     async def kill(self, name: str, cause: lifecycle.Cause = "killed") -> None:
-        """End a member without a word; the others hear PeerDown, with this cause."""
+        """End a member without a message; the others receive PeerDown with this cause."""
         incarnation = self.up.pop(name).incarnation
         self._supervisor.mailbox.disconnect(name)
         if name in self.actors:
@@ -218,16 +220,16 @@ class House:
             await asyncio.gather(task, return_exceptions=True)
             await actor.mailbox.close()
         else:
-            post = self.posts.pop(name)
+            post = self.scripted.pop(name)
             post.task.cancel()
             await post.mailbox.close()
         for other in filter(self._supervisor.mailbox.is_connected, self.actors):
             self._supervisor.mailbox.send(other, lifecycle.PeerDown(name=name, incarnation=incarnation, cause=cause))
-        for post in self.posts.values():
+        for post in self.scripted.values():
             post.mailbox.disconnect(name)
 
     async def wait_until(self, condition) -> None:
-        """Let everybody run until the condition holds.
+        """Let all actors run until the condition holds.
 
         Raises: AssertionError after DEADLINE_S, or as soon as an actor has failed.
         """
@@ -238,13 +240,13 @@ class House:
             await asyncio.sleep(0)
 
     async def settle(self, rounds: int = 200) -> None:
-        """Let everybody run for a number of turns of the loop."""
+        """Let all actors run for a number of turns of the event loop."""
         for _ in range(rounds):
             await asyncio.sleep(0)
         assert not self.faults, self.faults[0].traceback
 
     async def close(self) -> None:
-        """End everybody."""
+        """End all members."""
         for name in list(self.up):
             await self.kill(name)
         self._supervisor.task.cancel()

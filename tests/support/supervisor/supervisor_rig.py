@@ -15,19 +15,19 @@ DEADLINE_S = 30.0
 
 
 def playing(behaviour: str, *names: str, **more: object) -> Group:
-    """A group whose children behave so."""
+    """A group of stub actors that all show this behaviour; see `stub_actor`."""
     return group(*names, settings=b'{"behaviour":"%s"}' % behaviour.encode(), **more)  # type: ignore[arg-type]
 
 
-class House:
-    """A running supervisor and the task of its life."""
+class SupervisorRig:
+    """A running supervisor and the task that runs it."""
 
     def __init__(self, supervisor: Supervisor, run_dir: Path) -> None:
         self.supervisor, self.run_dir = supervisor, run_dir
-        self.life = asyncio.ensure_future(supervisor.run())
+        self.task = asyncio.ensure_future(supervisor.run())
 
     def record(self, name: str) -> ChildRecord:
-        """What the supervisor knows of a child."""
+        """The supervisor's record of a child."""
         return self.supervisor.children.record_by_name[name]
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -35,15 +35,15 @@ class House:
         assert await self.supervisor.children.wait_until(condition, DEADLINE_S), self.supervisor.report(False)
 
     async def until_serving(self) -> None:
-        """Wait until everybody is ready."""
+        """Wait until all children are ready."""
         await self.until(lambda: self.supervisor.state == "serving")
 
     async def end(self) -> int:
-        """The exit status of the server."""
-        return await asyncio.wait_for(asyncio.shield(self.life), DEADLINE_S)
+        """Wait for the end of the supervisor; returns its exit status."""
+        return await asyncio.wait_for(asyncio.shield(self.task), DEADLINE_S)
 
     def diary(self, name: str) -> list[str]:
-        """What a child has written in all of its lives."""
+        """The lines that all incarnations of a child have written."""
         path = self.run_dir / f"diary-{name.replace('/', '-')}"
         return path.read_text().splitlines() if path.exists() else []
 
