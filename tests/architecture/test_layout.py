@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.architecture.source_tree import PRODUCT, files_under, product_files, product_modules
+from tests.architecture.source_tree import PRODUCT, SourceFile, files_under, product_files, product_modules
 
 MAX_FILES_IN_FOLDER = 16
 
@@ -12,6 +12,26 @@ MAX_FILES_IN_FOLDER = 16
 def test_a_folder_holds_at_most_sixteen_files() -> None:
     counts = Counter(file.path.rpartition("/")[0] for file in product_files() + files_under("ops", "tests"))
     assert {folder: n for folder, n in counts.items() if n > MAX_FILES_IN_FOLDER} == {}
+
+
+def test_no_test_module_imports_from_another() -> None:
+    """What tests share lies under tests/support. Only tests/gpu takes tests of the CPU, to run them with its own fixtures."""
+    found = {file.path: imported_test_modules(file) for file in files_under("tests")}
+    assert {path: modules for path, modules in found.items() if modules} == {}
+
+
+def imported_test_modules(file: SourceFile) -> set[str]:
+    """The test modules that a file imports from. Of a file in tests/gpu only those that it takes more than tests from."""
+    imports = file.imports()
+    modules = imports & {other.module for other in files_under("tests") if is_test(other.module)}
+    if not file.path.startswith("tests/gpu/"):
+        return modules
+    return {name.rpartition(".")[0] for name in imports if not is_test(name)} & modules
+
+
+def is_test(dotted_name: str) -> bool:
+    """Is this the name of a test module, or of a test function?"""
+    return dotted_name.rpartition(".")[2].startswith("test_")
 
 
 def test_no_sub_packages_import_each_other_in_a_circle() -> None:

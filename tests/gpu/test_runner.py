@@ -7,10 +7,6 @@ import torch
 
 from gpu_workers.runner.model_runner import ModelRunner
 from tests.gpu_workers.runner.test_runner import (  # noqa: F401  (the tests of the CPU, collected here with this module's runner)
-    KINDS,
-    alone,
-    load_runner,
-    prompt_of,
     test_a_banned_token_outside_of_the_vocabulary_is_refused,
     test_banned_tokens_come_after_min_tokens_only,
     test_bans_are_the_same_in_leases_and_with_drafts,
@@ -25,8 +21,9 @@ from tests.gpu_workers.runner.test_runner import (  # noqa: F401  (the tests of 
     test_shared_prefix_equals_own,
     test_the_greedy_choice_is_the_best_that_is_not_banned,
     test_two_in_flight_equals_one,
-    write_model,
 )
+from tests.support.workers.sampling_kinds import KINDS, alone, prompt_of
+from tests.support.workers.tiny_model import load_runner, write_model
 
 pytestmark = pytest.mark.gpu
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gpu_workers.process.test_warm_imports import imported
+from tests.support.fresh_interpreter import run_script
 
 pytestmark = pytest.mark.gpu
 
@@ -14,4 +14,4 @@ def test_a_spare_of_a_gpu_has_triton_and_no_context() -> None:
         "import sys, torch; from gpu_workers.process.warm_imports import import_engine; import_engine('cuda');"
         "print('triton' in sys.modules, torch.cuda.is_initialized())"
     )
-    assert imported(script) == "True False"
+    assert run_script(script) == "True False"

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from ops.bench.__main__ import main
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
+from tests.support.load_tools import run_load_tool
 
 
 @pytest.fixture(scope="module")
@@ -19,16 +20,9 @@ def server() -> Iterator[OwnServer]:
         yield running
 
 
-def bench(*arguments: str) -> dict:
-    """Run a command of the load tools; its JSON."""
-    result = CliRunner().invoke(main, list(arguments), catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
 def test_a_closed_loop_gets_every_token_that_it_asked_for(server: OwnServer) -> None:
     sizes = ("--concurrency", "4", "--requests", "12", "--warmup", "2", "--input", "uniform:5:50", "--output", "20")
-    result = bench("serve-load", "--url", server.url, *sizes)
+    result = run_load_tool("serve-load", "--url", server.url, *sizes)
     assert result["requests"] == {"ended": 12, "good": 12, "errors": {}}
     assert (result["output_tokens"], result["tokens_counted_by"]) == (240, "usage")
     assert 12 * 5 <= result["input_tokens"] <= 12 * 50
@@ -36,20 +30,22 @@ def test_a_closed_loop_gets_every_token_that_it_asked_for(server: OwnServer) -> 
 
 
 def test_an_open_loop_stops_after_its_time(server: OwnServer) -> None:
-    result = bench("serve-load", "--url", server.url, "--rate", "40", "--duration", "1", "--output", "4", "--input", "8")
+    result = run_load_tool(
+        "serve-load", "--url", server.url, "--rate", "40", "--duration", "1", "--output", "4", "--input", "8"
+    )
     assert 10 <= result["requests"]["good"] == result["requests"]["ended"] <= 100
     assert 1.0 <= result["wall_s"] + 0.2 < 5.0
 
 
 def test_several_load_processes_share_the_work(server: OwnServer) -> None:
     sizes = ("--concurrency", "4", "--requests", "9", "--output", "5", "--processes", "2")
-    result = bench("serve-load", "--url", server.url, *sizes)
+    result = run_load_tool("serve-load", "--url", server.url, *sizes)
     assert (result["requests"]["good"], result["output_tokens"]) == (9, 45)
 
 
 def test_chat_is_measured_too(server: OwnServer) -> None:
     sizes = ("--concurrency", "2", "--requests", "4", "--output", "6")
-    result = bench("serve-load", "--url", server.url, "--endpoint", "chat", *sizes)
+    result = run_load_tool("serve-load", "--url", server.url, "--endpoint", "chat", *sizes)
     assert result["output_tokens"] == 24
 
 
@@ -69,7 +65,7 @@ def test_nobody_there_is_said_in_one_sentence() -> None:
 @pytest.mark.parametrize("how", [(), ("--streamed",)])
 def test_the_cost_of_the_actors_is_measured_against_the_bare_engine(how: tuple[str, ...]) -> None:
     sizes = ("--streams", "2", "--repeats", "1", "--new-tokens", "16")
-    row = bench("overhead", "--model", "hash-chain", *sizes, *how)["streams"][0]
+    row = run_load_tool("overhead", "--model", "hash-chain", *sizes, *how)["streams"][0]
     assert row["direct_tokens_per_s"] > row["server_tokens_per_s"] > 0
 
 
@@ -80,7 +76,7 @@ def test_a_server_that_cannot_start_shows_its_log() -> None:
 
 def test_a_kill_drill_loses_nothing() -> None:
     sizes = ("--streams", "8", "--output-tokens", "200", "--duration", "3", "--every", "0.8")
-    result = bench("kill-drill", *sizes, "--target", "worker")
+    result = run_load_tool("kill-drill", *sizes, "--target", "worker")
     assert result["kills"] >= 1
     assert (result["wrong"], result["lost"]) == (0, 0)
     assert result["right"] == result["streams"] >= 8

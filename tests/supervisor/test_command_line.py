@@ -10,101 +10,16 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from supervisor.children.run_dir import read_pid
-from supervisor.operator.calls import ask_status
-
-DEADLINE_S = 60.0
-
-
-def call(*argv: str) -> subprocess.CompletedProcess[str]:
-    """Run one command of the supervisor to its end."""
-    command = [sys.executable, "-m", "supervisor", *argv]
-    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-
-
-class RunningServer:
-    """A server in a process of its own."""
-
-    def __init__(self, run_dir: Path, *flags: str) -> None:
-        self.run_dir = run_dir
-        command = [
-            sys.executable,
-            "-m",
-            "supervisor",
-            "start",
-            "--model",
-            "hash-chain",
-            "--run-dir",
-            str(run_dir),
-            "--port",
-            "0",
-        ]
-        self.process = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True)
-        self.said = ""
-
-    def wait_said(self, text: str) -> None:
-        """Read its words until these have come; fails at the deadline."""
-        assert self.process.stderr is not None
-        end_s = time.monotonic() + DEADLINE_S
-        while text not in self.said:
-            left_s = end_s - time.monotonic()
-            assert left_s > 0, self.said
-            readable, _, _ = select.select([self.process.stderr], [], [], left_s)
-            if readable:
-                some = os.read(self.process.stderr.fileno(), 65_536).decode()
-                assert some, self.said
-                self.said += some
-
-    def status(self) -> dict:
-        """Its report."""
-        return json.loads(call("status", "--json", "--run-dir", str(self.run_dir)).stdout)
-
-    def kill(self, name: str) -> bool:
-        """kill -9 of a child; False when it is dead already. Asked without a command: that would take too long."""
-        pid = next(child.pid for child in ask_status(self.run_dir).children if child.name == name)
-        with suppress(ProcessLookupError):
-            if pid:  # 0 is nobody's, and to kill it would be to kill ourselves
-                os.kill(pid, signal.SIGKILL)
-                return True
-        return False
-
-    def complete(self, prompt: str) -> str:
-        """One completion over HTTP; raises when it fails."""
-        body = {"model": "hash-chain", "prompt": prompt, "max_tokens": 8, "seed": 1, "temperature": 1.0}
-        request = urllib.request.Request(
-            self.status()["url"] + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
-            return json.load(answer)["choices"][0]["text"]
-
-    def end(self, number: signal.Signals) -> int:
-        """Send a signal and wait for its exit status."""
-        self.process.send_signal(number)
-        return self.process.wait(DEADLINE_S)
-
-
-@contextmanager
-def serving(run_dir: Path, *flags: str) -> Iterator[RunningServer]:
-    """A server that serves; killed at the end."""
-    running = RunningServer(run_dir, *flags)
-    try:
-        running.wait_said("Tardigrade serves hash-chain")
-        yield running
-    finally:
-        running.process.kill()
-        running.process.wait(DEADLINE_S)
-        if running.process.stderr is not None:
-            running.process.stderr.close()
+from tests.support.supervisor.command_line import DEADLINE_S, RunningServer, call, serving
 
 
 @pytest.fixture

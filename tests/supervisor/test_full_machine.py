@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.operator.calls import ask_status
-from tests.supervisor.test_command_line import DEADLINE_S, RunningServer, serving
+from tests.support.supervisor.command_line import DEADLINE_S, RunningServer, serving
 
 _DISK = "2m"
 _BLOCK = b"x" * 4096

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from messages.client import Client
-from tests.supervisor.test_command_line import DEADLINE_S, RunningServer, serving
+from tests.support.supervisor.command_line import DEADLINE_S, RunningServer, serving
 
 STREAMS = 8
 TOKENS = 300

@@ -11,9 +11,9 @@ from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
 from messages import generation
-from tests.actors.scheduler.test_scheduler_actor import Bench
 from tests.support.depth import DEPTH
 from tests.support.memory_cluster import Gang, MemoryCluster
+from tests.support.scheduler.scheduler_bench import SchedulerBench
 
 
 def _worker(rng: random.Random) -> WorkerSettings:
@@ -27,19 +27,19 @@ def _worker(rng: random.Random) -> WorkerSettings:
     )
 
 
-@pytest.mark.seeds
 def gang_of(cluster: MemoryCluster) -> Gang:
     gang = cluster.scripted["worker/0.0"]
     assert isinstance(gang, Gang)
     return gang
 
 
+@pytest.mark.seeds
 @pytest.mark.parametrize("seed", range(12 * DEPTH))
 async def test_random_load(seed: int) -> None:
     rng = random.Random(seed)
     worker = _worker(rng)
     cluster = MemoryCluster()
-    bench = Bench(cluster, worker, **_settings(rng))
+    bench = SchedulerBench(cluster, worker, **_settings(rng))
     await bench.begin()
     shared = [rng.randrange(worker.hash_chain_vocabulary) for _ in range(100)]
     jobs = {}

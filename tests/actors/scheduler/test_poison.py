@@ -15,10 +15,10 @@ from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
 from messages import generation
-from tests.actors.scheduler.test_scheduler_actor import Bench
 from tests.support.depth import examples
 from tests.support.memory_cluster import CollectingGateway, MemoryCluster
 from tests.support.mortal_gang import Fate, MortalGang
+from tests.support.scheduler.scheduler_bench import SchedulerBench
 
 Jobs = dict[int, tuple[list[int], int]]
 VOCABULARY = 50_000
@@ -58,7 +58,7 @@ def poison_of(rng: random.Random, jobs: Jobs, attempts: list[int]) -> dict[int, 
     return {attempt: token for attempt, token in chosen.items() if token not in others}
 
 
-class MortalBench(Bench):
+class MortalBench(SchedulerBench):
     """One scheduler, one gateway, a gang that can die."""
 
     def __init__(self, cluster: MemoryCluster, worker: WorkerSettings, fate: Fate, **fields: Any) -> None:

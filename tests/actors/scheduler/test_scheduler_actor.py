@@ -3,49 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from actors.cache_directory.directory_actor import DirectoryActor
 from actors.cache_directory.settings import DirectorySettings
-from actors.scheduler.scheduler_actor import SchedulerActor
-from actors.scheduler.settings import SchedulerSettings
 from actors.speculation.settings import SpeculationSettings
 from actors.speculation.speculation_actor import SpeculationActor
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
 from messages import generation
-from tests.support.memory_cluster import CollectingGateway, Gang, MemoryCluster
-
-WORKER = WorkerSettings(model_folder="hash-chain", n_slots=8, max_length=512, max_step_tokens=64, hash_chain_pages=128)
-
-
-def expected(prompt: list[int], n: int, seed: int = 0) -> list[int]:
-    return hash_chain_tokens(prompt, n, seed, WORKER.hash_chain_vocabulary)
-
-
-def prompt_of(seed: int, n: int) -> list[int]:
-    return [(seed * 7919 + i * 104729) % 1000 for i in range(n)]
-
-
-class Bench:
-    """One scheduler, one gang, one gateway."""
-
-    def __init__(self, cluster: MemoryCluster, worker: WorkerSettings = WORKER, **settings: Any) -> None:
-        self.cluster, self.worker = cluster, worker
-        self.scheduler = cluster.start(SchedulerActor, "scheduler/0", SchedulerSettings(**settings))
-        self.gateway = CollectingGateway(cluster)
-        self.gang = Gang(cluster, worker)
-
-    async def begin(self) -> None:
-        await self.cluster.wait_until(lambda: "scheduler/0" in self.cluster.up)
-        self.cluster.introduce(self.gateway)
-        self.cluster.introduce(self.gang)
-        await self.cluster.settle(20)
-
-    async def ended(self, n: int) -> None:
-        await self.cluster.wait_until(lambda: len(self.gateway.endings) + len(self.gateway.refused) >= n)
+from tests.support.memory_cluster import Gang, MemoryCluster
+from tests.support.scheduler.scheduler_bench import WORKER, SchedulerBench, expected, prompt_of
 
 
 @pytest.fixture
@@ -56,7 +25,7 @@ async def cluster() -> AsyncIterator[MemoryCluster]:
 
 
 async def test_sequences_of_all_lengths_end_exactly_once_with_the_right_tokens(cluster: MemoryCluster) -> None:
-    bench = Bench(cluster)
+    bench = SchedulerBench(cluster)
     await bench.begin()
     for i in range(40):
         bench.gateway.submit(i, prompt_of(i, 1 + i * 7 % 200), 1 + i * 5 % 60)
@@ -68,7 +37,7 @@ async def test_sequences_of_all_lengths_end_exactly_once_with_the_right_tokens(c
 
 
 async def test_preemption_under_page_pressure_changes_no_token(cluster: MemoryCluster) -> None:
-    bench = Bench(cluster, WorkerSettings(**{**_fields(WORKER), "hash_chain_pages": 20}))
+    bench = SchedulerBench(cluster, WorkerSettings(**{**_fields(WORKER), "hash_chain_pages": 20}))
     await bench.begin()
     for i in range(12):
         bench.gateway.submit(i, prompt_of(i, 40), 100)
@@ -81,7 +50,7 @@ async def test_preemption_under_page_pressure_changes_no_token(cluster: MemoryCl
 
 
 async def test_shared_prefix_skips_prefill_and_is_reported(cluster: MemoryCluster) -> None:
-    bench = Bench(cluster)
+    bench = SchedulerBench(cluster)
     await bench.begin()
     prefix = prompt_of(1, 160)
     bench.gateway.submit(1, [*prefix, 5], 4)
@@ -96,7 +65,7 @@ async def test_shared_prefix_skips_prefill_and_is_reported(cluster: MemoryCluste
 
 @pytest.mark.parametrize("is_same_memory", [True, False])
 async def test_pages_outlive_a_gang_exactly_as_long_as_its_memory(cluster: MemoryCluster, is_same_memory: bool) -> None:
-    bench = Bench(cluster)
+    bench = SchedulerBench(cluster)
     await bench.begin()
     prefix = prompt_of(1, 160)
     bench.gateway.submit(1, [*prefix, 5], 4)
@@ -110,7 +79,7 @@ async def test_pages_outlive_a_gang_exactly_as_long_as_its_memory(cluster: Memor
 
 
 async def test_a_step_that_was_lost_leaves_no_page_behind(cluster: MemoryCluster) -> None:
-    bench = Bench(cluster)
+    bench = SchedulerBench(cluster)
     await bench.begin()
     bench.gang.hold()
     prompt = prompt_of(1, 49)
@@ -125,7 +94,7 @@ async def test_a_step_that_was_lost_leaves_no_page_behind(cluster: MemoryCluster
 
 
 async def test_same_prompts_at_once_wait_one_step_for_the_first_and_share_it(cluster: MemoryCluster) -> None:
-    bench = Bench(cluster)
+    bench = SchedulerBench(cluster)
     await bench.begin()
     for i in range(4):
         bench.gateway.submit(i, prompt_of(3, 49), 8)
@@ -135,7 +104,7 @@ async def test_same_prompts_at_once_wait_one_step_for_the_first_and_share_it(clu
 
 
 async def test_stop_token_ends_and_is_the_last_token(cluster: MemoryCluster) -> None:
-    bench = Bench(cluster)
+    bench = SchedulerBench(cluster)
     await bench.begin()
     want = expected([1, 2, 3], 20)
     bench.gateway.submit(1, [1, 2, 3], 20, stop_tokens=[want[7]])
@@ -145,7 +114,7 @@ async def test_stop_token_ends_and_is_the_last_token(cluster: MemoryCluster) -> 
 
 
 async def test_seeded_sampling_continues_over_a_resubmission(cluster: MemoryCluster) -> None:
-    bench = Bench(cluster)
+    bench = SchedulerBench(cluster)
     await bench.begin()
     sampling = generation.Sampling(temperature=0.8, seed=42)
     want = expected([9, 8, 7], 30, seed=42)
@@ -156,7 +125,7 @@ async def test_seeded_sampling_continues_over_a_resubmission(cluster: MemoryClus
 
 
 async def test_lost_gang_is_recomputed(cluster: MemoryCluster) -> None:
-    bench = Bench(cluster)
+    bench = SchedulerBench(cluster)
     await bench.begin()
     for i in range(10):
         bench.gateway.submit(i, prompt_of(i, 30), 200)
@@ -172,7 +141,7 @@ async def test_lost_gang_is_recomputed(cluster: MemoryCluster) -> None:
 
 
 async def test_refusals_and_cancellation(cluster: MemoryCluster) -> None:
-    bench = Bench(cluster)
+    bench = SchedulerBench(cluster)
     await bench.begin()
     bench.gateway.submit(1, prompt_of(1, 512), 1)
     bench.gateway.submit(2, [5, 40000], 1)
@@ -190,7 +159,7 @@ async def test_refusals_and_cancellation(cluster: MemoryCluster) -> None:
 
 
 async def test_a_prompt_that_memory_can_never_hold_is_refused_also_when_it_came_before_the_gang(cluster: MemoryCluster) -> None:
-    bench = Bench(cluster, WorkerSettings(**{**_fields(WORKER), "hash_chain_pages": 4}))
+    bench = SchedulerBench(cluster, WorkerSettings(**{**_fields(WORKER), "hash_chain_pages": 4}))
     await cluster.wait_until(lambda: "scheduler/0" in cluster.up)
     cluster.introduce(bench.gateway)
     await cluster.settle()
@@ -205,7 +174,7 @@ async def test_a_prompt_that_memory_can_never_hold_is_refused_also_when_it_came_
 
 
 async def test_the_same_attempt_twice_is_refused_once(cluster: MemoryCluster) -> None:
-    bench = Bench(cluster)
+    bench = SchedulerBench(cluster)
     await bench.begin()
     bench.gang.hold()
     bench.gateway.submit(1, [1, 2], 5)
@@ -215,7 +184,7 @@ async def test_the_same_attempt_twice_is_refused_once(cluster: MemoryCluster) ->
 
 
 async def test_a_gateway_that_does_not_acknowledge_pauses_only_itself(cluster: MemoryCluster) -> None:
-    bench = Bench(cluster, unacked_messages=8)
+    bench = SchedulerBench(cluster, unacked_messages=8)
     await bench.begin()
     bench.gateway.acknowledges = False
     bench.gateway.submit(1, [1, 2, 3], 300)
@@ -229,7 +198,7 @@ async def test_a_gateway_that_does_not_acknowledge_pauses_only_itself(cluster: M
 
 
 async def test_leases_give_the_same_tokens_in_fewer_plans(cluster: MemoryCluster) -> None:
-    bench = Bench(cluster, WorkerSettings(**{**_fields(WORKER), "max_lease_steps": 8}))
+    bench = SchedulerBench(cluster, WorkerSettings(**{**_fields(WORKER), "max_lease_steps": 8}))
     await bench.begin()
     for i in range(4):
         bench.gateway.submit(i, prompt_of(i, 20), 120 + i)
@@ -241,7 +210,7 @@ async def test_leases_give_the_same_tokens_in_fewer_plans(cluster: MemoryCluster
 
 
 async def test_drafts_change_no_token_and_speculation_may_die(cluster: MemoryCluster) -> None:
-    bench = Bench(cluster)
+    bench = SchedulerBench(cluster)
     cluster.start(SpeculationActor, "speculation/0", SpeculationSettings())
     cluster.start(DirectoryActor, "cache_directory/0", DirectorySettings())
     await bench.begin()
@@ -260,7 +229,7 @@ async def test_drafts_change_no_token_and_speculation_may_die(cluster: MemoryClu
 
 async def test_accepted_and_rejected_drafts_give_the_tokens_of_plain_decoding(cluster: MemoryCluster) -> None:
     coin = WorkerSettings(**{**_fields(WORKER), "hash_chain_vocabulary": 2})  # tails repeat, half of the drafts fail
-    bench = Bench(cluster, coin)
+    bench = SchedulerBench(cluster, coin)
     cluster.start(SpeculationActor, "speculation/0", SpeculationSettings())
     await bench.begin()
     await cluster.wait_until(lambda: "speculation/0" in cluster.up)

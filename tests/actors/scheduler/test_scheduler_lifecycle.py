@@ -15,8 +15,8 @@ from messages import steps
 from messages.errors import MailboxFull
 from messages.wire.arrays import int32s
 from messages.wire.message import NO_TRACE, Message
-from tests.actors.scheduler.test_scheduler_actor import WORKER, Bench, expected, prompt_of
 from tests.support.memory_cluster import CollectingGateway, Gang, MemoryCluster
+from tests.support.scheduler.scheduler_bench import WORKER, SchedulerBench, expected, prompt_of
 
 
 class RefusingGang(Gang):
@@ -48,7 +48,7 @@ async def cluster() -> AsyncIterator[MemoryCluster]:
 
 
 async def test_after_a_refused_plan_everything_is_computed_again_in_the_next_epoch(cluster: MemoryCluster) -> None:
-    bench = Bench(cluster)
+    bench = SchedulerBench(cluster)
     bench.gang.task.cancel()
     bench.gang = RefusingGang(cluster, WORKER, refused={3}, slots=[])
     await bench.begin()
@@ -62,7 +62,7 @@ async def test_after_a_refused_plan_everything_is_computed_again_in_the_next_epo
 
 
 async def test_the_sequence_that_is_named_alone_again_and_again_fails_and_the_others_go_on(cluster: MemoryCluster) -> None:
-    bench = Bench(cluster)
+    bench = SchedulerBench(cluster)
     bench.gang.task.cancel()
     bench.gang = RefusingGang(cluster, WORKER, refused={1, 2, 3}, slots=[0])
     await bench.begin()
@@ -76,7 +76,7 @@ async def test_the_sequence_that_is_named_alone_again_and_again_fails_and_the_ot
 
 
 async def test_answers_of_an_older_epoch_change_nothing(cluster: MemoryCluster) -> None:
-    bench = Bench(cluster)
+    bench = SchedulerBench(cluster)
     await bench.begin()
     await cluster.kill("worker/0.0")
     bench.gang = Gang(cluster, WORKER, incarnation=2)
@@ -98,7 +98,7 @@ async def test_answers_of_an_older_epoch_change_nothing(cluster: MemoryCluster) 
 
 
 async def test_the_sequences_of_a_dead_gateway_free_their_slots_and_pages(cluster: MemoryCluster) -> None:
-    bench = Bench(cluster)
+    bench = SchedulerBench(cluster)
     await bench.begin()
     other = CollectingGateway(cluster, name="gateway/1")
     cluster.introduce(other)
@@ -116,7 +116,7 @@ async def test_the_sequences_of_a_dead_gateway_free_their_slots_and_pages(cluste
 
 
 async def test_a_draining_scheduler_is_drained_when_its_last_sequence_has_ended(cluster: MemoryCluster) -> None:
-    bench = Bench(cluster)
+    bench = SchedulerBench(cluster)
     await bench.begin()
     bench.gang.hold()
     bench.gateway.submit(1, prompt_of(1, 20), 5)
@@ -132,7 +132,7 @@ async def test_a_draining_scheduler_is_drained_when_its_last_sequence_has_ended(
 async def test_a_full_link_to_directory_or_speculation_loses_hints_and_nothing_else(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = Bench(cluster)
+    bench = SchedulerBench(cluster)
     cluster.start(SpeculationActor, "speculation/0", SpeculationSettings())
     directory = cluster.start(DirectoryActor, "cache_directory/0", DirectorySettings())
     await bench.begin()
@@ -159,7 +159,7 @@ async def test_a_full_link_to_directory_or_speculation_loses_hints_and_nothing_e
 
 
 async def test_a_new_directory_gets_a_snapshot_and_none_while_the_gang_is_dead(cluster: MemoryCluster) -> None:
-    bench = Bench(cluster)
+    bench = SchedulerBench(cluster)
     await bench.begin()
     bench.gateway.submit(1, prompt_of(1, 40), 5)
     await bench.ended(1)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from gpu_workers.cpu.kernels.machine import Machine, can_attend, this_machine
 from gpu_workers.layers.attention import TorchAttention, TorchStep
 from messages.steps import PAGE_TOKENS
-from tests.gpu_workers.layers.test_attention import dense_attention, paged_rows, rows_of_a_step
 
 if this_machine() is None:
     pytest.skip("needs llvmlite and a processor that kernels are written for", allow_module_level=True)
@@ -22,6 +21,7 @@ from gpu_workers.cpu.kernels.machine_code import compile_kernel
 from gpu_workers.cpu.kernels.paged_attention import LOG2_E, AttentionShape, write_paged_attention
 from gpu_workers.cpu.kernels.vector_code import float_bits
 from tests.support.depth import examples
+from tests.support.workers.dense_attention import dense_attention, paged_rows, rows_of_a_step
 
 HEADS = [(1, 1, 16), (2, 1, 64), (3, 3, 64), (2, 5, 128), (1, 16, 32)]  # kv heads, query heads on each, head_dim
 _KNOWN: dict[tuple[int, int, int, torch.dtype], CpuAttention] = {}

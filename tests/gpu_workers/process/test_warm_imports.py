@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
-DEADLINE_S = 120.0
-
-
-def imported(script: str) -> str:
-    """What a fresh interpreter prints."""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
-    return done.stdout.strip()
+from tests.support.fresh_interpreter import run_script
 
 
 def test_nothing_of_the_engine_is_left_to_import() -> None:
@@ -21,4 +12,4 @@ def test_nothing_of_the_engine_is_left_to_import() -> None:
         "from gpu_workers.runner.model_loading import load_model_runner;"
         "print('torch' in known, 'safetensors' in known, set(sys.modules) - known, 'triton' in known)"
     )
-    assert imported(script) == "True True set() False"
+    assert run_script(script) == "True True set() False"

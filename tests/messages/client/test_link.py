@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -18,8 +17,8 @@ from messages.transport import zmq_options
 from messages.transport.zmq_reader import ZmqReader
 from messages.wire.codec import Codec
 from messages.wire.message import Message
+from tests.support.waiting import until
 
-DEADLINE_S = 20.0
 KINDS = (*get_args(public.ClientMessage), *get_args(public.FrontMessage))
 
 
@@ -76,13 +75,6 @@ class Call(OpenCall):
 
     def take(self, message: Any) -> None:
         self.answers.append(message)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait for a condition; fails at the deadline."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 @pytest.fixture

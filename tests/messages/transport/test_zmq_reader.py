@@ -11,15 +11,9 @@ import zmq
 
 from messages.transport import zmq_options
 from messages.transport.zmq_reader import ZmqReader
+from tests.support.waiting import until
 
 DEADLINE_S = 10.0
-
-
-async def until(condition) -> None:
-    """Real sockets need real time; bounded."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 @pytest.fixture

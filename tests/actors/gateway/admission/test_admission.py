@@ -14,8 +14,8 @@ from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from messages.generation import Sampling, Terms
-from tests.actors.gateway.zeromq.test_front_laws import SlowText
 from tests.support.gateway.gateway_rig import Rig, rig
+from tests.support.gateway.held_text import HeldText
 
 LONG = "x" * 5000  # is encoded in a thread
 MINE = {"is_resumable": True, "digest": "d"}
@@ -27,10 +27,10 @@ def new(request: str = "r", **fields: Any) -> NewRequest:
 
 
 @asynccontextmanager
-async def slow_rig(**settings: Any) -> AsyncIterator[tuple[Rig, Admission, SlowText]]:
+async def slow_rig(**settings: Any) -> AsyncIterator[tuple[Rig, Admission, HeldText]]:
     async with rig(with_scheduler=False, **settings) as r:
         await r.add_scheduler(is_automatic=False)
-        slow = SlowText()
+        slow = HeldText()
         r.gateway.admission.builder.encoder.model = slow
         yield r, r.gateway.admission, slow
 

@@ -10,9 +10,9 @@ import msgspec
 from actors.gateway.admission.bodies import UNCOUNTED_BYTES
 from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.requests.request import Request
-from tests.actors.gateway.http.test_connections import BODY, HEAD, arrived, connected
-from tests.actors.gateway.requests.test_request import order_of, request_of
 from tests.support.gateway.gateway_rig import rig
+from tests.support.gateway.http_connections import BODY, HEAD, connected, until_connected
+from tests.support.gateway.request_examples import order_of, request_of
 
 LARGE = 4 * UNCOUNTED_BYTES
 FULL = 200 << 10  # of one large body: more than half of the budget
@@ -37,7 +37,7 @@ async def test_large_bodies_share_a_budget_and_small_ones_pass() -> None:
         small.writer.write(HEAD + BODY)
         assert (await small.answer())[0] == 200
         slow.writer.transport.abort()
-        await arrived(r, 2)
+        await until_connected(r, 2)
         await r.cluster.wait_until(lambda: bodies.n_bytes == 0)
         other.writer.write(large_request("/v1/completions"))
         assert (await other.answer())[0] == 200, "the connection is as good as before"

@@ -10,24 +10,17 @@ import pytest
 
 from messages import public
 from messages.client import AsyncClient
-from tests.actors.gateway.zeromq.test_front_laws import GREEDY, four_tokens_in, generate, wired
 from tests.support.gateway.fake_scheduler import FakeScheduler, ids_text, oracle
 from tests.support.gateway.gateway_rig import Rig, rig
+from tests.support.gateway.zmq_clients import GREEDY, generate, receive_four_of_eight, zmq_rig
+from tests.support.waiting import DEADLINE_S, until
 
-DEADLINE_S = 20.0
 N_TOKENS = 4000  # some 23 kB as text
 LONG_S = 1000.0
 
 
 def is_drained(r: Rig) -> bool:
     return "gateway/0" in r.cluster.drained
-
-
-async def until(condition) -> None:
-    """Real sockets need real time; bounded."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 async def looked(r: Rig, n_times: int = 3) -> None:
@@ -119,41 +112,41 @@ async def test_a_client_that_hangs_up_is_not_waited_for() -> None:
 
 
 async def test_a_zmq_client_that_comes_back_during_a_drain_gets_its_tail_first() -> None:
-    async with wired(2, handover_s=LONG_S) as (r, (one, two)):
-        scheduler = await four_tokens_in(r, one)
+    async with zmq_rig(2, handover_s=LONG_S) as (r, (one, two)):
+        scheduler = await receive_four_of_eight(r, one)
         one.close()
         r.gateway.drain(LONG_S)
         await everything_computed(r, scheduler)
         await looked(r)
         assert not is_drained(r), "its client may come back"
-        await two.say(generate(have=4))
-        assert isinstance(await two.hear(), public.Accepted)
-        assert await two.hear_tokens(4) == oracle([1, 2], 8)[4:]
-        assert isinstance(await two.hear(), public.Finished)
-        await two.say(public.Received(request="r", up_to=8))
+        await two.send(generate(have=4))
+        assert isinstance(await two.receive(), public.Accepted)
+        assert await two.receive_tokens(4) == oracle([1, 2], 8)[4:]
+        assert isinstance(await two.receive(), public.Finished)
+        await two.send(public.Received(request="r", up_to=8))
         assert await two.is_silent()
         await looked(r)
         assert not is_drained(r), "the ending is not confirmed"
-        await two.say(public.Received(request="r", up_to=9))
+        await two.send(public.Received(request="r", up_to=9))
         await until(lambda: is_drained(r))
 
 
 async def test_a_client_that_does_not_come_back_is_waited_for_only_so_long_and_keeps_its_answer() -> None:
-    async with wired(2, handover_s=0.2) as (r, (one, two)):
+    async with zmq_rig(2, handover_s=0.2) as (r, (one, two)):
         scheduler = await r.add_scheduler(is_automatic=False)
-        await one.say(generate())
+        await one.send(generate())
         await everything_computed(r, scheduler)
         one.close()
         r.gateway.drain(LONG_S)
         assert not is_drained(r)
         await until(lambda: is_drained(r))
-        await two.say(generate())
-        assert isinstance(await two.hear(), public.Accepted)
-        assert await two.hear_tokens(8) == oracle([1, 2], 8)
+        await two.send(generate())
+        assert isinstance(await two.receive(), public.Accepted)
+        assert await two.receive_tokens(8) == oracle([1, 2], 8)
 
 
 async def test_the_client_library_confirms_the_end_and_a_cancelled_request_owes_nothing() -> None:
-    async with wired(1, handover_s=LONG_S) as (r, _), AsyncClient(r.settings.front_endpoint) as client:
+    async with zmq_rig(1, handover_s=LONG_S) as (r, _), AsyncClient(r.settings.front_endpoint) as client:
         scheduler = await r.add_scheduler(is_automatic=False)
         whole = asyncio.ensure_future(client.generate([1, 2], max_tokens=8, sampling=GREEDY))
         await everything_computed(r, scheduler)

@@ -7,12 +7,12 @@ import asyncio
 import httpx
 import pytest
 
-from messages import cache, generation
+from messages import generation
 from messages.lifecycle import Cause
 from messages.wire.arrays import int32s, int64s
+from tests.support.gateway.fake_directory import two_replicas
 from tests.support.gateway.fake_scheduler import oracle
-from tests.support.gateway.gateway_rig import Rig, rig
-from tests.support.memory_cluster import ScriptedActor
+from tests.support.gateway.gateway_rig import rig
 
 
 def ask(http: httpx.AsyncClient, tokens: list[int], max_tokens: int, **more: object) -> asyncio.Future[httpx.Response]:
@@ -158,26 +158,6 @@ async def test_a_gap_makes_the_gateway_ask_again() -> None:
         await r.cluster.wait_until(lambda: len(scheduler.submits) == 2)
         scheduler.step(100)
         assert (await answer).json()["tokens"] == oracle([5], 10)
-
-
-class FakeDirectory(ScriptedActor):
-    """Says that one replica holds everything."""
-
-    holder: int | None = 1
-
-    def handle(self, sender: str, message: object) -> None:
-        if isinstance(message, cache.FindPrefix) and self.holder is not None:
-            found = cache.PrefixFound(query=message.query, replicas=[self.holder], pages=[len(message.hashes)])
-            self.mailbox.send(sender, found)
-
-
-async def two_replicas(r: Rig) -> FakeDirectory:
-    for name in ("scheduler/0", "scheduler/1"):
-        await r.add_scheduler(name)
-    directory = FakeDirectory(r.cluster, "cache_directory/0")
-    r.cluster.introduce(directory)
-    await r.cluster.wait_until(lambda: r.gateway.living("cache_directory"))
-    return directory
 
 
 async def test_the_replica_with_the_prefix_is_chosen_and_silence_is_not_waited_for() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 from starlette.types import Receive, Scope, Send
@@ -16,43 +14,8 @@ from actors.gateway.http.hangup import Hangup
 from actors.gateway.http.server import HttpServer
 from actors.gateway.settings import GatewaySettings
 from tests.support.gateway.gateway_rig import Rig, rig
-
-DEADLINE_S = 20.0
-BODY = json.dumps({"tokens": [3], "max_tokens": 2, "temperature": 0}).encode()
-HEAD = b"POST /v1/generate HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(BODY)
-
-
-class Raw:
-    """A bare connection."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-
-    async def answer(self) -> tuple[int, dict[bytes, bytes], dict]:
-        """Status, headers and JSON body of one response."""
-        async with asyncio.timeout(DEADLINE_S):
-            head = await self.reader.readuntil(b"\r\n\r\n")
-            status, *lines = head.split(b"\r\n")
-            headers = dict(line.lower().split(b": ", 1) for line in lines if line)
-            return int(status.split()[1]), headers, json.loads(await self.reader.readexactly(int(headers[b"content-length"])))
-
-    async def is_cut(self) -> bool:
-        """Until the server closes."""
-        async with asyncio.timeout(DEADLINE_S):
-            try:
-                return await self.reader.read() == b""
-            except ConnectionResetError:
-                return True
-
-
-@asynccontextmanager
-async def connected(r: Rig, n: int = 1) -> AsyncIterator[list[Raw]]:
-    raws = [Raw(*await asyncio.open_connection(*r.address)) for _ in range(n)]
-    try:
-        yield raws
-    finally:
-        for raw in raws:
-            raw.writer.close()
+from tests.support.gateway.http_connections import BODY, HEAD, connected, until_connected
+from tests.support.waiting import DEADLINE_S
 
 
 def connections_of(r: Rig) -> list[Connection]:
@@ -66,32 +29,25 @@ def look_later(r: Rig, later_s: float) -> None:
         connection.cut_if_slow(asyncio.get_running_loop().time() + later_s)
 
 
-async def arrived(r: Rig, n: int) -> None:
-    assert r.gateway._http is not None
-    async with asyncio.timeout(DEADLINE_S):
-        while r.gateway._http.n_connections != n:
-            await asyncio.sleep(0.001)
-
-
 async def test_slow_heads_and_bodies_are_cut_and_told() -> None:
     async with rig(with_socket=True, head_s=15.0, body_s=60.0) as r, connected(r, 4) as (silent, head, body, good):
         head.writer.write(HEAD[:30])
         body.writer.write(HEAD + BODY[:5])
         good.writer.write(HEAD + BODY)
         assert (await good.answer())[0] == 200
-        await arrived(r, 4)
+        await until_connected(r, 4)
         look_later(r, 14.0)
-        await arrived(r, 4)
+        await until_connected(r, 4)
         look_later(r, 16.0)
         for raw in (silent, head):
             status, headers, answer = await raw.answer()
             assert (status, headers[b"connection"], answer["error"]["code"]) == (408, b"close", "request_timeout")
             assert "headers" in answer["error"]["message"]
-            assert await raw.is_cut()
+            assert await raw.is_closed()
         look_later(r, 61.0)
         status, _, answer = await body.answer()
         assert (status, "60 s" in answer["error"]["message"]) == (408, True)
-        assert await body.is_cut()
+        assert await body.is_closed()
         good.writer.write(HEAD + BODY)
         assert (await good.answer())[0] == 200, "an idle connection is not a slow one"
         figures = [
@@ -106,7 +62,7 @@ async def test_dripping_line_ends_after_an_answer_are_slow_too() -> None:
         assert (await raw.answer())[0] == 200
         look_later(r, 1000.0)
         raw.writer.write(b"\r\n")
-        await arrived(r, 1)
+        await until_connected(r, 1)
         (connection,) = connections_of(r)
         async with asyncio.timeout(DEADLINE_S):
             while not connection._since_s:
@@ -127,11 +83,11 @@ async def test_a_slow_request_behind_another_one_has_its_own_time(part: bytes) -
             scheduler.step(2)
             assert (await raw.answer())[0] == 200
             look_later(r, 14.0)
-            await arrived(r, 1)
+            await until_connected(r, 1)
             look_later(r, 61.0)
             status, _, answer = await raw.answer()
             assert (status, answer["error"]["code"]) == (408, "request_timeout")
-            assert await raw.is_cut()
+            assert await raw.is_closed()
 
 
 async def test_pipelined_requests_are_all_answered_and_then_idle() -> None:
@@ -206,18 +162,18 @@ async def test_a_running_stream_is_never_slow() -> None:
 
 async def test_one_connection_too_many_is_told_so_and_those_inside_are_served() -> None:
     async with rig(with_socket=True, max_connections=3) as r, connected(r, 3) as inside:
-        await arrived(r, 3)
+        await until_connected(r, 3)
         async with connected(r) as (late,):
             late.writer.write(HEAD + BODY)
             status, headers, answer = await late.answer()
             assert (status, answer["error"]["code"], headers[b"connection"]) == (503, "too_many_connections", b"close")
             assert int(headers[b"retry-after"]) >= 1
-            assert await late.is_cut()
+            assert await late.is_closed()
         for raw in inside:
             raw.writer.write(HEAD + BODY)
             assert (await raw.answer())[0] == 200
         inside[0].writer.close()
-        await arrived(r, 2)
+        await until_connected(r, 2)
         async with connected(r) as (next_one,):
             next_one.writer.write(HEAD + BODY)
             assert (await next_one.answer())[0] == 200
@@ -225,7 +181,7 @@ async def test_one_connection_too_many_is_told_so_and_those_inside_are_served() 
 
 async def test_a_crowd_far_beyond_the_bound_is_cut_at_once() -> None:
     async with rig(with_socket=True, max_connections=1) as r, connected(r, 300) as raws:
-        cut = [asyncio.ensure_future(raw.is_cut()) for raw in raws]
+        cut = [asyncio.ensure_future(raw.is_closed()) for raw in raws]
         async with asyncio.timeout(DEADLINE_S):
             while sum(one.done() for one in cut) < 300 - 1 - 256:
                 await asyncio.sleep(0.001)

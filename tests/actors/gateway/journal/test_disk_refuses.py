@@ -5,11 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 import httpx
 import pytest
@@ -17,30 +12,10 @@ import pytest
 from actors.gateway.journal.records import decode_order
 from messages.client import AsyncClient
 from messages.errors import Unavailable
-from messages.generation import Sampling
-from tests.support.gateway.fake_scheduler import FakeScheduler, oracle
-from tests.support.gateway.faulty_disk import FaultyDisk, replace_disk
-from tests.support.gateway.gateway_rig import Rig, rig
-
-GREEDY = Sampling(temperature=0.0)
-DEADLINE_S = 20.0
-COMPLETION = {"prompt": [1, 2], "max_tokens": 30, "temperature": 0}
-
-
-@asynccontextmanager
-async def cluster(**settings: Any) -> AsyncIterator[tuple[Rig, FakeScheduler, FaultyDisk]]:
-    """A gateway with a front, a journal on a moody disk, and a scheduler that steps when told to."""
-    with TemporaryDirectory(prefix="tg-") as folder:
-        places = {"front_endpoint": f"ipc://{folder}/front", "journal_path": str(Path(folder) / "journal")}
-        async with rig(with_scheduler=False, **places, **settings) as r:
-            scheduler = await r.add_scheduler(is_automatic=False)
-            yield r, scheduler, replace_disk(r.gateway._journal)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.001)
+from tests.support.gateway.fake_scheduler import oracle
+from tests.support.gateway.gateway_rig import Rig
+from tests.support.gateway.journal_rig import COMPLETION, GREEDY, journal_rig
+from tests.support.waiting import DEADLINE_S, until
 
 
 def refused(answer: httpx.Response) -> bool:
@@ -51,7 +26,7 @@ def refused(answer: httpx.Response) -> bool:
 
 
 async def test_streams_go_on_and_new_requests_are_refused_until_the_disk_recovers() -> None:
-    async with cluster() as (r, scheduler, disk), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
+    async with journal_rig() as (r, scheduler, disk), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
         pieces = client.stream(tokens=[5, 6], max_tokens=40, sampling=GREEDY)
         first = asyncio.ensure_future(anext(pieces))  # pyright: ignore[reportArgumentType]
         await until(lambda: bool(scheduler.running))
@@ -88,7 +63,7 @@ async def test_streams_go_on_and_new_requests_are_refused_until_the_disk_recover
 
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_requests_that_meet_the_refusal_itself_were_never_accepted(is_late: bool) -> None:
-    async with cluster() as (r, scheduler, disk), r.http() as http:
+    async with journal_rig() as (r, scheduler, disk), r.http() as http:
         disk.is_late = is_late
         disk.refuse()
         kinds = [{}, {"stream": True, "n": 3}, {"n": 2}]
@@ -114,7 +89,7 @@ async def test_requests_that_meet_the_refusal_itself_were_never_accepted(is_late
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_that_was_complete_before_the_refusal_is_withdrawn_all_the_same(wish: dict, stream: bool) -> None:
     """The journal's thread is held inside a commit meanwhile, so the ending comes first."""
-    async with cluster() as (r, scheduler, disk), r.http() as http:
+    async with journal_rig() as (r, scheduler, disk), r.http() as http:
         disk.gate.clear()
         disk.refuse()
         answer = asyncio.ensure_future(http.post("/v1/completions", json=COMPLETION | wish | {"stream": stream}))
@@ -129,7 +104,7 @@ async def test_an_answer_that_was_complete_before_the_refusal_is_withdrawn_all_t
 
 
 async def test_a_zeromq_request_that_meets_the_refusal_itself_was_never_accepted() -> None:
-    async with cluster() as (r, scheduler, disk), AsyncClient(r.settings.front_endpoint) as client:
+    async with journal_rig() as (r, scheduler, disk), AsyncClient(r.settings.front_endpoint) as client:
         disk.refuse()
         with pytest.raises(Unavailable, match="journal"):
             await client.generate([7], max_tokens=3, request="mine")
@@ -142,7 +117,7 @@ async def test_a_zeromq_request_that_meets_the_refusal_itself_was_never_accepted
 
 
 async def test_a_full_buffer_pauses_the_scheduler_and_everything_arrives_afterwards() -> None:
-    async with cluster(journal_buffer_bytes=1) as (r, scheduler, disk), AsyncClient(r.settings.front_endpoint) as client:
+    async with journal_rig(journal_buffer_bytes=1) as (r, scheduler, disk), AsyncClient(r.settings.front_endpoint) as client:
         answer = asyncio.ensure_future(client.generate([5, 6], max_tokens=20, sampling=GREEDY))
         await until(lambda: bool(scheduler.running))
         scheduler.step(2)
@@ -159,7 +134,7 @@ async def test_a_full_buffer_pauses_the_scheduler_and_everything_arrives_afterwa
 
 async def test_a_gateway_killed_while_its_disk_refuses_computes_the_same_tokens_again() -> None:
     """Its successor's journal knows the request, but fewer tokens than the client holds."""
-    async with cluster() as (r, scheduler, disk), AsyncClient(r.settings.front_endpoint) as client:
+    async with journal_rig() as (r, scheduler, disk), AsyncClient(r.settings.front_endpoint) as client:
         answer = asyncio.ensure_future(client.generate([5, 6], max_tokens=40, sampling=GREEDY))
         await until(lambda: bool(scheduler.running))
         scheduler.step(2)
@@ -177,7 +152,7 @@ async def test_a_gateway_killed_while_its_disk_refuses_computes_the_same_tokens_
 
 
 async def test_a_writer_that_breaks_ends_the_gateway_with_a_fault() -> None:
-    async with cluster() as (r, _, disk), r.http() as http:
+    async with journal_rig() as (r, _, disk), r.http() as http:
         life = r.cluster.actors["gateway/0"][1]
         disk.trouble = MemoryError("none left")
         lost = asyncio.ensure_future(http.post("/v1/completions", json=COMPLETION))
@@ -197,7 +172,7 @@ def test_the_refusal_is_worth_reading() -> None:
 
 
 async def test_a_disk_that_hangs_is_told_and_what_waits_goes_on_when_it_answers() -> None:
-    async with cluster() as (r, scheduler, disk), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
+    async with journal_rig() as (r, scheduler, disk), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
         writer = r.gateway._journal._writer
         assert writer is not None
         writer._hang_s = 0.05

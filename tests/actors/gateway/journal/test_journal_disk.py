@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,7 @@ from actors.gateway.journal.restore import restore
 from actors.gateway.text.tokenizer import HashChainText
 from tests.support.gateway.faulty_disk import replace_disk
 from tests.support.gateway.journal_writer import order_of, row_at, token_of
-
-DEADLINE_S = 20.0
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.001)
+from tests.support.waiting import DEADLINE_S, until
 
 
 def opened(path: Path, **options: int) -> Journal:

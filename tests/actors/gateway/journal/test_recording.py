@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from messages.client import AsyncClient
-from tests.actors.gateway.journal.test_disk_refuses import COMPLETION, DEADLINE_S, GREEDY, cluster, until
 from tests.support.gateway.fake_scheduler import oracle
+from tests.support.gateway.journal_rig import COMPLETION, GREEDY, journal_rig
+from tests.support.waiting import DEADLINE_S, until
 
 
 def n_steps_recorded(gateway: object) -> int:
@@ -17,7 +18,7 @@ def n_steps_recorded(gateway: object) -> int:
 
 
 async def test_tokens_that_nobody_can_come_back_for_are_not_recorded() -> None:
-    async with cluster() as (r, scheduler, _), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
+    async with journal_rig() as (r, scheduler, _), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
         scheduler.is_automatic = True
         answer = await http.post("/v1/generate", json={"tokens": [1, 2], "max_tokens": 30, "temperature": 0})
         assert answer.json()["tokens"] == oracle([1, 2], 30)
@@ -32,7 +33,7 @@ async def test_tokens_that_nobody_can_come_back_for_are_not_recorded() -> None:
 
 async def test_what_is_not_recorded_does_not_overtake_what_is() -> None:
     """A message for both kinds of clients waits for the disk; the next one, for one that is not recorded, waits behind it."""
-    async with cluster() as (r, scheduler, disk), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
+    async with journal_rig() as (r, scheduler, disk), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
         plain = asyncio.ensure_future(http.post("/v1/completions", json=COMPLETION))
         await until(lambda: len(scheduler.running) == 1)
         resumable = asyncio.ensure_future(client.generate([5, 6], max_tokens=2, sampling=GREEDY))
@@ -53,7 +54,7 @@ async def test_what_is_not_recorded_does_not_overtake_what_is() -> None:
 
 
 async def test_every_sixteenth_message_is_acknowledged() -> None:
-    async with cluster(ack_messages=16) as (r, scheduler, _), AsyncClient(r.settings.front_endpoint) as client:
+    async with journal_rig(ack_messages=16) as (r, scheduler, _), AsyncClient(r.settings.front_endpoint) as client:
         answer = asyncio.ensure_future(client.generate([5, 6], max_tokens=40, sampling=GREEDY))
         await until(lambda: bool(scheduler.running))
         for _ in range(15):
@@ -82,7 +83,7 @@ WHOLE: dict[str, Any] = {"prompt": [1, 2], "max_tokens": 3, "temperature": 0}
     ],
 )
 async def test_only_answers_that_are_read_at_their_end_are_told_in_groups(path: str, body: dict, every: int) -> None:
-    async with cluster() as (r, scheduler, _), r.http() as http:
+    async with journal_rig() as (r, scheduler, _), r.http() as http:
         scheduler.is_automatic = True
         assert (await http.post(path, json=body)).status_code == 200
         assert scheduler.submits[0].terms.group_tokens == every

@@ -16,10 +16,10 @@ from gpu_workers.hash_chain import hash_chain_tokens
 from messages.client import AsyncClient
 from messages.errors import InvalidRequest
 from messages.generation import Terms
-from tests.actors.gateway.requests.test_request import order_of, request_of
-from tests.actors.gateway.test_whole_server import ask, finished, n_visible, prompt, start_scheduler, whole_server
-from tests.actors.gateway.zeromq.test_front_laws import wired
 from tests.support.gateway.fake_scheduler import ids_text, oracle
+from tests.support.gateway.request_examples import order_of, request_of
+from tests.support.gateway.whole_server import ask, n_visible, prompt_number, start_scheduler, wait_all, whole_server
+from tests.support.gateway.zmq_clients import zmq_rig
 
 VOCABULARY = 32_768
 ENDED_BY_LENGTH = Ended(reason="length")
@@ -71,7 +71,7 @@ def test_text_that_comes_with_the_ending_is_looked_at_only_behind_min_tokens() -
 
 
 async def test_more_than_may_be_generated_is_refused_by_name() -> None:
-    async with wired(max_length=64) as (r, _), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
+    async with zmq_rig(max_length=64) as (r, _), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
         await r.add_scheduler()
         for fields, most in (({"max_tokens": 5, "min_tokens": 6}, "5"), ({"max_tokens": 5, "min_tokens": -1}, "0")):
             answer = await http.post("/v1/completions", json={"prompt": [1, 2], **fields})
@@ -94,16 +94,16 @@ def expected(tokens: list[int], stop: int) -> list[int]:
 async def test_no_stop_token_comes_before_whoever_dies() -> None:
     async with whole_server() as (r, _), r.http() as http:
         fields: dict[str, Any] = {"min_tokens": FEWEST, "stream": False}
-        stops = [oracle(prompt(number), 8)[7] for number in range(6)]
+        stops = [oracle(prompt_number(number), 8)[7] for number in range(6)]
         answers = [ask(http, number, LENGTH, stop_token_ids=[stop], **fields) for number, stop in enumerate(stops)]
         await r.cluster.wait_until(lambda: n_visible(r.gateway) > 12)
         await r.cluster.kill("scheduler/0")
         await start_scheduler(r, 2)
-        for number, (stop, answer) in enumerate(zip(stops, await finished(answers), strict=True)):
-            ids = expected(prompt(number), stop)
+        for number, (stop, answer) in enumerate(zip(stops, await wait_all(answers), strict=True)):
+            ids = expected(prompt_number(number), stop)
             shown_ids = ids[:-1] if ids[-1] == stop else ids
             assert stop not in ids[:FEWEST]
             assert answer.json()["choices"][0]["text"] == ids_text(shown_ids)
             assert answer.json()["usage"]["completion_tokens"] == len(ids)
         short = [ask(http, number, LENGTH, stop_token_ids=[stop]) for number, stop in enumerate(stops)]
-        assert [answer.json()["usage"]["completion_tokens"] for answer in await finished(short)] == [8] * len(stops)
+        assert [answer.json()["usage"]["completion_tokens"] for answer in await wait_all(short)] == [8] * len(stops)

@@ -17,10 +17,10 @@ from messages.client import AsyncClient
 from messages.errors import Quarantined
 from messages.generation import Sampling
 from messages.wire.arrays import int32s
-from tests.actors.gateway.dispatch.test_resubmission import two_replicas
-from tests.actors.gateway.requests.test_request import order_of, request_of
-from tests.actors.gateway.zeromq.test_front_laws import wired
+from tests.support.gateway.fake_directory import two_replicas
 from tests.support.gateway.fake_scheduler import oracle
+from tests.support.gateway.request_examples import order_of, request_of
+from tests.support.gateway.zmq_clients import zmq_rig
 
 POISON, GOOD = bytes(8), b"good"
 
@@ -71,7 +71,7 @@ def test_who_asks_for_no_more_than_it_gave_is_not_refused() -> None:
 
 
 async def test_the_same_prompt_under_another_id_is_not_computed_again() -> None:
-    async with wired() as (r, _), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
+    async with zmq_rig() as (r, _), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
         scheduler = await r.add_scheduler(is_automatic=False)
         body = {"prompt": [1, 2, 3], "max_tokens": 4, "temperature": 0}
         asked = asyncio.ensure_future(http.post("/v1/completions", json=body))
@@ -123,7 +123,7 @@ def ordered(sequence: GrowingSequence, **fields: Any) -> GrowingSequence:
 
 
 async def test_equal_requests_that_run_end_with_the_one_that_was_condemned() -> None:
-    async with wired() as (r, _), r.http() as http:
+    async with zmq_rig() as (r, _), r.http() as http:
         scheduler = await r.add_scheduler(is_automatic=False)
         body = {"prompt": [1, 2, 3], "max_tokens": 4, "temperature": 0}
         equal = [asyncio.ensure_future(http.post("/v1/completions", json=body)) for _ in range(3)]
@@ -141,7 +141,7 @@ async def test_equal_requests_that_run_end_with_the_one_that_was_condemned() -> 
 
 async def test_the_tokens_that_come_with_its_ending_count_in_how_far_it_got() -> None:
     """Told in groups, most of them may: an equal request that ends before the place of death is innocent."""
-    async with wired() as (r, _), r.http() as http:
+    async with zmq_rig() as (r, _), r.http() as http:
         scheduler = await r.add_scheduler(is_automatic=False)
         body = {"prompt": [1, 2, 3], "max_tokens": 9, "temperature": 0}
         poison = asyncio.ensure_future(http.post("/v1/completions", json=body))
@@ -161,7 +161,7 @@ async def test_the_tokens_that_come_with_its_ending_count_in_how_far_it_got() ->
 
 
 async def test_an_equal_request_that_waits_for_the_directory_ends_too() -> None:
-    async with wired(prefix_wait_s=60.0) as (r, _), r.http() as http:
+    async with zmq_rig(prefix_wait_s=60.0) as (r, _), r.http() as http:
         directory = await two_replicas(r)
         scheduler = r.scheduler("scheduler/1")
         scheduler.is_automatic = False
@@ -179,7 +179,7 @@ async def test_an_equal_request_that_waits_for_the_directory_ends_too() -> None:
 
 
 async def test_a_zeromq_client_sees_that_its_request_was_quarantined() -> None:
-    async with wired() as (r, _), AsyncClient(r.settings.front_endpoint) as client:
+    async with zmq_rig() as (r, _), AsyncClient(r.settings.front_endpoint) as client:
         scheduler = await r.add_scheduler(is_automatic=False)
         asked = asyncio.ensure_future(client.generate([1, 2, 3], max_tokens=4, temperature=0.0))
         await r.cluster.wait_until(lambda: scheduler.running)

@@ -11,32 +11,15 @@ from hypothesis import strategies as st
 
 from actors.gateway.journal.records import Recovered, decode_states, decode_step, encode_states, encode_step, row_of, state_of
 from actors.gateway.journal.restore import restore
-from actors.gateway.requests.order import Ended, Order
+from actors.gateway.requests.order import Ended
 from actors.gateway.requests.reader import Reader
-from actors.gateway.requests.request import Gap, Request
-from actors.gateway.text.detokenizer import NumberText
+from actors.gateway.requests.request import Gap
 from actors.gateway.text.tokenizer import HashChainText
-from messages.generation import Sampling, Terms
 from messages.logprobs import TokenLogprobs
+from tests.support.gateway.request_examples import order_of, request_of
 
 IDS = st.lists(st.integers(0, 999), max_size=40)
 MODEL = HashChainText()
-
-
-def order_of(n: int = 1, stop: list[str] | None = None, logprobs: int = -1, max_tokens: int = 1000) -> Order:
-    return Order(
-        request="r",
-        api="generate",
-        created_s=0.0,
-        prompts=[np.array([1, 2], "<i4").tobytes()],
-        sampling=Sampling(logprobs=logprobs),
-        terms=Terms(max_tokens=max_tokens, stop=stop or []),
-        n=n,
-    )
-
-
-def request_of(order: Order) -> Request:
-    return Request(7, order, lambda prompt: NumberText(), 0.0)
 
 
 def logprobs_for(ids: list[int], width: int) -> TokenLogprobs:

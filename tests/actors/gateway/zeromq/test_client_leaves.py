@@ -10,7 +10,7 @@ import pytest
 
 from messages.client import AsyncClient
 from messages.client.stream import Piece
-from tests.actors.gateway.zeromq.test_front_laws import GREEDY, wired
+from tests.support.gateway.zmq_clients import GREEDY, zmq_rig
 
 
 async def first_of(pieces: AsyncIterator[Piece]) -> None:
@@ -25,7 +25,7 @@ async def first_of_closed(pieces: AsyncGenerator[Piece, None]) -> None:
 
 @pytest.mark.parametrize("leave", [first_of, first_of_closed])
 async def test_though_the_client_is_closed_at_once(leave: Callable) -> None:
-    async with wired() as (r, _):
+    async with zmq_rig() as (r, _):
 
         async def talk() -> None:
             async with AsyncClient(r.settings.front_endpoint) as client:

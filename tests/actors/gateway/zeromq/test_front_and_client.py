@@ -23,9 +23,9 @@ from messages.wire.arrays import int32s
 from messages.wire.codec import Codec
 from tests.support.gateway.fake_scheduler import FakeScheduler, ids_text, oracle, text_ids
 from tests.support.gateway.gateway_rig import Rig, rig
+from tests.support.waiting import DEADLINE_S, until
 
 GREEDY = Sampling(temperature=0.0)
-DEADLINE_S = 20.0
 
 
 @pytest.fixture
@@ -37,13 +37,6 @@ def place() -> Iterator[Path]:
 
 def settings_in(place: Path, **more: object) -> dict:
     return {"front_endpoint": f"ipc://{place}/front-0", "journal_path": str(place / "journal"), **more}
-
-
-async def until(condition) -> None:
-    """Real sockets need real time; bounded."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 async def test_generate_chat_models_stats(place: Path) -> None:

@@ -11,8 +11,9 @@ from messages import public
 from messages.generation import Sampling, Terms
 from messages.transport import zmq_options
 from messages.wire.arrays import int32s
-from tests.actors.gateway.zeromq.test_front_laws import SlowText, generate, wired
 from tests.support.gateway.fake_scheduler import oracle, text_ids
+from tests.support.gateway.held_text import HeldText
+from tests.support.gateway.zmq_clients import generate, zmq_rig
 
 FULL = "x" * 200_000  # more than half of the budget below
 BUDGET_BYTES = 4 * UNCOUNTED_BYTES
@@ -24,39 +25,39 @@ def large(request: str) -> public.Generate:
 
 async def test_large_requests_share_a_budget_with_http_and_small_ones_pass() -> None:
     bounds = {"max_length": 300_000, "max_body_bytes": BUDGET_BYTES, "max_bodies_bytes": 1}
-    async with wired(2, **bounds) as (r, (one, two)), r.http() as http:
+    async with zmq_rig(2, **bounds) as (r, (one, two)), r.http() as http:
         scheduler = await r.add_scheduler(is_automatic=False)
-        slow = SlowText()
+        slow = HeldText()
         assert r.gateway._zmq is not None
         r.gateway.admission.builder.encoder.model = slow
-        await one.say(large("a"))
+        await one.send(large("a"))
         await r.cluster.wait_until(lambda: r.gateway.bodies.n_bytes > len(FULL) - UNCOUNTED_BYTES)
         held = r.gateway.bodies.n_bytes
-        await two.say(large("b"))
-        refused = await two.hear()
+        await two.send(large("b"))
+        refused = await two.receive()
         assert isinstance(refused, public.Failed)
         assert (refused.request, refused.code, refused.retry_after_s) == ("b", "unavailable", 1.0)
         assert refused.detail.startswith(f"body: expected at most {BUDGET_BYTES} bytes in large bodies together, got ")
         answer = await http.post("/v1/completions", json={"prompt": FULL, "max_tokens": 2})
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "too_many_bodies")
-        await two.say(generate("small", n=2))
-        assert isinstance(await two.hear(), public.Accepted)
+        await two.send(generate("small", n=2))
+        assert isinstance(await two.receive(), public.Accepted)
         assert r.gateway.bodies.n_bytes == held
         slow.may_go.set()
-        assert isinstance(await one.hear(), public.Accepted)
+        assert isinstance(await one.receive(), public.Accepted)
         assert r.gateway.bodies.n_bytes == 0
-        await two.say(large("b"))
-        assert isinstance(await two.hear(), public.Accepted)
+        await two.send(large("b"))
+        assert isinstance(await two.receive(), public.Accepted)
         await r.cluster.wait_until(lambda: len(scheduler.running) == 3)
         scheduler.step(8)
-        assert await one.hear_tokens(8) == oracle(text_ids(FULL), 8)
+        assert await one.receive_tokens(8) == oracle(text_ids(FULL), 8)
 
 
 async def test_a_request_larger_than_any_may_be_is_refused_by_its_size() -> None:
-    async with wired(max_length=300_000, max_body_bytes=BUDGET_BYTES // 2) as (r, (wire,)):
+    async with zmq_rig(max_length=300_000, max_body_bytes=BUDGET_BYTES // 2) as (r, (wire,)):
         await r.add_scheduler()
-        await wire.say(large("a"))
-        refused = await wire.hear()
+        await wire.send(large("a"))
+        refused = await wire.receive()
         assert isinstance(refused, public.Failed)
         assert refused.code == "too_large"
         assert refused.detail.startswith(f"body: expected at most {BUDGET_BYTES // 2} bytes, got 200")
@@ -65,16 +66,16 @@ async def test_a_request_larger_than_any_may_be_is_refused_by_its_size() -> None
 
 async def test_an_answer_that_is_asked_for_again_comes_in_messages_of_a_bounded_size() -> None:
     sampling = Sampling(temperature=0.0, logprobs=20)
-    async with wired(2) as (r, (one, two)):
+    async with zmq_rig(2) as (r, (one, two)):
         scheduler = await r.add_scheduler(is_automatic=False)
         words = generate(n=1000, sampling=sampling)
-        await one.say(words)
-        assert isinstance(await one.hear(), public.Accepted)
+        await one.send(words)
+        assert isinstance(await one.receive(), public.Accepted)
         await r.cluster.wait_until(lambda: scheduler.running)
         scheduler.step(1000)
-        await two.say(words)
-        assert isinstance(await two.hear(), public.Accepted)
-        chunks = await until_finished(two.hear)
+        await two.send(words)
+        assert isinstance(await two.receive(), public.Accepted)
+        chunks = await until_finished(two.receive)
         ids = [token for chunk in chunks for token in chunk.ids.tolist()]
         assert ids == oracle([1, 2], 1000)
         tops = [chunk.logprobs for chunk in chunks if chunk.logprobs is not None]
@@ -91,7 +92,7 @@ async def until_finished(hear) -> list[public.Chunk]:
 
 
 async def test_few_messages_wait_at_the_front_for_each_client_and_from_it() -> None:
-    async with wired() as (r, _):
+    async with zmq_rig() as (r, _):
         assert r.gateway._zmq is not None
         socket = r.gateway._zmq._reader._socket
         assert (socket.get(zmq.RCVHWM), socket.get(zmq.SNDHWM), socket.get(zmq.MAXMSGSIZE)) == (
@@ -102,10 +103,10 @@ async def test_few_messages_wait_at_the_front_for_each_client_and_from_it() -> N
 
 
 async def test_a_refusal_never_says_more_than_a_screen() -> None:
-    async with wired() as (_, (wire,)):
+    async with zmq_rig() as (_, (wire,)):
         long_name = "x" * 50_000
         await wire._socket.send_multipart([msgspec.msgpack.encode({"kind": "Generate", "request": "r", long_name: 1}), b""])
-        refused = await wire.hear()
+        refused = await wire.receive()
         assert isinstance(refused, public.Failed)
         assert (refused.request, refused.code) == ("r", "invalid")
         assert 256 < len(refused.detail) <= 2_000
@@ -113,12 +114,12 @@ async def test_a_refusal_never_says_more_than_a_screen() -> None:
 
 async def test_no_refusal_is_lost_when_a_client_reads_late() -> None:
     """A call whose refusal is lost would wait for its deadline."""
-    async with wired() as (r, (wire,)):
+    async with zmq_rig() as (r, (wire,)):
         await r.add_scheduler()
         names = [str(number) for number in range(3000)]  # more than all buffers between the two hold
         for name in names:
-            await wire.say(generate(name, model="other", terms=Terms(stop=["x" * 250])))
-        heard = [await wire.hear() for _ in names]
+            await wire.send(generate(name, model="other", terms=Terms(stop=["x" * 250])))
+        heard = [await wire.receive() for _ in names]
         assert [failed.request for failed in heard if isinstance(failed, public.Failed)] == names
 
 

@@ -11,14 +11,15 @@ import pytest
 from actors.gateway.zeromq import server
 from actors.gateway.zeromq.parse import field_in, request_in
 from messages import public
-from tests.actors.gateway.zeromq.test_front_laws import DEADLINE_S, four_tokens_in, generate, wired
 from tests.support.gateway.fake_scheduler import oracle
+from tests.support.gateway.zmq_clients import generate, receive_four_of_eight, zmq_rig
+from tests.support.waiting import DEADLINE_S
 
 
 async def test_a_client_that_falls_silent_is_detached_and_can_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_BEAT_S", 0.001)
-    async with wired(2) as (r, (one, two)):
-        scheduler = await four_tokens_in(r, one)
+    async with zmq_rig(2) as (r, (one, two)):
+        scheduler = await receive_four_of_eight(r, one)
         assert r.gateway.desk is not None
         request = r.gateway.desk.find("r")
         assert request is not None
@@ -30,32 +31,32 @@ async def test_a_client_that_falls_silent_is_detached_and_can_come_back(monkeypa
         assert request.orphaned_s > 0, "nobody reads it, and it waits for its client"
         monkeypatch.setattr(server, "_CLIENT_SILENCE_S", 1000.0)
         assert scheduler.cancels == []
-        await two.say(generate(have=4))
+        await two.send(generate(have=4))
         await r.cluster.wait_until(lambda: len(request.watchers) == 1)
         scheduler.step(4)
-        assert isinstance(await two.hear(), public.Accepted)
-        assert await two.hear_tokens(4) == oracle([1, 2], 8)[4:]
+        assert isinstance(await two.receive(), public.Accepted)
+        assert await two.receive_tokens(4) == oracle([1, 2], 8)[4:]
         assert request.orphaned_s == 0
 
 
 async def test_a_call_that_fails_inside_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with wired() as (r, (wire,)):
+    async with zmq_rig() as (r, (wire,)):
 
         async def broken() -> dict[str, Any]:
             raise RuntimeError("a bug")
 
         assert r.gateway._zmq is not None
         monkeypatch.setattr(r.gateway._zmq, "_summary", broken)
-        await wire.say(public.StatsWanted(call="c"))
-        failed = await wire.hear()
+        await wire.send(public.StatsWanted(call="c"))
+        failed = await wire.receive()
         assert isinstance(failed, public.Failed)
         assert (failed.request, failed.code, failed.detail) == ("c", "internal", "RuntimeError: a bug")
 
 
 async def test_a_message_of_the_server_is_refused_from_a_client() -> None:
-    async with wired() as (_, (wire,)):
-        await wire.say(public.Accepted(request="r", n_prompt=1))
-        failed = await wire.hear()
+    async with zmq_rig() as (_, (wire,)):
+        await wire.send(public.Accepted(request="r", n_prompt=1))
+        failed = await wire.receive()
         assert isinstance(failed, public.Failed)
         assert (failed.code, failed.field) == ("invalid", "kind")
         assert failed.detail == "kind: expected a client's, got Accepted"

@@ -1,0 +1,28 @@
+"""Orders and requests of the gateway for tests, with short prompts and plain settings."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from actors.gateway.requests.order import Order
+from actors.gateway.requests.request import Request
+from actors.gateway.text.detokenizer import NumberText
+from messages.generation import Sampling, Terms
+
+
+def order_of(n: int = 1, stop: list[str] | None = None, logprobs: int = -1, max_tokens: int = 1000) -> Order:
+    """An order for `n` sequences after the prompt [1, 2]; `logprobs` -1: none."""
+    return Order(
+        request="r",
+        api="generate",
+        created_s=0.0,
+        prompts=[np.array([1, 2], "<i4").tobytes()],
+        sampling=Sampling(logprobs=logprobs),
+        terms=Terms(max_tokens=max_tokens, stop=stop or []),
+        n=n,
+    )
+
+
+def request_of(order: Order) -> Request:
+    """The request of an order, with the text of numbers."""
+    return Request(7, order, lambda prompt: NumberText(), 0.0)

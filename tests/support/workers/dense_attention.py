@@ -1,0 +1,51 @@
+"""Dense attention, written out token by token, and random steps and pages to compare other attention with it."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import strategies as st
+
+from gpu_workers.batch.step_tensors import StepTensors
+from gpu_workers.layers.kv_pages import KvPages, KvShape
+from messages.steps import PAGE_TOKENS
+from tests.support.workers.paged_loop import PagedSequence, build_step
+
+HEAD_DIM = 8
+rows_of_a_step = st.lists(
+    st.tuples(st.integers(0, 90), st.one_of(st.just(1), st.integers(1, 40))), min_size=1, max_size=9
+)  # (computed before, tokens now)
+
+
+def paged_rows(
+    rows: list[tuple[int, int]], kv_heads: int, head_dim: int = HEAD_DIM, dtype: torch.dtype = torch.float32
+) -> tuple[StepTensors, torch.Tensor, torch.Tensor]:
+    """A step of these rows, (computed before, tokens now), and one layer's pages among those of others, with random keys and
+    values in a scattered order."""
+    generator = torch.Generator().manual_seed(3)
+    rows = sorted(rows, key=lambda row: row[1] != 1)
+    sizes = [-(-(start + count) // PAGE_TOKENS) for start, count in rows]
+    order = torch.randperm(sum(sizes) + 2, generator=generator).tolist()
+    sequences = [PagedSequence([0] * (start + count), start) for start, count in rows]
+    for sequence, size in zip(sequences, sizes, strict=True):
+        sequence.pages, order = order[:size], order[size:]
+    kv = KvPages.allocate(KvShape(3, kv_heads, head_dim, dtype), sum(sizes) + 2, "cpu")
+    kv.storage.copy_(torch.randn(kv.storage.shape, generator=generator))
+    step = build_step([(s, count) for s, (_, count) in zip(sequences, rows, strict=True)])
+    return step, kv.keys[1], kv.values[1]
+
+
+def dense_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, step: StepTensors, scale: float, window: int = 10_000
+) -> torch.Tensor:
+    """One token at a time, nothing shared with what is tested."""
+    out = torch.empty_like(q)
+    shared = q.shape[1] // k.shape[2]
+    for row in range(step.n_rows):
+        pages = step.page_table[row].long()
+        keys, values = (x[pages].flatten(0, 1).repeat_interleave(shared, 1) for x in (k, v))
+        for index in range(int(step.row_counts[row])):
+            token, seen = int(step.row_offsets[row]) + index, int(step.row_starts[row]) + index + 1
+            first = max(0, seen - window)
+            weights = torch.einsum("hd,khd->hk", q[token], keys[first:seen]).mul(scale).softmax(-1)
+            out[token] = torch.einsum("hk,khd->hd", weights, values[first:seen])
+    return out
