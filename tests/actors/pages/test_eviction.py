@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.pages.eviction import EvictionPolicy, LruEviction
+from actors.pages.eviction import EvictionPolicy
 from actors.pages.lfu import _MOST_USES, LfuEviction
 from actors.pages.page_ledger import PageLedger
+from actors.scheduler.policy import EvictionName, make_eviction
 
-POLICIES = [LruEviction, LfuEviction]
+POLICIES = [type(make_eviction(name)) for name in EvictionName]
 N_PAGES = 6
 
 
