@@ -1,1 +1,1 @@
-"""The hands: one process per rank, the only folder that imports torch. (`gpu_workers.model_store` does without it.)"""
+"""The worker processes, one for each rank. The only package that imports torch; `gpu_workers.model_store` does not."""

@@ -1,4 +1,4 @@
-"""What a step thread needs of an engine. Two engines implement it: the model runner and the hash chain.
+"""The protocol of an engine, which a step thread drives. The model runner and the hash chain implement it.
 
 `launch` starts one plan, `collect` waits for its results. Plans are launched strictly in order and collected in the same order;
 up to `max_in_flight` may be launched before the first is collected, because sampled tokens stay with the engine.
@@ -20,7 +20,7 @@ ReportLoading = Callable[[str, float], None]  # (phase, fraction of this phase t
 
 
 class PlanRefused(TardigradeError):
-    """A plan cannot be run; nothing of it has been done. `suspects` are the slots that may have caused it."""
+    """A plan cannot be run, and nothing of it has been done. `suspects`: int32 array of the slots that may have caused it."""
 
     def __init__(self, reason: str, suspects: np.ndarray | list[int] = ()) -> None:  # pyright: ignore[reportArgumentType]
         super().__init__(reason)
@@ -33,7 +33,7 @@ class Engine(Protocol[Launched]):
     max_in_flight: int  # 1: `launch` has done the work when it returns
 
     def capacity(self) -> EngineCapacity:
-        """What the gang can hold: the least of its ranks."""
+        """What the gang can hold; each limit is the smallest of its ranks'."""
         ...
 
     def reset(self, epoch: int) -> None:
@@ -48,9 +48,9 @@ class Engine(Protocol[Launched]):
         ...
 
     def collect(self, launched: Launched) -> Iterator[Result]:
-        """The results of a launched plan, one for each of its steps, each as soon as it is there."""
+        """The results of a launched plan, one for each of its steps, each as soon as it is available."""
         ...
 
     def close(self) -> None:
-        """Give back the device and leave the group of ranks."""
+        """Release the device and leave the group of ranks."""
         ...

@@ -1,5 +1,5 @@
-"""The oracle model: the next token is a hash of all tokens so far. It costs no arithmetic, but uses slots, pages and plans as
-a real model does.
+"""The reference model of tests: the next token is a hash of all tokens so far. It computes next to nothing, but uses slots,
+pages and plans as a real model does.
 
 The state after every position is stored in the page of that position, and is read through the slot's page table when the
 next position is computed. So a wrong page table, a prefix that is wrongly shared, a lost or a repeated token changes every
@@ -30,16 +30,16 @@ from messages.steps import PAGE_TOKENS, EngineCapacity, Plan, Result
 from messages.wire.arrays import float32s, int32s
 
 _START = 0x5EED_0F_7A4D164AD
-_STEP = 0x9E37_79B9_7F4A_7C15  # odd, so it has an inverse and a chunk is one running sum
+_STEP = 0x9E37_79B9_7F4A_7C15  # odd, so it has an inverse, and the states of a chunk follow from one cumulative sum
 _MIX_A, _MIX_B, _MIX_C = 0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB
-_WORD = (1 << 64) - 1
-_UNLIKELY = -100.0
+_MASK = (1 << 64) - 1
+_UNLIKELY = -100.0  # log probability of every token but the chosen one
 
 
 def _mix(value: int) -> int:
-    value = (value + _MIX_A) & _WORD
-    value = ((value ^ (value >> 30)) * _MIX_B) & _WORD
-    value = ((value ^ (value >> 27)) * _MIX_C) & _WORD
+    value = (value + _MIX_A) & _MASK
+    value = ((value ^ (value >> 30)) * _MIX_B) & _MASK
+    value = ((value ^ (value >> 27)) * _MIX_C) & _MASK
     return value ^ (value >> 31)
 
 
@@ -55,11 +55,11 @@ def hash_chain_tokens(
     among the first `min_tokens`. Written without arrays, so that it shares no code with the engine."""
     state, generated = _START, []
     for token in prompt:
-        state = (state * _STEP + _mix(token + 1)) & _WORD
+        state = (state * _STEP + _mix(token + 1)) & _MASK
     for _ in range(n):
         token = _mix(state ^ _mix(seed)) % vocabulary
         generated.append(_next_allowed(token, vocabulary, banned) if len(generated) < min_tokens else token)
-        state = (state * _STEP + _mix(generated[-1] + 1)) & _WORD
+        state = (state * _STEP + _mix(generated[-1] + 1)) & _MASK
     return generated
 
 
@@ -86,7 +86,7 @@ class _Launched:
 
 
 class HashChainEngine(Engine[_Launched]):
-    """The hash chain. With an artificial step time it behaves like a device that works in the background."""
+    """The hash chain as an engine. With an artificial step time it behaves like a device that works in the background."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
@@ -99,7 +99,7 @@ class HashChainEngine(Engine[_Launched]):
         self.reset(0)
 
     def capacity(self) -> EngineCapacity:
-        """What the settings say: the chain itself needs next to no memory."""
+        """See Engine. The limits are those of the settings, because the chain needs next to no memory."""
         s = self._settings
         return EngineCapacity(
             n_pages=s.hash_chain_pages,
@@ -113,16 +113,16 @@ class HashChainEngine(Engine[_Launched]):
         )
 
     def reset(self, epoch: int) -> None:
-        """Forget all slots. Pages keep their content."""
+        """See Engine."""
         capacity = self.capacity()
         self._slots = SlotTable(capacity)
         self._tokens = np.zeros((capacity.n_slots, capacity.max_length + 1), np.int32)
         self._seed_mix = np.zeros(capacity.n_slots, np.uint64)
 
     def launch(self, plan: Plan) -> _Launched:
-        """Computes all steps of a plan. `collect` waits for the artificial step time."""
+        """See Engine. All steps are computed here; `collect` waits for the artificial step time. Raises: PlanRefused."""
         self._slots.admit(plan)
-        self._take_differences(plan)
+        self._write_tokens(plan)
         results, ready_s = [], []
         for index in range(plan.n_steps):
             self._busy_until_s = max(self._busy_until_s, time.monotonic()) + self._settings.hash_chain_step_s
@@ -131,7 +131,7 @@ class HashChainEngine(Engine[_Launched]):
         return _Launched(results, ready_s)
 
     def collect(self, launched: _Launched) -> Iterator[Result]:
-        """Yields the results, each when its artificial step time is over."""
+        """See Engine. Each result comes when its artificial step time is over."""
         for result, ready_s in zip(launched.results, launched.ready_s, strict=True):
             wait_s = ready_s - time.monotonic() if self._settings.hash_chain_step_s else 0.0
             if wait_s > 0:
@@ -139,9 +139,10 @@ class HashChainEngine(Engine[_Launched]):
             yield result
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """See Engine. There is nothing to release."""
 
-    def _take_differences(self, plan: Plan) -> None:
+    def _write_tokens(self, plan: Plan) -> None:
+        """Copies the tokens of new sequences, their seeds and the drafts into the tables."""
         offset = 0
         for new in plan.new:
             self._tokens[new.slot, : new.n_tokens] = plan.new_tokens[offset : offset + new.n_tokens]
@@ -200,7 +201,7 @@ class HashChainEngine(Engine[_Launched]):
             waits = self._is_written[previous[todo]] & (step.starts[todo] > 0)
             self._is_written[step.kv_slots] = False
             if waits.all():
-                waits[:] = False  # the rows wait for each other in a ring: no order is right
+                waits[:] = False  # the rows wait for each other in a circle, so no order is right
             yield todo[~waits]
             todo = todo[waits]
             is_todo[:] = False
@@ -209,18 +210,20 @@ class HashChainEngine(Engine[_Launched]):
     def _advance(self, step: StepArrays, rows: np.ndarray, previous: np.ndarray) -> None:
         """Stores the state after every token of these rows."""
         states = np.where(step.starts[rows] > 0, self._pages[previous[rows]], np.uint64(_START))
-        words = _mix_array(self._tokens[step.token_slots, step.positions].astype(np.uint64) + np.uint64(1))
+        mixed = _mix_array(self._tokens[step.token_slots, step.positions].astype(np.uint64) + np.uint64(1))
         is_decode = rows < step.n_decode
         places = step.offsets[rows[is_decode]]
-        self._pages[step.kv_slots[places]] = states[is_decode] * np.uint64(_STEP) + words[places]
+        self._pages[step.kv_slots[places]] = states[is_decode] * np.uint64(_STEP) + mixed[places]
         for row, state in zip(rows[~is_decode], states[~is_decode], strict=True):
             n = int(step.counts[row])
             places = slice(int(step.offsets[row]), int(step.offsets[row]) + n)
-            sums = np.cumsum(words[places] * self._shrinkage[1 : n + 1], dtype=np.uint64)
+            sums = np.cumsum(mixed[places] * self._shrinkage[1 : n + 1], dtype=np.uint64)
             self._pages[step.kv_slots[places]] = (sums + state) * self._growth[1 : n + 1]
 
     def _certain_logprobs(self, ids: np.ndarray, asked: np.ndarray) -> TokenLogprobs | None:
-        """Log probability 0 for each token, and the ids after it as the other top tokens; None if no row asks."""
+        """Log probability 0 for each of ids [N], with the ids after it as the other top tokens; None if no row asks for any.
+
+        asked: [N] int, -1 for none, n for the chosen token and the top n."""
         if (asked < 0).all():
             return None
         rank = np.arange(int(asked.max()))[None, :]

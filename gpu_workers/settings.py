@@ -1,4 +1,4 @@
-"""The workers' section of the configuration: which model, on which device, within which memory. Nothing else lives here."""
+"""The worker section of the configuration: which model, on which device, within which memory."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ DeviceKind = Literal["cpu", "cuda"]
 _SLOTS = {"cpu": 64, "cuda": 256}
 _STEP_TOKENS = {"cpu": 1024, "cuda": 8192}
 _LEASE_STEPS = {"cpu": 4, "cuda": 8}
-_LEASE_S = {"cpu": 0.04, "cuda": 0.005}  # on a CPU whoever plans takes the time from what computes
+_LEASE_S = {"cpu": 0.04, "cuda": 0.005}  # longer on a CPU, where planning takes time from the cores that compute
 _HASH_CHAIN_MAX_LENGTH = 131_072
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What one rank needs to know. The supervisor fills it in and passes it as `Birth.settings`.
+    """The settings of one rank. The supervisor fills them in and passes them as `Birth.settings`.
 
-    0 means "choose for me" wherever it is a default.
+    A default of 0 means that the value is chosen by device or model.
     """
 
     model_folder: str = HASH_CHAIN  # a resolved model folder (or GGUF file), or "hash-chain"
@@ -32,13 +32,15 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     rank: Annotated[int, msgspec.Meta(ge=0)] = 0
     tp: Annotated[int, msgspec.Meta(ge=1)] = 1
     n_slots: Annotated[int, msgspec.Meta(ge=0, le=65_536)] = 0  # sequences at once
-    max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: what the model was made for
+    max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: the limit of the model
     max_step_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens computed in one step
-    kv_memory_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0  # 0: measured on CUDA, a modest share of RAM on a CPU
+    kv_memory_bytes: Annotated[int, msgspec.Meta(ge=0)] = (
+        0  # 0: measured on CUDA; an eighth of the memory, at most 2 GiB, on a CPU
+    )
     memory_share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.9  # of the device's memory, weights included
-    max_lease_steps: Annotated[int, msgspec.Meta(ge=0, le=256)] = 0  # steps that one plan may grant
-    lease_s: Annotated[float, msgspec.Meta(ge=0.0, le=10.0)] = 0.0  # and the time that they should take at most
-    threads: Annotated[int, msgspec.Meta(ge=0)] = 0  # of torch on this rank; 0: all cores divided by `cpu_ranks`
+    max_lease_steps: Annotated[int, msgspec.Meta(ge=0, le=256)] = 0  # steps of one plan
+    lease_s: Annotated[float, msgspec.Meta(ge=0.0, le=10.0)] = 0.0  # time that the steps of one plan should take at most
+    threads: Annotated[int, msgspec.Meta(ge=0)] = 0  # threads of torch on this rank; 0: all cores divided by `cpu_ranks`
     cpu_ranks: Annotated[int, msgspec.Meta(ge=1)] = 1  # worker processes that share this machine's cores
     attention: Literal["auto", "torch", "triton"] = "auto"
     cuda_graphs: bool = True
@@ -48,12 +50,12 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     @property
     def is_hash_chain(self) -> bool:
-        """Is the model the oracle without arithmetic?"""
+        """True if the model is the hash chain."""
         return self.model_folder == HASH_CHAIN
 
     @property
     def slots(self) -> int:
-        """Sequences at once."""
+        """Sequences at once: `n_slots`, or the default of the device."""
         return self.n_slots or _SLOTS[self.device]
 
     @property
@@ -63,7 +65,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     @property
     def lease_steps(self) -> int:
-        """Steps that one plan may grant, at most."""
+        """Steps of one plan, at most."""
         return self.max_lease_steps or (1 if self.is_hash_chain else _LEASE_STEPS[self.device])
 
     @property
@@ -79,12 +81,12 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         return "bfloat16" if self.device == "cuda" else "float32"
 
     def length_limit(self, model_max_length: int = _HASH_CHAIN_MAX_LENGTH) -> int:
-        """Tokens of one sequence, given what the model was made for."""
+        """Tokens of one sequence: `max_length`, but at most the model's own limit."""
         return min(self.max_length or model_max_length, model_max_length)
 
 
 def read_settings(text: bytes | msgspec.Raw) -> WorkerSettings:
-    """Decode the worker's section.
+    """Decode the worker section of the configuration from JSON.
 
     Raises: ConfigError naming the field.
     """

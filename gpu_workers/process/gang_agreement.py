@@ -1,9 +1,9 @@
-"""Which plans all ranks of a gang have received: a plan is run by every rank or by none.
+"""Agreement between the ranks of a gang: a plan is run by every rank or by none.
 
 A scheduler that dies between two sends leaves a plan with some ranks only. A rank that ran it would wait in a collective
 forever, or take part in the other ranks' next one. So each rank notes in a small file of shared memory what it has received,
 and runs a plan once all ranks have it. If another rank has entered a later epoch without the plan, the plan is skipped: that
-rank accepts no more plans of the earlier epoch, so every rank comes to the same answer.
+rank accepts no more plans of the earlier epoch, so every rank decides alike.
 
     received.<rank>   [_N_ENTRIES, 2] int64: (epoch id, step after the last plan received in it), as a ring; epoch ids rise
 
@@ -34,7 +34,7 @@ def epoch_id(incarnation: int, epoch: int) -> EpochId:
 
 
 class GangAgreement:
-    """One rank's view. `note_epoch` and `note_plan` are called by the control task, `wait` by the step thread."""
+    """One rank's part in the agreement. The control task calls `note_epoch` and `note_plan`, the step thread calls `wait`."""
 
     def __init__(self, gang_dir: Path, rank: int, size: int) -> None:
         """Creates this rank's file in gang_dir, which all `size` ranks of the gang share. Raises: OSError."""
@@ -48,20 +48,20 @@ class GangAgreement:
         self._n_epochs = 0
 
     def note_epoch(self, epoch: EpochId) -> None:
-        """A Reset has come: no plan of an earlier epoch will be accepted."""
+        """Note that a Reset has come: this rank accepts no plan of an earlier epoch any more."""
         entry = self._own[self._n_epochs % _N_ENTRIES]
         self._n_epochs += 1
         entry[1] = _NEVER
         entry[0] = epoch
 
     def note_plan(self, end: int) -> None:
-        """A plan of the present epoch has come; `end` is the number of the step after its last one."""
+        """Note that a plan of the present epoch has come. end: the number of the step after its last one."""
         self._own[(self._n_epochs - 1) % _N_ENTRIES][1] = end
 
     def wait(self, epoch: EpochId, end: int) -> bool:
         """Wait until every rank has the plan that ends before step `end` of an epoch.
 
-        Returns False as soon as one rank can never have it. There is no deadline: the wait is part of the step, and the
+        Returns False as soon as one rank can no longer receive it. There is no deadline: the wait is part of the step, and the
         supervisor limits how long a step may take.
         """
         return all(self._wait_for(other, epoch, end) for other in self._others)

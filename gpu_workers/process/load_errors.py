@@ -1,4 +1,4 @@
-"""Errors of loading a model that another start would meet again, in words that say what to do about them."""
+"""Turns errors of loading that every start would meet again into messages that say what to do about them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_CUDA = ("No CUDA GPUs are available", "Torch not compiled with CUDA", "Found
 
 
 def explain(error: Exception, settings: WorkerSettings) -> ConfigError | None:
-    """What to raise instead of `error`; None for an error that is not known here. Imports torch."""
+    """The ConfigError to raise instead of `error`; None for an error that is not known here. Imports torch."""
     import torch
 
     from gpu_workers.models.weights import WeightsError
@@ -23,8 +23,8 @@ def explain(error: Exception, settings: WorkerSettings) -> ConfigError | None:
     text = next(iter(str(error).splitlines()), "")
     if isinstance(error, torch.OutOfMemoryError):
         return ConfigError(
-            f"the model does not fit into the memory of this GPU beside what uses it already; more GPUs a replica (--tp),"
-            f" fewer sequences (--max-sequences) or a shorter --max-length need less ({text})"
+            f"the model does not fit into the memory of this GPU that is free; it needs less with more GPUs per replica (--tp),"
+            f" fewer sequences (--max-sequences) or a shorter --max-length ({text})"
         )
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(part in text for part in _NO_HOST_MEMORY)):
         return ConfigError(f"the model does not fit into the memory of this host; --dtype bfloat16 needs less ({text})")

@@ -1,4 +1,4 @@
-"""The metrics of a worker. Counting is cheap enough for every step; metric families are made only when a beat asks for them."""
+"""The metrics of a worker. Counting is cheap enough for every step; metric families are built only for beats with metrics."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class StepEvents(Protocol):
         ...
 
     def on_result(self, epoch: EpochId, result: Result) -> None:
-        """A step has ended."""
+        """A step has ended. result: its sampled tokens."""
         ...
 
     def on_refused(self, epoch: EpochId, failure: StepFailed) -> None:
@@ -54,14 +54,14 @@ class StepEvents(Protocol):
 
 
 class PlansLost(Exception):
-    """Plans are missing between two that came: the engine's tables would differ from what the scheduler believes."""
+    """Plans between two received ones are missing, so the engine's tables would differ from the scheduler's."""
 
 
 class StepThread(Generic[Launched]):
     """Runs the commands of one event loop on one engine.
 
     `build` is called on the step thread; it may import and load for minutes. `may_run(epoch, plan)` is called there before
-    a plan is launched, and may wait; if it returns False, the plan is skipped and nothing is reported.
+    a plan is launched, and may wait. If it returns False, the plan is skipped and nothing is reported.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class StepThread(Generic[Launched]):
         self._launched: SimpleQueue[tuple[EpochId, Launched | StepFailed | None] | None] = SimpleQueue()
         self._doing = "load"
         self._next_step: int | None = None
-        self._n_begun = self._n_ended = 0  # plans
-        self._since_s = 0.0  # when the present step began, while n_begun > n_ended
-        self.steps = 0
+        self._n_begun = self._n_ended = 0  # number of plans
+        self._since_s = 0.0  # when the present step began, while _n_begun > _n_ended
+        self.steps = 0  # steps that have ended
         self._thread = threading.Thread(target=self._run, name="step", daemon=True)
 
     def start(self) -> None:
@@ -121,7 +121,7 @@ class StepThread(Generic[Launched]):
                 while (item := self._commands.get()) is not None:
                     self._execute(engine, *item, lambda epoch, launched: self._finish(engine, epoch, launched))
             engine.close()
-        except Exception as error:  # any error: the state of the device is unknown now
+        except Exception as error:  # after any error the state of the device is unknown
             self._fault(error)
 
     def _run_pipelined(self, engine: Engine[Launched]) -> None:
@@ -152,8 +152,9 @@ class StepThread(Generic[Launched]):
         engine: Engine[Launched],
         epoch: EpochId,
         command: Reset | Plan,
-        hand_over: Callable[[EpochId, Launched | StepFailed | None], None],
+        deliver: Callable[[EpochId, Launched | StepFailed | None], None],
     ) -> None:
+        """Resets the engine, or launches a plan and passes what was launched to `deliver`. Raises: PlansLost."""
         if isinstance(command, Reset):
             self._doing = f"reset to epoch {command.epoch}"
             engine.reset(command.epoch)
@@ -164,7 +165,7 @@ class StepThread(Generic[Launched]):
         if self._n_begun == self._n_ended:
             self._since_s = time.monotonic()
         self._n_begun += 1
-        hand_over(epoch, self._launch(engine, epoch, command))
+        deliver(epoch, self._launch(engine, epoch, command))
 
     def _launch(self, engine: Engine[Launched], epoch: EpochId, plan: Plan) -> Launched | StepFailed | None:
         """What the engine launched; StepFailed for a plan that is refused, None for one that is skipped.

@@ -44,8 +44,8 @@ from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
 
-_STOP_S = 0.2  # time for the step thread to end; after it the process exits anyway
-_MAX_UNSENT = 4096  # messages for a scheduler that is not announced yet; far more than can be in flight
+_STOP_S = 0.2  # how long the step thread may take to end; then the process exits anyway
+_MAX_UNSENT = 4096  # messages for a scheduler that is not announced yet; far more than plans can be in flight
 
 BuildEngine = Callable[[WorkerSettings, Path, ReportLoading], Engine]
 
@@ -84,8 +84,8 @@ class Worker(LifecycleEvents, StepEvents):
         self.registry.register(self.metrics)
         ProcessCollector(registry=self.registry)
         self._scheduler = actor_name("scheduler", replica_of(birth.name))
-        self._owner = self._epoch = -1  # of the last Reset: its sender's incarnation, its epoch
-        self._epoch_id = EpochId(-1)  # both in one number
+        self._owner = self._epoch = -1  # of the last Reset: the incarnation of its sender, and its epoch
+        self._epoch_id = EpochId(-1)  # _owner and _epoch in one number
         self._unsent: deque[Message] = deque(maxlen=_MAX_UNSENT)
         self._capacity: EngineCapacity | None = None
         self._memory_generation = birth.incarnation  # the KV memory is this process's own, and new with it
@@ -153,7 +153,7 @@ class Worker(LifecycleEvents, StepEvents):
     def _answer(self, epoch: EpochId, message: Message) -> None:
         """Send a message to the scheduler whose Reset began this epoch, and to no other incarnation of it.
 
-        Its Reset may come before the supervisor announces it; the message waits for that."""
+        A scheduler's Reset may come before the supervisor announces that scheduler. Until then the message waits."""
         if epoch != self._epoch_id or self._ending.done():
             self.metrics.dropped += 1
         elif self.settings.rank == 0:
@@ -166,14 +166,14 @@ class Worker(LifecycleEvents, StepEvents):
             try:
                 while self._unsent:
                     self.mailbox.send(self._scheduler, self._unsent.popleft())
-            except MailboxFull as error:  # without this message the scheduler loses a step
+            except MailboxFull as error:  # a scheduler that misses a result cannot go on
                 self.on_fault("answer", error)
 
     def _end(self, status: int) -> None:
         if not self._ending.done():
             self._ending.set_result(status)
 
-    # -- the step thread's events (gpu_workers.process.step_thread.StepEvents) ---------------------------------------------
+    # -- events of the step thread (gpu_workers.process.step_thread.StepEvents) --------------------------------------------
 
     def on_loading(self, phase: str, fraction: float) -> None:
         """Report the phase of loading to the supervisor."""
@@ -217,14 +217,14 @@ class Worker(LifecycleEvents, StepEvents):
     # -- lifecycle events (messages.child.LifecycleEvents) -----------------------------------------------------------------
 
     def peer_up(self, peer: lifecycle.Peer) -> None:
-        """The scheduler may have sent Reset already: now it can be answered."""
+        """Send what was waiting for this peer to be announced, if it is the scheduler."""
         self._send_answers()
 
     def peer_down(self, name: str, incarnation: int) -> None:
-        """Plans of a dead scheduler run to their end; the Reset of the next one clears the slots."""
+        """Nothing to do: plans of a dead scheduler run to their end, and the Reset of the next one clears the slots."""
 
     def drain(self, deadline_s: float) -> None:
-        """A worker has no work of its own to finish: its scheduler ends the plans."""
+        """Report drained at once: a worker has no work of its own to finish, its scheduler stops planning."""
         self.child.drained()
 
     def beat(self, with_metrics: bool) -> lifecycle.Progress:

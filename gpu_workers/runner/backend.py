@@ -1,4 +1,4 @@
-"""The one place that decides how a rank computes on its device: operations, attention, captured steps.
+"""Chooses how a rank computes on its device: operations, attention and captured steps. Nothing else decides this.
 
     device   operations    attention                               captured steps
     cuda     CudaOps       TritonAttention where it can, or torch   CUDA graphs, with Triton attention
@@ -47,7 +47,7 @@ class Backend:
 
 @dataclass(frozen=True)
 class CapturedSteps:
-    """What runs steps that fit as one call; None where there is none."""
+    """What runs a fitting step as one call; both are None where steps cannot be captured."""
 
     graphs: StepGraphs | None = None  # on CUDA: whole steps, sampling included
     programs: CpuPrograms | None = None  # on CPUs: from tokens to logits
@@ -60,9 +60,9 @@ def import_backend(device: str) -> None:
 
 
 def choose_backend(placement: Placement, config: ModelConfig, shard: Shard, attention: AttentionChoice = "auto") -> Backend:
-    """The fastest back end for this device, dtype and model; what it cannot do is done by torch, which is logged.
+    """The fastest back end for this device, dtype and model. Torch computes the rest, with a warning in the log.
 
-    Raises ConfigError if Triton attention is asked for and cannot compute this model."""
+    Raises: ConfigError if Triton attention is asked for and cannot compute this model."""
     if placement.device.type == "cuda":
         return _cuda_backend(placement.dtype, config, shard, attention)
     return Backend(cpu_ops(placement.dtype), _cpu_attention(placement.dtype, config, shard))
@@ -76,8 +76,8 @@ def plain_backend(placement: Placement, config: ModelConfig, shard: Shard) -> Ba
 def capture_steps(
     model: Model, kv: KvPages, state: DeviceState, max_step_tokens: int, on_progress: Callable[[float], None]
 ) -> CapturedSteps:
-    """Steps of this model as one call each, where its back ends can be captured. Weights, pages and tables must not move
-    from here on. on_progress gets the fraction done."""
+    """Captures the steps of this model as one call each, where its back ends allow that. Weights, pages and tables must not
+    move afterwards. max_step_tokens: tokens of the largest step; on_progress: called with the fraction done, 0 to 1."""
     if model.device.type == "cuda":
         from gpu_workers.runner.cuda_backend import capture_graphs
 
@@ -90,7 +90,7 @@ def capture_steps(
 
 
 def cpu_ops(dtype: torch.dtype) -> Ops:
-    """The fastest operations of this CPU: compiled ones where they can be had."""
+    """The fastest operations of this CPU: compiled kernels where they can be compiled, else torch."""
     machine = this_machine()
     if machine is None or dtype not in (torch.float32, torch.bfloat16):
         _log_torch("layers", f"no kernels can be compiled here for {dtype}")
@@ -124,7 +124,9 @@ def _cuda_backend(dtype: torch.dtype, config: ModelConfig, shard: Shard, choice:
 
 
 def chooses_triton(config: ModelConfig, choice: AttentionChoice) -> bool:
-    """Does the Triton back end compute this model's attention on CUDA? Raises ConfigError if it has to and cannot."""
+    """True if the Triton back end computes this model's attention on CUDA.
+
+    Raises: ConfigError if choice is "triton" and the kernels cannot compute it."""
     reason = why_not_triton(config)
     if choice == "triton" and reason is not None:
         raise ConfigError(f"worker.attention: expected auto or torch for this model, got triton ({reason})")

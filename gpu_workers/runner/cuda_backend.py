@@ -1,4 +1,4 @@
-"""What a rank computes with on CUDA devices. Imports Triton, so `backend` imports this file only for such a device."""
+"""The operations, attention and captured steps of CUDA devices. Imports Triton; `backend` imports this file for CUDA only."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def triton_attention(dtype: torch.dtype, head_dim: int, shard: Shard) -> Attenti
 def capture_graphs(
     model: Model, kv: KvPages, state: DeviceState, max_step_tokens: int, on_progress: Callable[[float], None]
 ) -> StepGraphs | None:
-    """All steps that a host would need longer to launch than the device to run, as CUDA graphs. None unless attention is
-    Triton's: torch's operators ask the host for sizes, which a captured step cannot."""
+    """Captures all steps that take the host longer to launch than the device to run. Arguments as in `backend.capture_steps`.
+
+    Returns None unless attention is Triton's: torch's operators read sizes on the host, which a captured step cannot do."""
     attention, n_ranks = model.parts.attention, model.parts.group.size
     if not isinstance(attention, TritonAttention):
         return None

@@ -7,14 +7,14 @@ from messages.errors import ConfigError
 from messages.steps import PAGE_TOKENS
 
 _CPU_KV_BYTES = 2 * GIB
-_CPU_SHARE = 8  # of the machine's memory: one part for keys and values when nothing is said
+_CPU_SHARE = 8  # by default, one part in eight of the machine's memory is for keys and values
 MIN_PAGES = 4
 
 
 def cpu_kv_bytes(wanted_bytes: int) -> int:
-    """Memory for keys and values on a CPU: `wanted_bytes`, or if that is 0 a modest share of the machine's.
+    """Memory for keys and values on a CPU: `wanted_bytes`, or if that is 0, an eighth of the machine's but at most 2 GiB.
 
-    Raises: ConfigError when more is wanted than there is: pages are taken one by one, so it would be missed under load.
+    Raises: ConfigError when more is wanted than the machine has. Pages are first touched under load, which would fail then.
     """
     if wanted_bytes > memory_bytes():
         raise ConfigError(f"worker.kv_memory_bytes: expected at most {memory_bytes()} (memory here), got {wanted_bytes}")
@@ -24,10 +24,10 @@ def cpu_kv_bytes(wanted_bytes: int) -> int:
 
 
 def cuda_kv_bytes(total_bytes: int, free_bytes: int, activation_bytes: int, memory_share: float, reserve_bytes: int) -> int:
-    """Memory for keys and values on a CUDA device, once the weights are loaded.
+    """Memory for keys and values on a CUDA device, after the weights are loaded.
 
-    `free_bytes` is what the driver calls free now; `activation_bytes` the peak of the greatest step; `reserve_bytes` stays for
-    graphs, collectives and fragments. Negative when even the weights do not fit the share.
+    free_bytes: as the driver reports it; activation_bytes: peak of the largest step; reserve_bytes: left for graphs,
+    collectives and fragmentation. The result is negative when even the weights do not fit into the share.
     """
     used_bytes = total_bytes - free_bytes
     return int(total_bytes * memory_share) - used_bytes - activation_bytes - reserve_bytes
@@ -36,7 +36,7 @@ def cuda_kv_bytes(total_bytes: int, free_bytes: int, activation_bytes: int, memo
 def count_pages(kv_bytes: int, bytes_per_page: int, n_slots: int, max_length: int) -> int:
     """Pages that fit into `kv_bytes`, at most as many as all slots can fill.
 
-    Raises: ConfigError when not even one short sequence has room.
+    Raises: ConfigError when not even one short sequence fits.
     """
     useful = n_slots * -(-max_length // PAGE_TOKENS)
     pages = min(kv_bytes // bytes_per_page, useful)

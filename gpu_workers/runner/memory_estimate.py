@@ -1,7 +1,7 @@
-"""What a rank will need of its device's memory, estimated from the model's configuration alone, before anything is loaded.
+"""Estimates the memory that a rank needs from the model's configuration alone, before anything is loaded.
 
-The supervisor plans with it (no torch, no numpy here). Once the weights are loaded the rank measures instead; see
-`model_loading.py`. The estimate is on the safe side: a plan that fits here fits on the device.
+The supervisor plans with it, so nothing here imports torch or numpy. After the weights are loaded the rank measures instead;
+see `model_loading.py`. The estimate is conservative: a plan that fits here fits on the device.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class RankEstimate:
     """Bytes on the fullest rank of a group."""
 
     weight_bytes: int
-    working_bytes: int  # everything else that is there besides keys and values
+    working_bytes: int  # activations, sampling, context and reserve: all but weights, keys and values
     kv_token_bytes: int  # keys and values of one token in all layers
 
     def room_tokens(self, usable_bytes: int) -> int:
-        """Tokens whose keys and values fit into `usable_bytes` beside the rest; negative when even the rest does not fit."""
+        """Tokens whose keys and values fit into `usable_bytes` beside everything else; negative when even that does not fit."""
         return (usable_bytes - self.weight_bytes - self.working_bytes) // self.kv_token_bytes
 
 
 def estimate_cuda_rank(config: ModelConfig, tp: int, dtype: str, step_tokens: int, n_slots: int) -> RankEstimate:
-    """The need of the fullest of `tp` ranks. `step_tokens` and `n_slots`: the greatest step and the most sequences."""
+    """The estimate for the fullest of `tp` ranks. step_tokens: tokens of the largest step; n_slots: sequences at once."""
     shard, itemsize = shard_model(config, 0, tp), _BYTES_BY_DTYPE[dtype]
     activation_columns = 6 * config.hidden + 3 * len(shard.ffn)
     activation_columns += 2 * config.head_dim * (len(shard.heads) + 2 * len(shard.kv_heads))
@@ -47,20 +47,20 @@ def estimate_cuda_rank(config: ModelConfig, tp: int, dtype: str, step_tokens: in
 
 
 def cpu_weight_bytes(config: ModelConfig, tp: int, dtype: str) -> int:
-    """Weights of all ranks of one replica in the machine's memory."""
+    """Bytes of the weights of all ranks of one replica, which share the machine's memory."""
     parameters = sum(rank_parameters(config, shard_model(config, rank, tp)) for rank in range(tp))
     return parameters * _BYTES_BY_DTYPE[dtype]
 
 
 def sampling_bytes(n_slots: int, vocabulary: int) -> int:
-    """Copies of the logits that sampling makes for `n_slots` sequences: float32 and float64."""
+    """Bytes of the float32 and float64 copies of the logits that sampling makes for `n_slots` sequences."""
     return n_slots * vocabulary * 4 * 6
 
 
 def memory_bytes(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     """Memory that this process may use: the machine's, or its container's where that is less."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of the second version and the first
-        with suppress(OSError, ValueError):  # not there, or "max"
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # cgroup v2, then v1
+        with suppress(OSError, ValueError):  # no such file, or "max"
             limits.append(int((cgroup / name).read_text()))
     return min(limits)

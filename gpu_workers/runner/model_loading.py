@@ -1,4 +1,4 @@
-"""From settings to a model runner that is warmed up: device, gang, weights, memory, graphs, in this order, each reported."""
+"""Builds a warmed-up model runner from settings: device, gang, weights, memory, graphs. Each phase is reported."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from gpu_workers.settings import WorkerSettings
 from messages.steps import PAGE_TOKENS, EngineCapacity
 
 _RENDEZVOUS = "rendezvous"
-_GANG_TIMEOUT_S = 600.0  # ranks load at different speeds; the supervisor notices a dead one long before this
+_GANG_TIMEOUT_S = 600.0  # ranks load at different speeds; the supervisor detects a dead rank long before this
 
 
 def load_model_runner(settings: WorkerSettings, gang_dir: Path, report: ReportLoading) -> ModelRunner:
     """The engine for a model folder, warmed up.
 
-    Raises: ConfigError, ModelConfigError, WeightsError naming what does not fit; torch's errors for a device that is not there.
+    Raises: ConfigError, ModelConfigError or WeightsError naming what does not fit; torch's errors for a missing device.
     """
     device = choose_device(settings)
     config = read_model_config(Path(settings.model_folder))
@@ -76,7 +76,7 @@ def choose_device(settings: WorkerSettings) -> torch.device:
 
 
 def join_gang(settings: WorkerSettings, gang_dir: Path, device: torch.device, report: ReportLoading) -> TensorGroup:
-    """Joins the other ranks of this incarnation; waits until all are there."""
+    """Joins the other ranks of this incarnation and waits until all have joined."""
     if settings.tp == 1:
         return SingleRank()
     report("gang", 0.0)
@@ -98,9 +98,9 @@ def build_model(
     load_format: str = "safetensors",
     on_progress: Callable[[float], None] = lambda fraction: None,
 ) -> Model:
-    """The rank's part of the model, computed by the back ends of its device; a single rank if there is no group.
+    """The rank's part of the model, computed by the back ends of its device. group None: a single rank.
 
-    Raises ConfigError for attention that the device or model does not have, ValueError for a model that cannot be split over
+    Raises: ConfigError for attention that the device or model does not have, ValueError for a model that cannot be split over
     the group, and what `load_model` raises."""
     group = SingleRank() if group is None else group
     shard = shard_model(config, group.rank, group.size)
@@ -137,7 +137,8 @@ def fullest_rows(step_tokens: int, max_length: int) -> list[int]:
 
 
 def _measure_cuda(settings: WorkerSettings, model: Model, rows: list[int]) -> int:
-    """Bytes for pages: runs the largest step once, on pages of its own, and subtracts the memory that it needed.
+    """Bytes that are left for pages: runs the largest step once, on temporary pages, and subtracts the memory that it needed.
+
     rows: tokens of each row of that step."""
     device = model.device
     kv = KvPages.allocate(model.kv_shape, len(rows) * -(-rows[0] // PAGE_TOKENS), device)
@@ -155,7 +156,9 @@ def _measure_cuda(settings: WorkerSettings, model: Model, rows: list[int]) -> in
 
 
 def run_empty_step(model: Model, kv: KvPages, rows: list[int]) -> torch.Tensor:
-    """Prompts of zeros, the longest first, over the pages of `kv`, which they share evenly. Returns the last token's logits."""
+    """Runs one step of prompts of zeros, and returns the logits [1, vocabulary] of its last token.
+
+    rows: tokens of each prompt, the longest first; each prompt gets the same number of the pages of `kv`."""
     device, pages_each = model.device, kv.n_pages // len(rows)
     counts = np.array(rows, np.int32)
     offsets = (np.cumsum(counts) - counts).astype(np.int32)

@@ -4,9 +4,9 @@
     each step: index arrays  ->  layers  ->  logits  ->  sample  ->  ids into the token table  ->  copy of the ids to the host
 
 Nothing waits for the host: the ids are in the device's token table before the next plan is launched. On a CPU all work is done
-when `launch` returns. On CUDA it is queued, and `collect` waits for the event after each step; all but the largest steps are
-captured graphs, which choose tokens by all rules but penalties and bans: rows with these are chosen again from the
-graph's logits. In a gang every rank samples from the same gathered logits with the same noise, so all token tables stay equal
+when `launch` returns. On CUDA it is queued, and `collect` waits for the event after each step. All but the largest steps are
+captured graphs. They apply every sampling rule but penalties and bans; rows with these are sampled again from the logits of
+the graph. In a gang every rank samples from the same gathered logits with the same noise, so all token tables stay equal
 without any message between the ranks.
 """
 
@@ -37,7 +37,7 @@ from messages.steps import EngineCapacity, Plan, Result
 from messages.wire.arrays import int32s
 
 if TYPE_CHECKING:
-    from gpu_workers.graphs.cuda_graphs import StepGraphs  # these import what only CUDA machines have
+    from gpu_workers.graphs.cuda_graphs import StepGraphs  # these import Triton
     from gpu_workers.graphs.mixed_graphs import MixedGraphs
 
 
@@ -46,22 +46,22 @@ class PendingStep:
     """One step that has been launched: what to wait for and how to read it."""
 
     plan: Plan
-    number: int
+    number: int  # of the step
     result_slots: np.ndarray  # [N] int32
     widths: np.ndarray  # [N] int64: samples of each row
-    ids: torch.Tensor  # [S] int64, host; valid after the second event
+    ids: torch.Tensor  # [S] int64 on the host; valid after the second event
     logprobs: ComputedLogprobs | None
-    compute_s: float  # if there are no events: the step has ended already
+    compute_s: float  # used if there are no events, when the step has ended already
     events: tuple[torch.cuda.Event, torch.cuda.Event] | None  # of a step on a device: before its first kernel, after its last
 
 
 @dataclass(frozen=True)
 class ComputedStep:
-    """Results of the layers, before tokens are chosen."""
+    """The output of the layers, from which tokens are sampled. Tensors are on the model's device."""
 
     logits: torch.Tensor | None  # [S, vocabulary] of the model's dtype; None: nothing is sampled
     places: torch.Tensor  # [S] int64: see StepBatch.sample_places
-    greedy: torch.Tensor | None = None  # [S] int64: the greedy choice, if it was computed with the logits
+    greedy: torch.Tensor | None = None  # [S] int64: the greedy tokens, if they were computed with the logits
 
 
 class ModelRunner(Engine[Iterable[PendingStep]]):
@@ -139,7 +139,9 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         return launched
 
     def _run_mixed(self, plan: Plan, graphs: StepGraphs, mixed: MixedGraphs) -> PendingStep | None:
-        """None, and nothing done, when it fits no graph. (Penalties count drafts, which a graph's own choices overwrite.)"""
+        """Launches one step as a graph. Returns None, with nothing done, when no graph fits.
+
+        A step with penalties and drafts does not fit: penalties count drafts, which the graph's own samples overwrite."""
         events = (timed_event(), timed_event())
         events[0].record()
         step = build_step(plan, self._slots.page_table)
@@ -153,8 +155,8 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
     def _take_samples(
         self, graphs: StepGraphs, slots: np.ndarray, positions: np.ndarray
     ) -> tuple[torch.Tensor, ComputedLogprobs | None]:
-        """What the graph that was launched last chose for positions [S] of slots [S], on its way to the host; rows whose
-        logits are edited are chosen again from its logits."""
+        """The tokens [S] that the last launched graph sampled for positions [S] of slots [S], int64 on the host, and their log
+        probabilities if a row asks. The copy is only queued. Rows with edited logits are sampled again from the graph's."""
         ids, logprobs = graphs.pool.ids[: len(slots)], None
         table, state = self._slots.sampling, self._state
         edited = np.flatnonzero(table.is_edited(slots, positions))

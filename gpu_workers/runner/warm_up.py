@@ -1,5 +1,5 @@
-"""The first steps of a rank, before it is ready: every kind of row once, so that kernels are compiled and loaded, libraries
-have chosen their algorithms, and memory has been touched."""
+"""Runs every kind of row once before a rank is ready, so that kernels are compiled, libraries have chosen their algorithms and
+memory has been touched."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from messages.steps import PAGE_TOKENS, NewSequence, Plan
 from messages.wire.arrays import int32s
 
 _TOKENS = 40  # of each of the two sequences
-_FEW_TOKENS = 8  # the same for an engine that compiles nothing: there, longer steps only delay the start
+_FEW_TOKENS = 8  # the same for an engine that compiles nothing, where longer steps would only delay the start
 _SPARE = 4  # positions that the later steps need
 _PLAIN = Sampling(temperature=0.0)
 _FULL = Sampling(temperature=0.8, top_p=0.9, top_k=20, min_p=0.05, repetition_penalty=1.1, presence_penalty=0.1, logprobs=2)
@@ -50,7 +50,7 @@ def _new(slot: int, n: int, sampling: Sampling) -> NewSequence:
 def _plan(
     step: int, new: list[NewSequence], pages: dict[str, object], rows: list[tuple[int, int, int]], drafts: int = 0
 ) -> Plan:
-    """Rows are (slot, start, count), and all of them sample."""
+    """rows: (slot, start, count) of each row; all of them sample. drafts: the draft tokens of each row."""
     slots, starts, counts = zip(*rows, strict=True)
     return Plan(
         epoch=0,
