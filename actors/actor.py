@@ -1,4 +1,4 @@
-"""The loop that every actor runs, and nothing else: mail in, handlers, `after_mail`, mail out.
+"""The loop that every actor runs: receive a batch of mail, call a handler for each message, then call `after_mail`.
 
         supervisor / peers                      Actor (this file)             the actor's own file
         ------------------                      -----------------             --------------------
@@ -48,7 +48,7 @@ class Actor(LifecycleEvents):
         self.child = Child(birth, self.mailbox, self)
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._task: asyncio.Task[int] | None = None  # that executes `run`
+        self._task: asyncio.Task[int] | None = None  # the task that executes `run`
         self._failure: tuple[str, BaseException] | None = None
         self._early: list[Delivery] = []  # mail of incarnations that the supervisor has not announced yet
         self._handlers = dict(self.handlers())
@@ -78,7 +78,7 @@ class Actor(LifecycleEvents):
         """A peer is proven dead; its link is closed."""
 
     def drain(self, deadline_s: float) -> None:
-        """Finish all work. This one has no work of its own and reports at once that it is drained."""
+        """Finish all work, then call `self.child.drained`. An actor without accepted work does that at once."""
         self.child.drained()
 
     def statistics(self) -> dict[str, float]:
@@ -86,7 +86,7 @@ class Actor(LifecycleEvents):
         return {}
 
     def progress(self) -> tuple[int, float]:
-        """(work done so far, seconds that the present piece of work has been running)."""
+        """(pieces of work done so far, seconds for which the present one has been running)."""
         return 0, 0.0
 
     # -- the loop -------------------------------------------------------------------------------------------------

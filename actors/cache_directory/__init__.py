@@ -1,1 +1,1 @@
-"""The cache directory: which replica holds which prefix. It only gives hints; its death costs nothing but speed."""
+"""The cache directory: which replica holds which prefix. It only gives hints, so its death costs speed only."""

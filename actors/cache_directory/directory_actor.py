@@ -23,7 +23,7 @@ _PATIENCE_S = 1.0  # much longer than a scheduler needs for an answer
 
 
 class DirectoryActor(Actor):
-    """See the file's header."""
+    """The actor around a `PrefixIndex` and its `SnapshotRequests`. `now_s`: the monotonic clock."""
 
     def __init__(
         self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox, now_s: Callable[[], float] = time.monotonic
@@ -87,7 +87,7 @@ class DirectoryActor(Actor):
             self._send_hint(scheduler, cache.InventoryWanted())
 
     def _send_hint(self, name: str, message: Message) -> None:
-        """Send a message that may be lost: no sender waits for the directory."""
+        """Send a message that may be lost: no actor waits for it without a timeout."""
         try:
             self.send(name, message)
         except (MailboxFull, UnknownPeer) as error:
@@ -95,5 +95,5 @@ class DirectoryActor(Actor):
 
 
 async def run(birth: Birth) -> int:
-    """The process of the cache directory."""
+    """Run one incarnation of the cache directory; returns the exit status."""
     return await DirectoryActor(birth).run()

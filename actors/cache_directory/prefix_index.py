@@ -1,8 +1,8 @@
-"""Which scheduler holds which page hashes, and which schedulers must be asked for a snapshot. Pure; time comes from the caller.
+"""Which scheduler holds which page hashes, and which schedulers must be asked for a snapshot. Pure: the caller passes the time.
 
-Page hashes are chained: hash i of a prompt stands for the content of its first i + 1 pages. So a scheduler holds as much of a
-prefix as it holds hashes of the chain without a gap from the first. A look-up takes time for the length of the answer; a page
-costs one set entry.
+Page hashes are chained: hash i of a prompt stands for the content of its first i + 1 pages. So a scheduler holds the prefix up
+to the first hash of the chain that it lacks. A look-up takes time in proportion to the length found; a page takes one entry
+of a set.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 @dataclass
 class _Holdings:
     hashes: set[int] = field(default_factory=set)
-    next_number: int = 0  # of the update that must come next
+    next_number: int = 0  # the number that the next update must have
 
 
 class PrefixIndex:
@@ -75,7 +75,7 @@ class SnapshotRequests:
     _asked_s: dict[str, float | None] = field(default_factory=dict)  # scheduler -> time of the last request; None: none yet
 
     def want(self, scheduler: str) -> bool:
-        """A snapshot of this scheduler is needed. False: it was needed already."""
+        """Note that a snapshot of this scheduler is needed. Returns False if that was known already."""
         if scheduler in self._asked_s:
             return False
         self._asked_s[scheduler] = None

@@ -73,9 +73,8 @@ class GatewayActor(Actor, Post, Status):
         self._journal.on_failure = lambda error: self.fail("journal", error)
         self.desk = RequestDesk(settings, self.birth.incarnation, self, self._journal, self.model, self.metrics)
         resumed = take_over_all(self.desk, recovered, self.model, self.now_s())
-        self.desk.gate.was_ready = (
-            resumed > 0 or self.birth.incarnation > 1
-        )  # do not refuse clients while the schedulers reconnect
+        # after a restart, do not refuse clients while the schedulers reconnect
+        self.desk.gate.was_ready = resumed > 0 or self.birth.incarnation > 1
         self.desk.start()
         builder = OrderBuilder(settings, self.model)
         admission = self.admission = Admission(builder, self.bodies, self.desk, self.wall_s)

@@ -33,12 +33,12 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     max_batch: _Positive = 4096  # prompts of one request
     default_max_tokens: _Positive = 16  # of /v1/completions without max_tokens; OpenAI's default
     request_timeout_s: _Seconds = 3600.0  # an accepted request that has not ended by then fails
-    retention_s: _Seconds = 600.0  # how long a finished request can still be asked for
+    retention_s: _Seconds = 600.0  # how long clients can still ask for a finished request
     orphan_s: _Seconds = 60.0  # a resumable request is cancelled after this time without a reader
     resubmit_budget: _Positive = 16  # scheduler failures in a row that a sequence survives without a new token
     prefix_wait_s: _Seconds = 0.005  # longest wait for the cache directory's answer
     whole_tokens: _Group = 16  # tokens in one message to the gateway, for answers that are not streamed
-    stream_window_tokens: _Window = 4096  # tokens sent to one ZeroMQ client and not confirmed by it
+    stream_window_tokens: _Window = 4096  # tokens that one ZeroMQ client may leave unconfirmed
     handover_s: _Seconds = 5.0  # a drain waits this time for a client that reads nothing of its finished answer
     shutdown_s: _Seconds = 5.0  # longest wait for open HTTP connections at exit
     commit_window_s: _Seconds = 0.0  # the journal collects entries for this time before each commit; 0: commit at once

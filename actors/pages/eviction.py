@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class EvictionPolicy(Protocol):
-    """The cached pages of one ledger (known content, no holder), and what it remembers of the use of held ones.
+    """The cached pages of one ledger (known content, no holder), and the uses of pages, as far as the policy counts them.
 
     Every method takes constant or logarithmic time per page.
     """
@@ -20,19 +20,19 @@ class EvictionPolicy(Protocol):
         ...
 
     def __contains__(self, page: object) -> bool:
-        """Is this page cached?"""
+        """True if this page is cached."""
         ...
 
     def add(self, pages: list[int]) -> None:
-        """These pages have lost their last holder. Where the policy has no other preference, the first is evicted first."""
+        """Add pages that have lost their last holder. Pages that the policy ranks equal are evicted in this order."""
         ...
 
     def remove(self, pages: list[int]) -> None:
-        """These cached pages have a holder again. Raises: KeyError when one is not cached."""
+        """Remove cached pages that have a holder again. Raises: KeyError when one is not cached."""
         ...
 
     def use(self, pages: list[int]) -> None:
-        """A sequence has reused the content of these pages, which it holds, instead of computing it."""
+        """Count a use of each of these held pages: a sequence has reused its content instead of computing it."""
         ...
 
     def evict(self) -> int:
@@ -40,7 +40,7 @@ class EvictionPolicy(Protocol):
         ...
 
     def forget(self, page: int) -> None:
-        """The content of a page, cached or held, is not known any more: it is not cached, and its uses do not count."""
+        """Remove a page, cached or held, whose content is not known any more, and its uses."""
         ...
 
 
@@ -65,7 +65,7 @@ class LruEviction(EvictionPolicy):
             del self._pages[page]
 
     def use(self, pages: list[int]) -> None:
-        """Nothing to remember: the order follows the last release."""
+        """Does nothing: the order is that of the last releases."""
 
     def evict(self) -> int:
         return self._pages.popitem(last=False)[0]

@@ -2,9 +2,9 @@
 
 After "dynamic ageing" (Arlitt et al., Evaluating content management techniques for Web proxy caches, 2000): a page that becomes
 cached gets the rank `age + uses`, the page of the lowest rank is evicted, and the age becomes that rank. The first computation
-is a use, so pages that nobody reuses raise the age by one in each turnover of the cache, and a page of k uses survives k - 1
-turnovers: old favourites leave. Because the uses that count are limited, all ranks lie in a window of _MOST_USES + 1, and a
-ring of as many queues replaces the usual heap.
+counts as a use, so pages that are never reused raise the age by one in each turnover of the cache, and a page with k uses
+survives k - 1 turnovers. Pages that were popular long ago are evicted in this way. At most _MOST_USES uses are counted, so all
+ranks lie in a window of _MOST_USES + 1, and a ring of as many queues replaces the usual heap.
 
     age                         age + _MOST_USES
      |  rank, rank, ...               |            each queue: least recently used first
@@ -18,19 +18,18 @@ from collections import OrderedDict
 
 from actors.pages.eviction import EvictionPolicy
 
-_MOST_USES = (
-    8  # more count as so many; simulated loads gave the best hit rates with 6 to 16 (tests/actors/pages/test_eviction.py)
-)
+# uses that are counted; simulated loads gave the best hit rates with 6 to 16 (tests/actors/pages/test_eviction.py)
+_MOST_USES = 8
 
 
 class LfuEviction(EvictionPolicy):
-    """See the file's header. Pages of a prefix that many sequences share survive a flood of prompts that are seen once."""
+    """The ring of queues above. Pages of a prefix that many sequences share survive a flood of prompts that are seen once."""
 
     def __init__(self) -> None:
         self._queues: list[OrderedDict[int, None]] = [OrderedDict() for _ in range(_MOST_USES + 1)]
         self._age = 0  # the lowest rank that a page in a queue can have
         self._rank_of: dict[int, int] = {}  # of each cached page
-        self._uses_of: dict[int, int] = {}  # of each page that was reused, cached or held; of all others 1
+        self._uses_of: dict[int, int] = {}  # of each page that was reused, cached or held; all others have 1
 
     def __len__(self) -> int:
         return len(self._rank_of)

@@ -1,6 +1,6 @@
-"""The name of a page's content: a chained 64-bit hash of a full page of tokens and of everything before it.
+"""Hashes of page contents: a chained 64-bit hash of a full page of tokens and of all tokens before it.
 
-Gateways, schedulers and the directory must agree on it, in every process and after every restart: BLAKE2b (RFC 7693) of
+Gateways, schedulers and the directory compute the same hash, in every process and after every restart: BLAKE2b (RFC 7693) of
 the parent's hash and the page's tokens as little-endian int32. A scheduler compares the tokens too before it reuses a
 page, so a collision costs a cache miss and never a wrong token.
 """

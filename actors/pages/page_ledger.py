@@ -1,4 +1,4 @@
-"""Which KV pages are free, who holds them, and which can be found again by their content.
+"""Which KV pages are free, how many holders each has, and which can be found again by their content.
 
 Every page is in exactly one of three states:
 
@@ -10,7 +10,7 @@ Every page is in exactly one of three states:
 
 free -> held (allocate) -> cached or free (last release) -> held (acquire by content) or free (eviction, inside allocate).
 A page is sealed when the plan that completes it is made: steps run in order, so any later plan may read it. Until that plan has
-been applied the content is a promise; `drop_unapplied` takes such promises back when the steps in flight are lost.
+been applied the content may still be lost: `drop_unapplied` forgets it when the steps in flight are lost.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from actors.pages.eviction import EvictionPolicy
 
 @dataclass(frozen=True)
 class LedgerStatistics:
-    """Pages by state, and the reuse of content since the ledger is new."""
+    """Pages by state, and counts of reuse since the ledger was made."""
 
     pages: int
     free: int
@@ -56,30 +56,30 @@ class PageLedger:
         return len(self._free) + len(self._cached)
 
     def find(self, content_hash: int, parent: int, tokens: bytes) -> int | None:
-        """The page with this content, if it is complete before the plan that is being made; else None."""
+        """The page with this content, if an earlier plan than the one being made completes it; else None."""
         page = self._page_of.get(content_hash)
         if page is None or content_hash in self._planned or self._content[page] != (content_hash, parent, tokens):
             return None
         return page
 
     def is_planned(self, content_hash: int) -> bool:
-        """Does the plan that is being made complete this content? The next plan can share it."""
+        """True if the plan that is being made completes this content; then the next plan can share it."""
         return content_hash in self._planned
 
     def acquire(self, pages: list[int]) -> None:
-        """Add one holder to each of these distinct pages, which `find` gave."""
+        """Add one holder to each of these distinct pages, which `find` has returned."""
         self._cached.remove([page for page in pages if self._holders[page] == 0])
         for page in pages:
             self._holders[page] += 1
         self._n_references += len(pages)
 
     def count_hits(self, pages: list[int]) -> None:
-        """A sequence has entered a slot with these pages, which it holds, instead of computing them."""
+        """Count the reuse of these pages, held by a sequence that has entered a slot without computing them."""
         self._hits += len(pages)
         self._cached.use(pages)
 
     def allocate(self) -> int | None:
-        """A page without content for one holder; evicts a cached page when none is free. None when every page is held."""
+        """A page without content, with one holder. Evicts a cached page when none is free; None when every page is held."""
         if self._free:
             page = self._free.popleft()
         elif self._cached:
@@ -94,7 +94,7 @@ class PageLedger:
         return page
 
     def seal(self, page: int, content_hash: int, parent: int, tokens: bytes, is_planned: bool) -> None:
-        """The page has this content once the plan that is being made (`is_planned`), or else the last plan, has run."""
+        """Note the content that a page has once a plan has run: the one being made if `is_planned`, else the last one sent."""
         if content_hash in self._page_of:
             return  # another page has the same content; this one stays private
         self._page_of[content_hash] = page
@@ -106,12 +106,12 @@ class PageLedger:
         self._sealed[content_hash] = None
 
     def commit_plan(self) -> None:
-        """The plan that is being made is sent: the next plan may share what it seals."""
+        """The plan that was being made is sent: the next plan may share the pages that it seals."""
         self._unapplied.append(self._planned)
         self._planned = set()
 
     def apply_plan(self) -> None:
-        """The oldest plan in flight has been applied: what it sealed stands in memory."""
+        """The oldest plan in flight has been applied: the pages that it sealed have their content."""
         self._unapplied.popleft()
 
     def drop_unapplied(self) -> None:
@@ -138,7 +138,7 @@ class PageLedger:
         self._cached.add(cached)
 
     def take_changes(self) -> tuple[list[int], list[int]]:
-        """(hashes sealed, hashes dropped) since the last call. To follow the inventory, remove the dropped ones first."""
+        """(hashes sealed, hashes dropped) since the last call. A receiver must remove the dropped ones first."""
         changes = list(self._sealed), self._dropped
         self._sealed, self._dropped = {}, []
         return changes
@@ -154,8 +154,8 @@ class PageLedger:
         return LedgerStatistics(self.n_pages, free, cached, held, self._hits, self._evictions)
 
     def audit(self, held_by: list[list[int]]) -> None:
-        """Compare the counts with `held_by`, the page lists of all holders. Takes time for the pages that are held, not for all
-        pages: a GPU has hundreds of thousands.
+        """Compare the counts with `held_by`, the page lists of all holders. The time depends on the held pages only: a GPU has
+        hundreds of thousands of pages.
 
         Raises: AssertionError naming the first page whose count is wrong.
         """
@@ -164,7 +164,7 @@ class PageLedger:
         is_whole = len(self._free) + len(self._cached) + len(expected) == self.n_pages
         if not (is_right and is_whole and self._n_references == expected.total()):
             for page, holders in enumerate(self._holders):
-                assert holders == expected[page], f"page {page}: {holders} holders in the ledger, {expected[page]} in truth"
+                assert holders == expected[page], f"page {page}: {holders} holders in the ledger, {expected[page]} in the lists"
             raise AssertionError(f"pages: expected {self.n_pages}, got {self.statistics()} and {self._n_references} references")
 
     def _forget(self, page: int) -> None:

@@ -1,4 +1,4 @@
-"""What a scheduler tells the cache directory: pages that became reusable or were overwritten, as numbered messages. Pure."""
+"""A scheduler's updates for the cache directory: numbered messages about pages sealed and pages overwritten. Pure."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from messages.wire.arrays import uint64s
 
 
 class PageUpdates:
-    """Numbers the messages of one scheduler to the directory, which notices a lost one by the gap."""
+    """Makes and numbers the updates of one scheduler. The directory notices a lost one by the gap in the numbers."""
 
     def __init__(self) -> None:
         self._number = 0
 
     def snapshot(self, ledger: PageLedger | None) -> PagesSealed:
-        """Every page that can be reused now; None: no page can. The changes that were not sent yet are part of it."""
+        """A snapshot of every page that can be reused now (`ledger` None: of none). Unsent changes are included."""
         hashes = ledger.inventory() if ledger is not None else []
         if ledger is not None:
             ledger.take_changes()
         return PagesSealed(number=self._next(), hashes=uint64s(hashes), snapshot=True)
 
     def changes(self, ledger: PageLedger) -> list[PagesDropped | PagesSealed]:
-        """The changes since the last call, in the order in which they must be sent. A change that is not sent costs a gap."""
+        """Updates with the changes since the last call, in the order in which they must be sent. Each one not sent is a gap."""
         sealed, dropped = ledger.take_changes()
         messages: list[PagesDropped | PagesSealed] = []
         if dropped:

@@ -1,1 +1,1 @@
-"""One scheduler per replica: it owns order, pages and steps, and waits for no other actor before it plans."""
+"""The scheduler of one replica: it decides which sequences run, owns pages and steps, and never waits for another actor."""

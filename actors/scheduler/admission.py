@@ -1,4 +1,4 @@
-"""Which submissions a scheduler refuses: those that can never fit, and those that come while its queue is full. Pure."""
+"""Decides which submissions a scheduler refuses: those that can never fit, and all while its queue is full. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from messages.steps import EngineCapacity
 
 
 def usable_capacity(capacity: EngineCapacity, step_tokens: int) -> EngineCapacity:
-    """The gang's capacity under a configured token budget of a step; 0: the gang's own."""
+    """The gang's capacity with at most `step_tokens` tokens in a step; 0: the gang's own limit."""
     budget = min(step_tokens or capacity.max_step_tokens, capacity.max_step_tokens)
     return msgspec.structs.replace(capacity, max_step_tokens=budget)
 

@@ -1,9 +1,9 @@
-"""What the next step computes, decided from the queues, the page ledger, the token budget and the drafts. Pure.
+"""Decides what the next step computes, from the queues, the page ledger, the token budget and the drafts. Pure.
 
 Tokens are scheduled, not phases (the idea of vLLM's scheduler): first one token for each decoding sequence, then prefill chunks
 of running sequences, then waiting sequences as long as slots, pages and the token budget last; each group in the order of the
-queues. A decoding sequence that finds no page takes those of a victim, which waits and is computed again. A waiting sequence
-that does not fit stops admission, so that smaller ones cannot overtake a large one for ever.
+queues. If a decoding sequence finds no page, a victim is preempted: it loses its pages, waits, and is computed again. A waiting
+sequence that does not fit stops admission, so that smaller ones cannot overtake a large one for ever.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from messages.steps import PAGE_TOKENS, EngineCapacity
 
 
 class BatchPlanner:
-    """See the file's header."""
+    """Plans the steps of one gang. `victims` chooses the sequence to preempt when pages run short."""
 
     def __init__(
         self,
@@ -43,13 +43,13 @@ class BatchPlanner:
         drafts: ReceivedDrafts | None = None,
         most_steps: int = 1,
     ) -> PlannedStep | None:
-        """The next step, or None when nothing can be computed now. Updates the ledger and the sequences as if it had been sent.
+        """The next step, or None when nothing can be computed now. The ledger and the sequences count it as sent.
 
         Args:
             epoch, step: of the plan.
-            may_run: may this sequence be planned? Not when its gateway has no credit.
+            may_run: True for a sequence that may be planned; False for one whose gateway has no credit.
             drafts: None when drafts cost more than they give.
-            most_steps: that the plan may grant.
+            most_steps: the most steps that the plan may grant.
         """
         builder = PlanBuilder()
         has_prefill = False
@@ -138,7 +138,7 @@ class BatchPlanner:
         self._plan_prefill(builder, sequence)
 
     def _shared_pages(self, sequence: Sequence) -> list[int] | None:
-        """Pages of the longest prefix that the ledger can share now; None when the next step can share more, so waiting pays.
+        """Pages of the longest prefix that the ledger can share now; None if it should wait for one step, to share more.
 
         At least one token is left to compute, because its logits are needed.
         """
@@ -156,7 +156,7 @@ class BatchPlanner:
     # -- pages, rows, lease -----------------------------------------------------------------------------------
 
     def _take_pages(self, builder: PlanBuilder, sequence: Sequence, up_to: int) -> bool:
-        """Allocate pages for positions [0, up_to) of a sequence, preempting others. False: it was preempted itself."""
+        """Allocate pages for positions [0, up_to) of a sequence, preempting others. False if it was preempted itself."""
         first_index = len(sequence.pages)
         for _ in range(sequence.pages_short(up_to)):
             page = self._ledger.allocate()
@@ -176,7 +176,7 @@ class BatchPlanner:
         builder.rows.append(Row(sequence, sequence.stay, sequence.slot, sequence.planned, count, samples, proposed))
         builder.n_tokens += count
         if proposed:
-            sequence.is_verifying = True  # the result says how many positions count
+            sequence.is_verifying = True  # the result says how many of these positions are valid
             return
         sequence.planned += count
         sequence.in_flight += samples

@@ -1,4 +1,4 @@
-"""The scheduler's side of speculation: drafts that have come and wait for a step, and the next report to speculation. Pure."""
+"""The scheduler's side of speculation: received drafts that wait for a step, and the next report of new tokens. Pure."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class ReceivedDrafts:
             offset += count
 
     def drop(self, number: int) -> None:
-        """The sequence with this number has ended, or its draft was wrong."""
+        """Drop the draft of the sequence with this number, if there is one."""
         self._by_number.pop(number, None)
 
     def clear(self) -> None:
-        """Speculation has died."""
+        """Drop all drafts, because speculation has died."""
         self._by_number.clear()
 
     def extends_past_flight(self, sequence: Sequence) -> bool:
-        """Would this draft still propose something after the steps in flight? Then the sequence waits for their results
-        instead of a further plain step."""
+        """True if the draft is longer than the steps in flight, so that waiting for their results and then verifying the draft
+        is better than a further plain step."""
         draft = self._by_number.get(sequence.number)
         return draft is not None and draft[0] + len(draft[1]) > sequence.on_device
 
@@ -66,25 +66,25 @@ class _TailRow:
 
 
 class TailReport:
-    """New tokens of the sequences that want drafts, and how their drafts fared, gathered until `take` makes the message."""
+    """Collects new tokens of the sequences that want drafts, and the acceptance of their drafts, until `take`."""
 
     def __init__(self) -> None:
         self._n_sent: dict[int, int] = {}  # sequence number -> tokens that speculation has
         self._rows: list[_TailRow] = []
 
     def clear(self) -> None:
-        """A new speculation process has started: it has no tokens."""
+        """Forget what was sent, because a new speculation process has no tokens yet."""
         self._n_sent.clear()
         self._rows.clear()
 
     def add(self, sequence: Sequence, drafted: int, accepted: int) -> None:
-        """Report every token that speculation does not have; `accepted` of `drafted` draft tokens were right."""
+        """Add every token that speculation does not have; `accepted` of `drafted` draft tokens were accepted."""
         start = self._n_sent.get(sequence.number, 0)
         self._n_sent[sequence.number] = sequence.known
         self._rows.append(_TailRow(sequence.number, start, sequence.tokens(start).tolist(), drafted, accepted))
 
     def end(self, sequence: Sequence) -> None:
-        """The sequence has ended."""
+        """Add the end of a sequence, if speculation knows the sequence."""
         if self._n_sent.pop(sequence.number, None) is not None:
             self._rows.append(_TailRow(sequence.number, 0, [], has_ended=True))
 

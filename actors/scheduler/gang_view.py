@@ -5,9 +5,9 @@ killed it. Pure: the actor passes on what it has received, and sends what these 
     ------------------> no epoch ------------> epoch is open ------> plans can be sent
                                  Reset         waits for Capacity    (is_alive)
 
-Three numbers must not be mixed up. An *incarnation* is one life of one process. An *epoch* is the time from one Reset to the
-loss of the gang's slots and of the steps in flight. A *memory generation* is one content of the KV memory: it may outlive the
-processes that compute on it, and so does the page ledger, which describes it.
+Three numbers differ. An *incarnation* is one run of one process. An *epoch* is the time from one Reset to the loss of the
+gang's slots and of the steps in flight. A *memory generation* is the time in which the contents of the KV memory are kept. It
+may outlive processes, and then the page ledger, which describes these contents, is kept too.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ MayRun = Callable[[Sequence], bool]
 
 
 class GangView:
-    """See the file's header. While the gang is not alive, all sequences wait."""
+    """The state of the gang and its epochs. While the gang is not alive, all sequences wait."""
 
     def __init__(self, queues: SequenceQueues, settings: SchedulerSettings) -> None:
         self._queues, self._settings = queues, settings
         self.tracker, self.probation = StepTracker(), Probation(queues.order)
-        self.capacity: EngineCapacity | None = None  # of the last gang; the next one has the same unless its machine changed
+        self.capacity: EngineCapacity | None = None  # as the last gang has reported it
         self.ledger: PageLedger | None = None  # of the last memory generation
-        self._memory_generation = 0  # that the ledger describes
+        self._memory_generation = 0  # the one that the ledger describes
         self._planner: BatchPlanner | None = None
         self._look_ahead = LookAhead(settings.plans_in_flight, lease_s=0.0)
         self._is_dirty = False
@@ -49,18 +49,18 @@ class GangView:
 
     @property
     def is_alive(self) -> bool:
-        """Can plans be sent?"""
+        """True while plans can be sent."""
         return self._planner is not None
 
     # -- epochs -----------------------------------------------------------------------------------------------------
 
     def begin_epoch(self) -> Reset:
-        """All ranks are ready. Returns the message to send to them."""
+        """Begin an epoch, once all ranks are ready. Returns the Reset to send to them."""
         known_generation = self._memory_generation if self.ledger is not None else 0
         return Reset(epoch=self.tracker.begin_epoch(), memory_generation=known_generation)
 
     def begin(self, answer: Capacity) -> EngineCapacity:
-        """The ranks have reset. The ledger is kept if it describes the memory that they have. Returns the usable capacity."""
+        """The ranks have reset. Keeps the ledger if it describes their memory. Returns the usable capacity."""
         capacity = self.capacity = usable_capacity(answer.engine, self._settings.step_tokens)
         is_same_memory = self._memory_generation == answer.memory_generation
         if self.ledger is None or not is_same_memory or self.ledger.n_pages != capacity.n_pages:
@@ -86,8 +86,8 @@ class GangView:
     def refuse(self, failed: StepFailed) -> list[ForcedEnding]:
         """The gang has refused a plan as a whole; a new epoch must begin. Returns the sequences that must end.
 
-        Suspects are named by their slots in that plan, in which other sequences may be meanwhile. The ledger is not kept: plans
-        after the refused one may have been computed, with page tables that lack its differences.
+        `failed` names suspects by their slots in that plan; other sequences may be in these slots now. The ledger is not kept:
+        plans after the refused one may have been computed, with page tables that lack its differences.
         """
         rows = self.tracker.of_step(int(failed.step)) or self.tracker.in_flight()
         slots = set(failed.suspects.tolist())
@@ -128,7 +128,7 @@ class GangView:
         return planned
 
     def _plan_apart(self, planner: BatchPlanner, has_credit: MayRun, drafts: ReceivedDrafts | None) -> PlannedStep | None:
-        """The next step while a sequence is on probation: it alone, or (when its gateway has no credit) all others."""
+        """The next step while a sequence is on probation: that sequence alone, or all others if its gateway has no credit."""
         at = (self.tracker.epoch, self.tracker.next_step)
         alone = self.probation.next_alone(has_credit)
         if alone is None:
@@ -162,7 +162,7 @@ class GangView:
         self.probation.forget(sequence)
 
     def audit(self) -> None:
-        """Once after each time of work, with no plan in flight: compare the ledger with all holders of pages.
+        """Compare the ledger with all holders of pages, once after each period of work, when no plan is in flight.
 
         Raises: AssertionError naming the first page that is wrong.
         """

@@ -1,4 +1,4 @@
-"""How many steps one plan grants, and when the next plan is sent before the results of the last one have come. Pure.
+"""Decides how many steps one plan grants, and when the next plan is sent ahead of the results of the last one. Pure.
 
 A plan costs the host the same whether it grants one step or several, so short steps are granted several at a time (a lease of
 steps). But a sequence that arrives meanwhile waits for all steps that have been granted. So a lease lasts no longer than
@@ -21,21 +21,21 @@ class LookAhead:
         self._step_s = lease_s
 
     def add_step_time(self, compute_s: float) -> None:
-        """A step took this long. A shorter step counts at once, a longer one by degrees: the decode steps after a long prompt
-        are as short as those before it."""
-        if not 0.0 <= compute_s < _NEVER_S:  # NaN too: a wrong clock must not stop the plans
+        """Note how long a step took. The estimate follows shorter steps at once and longer ones gradually, because the decode
+        steps after a long prompt are as short as those before it."""
+        if not 0.0 <= compute_s < _NEVER_S:  # ignores NaN too: a wrong clock must not stop planning
             return
         longer_s = max(compute_s - self._step_s, 0.0)
         self._step_s = min(self._step_s, compute_s) + longer_s / _SMOOTHING_STEPS
 
     def lease_steps(self, most: int, is_drafting: bool = False) -> int:
-        """Steps that one plan should grant, 1 to `most`. A draft needs known tokens before it: with `is_drafting` the lease is
-        no longer than what must be in flight in any case."""
+        """Steps that one plan should grant, 1 to `most`. With `is_drafting` a lease lasts at most one round trip, because
+        a draft can be used only after known tokens."""
         limit_s = min(self._lease_s, _ROUND_TRIP_S) if is_drafting else self._lease_s
         return most if most * self._step_s <= limit_s else max(int(limit_s / self._step_s), 1)
 
     def is_enough_in_flight(self, n_plans: int, n_steps: int) -> bool:
-        """Can the next plan wait while `n_plans` plans of together `n_steps` steps are in flight?"""
+        """True if the next plan can wait while `n_plans` plans with `n_steps` steps in all are in flight."""
         if n_plans >= self._plans_in_flight:
             return True
         return n_steps >= self._plans_in_flight and n_steps * self._step_s >= _ROUND_TRIP_S

@@ -9,7 +9,7 @@ from actors.scheduler.plan_builder import PlannedStep
 
 
 class SchedulerMetrics:
-    """Registered in the actor's registry; written once per step, not per token."""
+    """All metrics of one scheduler. They are updated once per step, not per token."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, what: str) -> Counter:
@@ -56,7 +56,7 @@ class SchedulerMetrics:
             self.preemptions.inc(planned.n_preempted)
 
     def show_pages(self, pages: LedgerStatistics) -> None:
-        """Show the pages by state, and what the eviction policy has achieved."""
+        """Set the gauges of pages by state, of reuse and of evictions."""
         self.free_pages.set(pages.free)
         self.cached_pages.set(pages.cached)
         self.held_pages.set(pages.held)

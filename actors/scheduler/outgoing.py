@@ -13,7 +13,7 @@ from messages.wire.arrays import int32s, int64s
 
 
 class Outgoing:
-    """Tokens and endings, gathered until `take` makes the next message. Messages are counted against acknowledgements."""
+    """Collects tokens and endings until `take`. `number` and `acknowledged` count the messages sent and acknowledged."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -65,7 +65,7 @@ class Outgoing:
         return message
 
     def _gather_logprobs(self) -> TokenLogprobs | None:
-        """Those of all rows' ids; None where no row has any."""
+        """The log probabilities of the ids of all rows; None if no row has any."""
         if not self._logprobs:
             return None
         starts = np.cumsum([0, *(len(ids) for _, _, ids in self._rows)]).tolist()

@@ -1,5 +1,5 @@
-"""A plan while it is made: its rows and the differences that the ranks need to know, and what is kept of it until its results
-have come. Pure."""
+"""Builds one plan: its rows, and the differences that the ranks need to know. `PlannedStep` is what the scheduler keeps of it
+until its results have come. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     """One row of a plan, kept until its result has come."""
 
     sequence: Sequence
-    stay: int  # the sequence's when it was planned
-    slot: int  # the sequence's when it was planned
+    stay: int  # `sequence.stay` when the row was planned
+    slot: int  # `sequence.slot` when the row was planned
     start: int  # first position
     count: int  # positions
     samples: bool
@@ -52,24 +52,24 @@ class PlanBuilder:
     n_tokens: int = 0  # of one step
     n_cached: int = 0
     n_preempted: int = 0
-    _with_rows: set[int] = field(default_factory=set)  # numbers of the sequences in `rows`, as far as they were asked for
+    _with_rows: set[int] = field(default_factory=set)  # numbers of the sequences in the first rows; `has_row` adds the others
 
     def has_row(self, sequence: Sequence) -> bool:
-        """Does this plan compute anything of a sequence? Constant time on average: each row is entered into the set once, and
-        only when pages are short."""
+        """True if this plan has a row for the sequence. Constant time on average: each row is added to a set once, and only
+        when pages are short."""
         n_entered = len(self._with_rows)  # a plan has one row for a sequence
         if n_entered < len(self.rows):
             self._with_rows.update(row.sequence.number for row in self.rows[n_entered:])
         return sequence.number in self._with_rows
 
     def add_pages(self, slot: int, first_index: int, pages: list[int]) -> None:
-        """The page table of a slot has these pages at index `first_index` and those after it."""
+        """Add pages to the page table of a slot, from index `first_index` on."""
         self.page_slots += [slot] * len(pages)
         self.page_indices += range(first_index, first_index + len(pages))
         self.page_ids += pages
 
     def finish(self, epoch: int, step: int, n_steps: int) -> PlannedStep:
-        """The finished plan, with these numbers."""
+        """The finished plan with its epoch, its first step number and its number of steps."""
         return PlannedStep(
             plan=self._message(epoch, step, n_steps),
             rows=self.rows,

@@ -1,4 +1,4 @@
-"""Which sequence kills the gang? Finds it with few deaths, and without harm to the sequences beside it. Pure.
+"""Finds the sequence that kills the gang, with few deaths and without harm to the other sequences. Pure.
 
     free --in flight at a death--> suspect --at a second one--> on probation --two deaths alone, no progress--> quarantined
       ^                               |                             |
@@ -13,7 +13,7 @@ flight at the death, so the others wait for a bounded time. Only a death on prob
 computed; progress between two of them starts the count again. So a poisonous sequence is quarantined after four gang deaths;
 one that makes progress between deaths never is.
 
-A refused plan counts like a death, except that no process died, and that a sequence which is named alone is proven guilty.
+A refused plan counts like a death. If it names a single sequence, that sequence is proven guilty.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Suspicion:
 
     @property
     def is_on_probation(self) -> bool:
-        """Must it be computed alone?"""
+        """True if it must be computed alone."""
         return self.deaths >= _DEATHS_TO_PROBATION or self.certain > 0
 
 
@@ -58,29 +58,29 @@ class ForcedEnding:
 
 
 def is_evidence(causes: Iterable[Cause]) -> bool:
-    """Can a computation have killed the gang? `causes`: how its ranks died. No, if one rank was killed from outside: the other
-    deaths follow from that one (an error in a collective, a kill by the supervisor)."""
+    """True if a computation may have killed the gang. `causes`: how its ranks died. If one rank was killed from outside, the
+    other deaths followed from that (an error in a collective, a kill by the supervisor)."""
     return "killed" not in causes
 
 
 class Probation:
-    """See the file's header."""
+    """The suspects of one gang. `order` decides between sequences on probation with equally many deaths."""
 
     def __init__(self, order: AdmissionOrder) -> None:
         self._order = order
         self._suspicions: dict[int, _Suspicion] = {}  # by sequence number
-        self.is_active = False  # is any sequence on probation?
+        self.is_active = False  # True while any sequence is on probation
 
     def __len__(self) -> int:
         return sum(suspicion.is_on_probation for suspicion in self._suspicions.values())
 
     @property
     def has_suspects(self) -> bool:
-        """Is any sequence suspect or on probation?"""
+        """True if any sequence is suspect or on probation."""
         return bool(self._suspicions)
 
     def holds(self, sequence: Sequence) -> bool:
-        """Is this sequence on probation?"""
+        """True if this sequence is on probation."""
         suspicion = self._suspicions.get(sequence.number)
         return suspicion is not None and suspicion.is_on_probation
 
@@ -104,12 +104,15 @@ class Probation:
         return [ForcedEnding(s.sequence, "quarantined", detail.format(s.deaths, s.certain)) for s in guilty]
 
     def plan_refused(self, suspects: list[RowEnd], reason: str) -> list[ForcedEnding]:
-        """The gang has refused a plan because of these rows, and has computed nothing of it. Returns: who must end."""
+        """The gang has refused a plan because of these rows, and has computed nothing of it.
+
+        Returns: the sequences that must end.
+        """
         reaches = _reaches(suspects)
         return [ForcedEnding(s.sequence, "failed", reason) for s in self._blame(reaches, len(reaches) == 1)]
 
     def computed(self, rows: list[RowEnd]) -> None:
-        """A step has ended well. Sequences that it computed past their reach are free."""
+        """A step has succeeded. Frees the suspects that it has computed past their reach."""
         for row, stop in rows:
             suspicion = self._suspicions.get(row.sequence.number)
             if suspicion is None or row.stay != row.sequence.stay:
@@ -119,7 +122,7 @@ class Probation:
                 self.forget(row.sequence)
 
     def forget(self, sequence: Sequence) -> None:
-        """The sequence is free, or has ended."""
+        """Remove a sequence that is free or has ended."""
         if self._suspicions.pop(sequence.number, None) is not None:
             self._update()
 

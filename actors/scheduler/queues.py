@@ -1,4 +1,4 @@
-"""The waiting and the running queue, and the free slots. The only holder of sequences. Pure."""
+"""The waiting and the running queue, and the free slots. Every sequence of the scheduler is in one of the queues. Pure."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class SequenceQueues:
         self.set_slots(n_slots)
 
     def set_slots(self, n_slots: int) -> None:
-        """A new gang has this many slots, all of them free. No sequence may be running."""
+        """Set the number of slots of a new gang, all of them free. No sequence may be running."""
         assert not self.running
         self._free_slots = list(range(n_slots))
 
     @property
     def has_slot(self) -> bool:
-        """Is a slot free?"""
+        """True if a slot is free."""
         return bool(self._free_slots)
 
     def __len__(self) -> int:

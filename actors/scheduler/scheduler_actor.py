@@ -1,8 +1,8 @@
-"""The scheduler: mail from gateways and from its gang in, plans and tokens out. After each batch of mail:
+"""The scheduler: receives mail from gateways and from its gang, sends plans and tokens. After each batch of mail:
 
-    apply results -> plan until enough is in flight -> send tokens (one message a gateway) -> tell directory and speculation
+    plan until enough is in flight -> send tokens (one message a gateway) -> update directory and speculation
 
-It keeps nothing on disk: when it dies, gateways submit again, and its successor begins a new epoch of the gang.
+It keeps nothing on disk. When it dies, gateways submit their sequences again, and its next incarnation begins a new epoch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DIRECTORY, SPECULATION = "cache_directory/0", "speculation/0"
 
 
 class SchedulerActor(Actor):
-    """See the file's header."""
+    """One scheduler: an actor around `SequenceQueues` and `GangView`, which decide."""
 
     def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
         self.settings = msgspec.json.decode(birth.settings, type=SchedulerSettings)
@@ -71,7 +71,7 @@ class SchedulerActor(Actor):
     # -- gateways ----------------------------------------------------------------------------------------------------
 
     def on_submit(self, delivery: Delivery, submit: generation.Submit) -> None:
-        """Accept a sequence, or refuse it with the reason. (A draining server refuses at its gateways, not here.)"""
+        """Accept a sequence, or refuse it with the reason. During a drain the gateways refuse, the scheduler does not."""
         refusal = judge(submit, self._gang.capacity, len(self._queues.waiting), self.settings.max_waiting)
         if self._queues.find(delivery.sender, int(submit.attempt)) is not None:
             detail = f"attempt: {submit.attempt} is already here"
@@ -92,7 +92,7 @@ class SchedulerActor(Actor):
         outgoing.acknowledged = max(outgoing.acknowledged, min(int(ack.up_to), outgoing.number))
 
     def on_cancel(self, delivery: Delivery, cancel: generation.Cancel) -> None:
-        """The gateway does not want the rest of these tokens."""
+        """The gateway does not want the rest of an attempt: end its sequence."""
         sequence = self._queues.find(delivery.sender, int(cancel.attempt))
         if sequence is not None:
             self._end(sequence, "cancelled", cancel.why)
@@ -153,7 +153,7 @@ class SchedulerActor(Actor):
     def _lose_rank(self, name: str, incarnation: int) -> None:
         cause, n_running = self.child.deaths[name].cause, len(self._queues.running)
         self.log.warning("rank lost", rank=name, rank_incarnation=incarnation, cause=cause, running=n_running)
-        self.metrics.recomputed.inc(n_running)  # 0 from the second rank on
+        self.metrics.recomputed.inc(n_running)  # 0 when further ranks of the gang die: no sequence runs then
         is_last = not any(rank in self.child.peers for rank in self._ranks)
         self._end_forced(self._gang.rank_died(cause, is_last))
 
@@ -244,9 +244,9 @@ class SchedulerActor(Actor):
     def _update_directory(self) -> None:
         if self._gang.ledger is None:
             return
-        news = self._page_updates.changes(self._gang.ledger)
+        updates = self._page_updates.changes(self._gang.ledger)
         if DIRECTORY in self.child.peers:
-            for message in news:
+            for message in updates:
                 self._send_hint(DIRECTORY, message)
 
     def _report_tails(self) -> None:
@@ -288,5 +288,5 @@ class SchedulerActor(Actor):
 
 
 async def run(birth: Birth) -> int:
-    """The process of one scheduler."""
+    """Run one incarnation of a scheduler; returns the exit status."""
     return await SchedulerActor(birth).run()

@@ -36,11 +36,11 @@ class State(Enum):
 
 
 class Sequence:
-    """See the file's header."""
+    """One sequence of one gateway. `number`: unique in this scheduler, in order of arrival."""
 
     def __init__(self, gateway: str, submit: Submit, number: int) -> None:
         self.gateway, self.attempt = gateway, int(submit.attempt)
-        self.number = number  # unique in this scheduler; also the order of arrival
+        self.number = number
         self.sampling, self.terms = submit.sampling, submit.terms
         self.stop_tokens = frozenset(submit.terms.stop_tokens)
         self.n_prompt = int(submit.n_prompt)
@@ -49,13 +49,13 @@ class Sequence:
         self._ids = array("i", np.ascontiguousarray(submit.tokens, dtype="<i4").tobytes())
         self.known = len(submit.tokens)
         self.state = State.WAITING
-        self.stay = 0  # number of times that it has left a slot: results for an earlier stay in a slot are void
+        self.stay = 0  # how often it has left a slot; results for an earlier stay are ignored
         self.slot = -1
         self.pages: list[int] = []
         self.planned = self.in_flight = 0
-        self.n_cached = 0  # tokens that its first stay took from the cache
-        self.is_verifying = False  # a row with drafts is in flight: what follows depends on its result
-        self._hashes: list[int] = []  # of the full pages of known tokens, as far as they were asked for
+        self.n_cached = 0  # tokens reused from the cache in its first stay
+        self.is_verifying = False  # a row with drafts is in flight; its result decides the next position
+        self._hashes: list[int] = []  # of full pages of known tokens; `page_content` adds to it
         self.n_sealed = 0  # leading pages whose content the ledger knows
 
     # -- what is known ---------------------------------------------------------------------------------------------
@@ -94,19 +94,19 @@ class Sequence:
 
     @property
     def is_due(self) -> bool:
-        """Is it time to send tokens to the gateway? The first token of an attempt is sent at once, as a sign of progress; after
-        that, whenever `terms.group_tokens` tokens have gathered."""
+        """True if tokens should be sent to the gateway now: the first token of an attempt at once, as a sign of progress, and
+        then whenever `terms.group_tokens` tokens are unsent."""
         return self.n_sent == self._n_sent_before or self.n_generated - self.n_sent >= self.terms.group_tokens
 
     def take_unsent(self) -> tuple[int, list[int]]:
-        """(index of the first one among the generated tokens, ids) of what the gateway does not have. Counts them as sent."""
+        """(index of the first one among the generated tokens, ids) of the tokens not sent yet; counts them as sent."""
         first, self.n_sent = self.n_sent, self.n_generated
         return first, self._ids[self.n_prompt + first : self.known].tolist()
 
     # -- pages -----------------------------------------------------------------------------------------------------
 
     def pages_short(self, up_to: int) -> int:
-        """Pages to allocate until positions [0, up_to) have a place; negative when there are more than enough."""
+        """Number of pages that positions [0, up_to) need beyond those held; negative if more pages are held."""
         return -(-up_to // PAGE_TOKENS) - len(self.pages)
 
     def page_content(self, index: int) -> tuple[int, int, bytes]:

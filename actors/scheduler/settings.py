@@ -13,13 +13,13 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     """Limits and policies of one scheduler. The policies are declared in actors.scheduler.policy and actors.pages."""
 
     tp: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # ranks of the gang
-    plans_in_flight: Annotated[int, msgspec.Meta(ge=1, le=4)] = 2  # the device never waits for Python
+    plans_in_flight: Annotated[int, msgspec.Meta(ge=1, le=4)] = 2  # 2 or more keep the device busy between steps
     step_tokens: Annotated[int, msgspec.Meta(ge=0, le=1_048_576)] = 0  # token budget of a step; 0: the gang's limit
-    max_waiting: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 16_384
-    unacked_messages: Annotated[int, msgspec.Meta(ge=2, le=100_000)] = 512  # then a gateway's sequences pause
-    order: OrderName = OrderName.PRIORITY  # who is planned first
+    max_waiting: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 16_384  # sequences in the queue; above it: refused
+    unacked_messages: Annotated[int, msgspec.Meta(ge=2, le=100_000)] = 512  # with so many, the sequences of a gateway pause
+    order: OrderName = OrderName.PRIORITY  # which sequences are planned first
     prefix_reuse: bool = True
-    eviction: EvictionName = EvictionName.LRU  # cached pages are overwritten least recently or least frequently used first
+    eviction: EvictionName = EvictionName.LRU  # which cached pages are overwritten first
     speculation: bool = True
     draft_depth: Annotated[int, msgspec.Meta(ge=1, le=32)] = 8  # drafts verified in one step at most
     draft_rows: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 8  # with more sequences running, drafts cost more than they give

@@ -1,5 +1,5 @@
-"""The steps in flight of the gang's present epoch, and what a result means for its sequences. The only owner of epoch and step
-numbers. Pure."""
+"""The steps in flight of the present epoch, and the changes that a result makes to its sequences. Owns the numbers of epochs
+and steps. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class StepTracker:
 
     def __init__(self) -> None:
         self.epoch = 0  # of the last Reset
-        self._is_open = False  # does that epoch last?
+        self._is_open = False  # that epoch has not ended
         self.next_step = 1
         self.n_done = 0
         self._steps: deque[_Step] = deque()
@@ -66,7 +66,7 @@ class StepTracker:
         self._is_open = False
 
     def is_current(self, epoch: int) -> bool:
-        """Does an answer with this epoch number count? Otherwise it is stale."""
+        """True if an answer with this epoch number is current; else it is stale."""
         return self._is_open and epoch == self.epoch
 
     def sent(self, planned: PlannedStep) -> None:
@@ -95,7 +95,7 @@ class StepTracker:
         return [row_end for step in self._steps if step.number == number for row_end in step.row_ends()]
 
     def apply(self, result: Result) -> list[Advance]:
-        """Add the new tokens of one step to its sequences. A stale result gives nothing.
+        """Add the new tokens of one step to its sequences; returns them. Returns [] for a stale result.
 
         Raises: ValueError when the result is not of the oldest step in flight, or has other rows than planned.
         """
@@ -111,7 +111,7 @@ class StepTracker:
             raise ValueError(f"slots: expected {len(rows)} rows, got {len(result.slots)}")
         advances, offset, ids = [], 0, result.ids.tolist()
         for row, count in zip(rows, result.counts.tolist(), strict=True):
-            if row.sequence.stay == row.stay:  # since it was planned it has not left its slot
+            if row.sequence.stay == row.stay:  # it has not left its slot since it was planned
                 advances.append(_advance(row, ids[offset : offset + count], offset))
             offset += count
         return advances

@@ -1,1 +1,1 @@
-"""Speculation: proposes continuations that verification may accept. Its death costs nothing but speed."""
+"""Speculation: proposes draft tokens, which the model verifies. Its death costs speed only."""

@@ -1,4 +1,4 @@
-"""How many tokens to propose for a sequence, from how many of the last drafts were accepted. Pure.
+"""How many tokens to propose for a sequence, computed from how many of its last draft tokens were accepted. Pure.
 
 If each token is accepted with probability a, a draft of k tokens gives a + a^2 + ... + a^k extra tokens; token 1 / (1 - a) and
 those after it are accepted with a probability below 1/e. So the length is 2 / (1 - a), and a sequence whose drafts mostly fail
@@ -19,10 +19,10 @@ class DraftLength:
 
     def __init__(self) -> None:
         self._acceptance = _FIRST_ACCEPTANCE
-        self._pause_tokens = 0  # no drafts until so many more tokens are known
+        self._pause_tokens = 0  # no drafts until this many more tokens are known
 
     def add_result(self, drafted: int, accepted: int) -> None:
-        """`accepted` of `drafted` draft tokens were right. Nothing changes when none was drafted."""
+        """Note that `accepted` of `drafted` draft tokens were accepted. Does nothing if `drafted` is 0."""
         if drafted > 0:
             self._acceptance = _MEMORY * self._acceptance + (1 - _MEMORY) * accepted / drafted
             if self._acceptance < _TOO_LOW:

@@ -1,4 +1,4 @@
-"""Drafts by prompt lookup: the tokens that followed the last earlier occurrence of the sequence's present end.
+"""Drafts by prompt lookup: the tokens that followed the last earlier occurrence of the sequence's final n-gram.
 
 The idea is prompt lookup decoding (A. Saxena, 2023). For each n-gram size an index maps an n-gram to the position after its
 latest occurrence, so a proposal costs a few dictionary look-ups, whatever the length of the context. Pure and deterministic.
@@ -32,7 +32,7 @@ class NgramProposer:
         """The `max_draft` ids after the latest earlier occurrence of the longest n-gram that ends the sequence; none when
         nothing repeats.
 
-        Where the earlier continuation reaches the end of the sequence it starts again: a loop is continued for ever.
+        If the earlier continuation reaches the end of the sequence, it is repeated from its start: a loop goes on as a loop.
         """
         end = len(self._tokens)
         for size in self._sizes:

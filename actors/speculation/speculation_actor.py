@@ -32,7 +32,7 @@ class _History:
 
 
 class SpeculationActor(Actor):
-    """See the file's header."""
+    """The actor around one `NgramProposer` and one `DraftLength` for each sequence."""
 
     def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
         super().__init__(birth, make_mailbox)
@@ -108,5 +108,5 @@ class SpeculationActor(Actor):
 
 
 async def run(birth: Birth) -> int:
-    """The process of speculation."""
+    """Run one incarnation of speculation; returns the exit status."""
     return await SpeculationActor(birth).run()

@@ -1,8 +1,8 @@
 """Admits requests. Each API (HTTP, ZeroMQ) parses a request, passes it to `Admission`, and answers with the result.
 
-    find      is the id known already? Then it is that request, or a conflict
-    begin     are the fields valid? Is the server open, with room for so many sequences? Reserve them
-    finish    tokenise -> (a look-up of cached answers will stand here) -> is the prompt quarantined? -> admit at the desk
+    find      look the id up: returns the request that has it, or refuses another request with the same id
+    begin     check the fields, the state of the server and its room for sequences; then reserve the sequences
+    finish    tokenise -> (place for a look-up of cached answers) -> check the quarantine -> admit at the request desk
 
 The bytes of a request count against the budget `bodies`, which all APIs share, until the request is accepted or refused.
 """
@@ -51,7 +51,7 @@ class Admission:
         self._arrivals: dict[str, Arrival] = {}  # by request id
 
     async def admit(self, new: NewRequest) -> Request:
-        """The accepted request: a new one, or the one that its id already stands for. Raises: Refusal."""
+        """The accepted request: a new one, or the known one with the same id. Raises: Refusal."""
         known = self.find(new)
         if known is None:
             return await self.finish(self.begin(new))
@@ -62,9 +62,9 @@ class Admission:
         self._desk.gate.check(1)
 
     def find(self, new: NewRequest) -> Request | Arrival | None:
-        """What the request's id already stands for: a request, one on its way in, or nothing.
+        """The request with the same id: accepted already, still on its way in, or None.
 
-        Raises: Refusal when the id stands for another request.
+        Raises: Refusal when that is a different request.
         """
         known = self._arrivals.get(new.request) or self._desk.find(new.request)
         if known is None:
@@ -78,7 +78,7 @@ class Admission:
     def begin(self, new: NewRequest, n_bytes: int = 0) -> Arrival:
         """Check a request whose id is not known, and reserve its sequences and bytes. Follow with `finish`.
 
-        `n_bytes`: of the request as it came; 0 if its API has counted them while it read them. Raises: Refusal.
+        `n_bytes`: size of the request as received; 0 if its API has counted it while reading. Raises: Refusal.
         """
         self.builder.check(new)
         self._desk.gate.check(new.n_sequences)

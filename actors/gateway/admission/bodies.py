@@ -1,7 +1,7 @@
-"""How many bytes requests may hold before they are accepted or refused: each request, and all of them together. Pure.
+"""Bounds the bytes of requests that are not accepted or refused yet: of each request, and of all together. Pure.
 
-Of each body only what exceeds 64 KiB is counted. So a few slow clients with large bodies can fill the budget, and small
-requests still pass.
+Only the bytes of a body beyond its first 64 KiB are counted. So small requests pass even when a few slow clients with large
+bodies have filled the budget.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ UNCOUNTED_BYTES = 64 << 10  # of each body; the number of connections bounds the
 
 
 class BodyBudget:
-    """A body has at most `max_body_bytes`; all bodies together count at most `max_total_bytes`, or what one body needs."""
+    """At most `max_body_bytes` for one body, and `max_total_bytes` counted for all (at least the maximum of one body)."""
 
     def __init__(self, max_body_bytes: int, max_total_bytes: int) -> None:
         self.max_body_bytes, self._max_total_bytes = max_body_bytes, max(max_total_bytes, max_body_bytes)
         self.n_bytes = 0  # counted now
 
     def count(self, n_bytes: int, counted: int = 0) -> int:
-        """Count a body that has `n_bytes` so far, of which `counted` are in the sum already; returns how many are now.
+        """Count a body that has `n_bytes` so far and for which `counted` bytes were counted before; returns the new `counted`.
 
-        Call `release` with the last of these numbers once the request is accepted or refused. Raises: Refusal.
+        Call `release` with the last `counted` once the request is accepted or refused. Raises: Refusal.
         """
         if n_bytes > self.max_body_bytes:
             raise self.too_large(str(n_bytes))
@@ -34,7 +34,7 @@ class BodyBudget:
         return counted + more
 
     def release(self, counted: int) -> None:
-        """Give back what `count` has counted."""
+        """Remove bytes that `count` has counted."""
         self.n_bytes -= counted
 
     def too_large(self, got: str) -> Refusal:

@@ -1,4 +1,4 @@
-"""A request as its client asked for it: parsed by the HTTP or the ZeroMQ API, not yet checked or tokenised."""
+"""A request that the HTTP or the ZeroMQ API has parsed, not yet checked or tokenised."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ class NewRequest:
     ids: Sequence[Sequence[int] | np.ndarray] | None = None
     turns: Sequence[Mapping[str, Any]] | None = None
     n: int = 1
-    is_whole: bool = False
-    is_resumable: bool = False  # the client can come back for it by its id
-    digest: str = ""  # of what was asked, if resumable: the same id with another digest is another request
-    model: str = ""  # empty: whatever is served
-    prompt_field: str = "prompt"  # what the client's protocol calls the prompt,
-    max_tokens_field: str = "max_tokens"  # the limit on generated tokens
-    request_field: str = "request"  # and the request's id
+    is_whole: bool = False  # not streamed: the client reads nothing before the request is over
+    is_resumable: bool = False  # the client can ask for it again by its id
+    digest: str = ""  # of a resumable request's content: the same id with another digest is another request
+    model: str = ""  # empty: the served model, whatever its name
+    # the names of these fields in the API of the client, for refusals
+    prompt_field: str = "prompt"
+    max_tokens_field: str = "max_tokens"
+    request_field: str = "request"
 
     @property
     def n_sequences(self) -> int:

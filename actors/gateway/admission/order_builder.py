@@ -42,7 +42,7 @@ class OrderBuilder:
         )
 
     def check(self, new: NewRequest) -> None:
-        """Check all that can be checked before a request is tokenised. Raises: Refusal naming the field."""
+        """Check everything that can be checked without the tokens. Raises: Refusal naming the field."""
         settings = self._settings
         check_model(new.model, settings.model_name)
         if not 1 <= new.n <= settings.max_n:
@@ -81,20 +81,20 @@ class OrderBuilder:
         return [np.array(ids, dtype="<i4") for ids in encoded]
 
     def _check_lengths(self, texts: Sequence[str], field: str) -> None:
-        """Refuse, without encoding it, a text that can never fit."""
+        """Refuse a text that can never fit, without encoding it."""
         fewest, limit = max(map(self.encoder.model.fewest_tokens, texts), default=0), self._settings.max_length
         if fewest >= limit:
             detail = f"this model's context is {limit} tokens; the prompt has at least {fewest}"
             raise Refusal("too_long", detail, field=field)
 
     def _terms(self, new: NewRequest, prompts: Sequence[np.ndarray]) -> Terms:
-        """The terms as they are carried from here on."""
+        """The client's terms, completed by the server: the token limit, the end tokens, the group size."""
         terms = new.terms
         max_tokens = self._max_tokens(new, prompts)
         if terms.min_tokens > max_tokens:
             raise invalid("min_tokens", f"at most {max_tokens}, the most tokens that may be generated", terms.min_tokens)
         eos_tokens = [] if terms.ignore_eos else self.encoder.model.eos_tokens
-        reads_groups = new.is_whole and not terms.stop and new.sampling.logprobs < 0  # single tokens are not looked at
+        reads_groups = new.is_whole and not terms.stop and new.sampling.logprobs < 0  # no need to look at single tokens
         return msgspec.structs.replace(
             terms,
             max_tokens=max_tokens,

@@ -1,4 +1,4 @@
-"""Whether more sequences may be accepted now: the state of the server, and how many sequences it has already. Pure."""
+"""Decides whether more sequences may be accepted now, by the state of the server and the number of its sequences. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class AdmissionGate:
         self.was_ready = False  # a scheduler has been connected since this server started
 
     def check_state(self) -> None:
-        """Return if this server accepts requests at all now. Raises: Refusal."""
+        """Return if the server accepts requests now, whatever their number. Raises: Refusal."""
         if self.is_draining:
             raise Refusal("unavailable", "the server is draining", retry_after_s=5.0)
         if not self._journal.is_healthy:

@@ -1,6 +1,6 @@
 """Submits sequences to schedulers, and submits them again when a scheduler dies or refuses for now.
 
-    waiting --(a scheduler lives; the directory was asked)--> submitted --Taken--> running --> ended
+    waiting --(a scheduler is ready; directory asked)-------> submitted --Taken--> running --> ended
        ^                                                          |                   |
        +------------- scheduler dead, refusal for now, gap <------+-------------------+      (a budget of losses)
 
@@ -30,7 +30,7 @@ class Timer(Protocol):
     """What `loop.call_later` returns."""
 
     def cancel(self) -> None:
-        """Do not call the callback any more."""
+        """Cancel the callback."""
         ...
 
 
@@ -71,7 +71,7 @@ class Dispatcher:
         self._settings, self._post, self._give_up = settings, post, give_up
         self.book = AttemptBook(incarnation)
         self._waiting: dict[int, GrowingSequence] = {}  # by key, in order of arrival
-        # by query to the cache directory: sequences of one prompt that wait for the answer
+        # by number of a query to the cache directory: the sequences of one prompt, which wait for the answer
         self._asked: dict[int, tuple[list[GrowingSequence], Timer]] = {}
         self._next_query = 1
         self._retry_timer: Timer | None = None
@@ -138,7 +138,7 @@ class Dispatcher:
         """Submit every sequence of a dead scheduler again, with the output that is known.
 
         A loss counts against the budget of a sequence only if the sequence may have caused it: the scheduler was not killed
-        from outside, and it had confirmed the attempt, which it does before anything else.
+        from outside, and it had confirmed the attempt, which is the first thing that it does with one.
         """
         for sequence in self.book.close_all_of(name):
             if cause in _SUSPICIOUS and sequence.is_taken:
@@ -157,7 +157,7 @@ class Dispatcher:
     # -- placing --------------------------------------------------------------------------------------------------
 
     def _place(self, sequences: Sequence[GrowingSequence]) -> None:
-        """Submit sequences of one prompt. With several replicas, ask the cache directory first who has the prompt."""
+        """Submit sequences of one prompt. With several replicas, first ask the cache directory which ones hold its prefix."""
         sequences = [s for s in sequences if not self._is_finished(s)]
         if not sequences:
             return
@@ -209,7 +209,7 @@ class Dispatcher:
             self._retry_later(sequence)
 
     def _is_finished(self, sequence: GrowingSequence) -> bool:
-        """True if the sequence is complete, because its scheduler died between the last token and the ending; ends it then."""
+        """End the sequence if it has all its tokens: its scheduler may have died before the ending. True if it has ended."""
         if sequence.ended is None and len(sequence.ids) >= sequence.request.order.terms.max_tokens:
             self._give_up(sequence, Ended(reason="length", n_cached=sequence.n_cached))
         elif sequence.ended is None and sequence.ids and sequence.ids[-1] in sequence.request.stop_set:

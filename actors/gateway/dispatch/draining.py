@@ -3,8 +3,8 @@
 An HTTP answer is delivered when its connection has sent all of it and the client's machine has confirmed the bytes; an answer
 over ZeroMQ, when the client has confirmed the ending. The drain gives up a client that has read nothing, or has not been
 connected, for `handover_s`; a live client reconnects sooner than that. Such a client can still ask for its answer: the journal
-keeps it for `retention_s`, over restarts. The drain always ends shortly before its deadline, so that a server that has finished
-its work exits as one that has drained, whatever its clients do.
+keeps it for `retention_s`, over restarts. The drain always ends shortly before its deadline: a server that has finished its
+work counts as drained even if some client does not read.
 """
 
 from __future__ import annotations

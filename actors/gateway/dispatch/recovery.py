@@ -1,4 +1,4 @@
-"""A new incarnation of the gateway takes over the requests in the journal: finished ones are kept, unfinished ones go on."""
+"""Takes over the requests in the journal of an earlier incarnation: keeps finished ones, continues unfinished ones."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class RequestDesk:
             self._quarantine(sequence, detail)
 
     def on_taken(self, message: generation.Taken) -> None:
-        """A scheduler has confirmed a sequence: its client may get an HTTP status now."""
+        """A scheduler has confirmed a sequence, so its client may get an HTTP status."""
         sequence = self.dispatcher.on_taken(message)
         if sequence is not None:
             sequence.request.wake()
@@ -207,7 +207,7 @@ class RequestDesk:
         self._journal.delete(request.number)  # a disk that hangs may still record it
         request.wake()
 
-    # -- life of a request ----------------------------------------------------------------------------------------
+    # -- beginning and end of a request ---------------------------------------------------------------------------
 
     def _register(self, request: Request) -> None:
         self._next_number = max(self._next_number, request.number + 1)
@@ -254,7 +254,7 @@ class RequestDesk:
         self.add_undelivered(request, now_s)
 
     def add_undelivered(self, request: Request, since_s: float) -> None:
-        """An ended request waits for its client, if the client can ask for it again and did not cancel it."""
+        """Note that an ended request waits for its client, if the client can ask for it again and did not cancel it."""
         if request.order.is_resumable and not any(
             s.ended is not None and s.ended.reason == "cancelled" for s in request.sequences
         ):

@@ -10,10 +10,10 @@ _LOAD_FACTOR, _LOAD_SLACK = 2, 8  # a replica above factor * least load + slack 
 
 
 def choose_replica(load_by_name: Mapping[str, int], pages_by_name: Mapping[str, int]) -> str:
-    """Returns the name of the scheduler for a prompt: the longest cached prefix, then the least load, then the name decides.
+    """Returns the name of the scheduler for a prompt: the one with the longest cached prefix; of equals the least loaded.
 
-    The cached prefix of a replica with far more load than the least loaded one does not count: prefilling again is faster than
-    waiting in its queue.
+    If a replica has far more load than the least loaded one, its cached prefix does not count, because a new prefill is faster
+    than the wait in its queue.
 
     Args:
         load_by_name: sequences at each living scheduler; not empty.

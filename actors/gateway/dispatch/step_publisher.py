@@ -1,7 +1,7 @@
 """Records the tokens and endings of a step in the journal, then makes them visible to clients.
 
-Nothing becomes visible before the journal has it (or holds it in memory while the disk refuses). Rows of requests whose client
-cannot come back skip the journal, unless earlier rows are still queued in it, so that order is kept.
+Nothing becomes visible before it is in the journal (or in the journal's memory while the disk refuses writes). Rows of requests
+that are not resumable skip the journal, unless earlier rows are still queued in it, so that order is kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Ack = tuple[str, int, int]  # the scheduler's name, its incarnation, the number 
 
 
 class StepPublisher:
-    """`on_over(request, now_s)` is called when the last ending of a request has become visible."""
+    """Records and publishes. `on_over(request, now_s)` is called when the last ending of a request has become visible."""
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ class StepRows:
 
     @property
     def are_admitted(self) -> bool:
-        """The journal has the order of every request that occurs here."""
+        """True if the journal has recorded the order of every request in these rows and endings."""
         return all(row[0].request.is_recorded for row in self.rows) and all(s.request.is_recorded for s in self.endings)
 
     @staticmethod

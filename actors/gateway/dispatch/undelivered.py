@@ -1,7 +1,7 @@
 """Which ended answers have not reached their clients, and how long a drain waits for them. Pure: the caller gives the time.
 
-A drain waits for a client as long as it goes on reading. It gives up a client that has read nothing for `patience_s`, or has
-not been connected for that long. What such a client can still ask for stays in the journal, for the next start of this server.
+A drain waits for a client as long as the client keeps reading, and gives it up when it has read nothing, or has not been
+connected, for `patience_s`. Its answer stays in the journal, where the next start of the server finds it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class _Answer:
 
 
 class UndeliveredAnswers:
-    """How much each client has still to read of its answer, in the unit that it confirms: tokens or bytes."""
+    """How much each client still has to read of its answer, in the unit that it confirms: tokens or bytes."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
         self._answers: dict[Hashable, _Answer] = {}
 
     def add(self, key: Hashable, size: int, since_s: float) -> None:
-        """An answer of `size` is waiting for its client since `since_s`."""
+        """Add an answer of `size`, which has waited for its client since `since_s`."""
         self._answers[key] = _Answer(size, size, since_s)
 
     def confirm(self, key: Hashable, up_to: int, now_s: float) -> None:
@@ -42,7 +42,7 @@ class UndeliveredAnswers:
         self._answers.pop(key, None)
 
     def update(self, left_by_key: Mapping[Any, int], now_s: float) -> None:
-        """Replace everything that is known: `left_by_key` is what each client has still to read."""
+        """Replace all entries. `left_by_key`: how much each client still has to read."""
         for gone in self._answers.keys() - left_by_key.keys():
             del self._answers[gone]
         for key, left in left_by_key.items():

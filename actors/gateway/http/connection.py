@@ -35,7 +35,7 @@ class ConnectionLimits:
     max_connections: int
     head_s: float  # to the end of the headers
     body_s: float  # to the end of the body
-    unread_s: float  # longest time that bytes may wait while the client's machine accepts none
+    unread_s: float  # longest time for which bytes may wait while the client's machine accepts none
     on_cut: Callable[[str], None]  # called with the reason when a client is disconnected: "slow", "unread" or "many"
 
 
@@ -45,7 +45,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, limits: ConnectionLimits, **uvicorn_arguments: Any) -> None:
         super().__init__(**uvicorn_arguments)
         self._limits = limits
-        self._since_s = 0.0  # since when the rest of a request is awaited, 0: none is
+        self._since_s = 0.0  # when the wait for the rest of a request began; 0: no request is incomplete
         self._is_reading = False  # part of a request has arrived, but not all of it
         self._is_head_read = False
         self._unread_bytes = 0  # at the last check

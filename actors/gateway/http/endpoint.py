@@ -21,10 +21,10 @@ _TRACEPARENT_PARTS, _TRACE_HEX_DIGITS = 4, 32
 
 
 class Status(Protocol):
-    """What endpoints ask of the actor."""
+    """Health and metrics of the server, which the gateway's actor provides to the endpoints."""
 
     def health(self) -> tuple[bool, dict[str, Any]]:
-        """Return whether requests can be served, and the parts of the answer."""
+        """Whether requests can be served now, and the JSON of /v1/health."""
         ...
 
     async def summary(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class Call:
     """One HTTP request.
 
     `request_id`: the client's X-Request-Id, empty without a usable one. `trace_id`: 16 bytes from `traceparent`, empty without
-    a valid one. `body`: empty for a GET. `path_parameters`: what the path's patterns have matched.
+    a valid one. `body`: empty for a GET. `path_parameters`: the values of the path's patterns by name.
     """
 
     request_id: str
@@ -67,7 +67,7 @@ Handler = Callable[[Services, Call], Awaitable[ASGIApp]]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One route. Each file in `endpoints/` has a tuple ENDPOINTS of them, and `api.py` lists the files.
+    """One route. Each file in `endpoints/` has a tuple ENDPOINTS of routes, and `api.py` lists the files.
 
     `needs_open`: the body is read only if requests are accepted now; otherwise the server answers before it reads.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from starlette.types import Receive, Scope
 
@@ -12,15 +12,15 @@ EXTENSION = "tardigrade.hangup"  # key of a connection's `Hangup` in the ASGI sc
 
 
 class Watch(Protocol):
-    """A callback that waits for a disconnect."""
+    """A callback that is called when a client disconnects, unless it is cancelled."""
 
-    def cancel(self) -> Any:
-        """Do not call the callback any more. Does nothing if it has been called or cancelled."""
+    def cancel(self) -> object:
+        """Cancel the callback. Does nothing if it has been called or cancelled already."""
         ...
 
 
 class Hangup:
-    """Callbacks that wait for the disconnect of one connection."""
+    """The callbacks for the disconnect of one connection."""
 
     def __init__(self) -> None:
         self._is_disconnected = False

@@ -19,7 +19,7 @@ _LOWEST_LOGPROB = -9999.0  # JSON has no minus infinity; OpenAI writes this
 
 
 def finish_reason(ended: Ended) -> str:
-    """OpenAI's `finish_reason` of an ending: "stop" or "length". Cancelled sequences, seen only by other readers: "stop"."""
+    """OpenAI's `finish_reason` of an ending: "length", or "stop" for every other one, a cancellation included."""
     return ended.reason if ended.reason in _FINISH else "stop"
 
 
@@ -50,11 +50,11 @@ class ChunkWriter:
         self._openings = {s.index for s in request.sequences}  # indices of sequences whose first chunk has not been written
 
     def opening(self) -> bytes:
-        """The chunks that come before the first token: the assistant's role (chat) or the echoed prompt; may be b""."""
+        """The chunks before the first token: the assistant's role (chat) or the echoed prompt; b"" if there are none."""
         return b"".join(self._open(sequence) for sequence in self._request.sequences)
 
     def write(self, pieces: list[Piece]) -> bytes:
-        """The events of new pieces, in their order; may be b"" when they hold no text."""
+        """The events of new pieces, in their order; b"" if they have neither text nor an ending."""
         parts: list[bytes] = []
         for piece in pieces:
             sequence = piece.sequence

@@ -31,7 +31,7 @@ _IGNORED = frozenset(
     )
     for name in names
 )
-# Fields that are not offered: the values that are accepted because they change nothing. None always is.
+# Fields that are not offered, with the values that change nothing and so are accepted. None is always accepted.
 _NOT_OFFERED: dict[str, tuple[Any, ...]] = {
     "tools": ([],),
     "tool_choice": ("none", "auto"),
@@ -87,12 +87,12 @@ _Optional = msgspec.defstruct(
 
 
 class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every route takes: sampling, terms, and these. None is the default, as OpenAI has it."""
+    """The fields that every route has: those of sampling and terms, and these. None means the default, as in OpenAI's API."""
 
     model: Annotated[str, msgspec.Meta(max_length=256)] | None = None
     top_k: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None = None  # -1 is off too, as in vLLM
     seed: _Int | None = None
-    max_tokens: _Int | None = None  # admission judges it: it knows the prompt's length
+    max_tokens: _Int | None = None  # checked by admission, which knows the prompt's length
     n: _Int | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[_Int] | None = None
@@ -100,14 +100,14 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
     stream_options: StreamOptions | None = None
 
     def sampling(self, logprobs: int) -> Sampling:
-        """The wire's sampling; a seed is always chosen. `logprobs` -1: none."""
+        """The `Sampling` of this body, with a random seed if the client gives none. `logprobs` -1: none."""
         given = _given(self, _SAMPLING)
         given["top_k"] = max(_or(self.top_k, 0), 0)
         given["seed"] = mint_seed() if self.seed is None else self.seed & _SEED_MASK
         return Sampling(**given, logprobs=logprobs)
 
     def terms(self, max_tokens: int | None, trace_id: bytes = NO_TRACE) -> Terms:
-        """The wire's terms. `max_tokens` None: to the end of the context."""
+        """The `Terms` of this body. `max_tokens` None: up to the context length."""
         given = _given(self, _TERMS)
         given["max_tokens"] = _or(max_tokens, NO_TOKEN_LIMIT)
         given["stop"] = [self.stop] if isinstance(self.stop, str) else self.stop or []
@@ -115,7 +115,7 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def n_or_one(self) -> int:
-        """Answers to each prompt."""
+        """Number of answers to each prompt."""
         return _or(self.n, 1)
 
     def new_request(
@@ -248,7 +248,7 @@ T = TypeVar("T")
 
 
 def _given(body: msgspec.Struct, names: Iterable[str]) -> dict[str, Any]:
-    """Those of the fields that the client has set."""
+    """The values of those fields that the client has set, by name."""
     return {name: value for name in names if (value := getattr(body, name)) is not None}
 
 

@@ -31,7 +31,7 @@ _STREAM_HEADERS = [
 
 
 def _failure(request: Request) -> Response | None:
-    """The error response of a request of which a sequence has visibly failed; None if none has."""
+    """The error response of a request if one of its sequences has visibly failed; else None."""
     for sequence in request.sequences:
         if sequence.is_end_visible and sequence.ended is not None and sequence.ended.is_failure:
             return error_response(refusal_of(sequence.ended), {"X-Request-Id": request.order.request})
@@ -39,7 +39,7 @@ def _failure(request: Request) -> Response | None:
 
 
 class _Answer:
-    """What both kinds of answer share: the reader is closed at the end, a disconnect is noticed, and there is a deadline."""
+    """What both kinds of answer share: it closes the reader at the end, notices a disconnect, and keeps a deadline."""
 
     def __init__(self, desk: RequestDesk, request: Request, longest_s: float) -> None:
         self._desk, self._longest_s = desk, longest_s

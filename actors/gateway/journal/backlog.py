@@ -2,8 +2,8 @@
 
 While the disk refuses writes, running requests continue: their entries are kept in memory, their callers are answered as if the
 entries were recorded, and the entries are written when the disk works again. A new request is withdrawn instead, because it
-must be recorded before it is accepted. When the kept entries reach a limit in bytes, callers wait for the disk: schedulers then
-get no acknowledgements, and so pause the streams of this gateway.
+must be recorded before it is accepted. When the kept entries reach a limit in bytes, callers wait for the disk. Schedulers then
+get no acknowledgements and pause the sequences of this gateway.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Backlog:
 
     @property
     def is_full(self) -> bool:
-        """After `refused`: the limit is reached, callers wait for the disk."""
+        """True if, after `refused`, the limit is reached and callers wait for the disk."""
         return bool(self._waiting)
 
     def add(self, entries: Iterable[Entry]) -> None:

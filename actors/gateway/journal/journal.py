@@ -1,4 +1,4 @@
-"""The request journal: which requests this gateway has accepted, and what of them it has shown to clients.
+"""The request journal: the requests that this gateway has accepted, and the tokens that it has shown to clients.
 
 SQLite in WAL mode, one writer thread, group commit:
 
@@ -71,7 +71,7 @@ class Journal:
         self._unreadable: list[int] = []
         self.commits = 0
         self.on_commit: Callable[[float], None] = lambda took_s: None  # seconds of one commit; on the event loop
-        self.on_failure: Callable[[BaseException], None] = lambda error: None  # nothing can be recorded any more
+        self.on_failure: Callable[[BaseException], None] = lambda error: None  # the journal can record nothing any more
 
     @property
     def state(self) -> JournalState:
@@ -80,7 +80,7 @@ class Journal:
 
     @property
     def is_healthy(self) -> bool:
-        """The disk accepts writes."""
+        """True while the disk accepts writes."""
         return not self.state.trouble
 
     def open(self) -> list[Recovered]:
@@ -91,7 +91,7 @@ class Journal:
         try:
             return self._read()
         except sqlite3.OperationalError:
-            raise  # does not mean that the content is damaged: the file stays
+            raise  # not a sign of damage: keep the file
         except (sqlite3.DatabaseError, ValueError) as error:
             aside = self._move_aside()
             self._log.error("journal unreadable, file renamed", error=str(error), renamed_to=aside)

@@ -11,7 +11,7 @@ from messages.generation import Sampling, Terms
 from messages.outcomes import FAILURES, Code, EndReason, NoCode
 
 Api = Literal["chat", "completion", "generate", "front"]
-_SEED_STRIDE = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: neighbours end up far from each other
+_SEED_STRIDE = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: spreads the seeds of neighbouring sequences
 _SEED_MASK = 2**63 - 1
 
 
@@ -27,7 +27,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     n: int = 1
     is_whole: bool = False  # not streamed: its client reads nothing before it is over
     is_resumable: bool = False  # its client can ask for it again by its id
-    digest: str = ""  # equal for a repetition of the same request; an id with another digest is refused
+    digest: str = ""  # equal if the same request is sent again; the same id with another digest is refused
 
     @property
     def n_sequences(self) -> int:
@@ -62,5 +62,5 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_failure(self) -> bool:
-        """The server failed to finish the sequence."""
+        """True if the server failed to finish the sequence."""
         return self.reason in FAILURES

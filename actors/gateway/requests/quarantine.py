@@ -1,8 +1,8 @@
-"""Refuses prompts that have killed workers before. Pure: the caller gives the time.
+"""Refuses prompts during whose computation workers died again and again. Pure: the caller passes the time.
 
-Clients repeat a request that failed, with the same id or another one; each repeat would kill four gangs again. A prompt is
-remembered together with its sampling (without the seed) for as long as finished requests are retained. A request for no more
-tokens than the prompt gave before its workers died is not refused.
+Clients repeat a request that failed, with the same id or another one, and each repetition would kill its gang four times more.
+A prompt is remembered with its sampling (without the seed) for as long as finished requests are retained. A request is not
+refused if it asks for no more tokens than were generated before the workers died.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from actors.gateway.requests.request import GrowingSequence
 from messages.generation import Sampling, Terms
 
 _MAX_ENTRIES = 1024
-_TERMS_BESIDE_THE_ANSWER = ("max_tokens", "priority", "speculation", "trace_id", "group_tokens")  # they change no token of it
-_TERMS_OF_THE_ANSWER = tuple(name for name in Terms.__struct_fields__ if name not in _TERMS_BESIDE_THE_ANSWER)
+_TERMS_WITHOUT_EFFECT = ("max_tokens", "priority", "speculation", "trace_id", "group_tokens")  # on the generated tokens
+_TERMS_OF_THE_ANSWER = tuple(name for name in Terms.__struct_fields__ if name not in _TERMS_WITHOUT_EFFECT)
 
 
 class _Entry(NamedTuple):
     until_s: float
-    n_given: int  # the fewest tokens that it gave before workers died
+    n_given: int  # the fewest tokens that were generated before workers died
 
 
 class Quarantine:

@@ -1,4 +1,4 @@
-"""One reader of one request: what it has already read of each sequence, and what is new. New tokens are read in one piece."""
+"""A reader of one request: it remembers how much it has read of each sequence, and returns what is new as one piece."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Reader:
 
     @property
     def is_done(self) -> bool:
-        """The request is over and `take` has returned every ending."""
+        """True if the request is over and `take` has returned every ending."""
         return self.request.is_over and all(self._is_end_read)
 
     def take(self, limit: int = 1 << 60) -> list[Piece]:
-        """Everything visible and new: one piece for each sequence that has any, of at most `limit` tokens."""
+        """Everything visible that was not read yet: one piece of at most `limit` tokens for each sequence with news."""
         pieces = []
         for index, sequence in enumerate(self.request.sequences):
             first, stop = self.cursors[index], min(sequence.n_visible, self.cursors[index] + limit)

@@ -11,7 +11,7 @@ STATUS_BY_CODE: dict[Code, int] = {
     "not_found": 404,
     "conflict": 409,
     "too_large": 413,
-    "quarantined": 422,  # not a 500, which clients repeat by themselves: it would kill workers again
+    "quarantined": 422,  # not 500: clients retry a 500 automatically, which would kill workers again
     "overloaded": 429,
     "internal": 500,
     "unavailable": 503,
@@ -25,7 +25,7 @@ class Refusal(Exception):
     Args:
         detail: the message for the client.
         field: the field at fault, "" if none is.
-        retry_after_s: the client may retry after so long, 0: a retry does not help.
+        retry_after_s: after this time the client may retry; 0: a retry does not help.
         status: the HTTP status if it is not that of `code`.
         name: the error code for HTTP clients, where it says more than `code`.
     """
@@ -47,7 +47,7 @@ def invalid(field: str, expected: str, got: object) -> Refusal:
 
 
 def journal_unavailable() -> Refusal:
-    """The refusal while the journal cannot record requests."""
+    """The refusal of a request that the journal cannot record."""
     detail = "the request journal cannot be written, so no new request can be accepted"
     return Refusal("unavailable", detail, retry_after_s=5.0, name="journal_unavailable")
 

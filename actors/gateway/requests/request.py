@@ -4,9 +4,9 @@
     scheduler's mail ----------------------> ids, ended  ------------------------------------> n_visible, is_end_visible
                   end (stop, length, ...)                                                             readers see this
 
-Invariants: tokens are numbered from 0 and accepted without a gap or a repeat. `ended` is set once, and once more only if the
-request is withdrawn, of which no client has seen anything. Nothing is visible that is not recorded (see `journal/writer.py` for
-a disk that refuses). Replaying the recorded tokens gives the same text at the same token numbers.
+Invariants: tokens are numbered from 0 and accepted without a gap or a repetition. `ended` is set once; only a withdrawal may
+replace it, because no client has seen anything of a withdrawn request. Everything visible is recorded (`journal/writer.py` says
+what happens while the disk refuses writes). Replaying the recorded tokens gives the same text at the same token numbers.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class GrowingSequence:
         return taken
 
     def _append_unfiltered(self, new_ids: Sequence[int]) -> Sequence[int]:
-        """Append tokens below `min_tokens`, in whose text no stop string is looked for; returns the others."""
+        """Append the tokens below `min_tokens`, without a search for stop strings; returns the remaining ones."""
         n = self._min_tokens - len(self.ids)
         self.ids.extend(new_ids[:n])
         self.texts.extend([self._detokenizer.push(token) for token in new_ids[:n]])
@@ -139,7 +139,7 @@ class GrowingSequence:
         self.is_end_visible = self.is_end_visible or with_end
 
     def note_visible(self, now_s: float) -> None:
-        """Tokens become visible at `now_s`; the first of the request's are its first token."""
+        """Note that tokens have become visible at `now_s`: for this sequence, and for the request if they are its first."""
         self.last_visible_s = now_s
         if not self.request.first_token_s:
             self.request.first_token_s = now_s
@@ -171,17 +171,17 @@ class Request:
         self.first_token_s = 0.0  # when its first token became visible, 0: none has
         self.ended_s = 0.0  # when its last ending became visible, 0: it has not
         self.n_checkpointed = 0  # visible tokens at the last checkpoint
-        self.orphaned_s = 0.0  # since when it has no reader, 0: it has one
+        self.orphaned_s = 0.0  # when its last reader left; 0: it has a reader
         self.watchers: list[Callable[[], None]] = []
 
     @property
     def is_over(self) -> bool:
-        """The endings of all sequences are visible."""
+        """True if the endings of all sequences are visible."""
         return self.n_open == 0
 
     @property
     def is_settled(self) -> bool:
-        """The client may get an HTTP status: it is recorded, and each sequence is at a scheduler, has tokens, or has ended."""
+        """True if an HTTP status can be sent: it is recorded, and each sequence is at a scheduler, has tokens or has ended."""
         return self.is_over or (self.is_recorded and all(s.is_taken or s.n_visible or s.is_end_visible for s in self.sequences))
 
     @property

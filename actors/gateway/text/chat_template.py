@@ -20,7 +20,7 @@ class TemplateError(ValueError):
 
 
 class ChatTemplate:
-    """One compiled template. `literals`: the strings in its expressions.
+    """One compiled template. `literals`: the string constants in its expressions.
 
     Args:
         source: the Jinja source.

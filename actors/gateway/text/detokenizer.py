@@ -1,4 +1,4 @@
-"""Turns token ids into text one by one, and never returns a part of a character. Each sequence has its own detokenizer.
+"""Turns token ids into text, one by one and in whole characters. Each sequence has its own detokenizer.
 
 Byte-level vocabularies (SmolLM2, Llama 3, Qwen) use a table with the bytes of each token, which is exact and fast. Every other
 vocabulary uses the tokenizers library's decode stream.
@@ -24,7 +24,7 @@ class Detokenizer(Protocol):
         ...
 
     def flush(self) -> str:
-        """The sequence is over: returns the rest of the text, with U+FFFD for an incomplete character."""
+        """Returns the rest of the text at the end of the sequence, with U+FFFD for an incomplete character."""
         ...
 
 

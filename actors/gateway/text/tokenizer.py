@@ -52,7 +52,7 @@ class TextModel(Protocol):
         ...
 
     def takes_long(self, turns: Sequence[Mapping[str, Any]]) -> bool:
-        """True if this conversation, however short, should be encoded in a thread."""
+        """True if this conversation should be encoded in a thread even if it is short."""
         ...
 
     def detokenizer(self, prompt: np.ndarray) -> Detokenizer:

@@ -1,4 +1,4 @@
-"""Parses messages of ZeroMQ clients: a Generate becomes a new request; other bytes, parts of a refusal. Pure."""
+"""Parses messages of ZeroMQ clients: a Generate into a `NewRequest`, undecodable bytes into fields of a refusal. Pure."""
 
 from __future__ import annotations
 

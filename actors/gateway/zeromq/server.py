@@ -1,7 +1,7 @@
-"""The ZeroMQ server: a public ROUTER that speaks `messages.public` with every client library.
+"""The ZeroMQ server: a public ROUTER that exchanges the messages of `messages.public` with client libraries.
 
-A client is a ROUTER identity with streams. A message that cannot be decoded is counted and answered with Failed. Each stream
-has a window: the tokens that are sent but not confirmed by the client.
+Each client is one ROUTER identity with its streams. A message that cannot be decoded is counted and answered with Failed. The
+window of a stream bounds the tokens that are sent but not yet confirmed by the client.
 """
 
 from __future__ import annotations

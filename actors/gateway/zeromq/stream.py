@@ -1,4 +1,4 @@
-"""Streams one request to one ZeroMQ client, with a bound on the tokens and messages that are on their way."""
+"""Streams one request to one ZeroMQ client, with a bound on the tokens in flight."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from messages import public
 from messages.wire.arrays import EMPTY_I32, int32s
 from messages.wire.message import Message
 
-_CHUNK_BYTES = (
-    16 << 10
-)  # approximate size of the largest Chunk: a socket bounds the number of waiting messages, not their bytes
+# approximate size of the largest Chunk: a socket bounds the number of waiting messages, not their bytes
+_CHUNK_BYTES = 16 << 10
 _TOKEN_BYTES = 16  # approximate size of a token's id and text
 
 

@@ -66,6 +66,6 @@ def _refuse_stream(body: RequestFields) -> None:
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/v1/generate", generate),  # reads its body in any case: the answer may be there already
+    Endpoint("POST", "/v1/generate", generate),  # reads bodies even while new requests are refused: it may be a known one
     Endpoint("POST", "/v1/batch", batch, needs_open=True),
 )

@@ -1,4 +1,4 @@
-"""The endpoints that say what is served and how the server is: models, health, metrics."""
+"""The endpoints about the server itself: models, health, metrics."""
 
 from __future__ import annotations
 
