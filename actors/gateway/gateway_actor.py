@@ -212,11 +212,12 @@ class GatewayActor(Actor, Post, Status):
         return (self._journal.commits if self.desk is not None else 0), 0.0
 
     async def summary(self) -> dict[str, Any]:
-        """The JSON of /v1/metrics: this gateway's statistics and latencies, and every actor's statistics."""
+        """The JSON of /v1/metrics: the latencies of this gateway alone, its name, and every actor's statistics."""
         metrics = self.metrics
         report = await self.tree.wait_report()
         actors = {} if report is None else {c.name: c.statistics for c in report.children}
         return {
+            "gateway": self.birth.name,
             "model": self.settings.model_name,
             **self.statistics(),
             "time_to_first_token": metrics.first_token_s.summary_ms(),

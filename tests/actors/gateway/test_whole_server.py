@@ -117,5 +117,6 @@ async def test_metrics_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         assert samples["tardigrade_time_to_first_token_seconds_count"] == 3
         assert samples["tardigrade_active_sequences"] == 0
         summary = (await http.get("/v1/metrics")).json()
+        assert summary["gateway"] == "gateway/0", "the latencies are those of one gateway"
         assert summary["request"]["count"] == 3
         assert summary["inter_token"]["count"] == 21

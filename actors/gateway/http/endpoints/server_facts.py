@@ -29,7 +29,7 @@ async def health(services: Services, call: Call) -> ASGIApp:
 
 
 async def summary(services: Services, call: Call) -> ASGIApp:
-    """GET /v1/metrics."""
+    """GET /v1/metrics: the latencies of the gateway that answers. /metrics has those of all gateways."""
     return json_response(await services.status.summary())
 
 
