@@ -32,16 +32,20 @@ class Histogram(Collector):
         return sum(self._counts)
 
     def quantile(self, q: float) -> float:
-        """Upper bound of the bucket that contains quantile `q` (0 to 1); 0.0 without observations."""
-        wanted, seen = q * self.count, 0
-        for bound, count in zip((*self._bounds, self._bounds[-1]), self._counts, strict=True):
-            seen += count
-            if count and seen >= wanted:
-                return bound
+        """Estimate of quantile `q` (0 to 1); 0.0 without observations.
+
+        Interpolates linearly inside the bucket that contains the quantile, as Prometheus' `histogram_quantile` does. A
+        quantile above the last bound is given as the last bound.
+        """
+        wanted, seen, lower = q * self.count, 0, 0.0
+        for upper, count in zip((*self._bounds, self._bounds[-1]), self._counts, strict=True):
+            if count and seen + count >= wanted:
+                return lower + (upper - lower) * max(wanted - seen, 0.0) / count
+            seen, lower = seen + count, upper
         return 0.0
 
     def summary_ms(self) -> dict[str, float]:
-        """Count, and in milliseconds the mean and the quantiles 0.5, 0.9 and 0.99 by bucket, of values in seconds."""
+        """Of values in seconds: their count, and in ms their mean and the quantiles 0.5, 0.9 and 0.99 as `quantile` gives them."""
         count = self.count
         mean_s = self._sum / count if count else 0.0
         quantiles = {f"p{round(q * 100)}_ms": round(self.quantile(q) * 1000, 3) for q in (0.5, 0.9, 0.99)}
