@@ -138,7 +138,7 @@ class IdsOnly(TextModel):
         return 0
 
     def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
-        raise NoTokenizer("this model has no tokenizer: send token ids to /v1/completions or /v1/generate")
+        raise NoTokenizer("this model has no tokenizer: send token ids to /v1/generate")
 
     def takes_long(self, turns: Sequence[Mapping[str, Any]]) -> bool:
         return False

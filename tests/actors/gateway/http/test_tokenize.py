@@ -88,3 +88,4 @@ async def test_a_model_without_a_tokenizer_says_so(path: str, body: dict[str, An
         answer = await http.post(path, json=body)
         assert answer.status_code == 400
         assert "this model has no tokenizer" in answer.json()["error"]["message"]
+        assert "completions" not in answer.text, "that endpoint would answer with empty text"
