@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from actors.gateway.requests.order import Api
-from messages.generation import Sampling, Terms
+from messages.generation import NO_TOKEN_LIMIT, Sampling, Terms
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class NewRequest:
     ids: Sequence[Sequence[int] | np.ndarray] | None = None
     turns: Sequence[Mapping[str, Any]] | None = None
     n: int = 1
+    default_max_tokens: int = NO_TOKEN_LIMIT  # without a limit of the client's own; cut to what the context has left
     is_whole: bool = False  # not streamed: the client reads nothing before the request is over
     is_resumable: bool = False  # the client can ask for it again by its id
     digest: str = ""  # of a resumable request's content: the same id with another digest is another request

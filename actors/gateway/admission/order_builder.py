@@ -84,7 +84,7 @@ class OrderBuilder:
         """Refuse a text that can never fit, without encoding it."""
         fewest, limit = max(map(self.encoder.model.fewest_tokens, texts), default=0), self._settings.max_length
         if fewest >= limit:
-            detail = f"this model's context is {limit} tokens; the prompt has at least {fewest}"
+            detail = f"this model's context is {limit} tokens, of which one must stay free; the prompt has at least {fewest}"
             raise Refusal("too_long", detail, field=field)
 
     def _terms(self, new: NewRequest, prompts: Sequence[np.ndarray]) -> Terms:
@@ -105,11 +105,11 @@ class OrderBuilder:
     def _max_tokens(self, new: NewRequest, prompts: Sequence[np.ndarray]) -> int:
         longest, limit = max(len(prompt) for prompt in prompts), self._settings.max_length
         if longest >= limit:
-            detail = f"this model's context is {limit} tokens; the prompt has {longest}"
+            detail = f"this model's context is {limit} tokens, of which one must stay free; the prompt has {longest}"
             raise Refusal("too_long", detail, field=new.prompt_field)
         wanted = new.terms.max_tokens
         if wanted == NO_TOKEN_LIMIT:
-            return limit - longest
+            return min(new.default_max_tokens, limit - longest)
         if wanted < 1:
             raise invalid(new.max_tokens_field, "at least 1", wanted)
         if longest + wanted > limit:

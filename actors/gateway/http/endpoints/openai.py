@@ -11,6 +11,7 @@ from actors.gateway.http.openai_chunks import ChunkWriter, whole_body
 from actors.gateway.http.schema import ChatBody, CompletionBody, RequestFields, prompts_of, read_body
 from actors.gateway.http.sse import EventStream, WholeAnswer
 from actors.gateway.requests.refusals import Refusal, invalid
+from messages.generation import NO_TOKEN_LIMIT
 from messages.ids import mint_request_id
 
 
@@ -43,7 +44,8 @@ async def completions(services: Services, call: Call) -> ASGIApp:
         "completion",
         call.request_id or "cmpl-" + mint_request_id()[4:],
         call.trace_id,
-        max_tokens=services.settings.default_max_tokens if body.max_tokens is None else body.max_tokens,
+        max_tokens=body.max_tokens,
+        default_max_tokens=services.settings.default_max_tokens if body.max_tokens is None else NO_TOKEN_LIMIT,
         logprobs=-1 if body.logprobs is None else body.logprobs,
         texts=texts,
         ids=ids,

@@ -21,6 +21,17 @@ async def test_a_prompt_that_is_too_long_is_told_both_numbers() -> None:
         assert "600" in error["message"]
 
 
+async def test_without_max_tokens_completions_are_cut_to_the_context() -> None:
+    async with rig(max_length=16) as r, r.http() as http:
+        answer = await http.post(PLAIN, json={"prompt": [1] * 10, "ignore_eos": True})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["usage"]["completion_tokens"] == 6, "not the default of 16"
+        asked = (await http.post(PLAIN, json={"prompt": [1] * 10, "max_tokens": 16})).json()["error"]
+        assert "max_tokens asks for 16" in asked["message"]
+        full = (await http.post(PLAIN, json={"prompt": [1] * 16})).json()["error"]
+        assert full["message"] == "this model's context is 16 tokens, of which one must stay free; the prompt has 16"
+
+
 async def test_big_bodies_are_refused_while_they_come() -> None:
     async with rig(max_body_bytes=10_000) as r, r.http() as http:
         declared = await http.post(PLAIN, content=b"x" * 20_000)
