@@ -46,11 +46,19 @@ class AsyncClient:
         await self.close()
 
     async def generate(self, prompt: str | Iterable[int], **options: Any) -> Answer:
-        """The whole answer to a text or to token ids. Options: see `messages.client.options.Options`. Raises: ClientError."""
+        """The whole answer to a text or to token ids.
+
+        Options: max_tokens, min_tokens, stop, stop_tokens, ignore_eos, priority, speculation, trace_id; temperature, top_p,
+        top_k, min_p, seed, presence_penalty, frequency_penalty, repetition_penalty, logprobs, or `sampling` instead of these;
+        request, model, deadline_s. `messages.client.options.Options` has their types. Raises: ClientError.
+        """
         return await self._whole(request_of(prompt, None, None, options), options)
 
     async def chat(self, messages: Iterable[dict[str, str]], **options: Any) -> Answer:
-        """The whole answer to a conversation of {"role": ..., "content": ...}. Raises: ClientError."""
+        """The whole answer to a conversation of {"role": ..., "content": ...}.
+
+        Options: as `generate`. Raises: ClientError.
+        """
         return await self._whole(request_of(None, None, messages, options), options)
 
     def stream(
@@ -61,7 +69,10 @@ class AsyncClient:
         messages: Iterable[dict[str, str]] | None = None,
         **options: Any,
     ) -> AsyncGenerator[Piece, None]:
-        """The answer piece by piece. Breaking out of the iteration cancels the request. Raises: ClientError."""
+        """The answer to exactly one of `prompt`, `tokens` and `messages`, piece by piece.
+
+        Breaking out of the iteration cancels the request. Options: as `generate`. Raises: ClientError.
+        """
         return self._pieces(request_of(prompt, tokens, messages, options), options)
 
     async def cancel(self, request: str) -> None:
@@ -76,7 +87,7 @@ class AsyncClient:
         return answer.names
 
     async def stats(self, deadline_s: float = 10.0) -> dict[str, Any]:
-        """The server's summary, the same as /v1/metrics. Raises: ClientError."""
+        """The summary of the gateway that answers, the same as /v1/metrics; `gateway` names it. Raises: ClientError."""
         call = mint_request_id()
         answer = await self._ask(call, public.StatsWanted(call=call), deadline_s)
         assert isinstance(answer, public.Stats)

@@ -13,7 +13,7 @@ import msgspec
 
 from messages import public
 from messages.errors import ClientError, InvalidRequest, Overloaded, Quarantined, RequestFailed, Unavailable
-from messages.logprobs import TokenLogprobs
+from messages.logprobs import TokenLogprobs, place_logprobs
 from messages.outcomes import FAILURES
 
 
@@ -37,6 +37,7 @@ class Answer:
     reason: str  # stop, length, cancelled
     n_prompt: int
     n_cached: int
+    logprobs: TokenLogprobs | None  # of `tokens`; None unless asked for
     pieces: list[Piece] = field(repr=False)
 
 
@@ -151,8 +152,15 @@ class StreamState:
             reason=self.finished.reason,
             n_prompt=int(self.finished.n_prompt),
             n_cached=int(self.finished.n_cached),
+            logprobs=self._logprobs(),
             pieces=self.pieces,
         )
+
+    def _logprobs(self) -> TokenLogprobs | None:
+        if self._generate.sampling.logprobs < 0:
+            return None
+        parts = ((piece.first, piece.logprobs) for piece in self.pieces if piece.logprobs is not None)
+        return place_logprobs(len(self.tokens), parts)
 
 
 def error_of(failed: public.Failed) -> ClientError:

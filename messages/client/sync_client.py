@@ -40,11 +40,19 @@ class Client:
         self.close()
 
     def generate(self, prompt: str | Iterable[int], **options: Any) -> Answer:
-        """The whole answer to a text or to token ids. The options are those of `AsyncClient.generate`. Raises: ClientError."""
+        """The whole answer to a text or to token ids.
+
+        Options: max_tokens, min_tokens, stop, stop_tokens, ignore_eos, priority, speculation, trace_id; temperature, top_p,
+        top_k, min_p, seed, presence_penalty, frequency_penalty, repetition_penalty, logprobs, or `sampling` instead of these;
+        request, model, deadline_s. `messages.client.options.Options` has their types. Raises: ClientError.
+        """
         return self._run(self._client.generate(prompt, **options))
 
     def chat(self, messages: Iterable[dict[str, str]], **options: Any) -> Answer:
-        """The whole answer to a conversation of {"role": ..., "content": ...}. Raises: ClientError."""
+        """The whole answer to a conversation of {"role": ..., "content": ...}.
+
+        Options: as `generate`. Raises: ClientError.
+        """
         return self._run(self._client.chat(messages, **options))
 
     def stream(
@@ -55,7 +63,10 @@ class Client:
         messages: Iterable[dict[str, str]] | None = None,
         **options: Any,
     ) -> Iterator[Piece]:
-        """The answer piece by piece. Breaking out of the iteration cancels the request. Raises: ClientError."""
+        """The answer to exactly one of `prompt`, `tokens` and `messages`, piece by piece.
+
+        Breaking out of the iteration cancels the request. Options: as `generate`. Raises: ClientError.
+        """
         return self._pieces(self._client.stream(prompt, tokens=tokens, messages=messages, **options))
 
     def cancel(self, request: str) -> None:
@@ -67,7 +78,7 @@ class Client:
         return self._run(self._client.models(deadline_s))
 
     def stats(self, deadline_s: float = 10.0) -> dict[str, Any]:
-        """The server's summary, the same as /v1/metrics. Raises: ClientError."""
+        """The summary of the gateway that answers, the same as /v1/metrics; `gateway` names it. Raises: ClientError."""
         return self._run(self._client.stats(deadline_s))
 
     def close(self) -> None:

@@ -8,7 +8,8 @@ from typing import Any, get_type_hints
 import numpy as np
 import pytest
 
-from messages.client.options import deadline_of, endpoint_of, request_of
+from messages.client import AsyncClient, Client
+from messages.client.options import Options, deadline_of, endpoint_of, request_of
 from messages.errors import ConfigError, InvalidRequest
 from messages.generation import SERVER_TERMS, Sampling, SamplingOptions, Terms, TermsOptions
 from messages.public import ChatTurn, Generate
@@ -124,3 +125,9 @@ def test_where_the_server_is() -> None:
 
 def test_the_options_of_sampling_are_its_fields() -> None:
     assert get_type_hints(SamplingOptions) == get_type_hints(Sampling)
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_the_docstring_of_generate_names_every_option(kind: type[Client] | type[AsyncClient]) -> None:
+    words = set((kind.generate.__doc__ or "").replace("`", " ").replace(",", " ").replace(";", " ").replace(".", " ").split())
+    assert Options.__annotations__.keys() - words == set()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from messages import public
 from messages.client.stream import Next, StreamState
 from messages.errors import InvalidRequest, Overloaded, Quarantined, RequestFailed, Unavailable
 from messages.generation import Sampling
+from messages.logprobs import TokenLogprobs
 from messages.wire.arrays import int32s
 
 WHOLE = [100 + i for i in range(12)]
@@ -45,6 +48,22 @@ def test_any_cut_and_repeat_gives_each_token_once(cuts: list[tuple[int, int]]) -
     answer = state.answer()
     assert answer.tokens == WHOLE
     assert answer.text == "".join(map(chr, WHOLE))
+
+
+def test_an_answer_has_the_log_probabilities_of_all_pieces_if_they_were_asked_for() -> None:
+    state = StreamState(public.Generate(request="r", sampling=Sampling(logprobs=0), prompt="x"))
+    values = np.arange(12, dtype="<f4")
+    for first, stop in ((0, 5), (5, 6), (6, 12)):
+        state.take(msgspec.structs.replace(chunk(first, stop), logprobs=TokenLogprobs(chosen=values[first:stop])))
+    state.take(chunk(12, 12, "held back"))
+    state.take(finished(12))
+    logprobs = state.answer().logprobs
+    assert logprobs is not None
+    assert logprobs.chosen.tolist() == values.tolist()
+    plain = new_state()
+    plain.take(chunk(0, 12))
+    plain.take(finished(12))
+    assert plain.answer().logprobs is None
 
 
 def test_text_that_came_with_the_ending_is_shown_once() -> None:

@@ -71,6 +71,8 @@ async def test_logprobs_and_stop(place: Path) -> None:
         answer = await client.generate([1], max_tokens=3, sampling=Sampling(temperature=0.0, logprobs=2))
         logprobs = [piece.logprobs for piece in answer.pieces if piece.logprobs is not None]
         assert sum(some.n_tokens for some in logprobs) == 3
+        assert answer.logprobs is not None
+        assert answer.logprobs.chosen.tolist() == [value for some in logprobs for value in some.chosen.tolist()]
         assert all(len(some.top_of(i)) == 2 for some in logprobs for i in range(some.n_tokens))
         ids = oracle([9], 10)
         answer = await client.generate([9], max_tokens=10, temperature=0.0, stop=[f"{ids[4]}"])
