@@ -45,7 +45,7 @@ class Histogram(Collector):
         return 0.0
 
     def summary_ms(self) -> dict[str, float]:
-        """Of values in seconds: their count, and in ms their mean and the quantiles 0.5, 0.9 and 0.99 as `quantile` gives them."""
+        """Of values in seconds: the count, and in ms the mean and the quantiles 0.5, 0.9 and 0.99 as `quantile` gives them."""
         count = self.count
         mean_s = self._sum / count if count else 0.0
         quantiles = {f"p{round(q * 100)}_ms": round(self.quantile(q) * 1000, 3) for q in (0.5, 0.9, 0.99)}

@@ -1,4 +1,4 @@
-"""One path for every door: an id is one request, each check comes once, and reservations are given back whatever happens."""
+"""One path for every API: an id is one request, each check comes once, and reservations are always given back."""
 
 from __future__ import annotations
 

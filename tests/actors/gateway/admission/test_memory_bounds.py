@@ -44,14 +44,14 @@ async def test_large_bodies_share_a_budget_and_small_ones_pass() -> None:
         assert bodies.n_bytes == 0
 
 
-async def test_behind_closed_doors_no_body_is_waited_for() -> None:
+async def test_a_server_that_is_closed_waits_for_no_body() -> None:
     async with rig(with_scheduler=False, with_socket=True) as r, connected(r, 3) as raws:
         for raw, path in zip(raws, (b"chat/completions", b"completions", b"batch"), strict=True):
             raw.writer.write(b"POST /v1/%s HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n" % path)
             assert (await raw.answer())[0] == 503
 
 
-async def test_an_answer_that_is_there_is_given_behind_closed_doors() -> None:
+async def test_a_server_that_is_closed_gives_answers_that_it_has() -> None:
     async with rig() as r, r.http() as http:
         wish = {"tokens": [3], "max_tokens": 2, "temperature": 0, "request_id": "mine"}
         before = await http.post("/v1/generate", json=wish)

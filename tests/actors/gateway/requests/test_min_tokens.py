@@ -1,4 +1,4 @@
-"""min_tokens: before it no stop token and no stop string ends an answer, over every door and across the scheduler's death."""
+"""min_tokens: before it no stop token and no stop string ends an answer, in every API and after a death of the scheduler."""
 
 from __future__ import annotations
 
