@@ -1,5 +1,5 @@
-"""What a rank keeps on its device about each slot: tokens, pages, sampling. Plans bring differences, captured steps read the
-tables and advance them, so that a step needs nothing from the host but the list of rows."""
+"""The tables of a rank's slots on its device: tokens, pages, sampling. Plans bring the differences. Captured steps read and
+advance the tables, so a step needs nothing from the host but the list of rows."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SAMPLING_WORDS = SAMPLING_ROW.itemsize // 8
 class DeviceState:
     """Tables by slot. Slots 0 .. n_slots - 1 are the scheduler's; slot n_slots is the dummy that fills up batches.
 
-    The dummy's tokens are 0 and all its pages are the dummy page, a page of the pool that the scheduler never hands out;
-    what padding rows write lands there. Its position stays 0 and it is greedy.
+    The dummy's tokens are 0 and all its pages are the dummy page, a page of the pool that the scheduler never assigns;
+    padding rows write to it. Its position stays 0 and it is greedy.
 
     Rules: `tokens[slot, p]` is the token at position p, prompt or generated. The host writes prompts; steps that sample write
     position p + 1 themselves, so the host never sends a sampled token back. Entries after the known tokens are undefined.
     """
 
-    tokens: torch.Tensor  # [n_slots + 1, max_length + 1] int32; one more than the length: the last step's token has a place
+    tokens: torch.Tensor  # [n_slots + 1, max_length + 1] int32; one more than the length, for the last sampled token
     pages: torch.Tensor  # [n_slots + 1, max_pages] int32: page ids in order; entries after the held ones are valid ids
     sampling: torch.Tensor  # [n_slots + 1, SAMPLING_WORDS] int64: the bytes of a `SAMPLING_ROW` for each slot
     dummy_page: int
@@ -44,7 +44,7 @@ class DeviceState:
 
     @property
     def device(self) -> torch.device:
-        """Of all tables."""
+        """The device of all tables."""
         return self.tokens.device
 
     def places(self, slots: np.ndarray, positions: np.ndarray) -> np.ndarray:
@@ -64,17 +64,17 @@ class DeviceState:
             _put(self.pages, plan.page_slots.astype(np.int64) * self.pages.shape[1] + plan.page_indices, plan.page_ids)
 
     def write_sampling(self, plan: Plan, table: SamplingTable) -> None:
-        """Copies the rows of the plan's new sequences, which `table` holds already. Only captured steps read them here."""
+        """Copies the rows of the plan's new sequences from `table`, which has them already. Captured steps read them."""
         if plan.new:
             slots = np.array([new.slot for new in plan.new], np.int64)
-            index, words = upload_together((slots, table.values_of(slots).view(np.int64)), self.device)
-            self.sampling.index_copy_(0, index, words.view(-1, SAMPLING_WORDS))
+            index, rows = upload_together((slots, table.values_of(slots).view(np.int64)), self.device)
+            self.sampling.index_copy_(0, index, rows.view(-1, SAMPLING_WORDS))
 
 
 def _put(table: torch.Tensor, places: np.ndarray, values: np.ndarray) -> None:
     """Writes values [N] int32 to flat places [N] int64 of an int32 table, in one upload."""
-    index, found = upload_together((places, values.astype(np.int64)), table.device)
-    table.view(-1).index_copy_(0, index, found.to(torch.int32))
+    index, uploaded = upload_together((places, values.astype(np.int64)), table.device)
+    table.view(-1).index_copy_(0, index, uploaded.to(torch.int32))
 
 
 def _new_places(plan: Plan, state: DeviceState) -> np.ndarray:
@@ -86,7 +86,7 @@ def _new_places(plan: Plan, state: DeviceState) -> np.ndarray:
 
 
 def allocate_device_state(n_slots: int, max_length: int, dummy_page: int, device: torch.device | str) -> DeviceState:
-    """Tables for n_slots sequences of at most max_length tokens; every page entry starts as `dummy_page`, every slot greedy.
+    """Tables for n_slots sequences of at most max_length tokens. Page entries start as `dummy_page`, slots as greedy.
 
     Raises: ValueError naming the number that is too small.
     """

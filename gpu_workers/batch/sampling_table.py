@@ -51,7 +51,7 @@ class Column:
 
 
 class SamplingRows:
-    """What S samples of one step ask for. All arrays are [S], on the host."""
+    """The sampling parameters of S samples of one step. All arrays are [S], on the host."""
 
     n_prompt = Column("<i8", lambda new: new.n_prompt)  # tokens of the sequence that are prompt
     seed = Column("<i8", lambda new: new.sampling.seed)
@@ -62,8 +62,10 @@ class SamplingRows:
     presence = Column("<f4", lambda new: new.sampling.presence_penalty)  # 0 is off
     frequency = Column("<f4", lambda new: new.sampling.frequency_penalty)  # 0 is off
     repetition = Column("<f4", lambda new: new.sampling.repetition_penalty)  # 1 is off
-    banned_until = Column("<i8", lambda new: _banned_until(new))  # position from which the banned tokens may stand; 0: none
-    edited_until = Column("<i8", lambda new: _edited_until(new))  # position from which logits are taken as the model gave them
+    banned_until = Column(
+        "<i8", lambda new: _banned_until(new)
+    )  # position from which banned tokens are allowed; 0: none are banned
+    edited_until = Column("<i8", lambda new: _edited_until(new))  # position from which logits are used unchanged
     logprobs = Column("<i4", lambda new: new.sampling.logprobs)  # -1: none; n: the chosen token's and the top n
 
     def __init__(self, slots: np.ndarray, positions: np.ndarray, values: np.ndarray, banned: Mapping[int, np.ndarray]) -> None:
@@ -73,7 +75,7 @@ class SamplingRows:
 
     @property
     def is_all_greedy(self) -> bool:
-        """True if one argmax is all that is needed (log probabilities aside)."""
+        """True if one argmax per row is enough, log probabilities apart."""
         return not self.temperature.any() and not self.is_edited.any()
 
     @property
@@ -97,7 +99,7 @@ SAMPLING_ROW = np.dtype([(column.name, column.dtype) for column in _COLUMNS], al
 
 
 def column_index(name: str) -> int:
-    """Where a column stands in a row, counted in elements of its own type. Raises: KeyError for no column's name."""
+    """The offset of a column in a row, counted in elements of its own type. Raises: KeyError if there is no such column."""
     dtype, offset, *_ = {str(field): place for field, place in (SAMPLING_ROW.fields or {}).items()}[name]
     return offset // dtype.itemsize
 
@@ -123,7 +125,7 @@ class SamplingTable:
         self._banned: dict[int, np.ndarray] = {}
 
     def put(self, new: NewSequence) -> None:
-        """A sequence enters its slot."""
+        """Write the parameters of a sequence that enters its slot."""
         self._values[new.slot] = row_of(new)
         if new.banned_tokens:
             self._banned[new.slot] = np.array(new.banned_tokens, np.int64)

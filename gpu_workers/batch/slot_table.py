@@ -1,4 +1,4 @@
-"""A rank's own copy of the slots: known tokens, pages and sampling of each. Plans are checked against it. Pure.
+"""A rank's own copy of the slots: number of known tokens, pages and sampling of each. Plans are checked against it. Pure.
 
 The table counts sampled tokens but does not hold them: they stay on the device. `admit` checks the whole plan on copies and
 writes only if all of it is right, so a refused plan changes nothing.

@@ -1,5 +1,5 @@
-"""One step as tensors: a flat batch of tokens with the page tables of its rows. The runner builds it, models and attention back
-ends read it."""
+"""One step as tensors: a flat batch of tokens with the page tables of its rows. The runner builds it; models and
+attention back ends read it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from gpu_workers.batch.uploads import upload_together
 
 @dataclass(frozen=True)
 class DeviceTiles:
-    """The rows of more than one token of a captured step. They change from run to run, so only the device knows them."""
+    """The rows of more than one token of a captured step, read from device memory because they change from run to run."""
 
     tiles: torch.Tensor  # [n_tiles, TILE_FIELDS] int64, device: see attention_tiles; tiles of zeros do nothing
-    page_table: torch.Tensor  # [slots, max_pages] int32, device: what a tile's first field points into
+    page_table: torch.Tensor  # [slots, max_pages] int32, device: a tile names its row
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class StepTensors:
     """T tokens in R rows. Rows of one token ("decode rows") come first: flat token i is row i for i < n_decode.
 
     In each layer all keys and values are written before any attention reads, so rows may share pages that other rows of the
-    same step write. Only in a step of decode rows alone no row may read what another writes: there both can happen at once.
+    same step write. In a step of decode rows alone no row may read what another one writes, because one kernel may do both.
     With `device_tiles`, the fields of rows describe decode rows only.
     """
 
@@ -62,7 +62,7 @@ class StepBatch:
 
 
 def build_batch(step: StepArrays, state: DeviceState) -> StepBatch:
-    """The step on the state's device. The state must already hold the plan's tokens, pages and drafts."""
+    """The tensors of a step, on the state's device. The state must already hold the plan's tokens, pages and drafts."""
     places, positions, kv_slots, sample_index, sample_places, slots, ends = upload_together(
         (
             state.places(step.token_slots, step.positions),

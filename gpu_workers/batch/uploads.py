@@ -1,4 +1,4 @@
-"""Copies of host arrays to a device that do not wait for it.
+"""Copies from host arrays to a device that do not wait for the device.
 
 A plain `.to(device)` waits until the device has run everything queued before it, so host and device would never work at the
 same time. A copy from pinned memory is only queued.

@@ -18,14 +18,14 @@ from gpu_workers.layers.kv_pages import page_rows, rows_between_pages
 from gpu_workers.layers.torch_ops import KvTarget, Ops
 from messages.steps import PAGE_TOKENS
 
-MAX_BATCHED_COUNT = 16  # rows of at most so many tokens share one call; a longer one is worth a call of its own
+MAX_BATCHED_COUNT = 16  # rows of at most so many tokens share one call; a longer row gets its own call
 MAX_PADDED_SHARE = 1.5  # keys read in a shared call over keys needed
 MIN_WASTED_KEYS = 256  # below it a further call costs more than the padding
-_FEW_VECTORS = 1024  # below it starting a bfloat16 product costs more than computing it
+_FEW_VECTORS = 1024  # below it the start of a bfloat16 product costs more than its computation
 
 
 class AttentionStep(Protocol):
-    """Attention in one step, made by a back end; the same object serves all layers."""
+    """Attention of one step, prepared by a back end; the same object serves all layers."""
 
     def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, scale: float) -> torch.Tensor:
         """Causal attention of each token over the keys of its row up to its own position, within the window if there is one.
@@ -45,11 +45,12 @@ class AttentionStep(Protocol):
 
 
 class Attention(Protocol):
-    """A back end. One object serves all steps of a rank."""
+    """An attention back end. One object serves all steps of a rank."""
 
     def prepare(self, step: StepTensors, window: int | None = None) -> AttentionStep:
-        """Attention over the rows of this step: reads their sizes on the host and their page table on the device. window:
-        tokens that a token sees at most, itself included; None: all before it."""
+        """Prepares attention over the rows of this step, from their sizes on the host and their page table on the device.
+
+        window: the number of tokens that a token attends to, itself included; None: itself and all before it."""
         ...
 
 
@@ -60,7 +61,7 @@ class RowGroup:
     tokens: torch.Tensor | slice  # flat tokens of the rows, [rows * count]
     count: int
     rows: int
-    n_keys: int  # of the longest row; of all its pages unless it is alone
+    n_keys: int  # keys of the longest row, rounded up to whole pages unless it is alone
     pages: torch.Tensor  # [rows * n_kv_heads * n_keys] int64: the page of each vector of head_dim numbers, in this order
     places: torch.Tensor  # the same size: which vector of its page it is
     mask: torch.Tensor  # additive, see `_mask`
@@ -104,7 +105,7 @@ class TorchAttention(Attention):
         return TorchStep(tuple(self.group(step, rows, ends, window) for rows in batches))
 
     def group(self, step: StepTensors, rows: np.ndarray, ends: np.ndarray, window: int | None = None) -> RowGroup:
-        """What `attend_group` needs for these rows of equal count; ends [R]: of all rows, start + count."""
+        """The group of these rows, which have equal counts. rows: [n] int64; ends: [R] int64, start + count of every row."""
         device = step.token_ids.device
         count, n_keys = int(step.row_counts[rows[0]]), int(ends[rows].max())
         is_alone = len(rows) == 1 and count > MAX_BATCHED_COUNT
@@ -114,8 +115,8 @@ class TorchAttention(Attention):
         tokens: torch.Tensor | slice = slice(first, first + count * len(rows))
         table = step.page_table[int(rows[0]) : int(rows[-1]) + 1]
         if len(rows) != rows[-1] - rows[0] + 1:
-            tokens = _on((step.row_offsets[rows][:, None] + np.arange(count)).reshape(-1), device)
-            table = step.page_table[_on(rows, device)]
+            tokens = _int64s((step.row_offsets[rows][:, None] + np.arange(count)).reshape(-1), device)
+            table = step.page_table[_int64s(rows, device)]
         pages, places = self._vectors(table, n_keys)
         mask = self._mask(step, rows, n_keys, window, is_alone)
         return RowGroup(tokens, count, len(rows), n_keys, pages, places, mask, is_alone)
@@ -134,7 +135,7 @@ class TorchAttention(Attention):
         device, count = step.token_ids.device, int(step.row_counts[rows[0]])
         if is_alone and step.row_starts[rows[0]] == 0 and (window is None or count <= window):
             return torch.empty(0, dtype=self._dtype, device=device)
-        last_keys = _on(step.row_starts[rows][:, None] + np.arange(count), device)  # [rows, count]
+        last_keys = _int64s(step.row_starts[rows][:, None] + np.arange(count), device)  # [rows, count]
         keys = torch.arange(n_keys, device=device)
         hidden_keys = keys > last_keys[:, :, None]
         if window is not None:
@@ -147,22 +148,23 @@ class TorchAttention(Attention):
 
 
 def without_unseen_pages(step: StepTensors, window: int) -> StepTensors:
-    """The step as if each row began at the first page that any of its tokens sees, window tokens back. Masks depend on
-    distances alone, so they stay right. Of the result, only what `TorchAttention` reads is meant to be read."""
+    """The step without the pages at the front of each row that are outside the window of all its tokens. Masks depend on
+    distances alone, so they stay right. Only the fields that `TorchAttention` reads are changed."""
     starts = step.row_starts.astype(np.int64)
     unseen = np.maximum(starts - window + 1, 0) // PAGE_TOKENS  # [R] pages
     if not unseen.any():
         return step
     n_pages = int((-(-(starts + step.row_counts) // PAGE_TOKENS) - unseen).max())
     last = step.page_table.shape[1] - 1
-    columns = np.minimum(unseen[:, None] + np.arange(n_pages), last)  # entries behind a row's end are any valid page
-    table = step.page_table.gather(1, _on(columns, step.page_table.device))
+    columns = np.minimum(unseen[:, None] + np.arange(n_pages), last)  # entries after a row's end may be any valid page
+    table = step.page_table.gather(1, _int64s(columns, step.page_table.device))
     return replace(step, page_table=table, row_starts=(starts - unseen * PAGE_TOKENS).astype(np.int32))
 
 
 def group_rows(counts: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:
-    """Rows that attend in one call: equal count, and not much padding. counts, ends [R]; each row is in one group, and rows
-    of a group are in rising order."""
+    """The groups of rows that attend in one call: equal counts and little padding. counts, ends: [R] int.
+
+    Returns ascending row indices for each group; each row is in one group."""
     groups: list[np.ndarray] = []
     for count in np.unique(counts):
         rows = np.flatnonzero(counts == count)
@@ -188,7 +190,8 @@ def _split_by_length(rows: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:
 
 
 def attend_group(q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, group: RowGroup, scale: float) -> torch.Tensor:
-    """q [rows * count, n_heads, head_dim] of the group's tokens; returns the same shape."""
+    """Attention of the tokens of one group: q [rows * count, n_heads, head_dim] -> the same shape, contiguous. Pages and scale
+    as in `AttentionStep.attend`."""
     n_heads, head_dim = q.shape[1:]
     n_kv_heads = k_pages.shape[2]
     vectors = torch.add(group.places, group.pages, alpha=rows_between_pages(k_pages, head_dim))
@@ -220,5 +223,5 @@ def _attend_alone(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mas
     return out.permute(2, 0, 1, 3).flatten(1, 2).contiguous()
 
 
-def _on(values: np.ndarray, device: torch.device) -> torch.Tensor:
+def _int64s(values: np.ndarray, device: torch.device) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(device)

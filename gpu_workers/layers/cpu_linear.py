@@ -12,13 +12,13 @@ import torch
 
 _PACK_ROWS = 32  # rows for which oneDNN chooses the layout; the one it chooses for 32 is the best at any number of rows
 _PACK_THREADS = 8  # for 16 oneDNN chooses another layout for narrow weights: no faster, and our kernels do not read it
-_LEAST_ROWS = 4  # with fewer rows oneDNN is slower: 1 row takes longer than 4
+_LEAST_ROWS = 4  # with fewer rows oneDNN is slower: it takes longer for 1 row than for 4
 
 
 @cache
 def can_pack(dtype: torch.dtype) -> bool:
-    """True if this torch and this processor multiply with packed weights of this dtype, natively and correctly. Tried once: the
-    calls are torch's private ones."""
+    """True if this torch and this processor multiply with packed weights of this dtype, natively and correctly. The
+    answer is found by trying once, because the calls are private to torch."""
     if dtype not in (torch.float32, torch.bfloat16) or not torch.backends.mkldnn.is_available():
         return False
     try:

@@ -22,7 +22,7 @@ from messages.steps import PAGE_TOKENS
 
 @dataclass(frozen=True)
 class KvShape:
-    """What one page of this rank holds."""
+    """The sizes of one page of this rank."""
 
     n_layers: int
     n_kv_heads: int  # of this rank
@@ -47,7 +47,9 @@ class KvPages:
     @classmethod
     def allocate(cls, shape: KvShape, n_pages: int, device: torch.device | str) -> KvPages:
         """Zeroed pages: attention multiplies what it masks by zero, which must not be a NaN left in fresh memory. On CPUs the
-        kernel zeroes each piece when it is first touched, so that a rank starts without writing all of it."""
+        kernel zeroes each piece when it is first touched, so that a rank starts without writing all of it.
+
+        Raises: ValueError if n_pages is below 1."""
         if n_pages < 1:
             raise ValueError(f"n_pages: expected at least 1, got {n_pages}")
         sizes = (n_pages, shape.n_layers, 2, PAGE_TOKENS, shape.n_kv_heads, shape.head_dim)
@@ -58,7 +60,7 @@ class KvPages:
 
     @classmethod
     def over(cls, shape: KvShape, storage: torch.Tensor) -> KvPages:
-        """Pages in memory that somebody else allocated; `storage` has the sizes drawn above."""
+        """Pages over existing memory; `storage` has the shape at the head of this file. Raises: ValueError if it has not."""
         expected = (storage.shape[0], shape.n_layers, 2, PAGE_TOKENS, shape.n_kv_heads, shape.head_dim)
         if tuple(storage.shape) != expected or storage.dtype != shape.dtype or not storage.is_contiguous():
             got = f"{tuple(storage.shape)} {storage.dtype}"
@@ -69,7 +71,7 @@ class KvPages:
 
     @property
     def n_pages(self) -> int:
-        """Pages of the pool."""
+        """Number of pages."""
         return int(self.storage.shape[0])
 
 

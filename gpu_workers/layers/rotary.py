@@ -10,7 +10,7 @@ from gpu_workers.model_store.rope import Rope
 
 
 def rotary_table(rope: Rope, head_dim: int, max_position: int, device: torch.device) -> torch.Tensor:
-    """[max_position, head_dim] float32 on `device`: see `cos_sin_table`."""
+    """The `cos_sin_table` of a rope: [max_position, head_dim] float32 on `device`."""
     return cos_sin_table(inverse_frequencies(rope, head_dim).to(device), max_position)
 
 
@@ -33,7 +33,7 @@ def inverse_frequencies(rope: Rope, head_dim: int) -> torch.Tensor:
 
 def _scale_by_wavelength(frequencies: torch.Tensor, rope: Rope) -> torch.Tensor:
     """Llama 3.1: long waves are stretched by `factor`, short ones are kept, those between are blended."""
-    turns = rope.original_max_position * frequencies / (2 * math.pi)  # of a wave within the original context
+    turns = rope.original_max_position * frequencies / (2 * math.pi)  # full turns of each wave within the original context
     low, high = rope.low_frequency_factor, rope.high_frequency_factor
     kept = ((turns - low) / (high - low)).clamp(0.0, 1.0)
     return frequencies * (kept + (1.0 - kept) / rope.factor)

@@ -21,7 +21,7 @@ class Shard:
     kv_heads: range
     ffn: range
     vocabulary: range
-    vocabulary_rows: int  # the same on all ranks: the longest range, so that logits gather evenly; the rest is zero rows
+    vocabulary_rows: int  # the longest range of all ranks, so that logits gather evenly; missing rows are zeros
 
     @property
     def shared_heads(self) -> int:
@@ -43,7 +43,7 @@ def split_sizes(config: ModelConfig) -> tuple[int, ...]:
 
 
 def is_even_split(config: ModelConfig, size: int) -> bool:
-    """True if every rank gets the same number of heads. An uneven split works, but the fullest rank sets the pace."""
+    """True if every rank gets the same number of heads. An uneven split works, but is as slow as the fullest rank."""
     return can_split(config, size) and (size > config.n_kv_heads or config.n_kv_heads % size == 0)
 
 
@@ -66,14 +66,14 @@ def shard_model(config: ModelConfig, rank: int, size: int) -> Shard:
 
 
 def _part(total: int, rank: int, size: int) -> range:
-    """Consecutive parts that differ by at most one; the first ones are the longer ones."""
+    """Part `rank` of range(total) cut into `size` parts, whose lengths differ by at most one, the longer ones first."""
     least, longer = divmod(total, size)
     start = rank * least + min(rank, longer)
     return range(start, start + least + (rank < longer))
 
 
 def rank_parameters(config: ModelConfig, shard: Shard) -> int:
-    """Numbers in the weights that one rank holds."""
+    """Number of parameters that one rank holds."""
     queries, keys = len(shard.heads) * config.head_dim, len(shard.kv_heads) * config.head_dim
     projections = config.hidden * (2 * (queries + keys) + 3 * len(shard.ffn))
     layer = projections + config.small_layer_parameters(len(shard.heads), len(shard.kv_heads), shard.rank == 0)

@@ -1,5 +1,5 @@
-"""The layers that need the other ranks of a tensor-parallel group: one sum per attention and one per feed-forward, as in
-Megatron-LM (Shoeybi et al., 2019). `shard.py` says which part of each weight a rank holds. No architecture knows of ranks.
+"""The embedding and the logits of a model whose vocabulary is split over the ranks of a tensor-parallel group, as in
+Megatron-LM (Shoeybi et al., 2019). `shard.py` says which part of each weight a rank holds.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ def embed_tokens(token_ids: torch.Tensor, weight: torch.Tensor, shard: Shard, gr
     if shard.size == 1:
         return ops.embed(token_ids, weight)
     rows = token_ids - shard.vocabulary.start
-    foreign = (rows < 0) | (rows >= len(shard.vocabulary))
-    own = ops.embed(rows.masked_fill(foreign, 0), weight)
-    return group.all_reduce(own.masked_fill_(foreign[:, None], 0))
+    is_foreign = (rows < 0) | (rows >= len(shard.vocabulary))
+    own = ops.embed(rows.masked_fill(is_foreign, 0), weight)
+    return group.all_reduce(own.masked_fill_(is_foreign[:, None], 0))
 
 
 def gather_logits(logits: torch.Tensor, vocabulary: int, group: TensorGroup) -> torch.Tensor:

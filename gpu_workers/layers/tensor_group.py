@@ -32,7 +32,7 @@ class TensorGroup(Protocol):
         ...
 
     def least(self, value: int) -> int:
-        """The smallest of the ranks' values, for example of the pages that each has room for."""
+        """The smallest of the ranks' values, for example the smallest number of pages that fits on a rank."""
         ...
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class SingleRank(TensorGroup):
 
 
 class DistributedGroup(TensorGroup):
-    """torch.distributed: gloo on the CPU, nccl on CUDA."""
+    """A group over torch.distributed: gloo on the CPU, NCCL on CUDA."""
 
     def __init__(self, rank: int, size: int, device: torch.device) -> None:
         self.rank = rank
@@ -72,9 +72,9 @@ class DistributedGroup(TensorGroup):
 
     @classmethod
     def join(cls, rank: int, size: int, rendezvous: Path, device: torch.device, timeout_s: float) -> Self:
-        """Joins the other ranks of this host through the file `rendezvous`, which only this incarnation uses; no port is open.
+        """Joins the other ranks of this host through the file `rendezvous`, which only this incarnation uses. It opens no port.
 
-        Raises ValueError for a rank that is not 0 .. size - 1, and torch.distributed's errors when the others do not join
+        Raises: ValueError for a rank that is not 0 .. size - 1, and torch.distributed's errors when the others do not join
         within timeout_s; collectives have the same limit."""
         if not 0 <= rank < size:
             raise ValueError(f"rank: expected 0 .. {size - 1}, got {rank}")

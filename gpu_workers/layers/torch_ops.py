@@ -15,7 +15,7 @@ from gpu_workers.layers.cpu_linear import can_pack, pack_weight, packed_linear
 from gpu_workers.layers.kv_pages import page_rows, rows_between_pages
 from messages.steps import PAGE_TOKENS
 
-_FEW_ROWS = 4
+_FEW_ROWS = 4  # up to so many, the layer norm of (x, -x) is faster on a CPU
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,9 @@ class KvTarget:
 
 
 class Ops(Protocol):
-    """T tokens. All activations are [T, ...] of one float dtype on the model's device, with contiguous rows unless said.
-    Operations that are made of others have a body here; a back end overrides those that it computes faster in one piece."""
+    """The operations of a layer on T tokens. All activations are [T, ...] of one float dtype on the model's device, with
+    contiguous rows unless said otherwise. Operations that are made of others have a body here; a back end overrides those
+    that it computes faster in one kernel."""
 
     def pack_linear(self, weight: torch.Tensor) -> Any:
         """Called once at load: weight [out, in], of the model's dtype on its device -> the form with which `linear` of this
@@ -100,10 +101,12 @@ class Ops(Protocol):
 
 
 class TorchOps(Ops):
-    """Plain torch: the reference, and what runs where there are no kernels."""
+    """Plain torch: the reference of tests, and the back end where there are no kernels."""
 
     def __init__(self) -> None:
-        self._rotations: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id: a table, kept alive, and widened
+        self._rotations: dict[
+            int, tuple[torch.Tensor, torch.Tensor]
+        ] = {}  # by id of the table: the table, so that the id stays its own, and its widened form
 
     def pack_linear(self, weight: torch.Tensor) -> Any:
         """See Ops."""
@@ -144,7 +147,7 @@ class TorchOps(Ops):
         return q.contiguous()
 
     def _rotations_of(self, cos_sin: torch.Tensor) -> torch.Tensor:
-        """`cos_sin` as `rotate_halves` reads it; a model has one table, or two."""
+        """`cos_sin` in the form of `_widen`, computed once for each table; a model has one table or two."""
         found = self._rotations.get(id(cos_sin))
         if found is None:
             found = self._rotations[id(cos_sin)] = (cos_sin, _widen(cos_sin))
@@ -163,7 +166,8 @@ def _norm_few_rows(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.T
 
 
 def rotate_halves(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """x [T, heads, head_dim] in any float dtype; cos, sin [T, 1, head_dim] float32 as in `_widen`. A new tensor like x."""
+    """x [T, heads, head_dim] in any float dtype; cos, sin [T, 1, head_dim] float32 as in `_widen`. Returns a new
+    tensor of the shape and dtype of x."""
     wide = x.float()
     return torch.addcmul(wide * cos, wide.roll(x.shape[-1] // 2, -1), sin).to(x.dtype)
 
@@ -175,7 +179,7 @@ def _widen(cos_sin: torch.Tensor) -> torch.Tensor:
 
 
 def _joined(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor | None:
-    """q and k as one view where k's heads follow q's in memory: half the calls."""
+    """q and k as one view, if k's heads follow q's in memory, which halves the calls; else None."""
     if k.stride() != q.stride() or k.data_ptr() != q.data_ptr() + q.shape[1] * q.stride(1) * q.element_size():
         return None
     if k.untyped_storage().data_ptr() != q.untyped_storage().data_ptr():

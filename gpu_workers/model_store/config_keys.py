@@ -1,4 +1,4 @@
-"""Checked reading of the keys of a `config.json`. No torch here."""
+"""Reads and checks the keys of a `config.json`. No torch here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class ModelConfigError(ValueError):
-    """A key of config.json is missing, has a wrong type, or asks for something this server does not run."""
+    """A key of config.json is missing, has a wrong type, or asks for something that is not supported."""
 
 
 class ConfigKeys:
@@ -24,7 +24,7 @@ class ConfigKeys:
         return ConfigKeys({**defaults, **{key: value for key, value in self._raw.items() if value is not None}})
 
     def value(self, key: str, default: Any = None) -> Any:
-        """The value as it stands there, unchecked."""
+        """The value, unchecked."""
         found = self._raw.get(key)
         return default if found is None else found
 
@@ -64,14 +64,14 @@ class ConfigKeys:
         return tuple(value)
 
     def section(self, key: str) -> ConfigKeys:
-        """The object under `key`; one without keys when it is missing."""
+        """The object under `key`; an object without keys when it is missing."""
         value = self.value(key, {})
         if not isinstance(value, Mapping):
             raise ModelConfigError(f"{key}: expected an object, got {type(value).__name__}")
         return ConfigKeys(value)
 
     def refuse(self, *keys: str) -> None:
-        """Raises for each of these keys that asks for something: it must be missing, null or false."""
+        """Check that each of these keys is missing, null or false."""
         for key in keys:
             if self.value(key, False) is not False:
                 raise ModelConfigError(f"{key}: expected null or false, got {self._raw[key]!r}")

@@ -1,4 +1,4 @@
-"""The config.json and generation_config.json that describe the same model as a GGUF file's keys."""
+"""Makes config.json and generation_config.json from the keys of a GGUF file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_ORIGINAL = 1.0, 4.0, 8192  # the same in all 
 
 
 def hugging_face_config(source: GgufKeys) -> dict[str, Any]:
-    """Keys as transformers writes them. GgufError for a rotary scaling that is not supported."""
+    """The config.json of the model, with transformers' keys. Raises: GgufError for an unsupported rotary scaling."""
     heads, hidden = int(source.model_key("attention.head_count")), int(source.model_key("embedding_length"))
     head_dim = int(source.model_key("attention.key_length", hidden // heads))
     vocabulary = source.model_key("vocab_size", None) or source.array_length("tokenizer.ggml.tokens")
@@ -42,7 +42,7 @@ def hugging_face_config(source: GgufKeys) -> dict[str, Any]:
 
 
 def generation_config(source: GgufKeys) -> dict[str, Any]:
-    """Which tokens end a text."""
+    """The generation_config.json of the model: the tokens that end a text. Raises: GgufError if there is none."""
     ids = end_token_ids(source)
     return {
         "bos_token_id": source.key("tokenizer.ggml.bos_token_id", None),
@@ -52,7 +52,7 @@ def generation_config(source: GgufKeys) -> dict[str, Any]:
 
 
 def end_token_ids(source: GgufKeys) -> list[int]:
-    """End of text first, then end of turn and end of message where the file has them."""
+    """Ids of end of text, and of end of turn and end of message where the file has them. Raises: GgufError if it has none."""
     keys = ("eos_token_id", "eot_token_id", "eom_token_id")
     found = [source.key(f"tokenizer.ggml.{key}", None) for key in keys]
     ids = list(dict.fromkeys(int(one) for one in found if one is not None))
@@ -78,7 +78,7 @@ def _rope_scaling(source: GgufKeys, theta: float, head_dim: int) -> dict[str, An
 def _llama3_scaling(factors: Any, theta: float, head_dim: int) -> dict[str, Any]:
     """The file holds the result of Llama 3's scaling, a divisor for each frequency. Finds the parameters and checks them.
     `factors`: a numpy array [head_dim / 2]."""
-    import numpy as np  # a start that reads the header alone does without
+    import numpy as np  # slow import, which a start that only reads the header does not need
 
     factor = round(float(factors.max()), 4)
     frequencies = theta ** -(np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)

@@ -1,7 +1,7 @@
-"""A GGUF file becomes a folder in Hugging Face's layout, once: float32 safetensors, config, tokenizer, chat template.
+"""Converts a GGUF file, once, to a folder in Hugging Face's layout: float32 safetensors, config, tokenizer, chat template.
 
-The folder is written beside its place and renamed there when all of it is on disk, under a lock; so what stands in the cache
-is whole, however many start at once and whatever dies meanwhile.
+The folder is written under another name and renamed when all of it is on disk, under a lock. So a folder in the cache is
+complete, even if several processes start at once or one dies meanwhile.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OnProgress = Callable[[str, float], None]
 
 
 def converted_folder(path: Path, name: str, on_progress: OnProgress) -> Path:
-    """The folder that `path` is or has been converted to.
+    """The folder to which the GGUF file `path` is converted; converts it if that has not been done.
 
     Raises GgufError, UnsupportedTokenizerError, or ModelNotFoundError when the folder cannot be written."""
     stat = path.stat()
@@ -48,7 +48,7 @@ def converted_folder(path: Path, name: str, on_progress: OnProgress) -> Path:
         raise ModelNotFoundError(f"{folder}: another process has been converting it for {LOCK_TIMEOUT_S:.0f} s") from error
     except ValueError:
         raise
-    except Exception as error:  # of a disk that is full; tokenizers and safetensors raise classes of their own
+    except Exception as error:  # a full disk; tokenizers and safetensors raise classes of their own
         reason = f"expected a folder with room for the model in float32 (${CACHE_VARIABLE} names another one), got {error}"
         raise ModelNotFoundError(f"{folder.parent}: {reason}") from error
     return folder
@@ -56,12 +56,12 @@ def converted_folder(path: Path, name: str, on_progress: OnProgress) -> Path:
 
 def _convert_whole(path: Path, folder: Path, on_progress: OnProgress) -> None:
     partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of one who died; we hold the lock
+    shutil.rmtree(partial, ignore_errors=True)  # left by a process that died; the lock is ours
     partial.mkdir()
     try:
         convert_gguf(path, partial, on_progress)
         for written in partial.iterdir():
-            written.chmod(0o644)  # safetensors writes 0600, and a gateway may run as somebody else
+            written.chmod(0o644)  # safetensors writes 0600, and a gateway may run as another user
             _flush(written)
         partial.rename(folder)
         _flush(folder.parent)
@@ -93,7 +93,7 @@ def convert_gguf(path: Path, folder: Path, on_progress: OnProgress) -> None:
 
 
 def _write_shards(folder: Path, tensors: Iterable[tuple[str, np.ndarray]]) -> None:
-    """One file, or several of SHARD_BYTES with an index, so that a large model is never in memory whole."""
+    """Writes one file, or several of SHARD_BYTES with an index, so that a large model is never in memory as a whole."""
     file_of_tensor: dict[str, str] = {}
     pending: dict[str, np.ndarray] = {}
     n_files = total_bytes = 0

@@ -1,4 +1,4 @@
-"""Reading a GGUF file: typed access to its keys, weights under Hugging Face names. The `gguf` package does the parsing."""
+"""Reads a GGUF file: its keys, and its weights under Hugging Face names. The `gguf` package does the parsing."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class GgufFile(GgufKeys):
 
 
 def hugging_face_name(name: str) -> str:
-    """GgufError for a tensor that no supported architecture has."""
+    """The Hugging Face name of a GGUF tensor. Raises: GgufError for a tensor that no supported architecture has."""
     if name in _TOP_NAMES:
         return _TOP_NAMES[name]
     match = _LAYER.fullmatch(name)

@@ -1,6 +1,6 @@
 """The keys and tensor names of a GGUF file, read without its weights and without numpy.
 
-The `gguf` package makes an array view of every token of the vocabulary, which takes seconds. This reader passes over arrays and
+The `gguf` package makes an array view of every token of the vocabulary, which takes seconds. This reader skips arrays and
 takes milliseconds, so that a start that cannot succeed is refused at once. The layout is that of the GGUF specification,
 versions 2 and 3: magic, version, number of tensors, number of keys, the keys, the descriptions of the tensors.
 """
@@ -24,7 +24,7 @@ class GgufError(ValueError):
 
 
 class GgufKeys(Protocol):
-    """What the configuration of a model is made from."""
+    """The keys of a GGUF file, from which the configuration of a model is made."""
 
     @property
     def architecture(self) -> str:
@@ -54,7 +54,7 @@ class GgufKeys(Protocol):
 
 
 class GgufHeader(GgufKeys):
-    """The header of a file. Arrays are passed over: only their lengths are kept. Weights and rotary factors are not read."""
+    """The header of a file. Of arrays only the lengths are kept. Weights and rotary factors are not read."""
 
     def __init__(self, path: Path) -> None:
         """Raises GgufError when `path` is not a GGUF file or holds an architecture that is not supported."""
@@ -124,7 +124,7 @@ def _format(kind: int) -> str:
 
 
 class _Cursor:
-    """Reads one value after the other. Raises struct.error at the end of the content."""
+    """Reads one value after another. Raises struct.error at the end of the content."""
 
     def __init__(self, content: mmap.mmap) -> None:
         self._content, self._at, self._order = content, 0, "<"
@@ -135,7 +135,7 @@ class _Cursor:
             raise ValueError(f"it begins with {self._content[:4]!r} instead of {_MAGIC!r}")
         self._at = 4
         version = self.number("I")
-        if version & 0xFFFF == 0:  # the other byte order
+        if version & 0xFFFF == 0:  # the file is big-endian
             self._order, self._at = ">", 4
             version = self.number("I")
         if version not in (2, 3):
@@ -155,7 +155,7 @@ class _Cursor:
         return self._content[start : self._at].decode("utf-8", "replace")
 
     def skip_array(self) -> int:
-        """Pass over an array; returns its length."""
+        """Skip an array; returns its length."""
         kind, n = self.number("I"), self.number("Q")
         if kind == _STRING:
             content, at, unpack = self._content, self._at, struct.Struct(self._order + "Q").unpack_from
@@ -167,7 +167,7 @@ class _Cursor:
         return n
 
     def tensor_name(self) -> str:
-        """The name in a tensor's description; the rest of it (shape, type, place) is passed over."""
+        """The name in a tensor's description; skips the rest of it (shape, type, offset)."""
         name, n_dimensions = self.text(), self.number("I")
         self._at += n_dimensions * 8 + 4
         self.number("Q")

@@ -1,4 +1,4 @@
-"""The tokenizer inside a GGUF file, rebuilt for the tokenizers library: byte-level BPE, and SentencePiece's BPE with bytes."""
+"""Rebuilds the tokenizer of a GGUF file for the tokenizers library: byte-level BPE, or SentencePiece's BPE with bytes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ _SPACE = "\u2581"
 
 
 class UnsupportedTokenizerError(ValueError):
-    """The file's tokenizer is of a kind that is not rebuilt here; the text lists those that are."""
+    """The file's tokenizer is of an unsupported kind; the text lists the supported ones."""
 
 
 def build_tokenizer(source: GgufFile) -> Tokenizer:
-    """The tokenizer with its control tokens; it adds the begin token to a text where the model expects that."""
+    """The tokenizer with its control tokens. It prepends the begin token where the model expects it.
+
+    Raises: UnsupportedTokenizerError, GgufError."""
     kind = str(source.key("tokenizer.ggml.model"))
     if kind == "gpt2":
         tokenizer = _byte_level(source)

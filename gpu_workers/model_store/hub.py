@@ -16,10 +16,10 @@ _IGNORED = ["*/*"]  # copies in other formats stand in sub-folders
 
 
 def download(name: str, on_progress: Callable[[str, float], None]) -> Path:
-    """Folder of the newest snapshot of `name`; files in the cache are not downloaded again, and with HF_HUB_OFFLINE=1 none is.
+    """Folder of the newest snapshot of `name`; cached files are not downloaded again, and with HF_HUB_OFFLINE=1 none is.
 
     Raises ModelNotFoundError with the client's reason."""
-    from huggingface_hub import snapshot_download  # its import takes long, and most starts do not need it
+    from huggingface_hub import snapshot_download  # slow import, which most starts do not need
 
     what = f"downloading {name}"
     on_progress(what, 0.0)
@@ -62,7 +62,7 @@ def cached_config(name: str) -> Path | None:
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
     """Turn the errors of the client into ModelNotFoundError."""
-    from httpx import HTTPError  # the client's own; what breaks in the middle of a file comes unwrapped
+    from httpx import HTTPError  # the client does not wrap errors in the middle of a file
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     try:
@@ -73,10 +73,10 @@ def _explained(name: str) -> Iterator[None]:
 
 
 def _reporter(what: str, on_progress: Callable[[str, float], None]) -> type[Any]:
-    """The client counts bytes on progress bars; these are silent ones that report what they count."""
+    """A class of silent progress bars, which pass the bytes that the client counts on them to on_progress."""
     from tqdm.asyncio import tqdm_asyncio
 
-    best = 0.0  # the client counts what comes and what is written on two bars
+    best = 0.0  # of two bars: the client counts received and written bytes apart
 
     class Reporter(tqdm_asyncio):
         def __init__(self, *args: Any, **kwargs: Any) -> None:

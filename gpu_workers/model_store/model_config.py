@@ -1,4 +1,4 @@
-"""What every part of the server knows of a model, whatever its architecture. No torch here.
+"""The configuration of a model that does not depend on its architecture. No torch here.
 
 `gpu_workers.models.architectures` reads a `config.json`; each architecture adds fields of its own in a subclass.
 """
@@ -30,12 +30,12 @@ class ModelConfig:
 
     @property
     def layer_parameters(self) -> int:
-        """Weights that every token of a step is multiplied with: all but the embedding and the head."""
+        """Number of weights that every token of a step is multiplied with: all but the embedding and the head."""
         attention = self.hidden * self.head_dim * 2 * (self.n_heads + self.n_kv_heads)
         return self.n_layers * (attention + 3 * self.hidden * self.ffn)
 
     def small_layer_parameters(self, n_heads: int, n_kv_heads: int, is_first_rank: bool) -> int:
-        """Numbers of one layer beside its projections (norms, biases), on a rank with so many heads."""
+        """Number of parameters of one layer outside its projections (norms, biases), on a rank with so many heads."""
         return 2 * self.hidden
 
     @property

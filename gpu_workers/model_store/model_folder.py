@@ -1,4 +1,4 @@
-"""What a resolved model is, and where converted ones are kept."""
+"""A resolved model, and the cache folder for converted ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CACHE_VARIABLE = "TARDIGRADE_CACHE"
 
 
 class ModelNotFoundError(ValueError):
-    """There is no model of this name; the text says what was tried and which names are possible."""
+    """There is no model of this name; the text says which names are possible."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Rotary positions as a `config.json` describes them. No torch here."""
+"""The parameters of rotary positions, read from `config.json`. No torch here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SUPPORTED_ROPE_TYPES = ("default", "linear", "llama3")
 
 @dataclass(frozen=True)
 class Rope:
-    """The base of the frequencies and how these are stretched. `kind` is one of SUPPORTED_ROPE_TYPES; the fields after it are
+    """The base of the frequencies and their scaling. `kind` is one of SUPPORTED_ROPE_TYPES; the fields after it are
     used by "linear" (`factor`) and "llama3" (all)."""
 
     theta: float = 10_000.0
@@ -33,7 +33,7 @@ def read_rope(keys: ConfigKeys) -> Rope:
 
 
 def rope_of(keys: ConfigKeys, theta: float, original_max_position: int = 8192) -> Rope:
-    """The rope of one `rope_parameters` object; theta and original_max_position where it does not name its own."""
+    """The rope of one `rope_parameters` object. theta, original_max_position: used if the object has none of its own."""
     kind = keys.value("rope_type", keys.value("type", "default")) or "default"
     if kind not in SUPPORTED_ROPE_TYPES:
         raise ModelConfigError(f"rope_type: expected one of {', '.join(SUPPORTED_ROPE_TYPES)}, got {kind!r}")

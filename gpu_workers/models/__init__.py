@@ -1,2 +1,2 @@
-"""The architectures that a rank can run, a folder each. `architectures` lists the model types, `model` is what callers know of
-a model, `registry` loads one, `resolve` finds it by the name that an operator types."""
+"""The architectures that a rank can run, one folder each. `architectures` lists the model types, `model` has the protocol of a
+model, `registry` loads one, `resolve` finds it by the name that an operator types."""

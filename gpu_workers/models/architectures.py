@@ -1,7 +1,7 @@
 """The one list of model types that can be run, and how each one's `config.json` is read. No torch here.
 
 A model type maps to a function that returns the config of its architecture; `registry` maps that config's class to the model
-that computes. A model that shares an architecture's layer needs a line here only.
+that computes. A model type that shares an architecture's layer needs only a line here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONFIG_READERS: Mapping[str, Callable[[ConfigKeys], ModelConfig]] = {
 
 
 def read_model_config(folder: Path) -> ModelConfig:
-    """Config of the model in `folder`. Raises ModelConfigError naming the key, or the file where it cannot be read."""
+    """Config of the model in `folder`. Raises ModelConfigError naming the key, or the file if it cannot be read."""
     return _read(read_keys(folder / "config.json"))
 
 

@@ -1,5 +1,5 @@
-"""What all decoders of this package share: embedding, final norm and head, with their names in a checkpoint, around layers that
-each architecture makes for itself."""
+"""The parts that all decoders of this package share: embedding, final norm and head, with their names in a checkpoint. Each
+architecture adds its layers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EMBEDDING, _NORM, _HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm
 
 @dataclass(frozen=True)
 class DecoderWeights(Generic[LayerT]):
-    """All of a rank. Tied embeddings are kept plain and packed, unless `pack` leaves weights as they are."""
+    """All weights of a rank. Tied embeddings are kept twice, plain and packed, unless `pack` returns its argument."""
 
     embedding: torch.Tensor  # [vocabulary_rows, hidden]
     layers: tuple[LayerT, ...]
@@ -34,14 +34,14 @@ class DecoderWeights(Generic[LayerT]):
 
 
 def decoder_shapes(config: ModelConfig, layer: dict[str, Shape]) -> dict[str, Shape]:
-    """Name and shape of each tensor of the whole model; layer: of one layer, names without its prefix."""
+    """Name and shape of each tensor of the whole model. layer: those of one layer, whose names lack the layer's prefix."""
     shapes = {f"{layer_prefix(i)}{name}": shape for i in range(config.n_layers) for name, shape in layer.items()}
     shapes |= {_EMBEDDING: (config.vocabulary, config.hidden), _NORM: (config.hidden,)}
     return shapes if config.tied_embeddings else shapes | {_HEAD: (config.vocabulary, config.hidden)}
 
 
 def layer_prefix(index: int) -> str:
-    """What the names of a layer's tensors begin with."""
+    """The prefix of the names of a layer's tensors."""
     return f"model.layers.{index}."
 
 
@@ -65,7 +65,7 @@ def load_decoder(
 
 
 class Decoder(Model, Generic[ConfigT, LayerT]):
-    """All of a model but `forward`."""
+    """A Model without `forward`, which each architecture adds."""
 
     def __init__(self, config: ConfigT, parts: RankParts, weights: DecoderWeights[LayerT]) -> None:
         """weights: as `parts.ops` packed them."""

@@ -1,7 +1,7 @@
-"""What the runner, captured steps and programs know of a model, whatever its architecture.
+"""The protocol of a model: all that the runner, captured steps and CPU programs know of it, whatever its architecture.
 
-An architecture is a folder: how it reads config.json, its checkpoint's names, shapes and split, its layer and its forward pass.
-Ranks are hidden behind `TensorGroup`, devices behind `Ops` and `Attention`.
+An architecture is a folder. It knows how to read config.json, the names, shapes and split of its checkpoint's tensors, its
+layer and its forward pass. Ranks are hidden behind `TensorGroup`, devices behind `Ops` and `Attention`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpu_workers.model_store.model_config import ModelConfig
 
 @dataclass(frozen=True)
 class RankParts:
-    """What one rank computes with: its part of the model, the operations of its device, and the other ranks."""
+    """The parts that one rank computes with: its share of the model, the operations of its device, and the other ranks."""
 
     shard: Shard
     ops: Ops
@@ -35,22 +35,22 @@ class Model(Protocol):
 
     @property
     def config(self) -> ModelConfig:
-        """Of the whole model."""
+        """The config of the whole model."""
         ...
 
     @property
     def parts(self) -> RankParts:
-        """What it computes with."""
+        """The parts that it computes with."""
         ...
 
     @property
     def device(self) -> torch.device:
-        """Of weights and activations."""
+        """The device of weights and activations."""
         ...
 
     @property
     def kv_shape(self) -> KvShape:
-        """What KvPages must be allocated with."""
+        """The shape that KvPages must be allocated with."""
         ...
 
     def forward(self, step: StepTensors, kv: KvPages) -> torch.Tensor:
@@ -68,6 +68,6 @@ class RecordableModel(Model, Protocol):
     """A model all of whose steps go through `Ops` and `Attention`, so that these can record a step (see `cpu_programs`)."""
 
     def with_parts(self, parts: RankParts) -> Self:
-        """The same model on the same weights, computed with other operations and attention. These must read weights as
-        those of the original pack them."""
+        """The same model on the same weights, computed with other operations and attention. These must be able to read the
+        weights that the original operations packed."""
         ...

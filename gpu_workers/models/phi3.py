@@ -13,5 +13,5 @@ _NAMES = TensorNames(qkv=(_QKV, _QKV, _QKV), gate_up=(_GATE_UP, _GATE_UP))
 
 
 def read_phi3(keys: ConfigKeys) -> LlamaConfig:
-    """Models of model_type phi3. Raises ModelConfigError naming the key; the "longrope" scaling is one that is not run."""
+    """Models of model_type phi3. Raises ModelConfigError naming the key, also for unsupported "longrope" scaling."""
     return replace(read_plain(keys), names=_NAMES)

@@ -1,4 +1,4 @@
-"""From a config and a folder to a model that runs: picks the architecture and reads the rank's weights."""
+"""Loads a model from a config and a folder: picks the architecture and reads the rank's weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpu_workers.models.model import Model, RankParts
 from gpu_workers.models.weights import Placement, RandomSource, SafetensorsSource, TensorSource
 
 LoadModel = Callable[[Any, RankParts, TensorSource, Placement, Callable[[float], None]], Model]
-MODEL_LOADERS: Mapping[type[ModelConfig], LoadModel] = {  # by the class of the config that each takes
+MODEL_LOADERS: Mapping[type[ModelConfig], LoadModel] = {  # by the class of its config
     LlamaConfig: load_llama,
     Gemma3Config: load_gemma3,
 }

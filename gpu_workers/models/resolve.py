@@ -1,8 +1,8 @@
-"""From what an operator types as a model to a folder that can be opened.
+"""Finds the model that an operator names, and turns it into a folder that workers can open.
 
-find_model           what the name means: hash chain, GGUF file, folder or hub; looks at the file system only
-read_config          the model's configuration from its config.json or GGUF header alone, in milliseconds
-resolve_model        the folder itself, after a conversion or a download, which may take minutes
+find_model           classifies the name: hash chain, GGUF file, folder or hub; looks at the file system only
+read_config          reads the model's configuration from its config.json or GGUF header alone, in milliseconds
+resolve_model        returns the folder, after a conversion or a download, which may take minutes
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ModelKind(Enum):
 
 @dataclass(frozen=True)
 class FoundModel:
-    """What a name means, before anything of the model has been read."""
+    """A name that has been classified, before anything of the model is read."""
 
     kind: ModelKind
     name: str  # what clients see
@@ -49,7 +49,7 @@ class FoundModel:
 
 def find_model(name: str) -> FoundModel:
     """`name`: "" or "smollm2" (the model that a package ships), "hash-chain", a GGUF file, a folder with config.json and
-    safetensors (config alone will do for random weights), or a name on the Hugging Face hub.
+    safetensors (config.json alone is enough for random weights), or a name on the Hugging Face hub.
 
     Raises ModelNotFoundError when it is none of these."""
     if name == HASH_CHAIN:
@@ -104,7 +104,9 @@ def resolve_model(name: str, on_progress: OnProgress = lambda what, fraction: No
         return ModelFolder("hash_chain", HASH_CHAIN, None, None)
     if found.kind is ModelKind.FOLDER:
         return _opened(found.name, found.path)
-    from gpu_workers.model_store.gguf_conversion import converted_folder  # its imports take long; a refused start does without
+    from gpu_workers.model_store.gguf_conversion import (
+        converted_folder,
+    )  # slow imports, which a refused start must not wait for
 
     return _opened(found.name, converted_folder(found.path, found.name, on_progress))
 
@@ -123,7 +125,7 @@ def _opened(name: str, path: Path) -> ModelFolder:
 
 
 def _packaged_gguf() -> Path:
-    spec = importlib.util.find_spec(_DEFAULT_PACKAGE)  # finds without running it: its imports would not load here
+    spec = importlib.util.find_spec(_DEFAULT_PACKAGE)  # does not run the package, whose dependencies are not installed
     for folder in (spec.submodule_search_locations or []) if spec is not None else []:
         files = sorted(Path(folder).glob("*.gguf"))
         if files:

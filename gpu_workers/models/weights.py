@@ -1,7 +1,7 @@
-"""Reading a rank's parts of checkpoint tensors, or random ones of the same shape, into the tensors that it computes with.
+"""Reads a rank's parts of checkpoint tensors, or random ones of the same shape, into the tensors that it computes with.
 
-A source names tensors as Hugging Face checkpoints do and yields any block of rows and columns of one. Which tensors there are,
-and which blocks belong together, is known by the architecture. Everything that does not fit is named before any tensor is read.
+A source names tensors as Hugging Face checkpoints do and yields any block of rows and columns of one. The architecture
+knows which tensors there are and which blocks belong together. All misfits are reported before any tensor is read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TensorSource(Protocol):
     """Where blocks of named tensors come from. `rows` and `columns` are ranges of the whole tensor."""
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Every tensor that there is; empty when any shape can be made."""
+        """Name and shape of every tensor of the source; empty for a source that can make any."""
         ...
 
     def read(self, name: str, shape: tuple[int, ...], rows: range, columns: range | None, target: torch.Tensor) -> None:
@@ -38,8 +38,10 @@ class TensorSource(Protocol):
         ...
 
 
-class SafetensorsSource:
-    """The *.safetensors files of a folder, mapped, not read, until a block is asked for."""
+class SafetensorsSource(TensorSource):
+    """The *.safetensors files of a folder. They are mapped, and read when a block is asked for.
+
+    Raises: WeightsError if a file is missing; SafetensorError if one is damaged."""
 
     def __init__(self, folder: Path) -> None:
         self._files: dict[str, Any] = {}
@@ -61,8 +63,8 @@ class SafetensorsSource:
             target.copy_(stored[rows.start : rows.stop, columns.start : columns.stop])
 
 
-class RandomSource:
-    """Normal weights (norms 1, biases 0), seeded by the tensor's name: any split holds parts of the same model."""
+class RandomSource(TensorSource):
+    """Normally distributed weights (norms 1, biases 0), seeded by the tensor's name, so that every split has the same model."""
 
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed
@@ -97,13 +99,13 @@ def _weight_files(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where and how weights are kept. `empty` may be replaced to put them into memory that outlives the process."""
+    """Device and dtype of weights. A subclass may override `empty` to allocate memory that outlives the process."""
 
     device: torch.device
     dtype: torch.dtype
 
     def empty(self, *shape: int) -> torch.Tensor:
-        """Memory for one tensor."""
+        """An uninitialised tensor of this shape on the device, of the dtype."""
         return torch.empty(shape, dtype=self.dtype, device=self.device)
 
 
@@ -125,8 +127,8 @@ class WeightReader:
         self._shapes, self._source, self._placement = shapes, source, placement
 
     def read(self, *blocks: Block, columns: range | None = None) -> torch.Tensor:
-        """The blocks one below the other in one tensor: [rows of all blocks] for tensors of one dimension, else [rows of all
-        blocks, len(columns)], all columns if None; dtype and device of the placement."""
+        """The blocks, concatenated by rows into one new tensor: [rows of all blocks] for tensors of one dimension, else
+        [rows of all blocks, len(columns)], all columns if None; dtype and device of the placement."""
         rows = [range(self._shapes[block.name][0]) if block.rows is None else block.rows for block in blocks]
         shape = self._shapes[blocks[0].name]
         width = () if len(shape) == 1 else (shape[1] if columns is None else len(columns),)
@@ -152,7 +154,7 @@ def _compare(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[
     if not found:
         return
     faults = [f"missing {name} {list(expected[name])}" for name in sorted(expected.keys() - found.keys())]
-    surplus = sorted(found.keys() - expected.keys() - {_HEAD})  # a head beside tied embeddings is a copy of these
+    surplus = sorted(found.keys() - expected.keys() - {_HEAD})  # with tied embeddings a stored head is a copy of them
     faults += [f"unexpected {name} {list(found[name])}" for name in surplus if not name.endswith("rotary_emb.inv_freq")]
     both = sorted(name for name in expected.keys() & found.keys() if expected[name] != found[name])
     faults += [f"{name}: expected {list(expected[name])}, got {list(found[name])}" for name in both]

@@ -27,12 +27,14 @@ def accept_drafts(samples: np.ndarray, widths: np.ndarray, draft_ids: np.ndarray
     is_last[first + widths - 1] = True
     is_hit = np.zeros(len(samples), bool)
     is_hit[~is_last] = samples[~is_last] == draft_ids
-    misses = np.flatnonzero(~is_hit)  # the last sample of a row is always one, so each row finds its own
+    misses = np.flatnonzero(~is_hit)  # the last sample of a row always counts as a miss, so each row has one
     return misses[np.searchsorted(misses, first)] - first + 1
 
 
 def take_emitted(widths: np.ndarray, emitted: np.ndarray) -> np.ndarray:
-    """Index [sum(emitted)] int64 of the emitted ones among the samples, row by row. widths, emitted: [N] int."""
+    """Indices of the emitted samples among all samples, row by row: [sum(emitted)] int64.
+
+    widths: [N] int, samples of each row; emitted: [N] int, how many of them are emitted."""
     first = np.cumsum(widths) - widths
     index = np.repeat(first - (np.cumsum(emitted) - emitted), emitted)
     return index + np.arange(len(index))

@@ -28,7 +28,9 @@ class ComputedLogprobs:
 
 
 def compute_logprobs(logits: torch.Tensor, ids: torch.Tensor, asked: np.ndarray) -> ComputedLogprobs:
-    """logits [S, vocabulary], any float dtype, raw; ids [S] int64, same device; asked [S] int64 on the host, not all -1."""
+    """Log probabilities of `ids` and of the most probable tokens, for the samples that ask; on the device of the logits.
+
+    logits: [S, vocabulary], any float dtype, raw; ids: [S] int64, same device; asked: [S] int64 on the host, not all -1."""
     index = np.flatnonzero(asked >= 0)
     if len(index) < len(asked):
         on_device = upload(index, logits.device)
@@ -39,7 +41,9 @@ def compute_logprobs(logits: torch.Tensor, ids: torch.Tensor, asked: np.ndarray)
 
 
 def emitted_logprobs(computed: ComputedLogprobs | None, emitted: np.ndarray) -> TokenLogprobs | None:
-    """Those of the emitted samples, `emitted` [E] int64 being their numbers among the S. `computed` is on the host."""
+    """The log probabilities of the emitted samples; None if there are none.
+
+    computed: on the host; emitted: [E] int64, the indices of the emitted samples among the S."""
     if computed is None or not len(emitted):
         return None
     n, width = len(computed.asked), computed.top.shape[-1]

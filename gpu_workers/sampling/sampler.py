@@ -26,7 +26,7 @@ import torch
 from gpu_workers.batch.sampling_table import SamplingRows
 from gpu_workers.batch.uploads import upload, upload_together
 
-_BLOCK = 128  # ids summed together when a token is picked
+_BLOCK = 128  # ids per block when a token is picked
 _CPU_CHUNK = 1 << 18  # probabilities that a CPU handles at once: they stay in its cache and in memory that is mapped already
 _BIN_BITS = 16  # trailing bits of a float32 that the bins of `_least_of_row` leave out
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -155,20 +155,22 @@ def least_kept_sorted(p: torch.Tensor, top_k: np.ndarray, top_p: np.ndarray) -> 
 
 
 def least_kept_by_row(p: torch.Tensor, top_k: np.ndarray, top_p: np.ndarray) -> torch.Tensor:
-    """The same for p on a CPU, without sorting: sorting the vocabulary would take longer than the model's step."""
+    """As `least_kept_sorted`, for p on a CPU and without sorting, which would take longer than the model's step."""
     values = p.numpy()
     found = [_least_of_row(values[row], int(top_k[row]), float(top_p[row])) for row in range(len(values))]
     return torch.tensor(found, dtype=torch.float32)[:, None]
 
 
 def _least_of_row(p: np.ndarray, top_k: int, top_p: float) -> float:
+    """The threshold of one row p [vocabulary] float32. For top_p it finds the bin of probabilities in which the needed mass
+    is reached, and sorts only that bin."""
     if 0 < top_k < len(p):
         least = np.partition(p, len(p) - top_k)[len(p) - top_k]
         p = p[p >= least]
     if top_p >= 1:
         return float(p.min()) if top_k > 0 else 0.0
     needed = p.sum(dtype=np.float64) * top_p
-    bins = p.view(np.int32) >> _BIN_BITS  # the leading bits of a positive float rise with it
+    bins = p.view(np.int32) >> _BIN_BITS  # the leading bits of positive floats are in the order of the floats
     masses = np.bincount(bins, weights=p)[::-1].cumsum()
     edge = len(masses) - 1 - int(np.searchsorted(masses, needed))
     falling = np.sort(p[bins == edge])[::-1]

@@ -1,4 +1,4 @@
-"""What `config.json` says about text models of Gemma 3. No torch here."""
+"""The config of Gemma 3 text models, read from `config.json`. No torch here."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Gemma3Config(ModelConfig):
 
     window: int
     is_sliding: tuple[bool, ...]  # by layer
-    query_scalar: float  # scores are multiplied with its root's reciprocal
+    query_scalar: float  # scores are divided by its square root
     rope: Rope
     sliding_rope: Rope
 
@@ -77,7 +77,7 @@ def _sliding_layers(keys: ConfigKeys, n_layers: int) -> tuple[bool, ...]:
 
 
 def _ropes(keys: ConfigKeys) -> tuple[Rope, Rope]:
-    """Of global and of sliding layers, from `rope_parameters` or the older flat keys."""
+    """The ropes of global and of sliding layers, from `rope_parameters` or the older flat keys."""
     by_kind = keys.section("rope_parameters")
     theta = keys.number("rope_theta", _THETA)
     if not by_kind:

@@ -1,6 +1,6 @@
 """The forward pass of a Gemma 3 text model. One step: tokens in, hidden states of the sampled tokens out.
 
-Beside Llama's layer: a norm before and after attention and feed-forward, normed queries and keys, a GELU gate, scaled
+Differences from Llama's layer: a norm before and after attention and feed-forward, normed queries and keys, a GELU gate, scaled
 embeddings, and two kinds of layers with a rope each: global ones, and ones that see a window of tokens.
 """
 
@@ -23,7 +23,7 @@ from gpu_workers.models.weights import Placement, TensorSource, WeightReader
 
 
 class Gemma3Model(Decoder[Gemma3Config, LayerWeights]):
-    """See Model."""
+    """One rank's part of a Gemma 3 text model; see Model."""
 
     def __init__(self, config: Gemma3Config, parts: RankParts, weights: DecoderWeights[LayerWeights]) -> None:
         """weights: as `parts.ops` packed them."""
@@ -48,7 +48,7 @@ class Gemma3Model(Decoder[Gemma3Config, LayerWeights]):
             is_sliding = self._config.is_sliding[index]
             attended = self._attend(layer, normed, step, kv, index, by_kind[is_sliding])
             if index == last and step.sample_index is not None:
-                # of tokens that are not sampled only the keys and values are needed, and the last ones are written
+                # the keys and values of all tokens are written; only the sampled tokens are needed from here on
                 attended, residual = attended[step.sample_index], residual[step.sample_index]
             x = ops.rms_norm(group.all_reduce(ops.linear(attended, layer.output, None)), layer.post_attention_norm, eps)
             normed, residual = ops.add_rms_norm(x, residual, layer.ffn_norm, eps)

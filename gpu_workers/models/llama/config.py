@@ -1,4 +1,4 @@
-"""What `config.json` says about models of the Llama line. No torch here."""
+"""The config of models of the Llama line, read from `config.json`. No torch here."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _PLAIN_ROPE = Rope()
 
 @dataclass(frozen=True)
 class TensorNames:
-    """Which tensor of a layer holds each projection. Where a name is repeated, one tensor holds these projections one below
-    the other, in this order."""
+    """Which tensor of a layer holds each projection. Where a name is repeated, one tensor holds these projections,
+    concatenated by rows in this order."""
 
     qkv: tuple[str, str, str] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
     gate_up: tuple[str, str] = ("mlp.gate_proj", "mlp.up_proj")
@@ -28,7 +28,7 @@ class LlamaConfig(ModelConfig):
     rope: Rope = _PLAIN_ROPE
     qkv_bias: bool = False
     output_bias: bool = False  # of the attention's output projection
-    qk_norm: bool = False  # of each head of queries and keys
+    qk_norm: bool = False  # RMS norm of each head of queries and keys
     names: TensorNames = TensorNames()
 
     def small_layer_parameters(self, n_heads: int, n_kv_heads: int, is_first_rank: bool) -> int:
@@ -44,12 +44,12 @@ def read_llama(keys: ConfigKeys) -> LlamaConfig:
 
 
 def read_qwen2(keys: ConfigKeys) -> LlamaConfig:
-    """Qwen2: its queries, keys and values always have biases, which config.json does not say."""
+    """Qwen2: queries, keys and values always have biases, although config.json does not say so."""
     return replace(read_plain(keys), qkv_bias=True)
 
 
 def read_qwen3(keys: ConfigKeys) -> LlamaConfig:
-    """Qwen3: each head of its queries and keys is normed."""
+    """Qwen3: each head of queries and keys is normalised."""
     return replace(read_llama(keys), qk_norm=True)
 
 

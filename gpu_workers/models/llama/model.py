@@ -20,7 +20,7 @@ from gpu_workers.models.weights import Placement, TensorSource, WeightReader
 
 
 class LlamaModel(Decoder[LlamaConfig, LayerWeights], RecordableModel):
-    """See Model."""
+    """One rank's part of a Llama decoder; see Model."""
 
     def __init__(self, config: LlamaConfig, parts: RankParts, weights: ModelWeights) -> None:
         """weights: as `parts.ops` packed them."""
@@ -46,7 +46,7 @@ class LlamaModel(Decoder[LlamaConfig, LayerWeights], RecordableModel):
             qkv, residual = ops.norm_linear(x, residual, layer.attention_norm, eps, layer.qkv, layer.qkv_bias)
             attended = self._attend(layer, qkv, step, kv.keys[index], kv.values[index], attention)
             if index == last and step.sample_index is not None:
-                # of tokens that are not sampled only the keys and values are needed, and the last ones are written
+                # the keys and values of all tokens are written; only the sampled tokens are needed from here on
                 attended, residual = attended[step.sample_index], residual[step.sample_index]
             x = group.all_reduce(ops.linear(attended, layer.output, layer.output_bias))
             gated, residual = ops.norm_gated(x, residual, layer.ffn_norm, eps, layer.gate_up)
