@@ -47,9 +47,9 @@ class GatewayActor(Actor, Post, Status):
         self.metrics = GatewayMetrics(self.registry)
         self.bodies = BodyBudget(self.settings.max_body_bytes, self.settings.max_bodies_bytes)
         self.tree = TreeStatus(self.mailbox.endpoint, self.child.report)
-        self._http: HttpServer | None = None
-        self._zmq: ZmqServer | None = None
-        self._draining: Draining | None = None
+        self.http_server: HttpServer | None = None
+        self.zmq_server: ZmqServer | None = None
+        self.draining: Draining | None = None
         self.desk: RequestDesk | None = None
         self._resubmissions_counted = 0
 
@@ -61,17 +61,17 @@ class GatewayActor(Actor, Post, Status):
         self.child.loading("tokenizer", 0.0)
         self.model = await loop.run_in_executor(None, load_text_model, settings.model_folder)
         self.child.loading("journal", 0.5)
-        self._journal = Journal(
+        self.journal = Journal(
             settings.journal_path,
             is_synchronous=settings.journal_sync,
             commit_window_s=settings.commit_window_s,
             buffer_bytes=settings.journal_buffer_bytes,
         )
-        recovered = await loop.run_in_executor(None, self._journal.open)
-        self._journal.start()
-        self._journal.on_commit = self.metrics.commit_s.observe
-        self._journal.on_failure = lambda error: self.fail("journal", error)
-        self.desk = RequestDesk(settings, self.birth.incarnation, self, self._journal, self.model, self.metrics)
+        recovered = await loop.run_in_executor(None, self.journal.open)
+        self.journal.start()
+        self.journal.on_commit = self.metrics.commit_s.observe
+        self.journal.on_failure = lambda error: self.fail("journal", error)
+        self.desk = RequestDesk(settings, self.birth.incarnation, self, self.journal, self.model, self.metrics)
         resumed = take_over_all(self.desk, recovered, self.model, self.now_s())
         # after a restart, do not refuse clients while the schedulers reconnect
         self.desk.gate.was_ready = resumed > 0 or self.birth.incarnation > 1
@@ -79,44 +79,44 @@ class GatewayActor(Actor, Post, Status):
         builder = OrderBuilder(settings, self.model)
         admission = self.admission = Admission(builder, self.bodies, self.desk, self.wall_s)
         if settings.front_endpoint:
-            self._zmq = ZmqServer(settings, self.birth.incarnation, admission, self.desk, self.summary)
-            self._zmq.open()
+            self.zmq_server = ZmqServer(settings, self.birth.incarnation, admission, self.desk, self.summary)
+            self.zmq_server.open()
         services = Services(settings, self.model, admission, self.desk, self, started_s=int(self.wall_s()))
         self.http_app = build_app(services)
         address = ""
         if (listen_fd := self.birth.descriptors.get(LISTEN_SOCKET)) is not None:
-            self._http = HttpServer(self.http_app, listen_fd, settings, self._on_cut)
-            address = await self._http.start()
+            self.http_server = HttpServer(self.http_app, listen_fd, settings, self._on_cut)
+            address = await self.http_server.start()
         return {"http": address, "front": settings.front_endpoint, "resumed": str(resumed), "model": settings.model_name}
 
     async def stop(self) -> None:
         """Close the sockets, then the journal."""
-        if self._draining is not None:
-            self._draining.stop()
-        if self._http is not None:
-            await self._http.stop()
-        if self._zmq is not None:
-            await self._zmq.close()
+        if self.draining is not None:
+            self.draining.stop()
+        if self.http_server is not None:
+            await self.http_server.stop()
+        if self.zmq_server is not None:
+            await self.zmq_server.close()
         if self.desk is not None:
             self.desk.stop()
-            await self._journal.close()
+            await self.journal.close()
 
     def drain(self, deadline_s: float) -> None:
         """Accept nothing new; drained when every sequence has ended and its client has read the ending."""
         if self.desk is None:
             self.child.drained()
             return
-        if self._draining is not None:
-            self._draining.stop()
-        self._draining = Draining(
+        if self.draining is not None:
+            self.draining.stop()
+        self.draining = Draining(
             self.desk,
-            lambda: {} if self._http is None else self._http.unread_by_connection(),
+            lambda: {} if self.http_server is None else self.http_server.unread_by_connection(),
             self,
             handover_s=self.settings.handover_s,
             deadline_s=deadline_s,
             on_drained=self.child.drained,
         )
-        self._draining.poll()
+        self.draining.poll()
 
     def peer_up(self, peer: lifecycle.Peer) -> None:
         if role_of(peer.name) == "scheduler" and self.desk is not None:
@@ -177,7 +177,7 @@ class GatewayActor(Actor, Post, Status):
         """Returns whether requests can be served now, and the JSON of /v1/health."""
         schedulers, workers = self.living("scheduler"), self.living("worker")
         has_replica = any(actor_name("worker", replica_of(name), 0) in workers for name in schedulers)
-        is_journal_healthy = self.desk is not None and self._journal.is_healthy
+        is_journal_healthy = self.desk is not None and self.journal.is_healthy
         is_draining = self.desk is not None and self.desk.gate.is_draining
         is_serving = has_replica and is_journal_healthy and not is_draining
         state = "draining" if is_draining else "serving" if is_serving else "unavailable"
@@ -186,7 +186,7 @@ class GatewayActor(Actor, Post, Status):
             "workers": workers,
             "cache_directory": bool(self.living("cache_directory")),
             "speculation": bool(self.living("speculation")),
-            "journal": str(self._journal.state) if self.desk is not None else "not open yet",
+            "journal": str(self.journal.state) if self.desk is not None else "not open yet",
         }
         return is_serving, {"status": state, "model": self.settings.model_name, "parts": parts}
 
@@ -196,20 +196,20 @@ class GatewayActor(Actor, Post, Status):
             return {}
         metrics.active.set(desk.n_active)
         metrics.waiting.set(desk.dispatcher.n_waiting)
-        metrics.connections.set(0 if self._http is None else self._http.n_connections)
-        metrics.journal_healthy.set(self._journal.is_healthy)
-        metrics.journal_waiting_bytes.set(self._journal.state.waiting_bytes)
+        metrics.connections.set(0 if self.http_server is None else self.http_server.n_connections)
+        metrics.journal_healthy.set(self.journal.is_healthy)
+        metrics.journal_waiting_bytes.set(self.journal.state.waiting_bytes)
         metrics.resubmitted.inc(desk.dispatcher.resubmissions - self._resubmissions_counted)
         self._resubmissions_counted = desk.dispatcher.resubmissions
         return {
             "active": desk.n_active,
             "waiting": desk.dispatcher.n_waiting,
             "resubmissions": desk.dispatcher.resubmissions,
-            "commits": self._journal.commits,
+            "commits": self.journal.commits,
         }
 
     def progress(self) -> tuple[int, float]:
-        return (self._journal.commits if self.desk is not None else 0), 0.0
+        return (self.journal.commits if self.desk is not None else 0), 0.0
 
     async def summary(self) -> dict[str, Any]:
         """The JSON of /v1/metrics: the latencies of this gateway alone, its name, and every actor's statistics."""

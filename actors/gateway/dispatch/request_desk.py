@@ -64,6 +64,11 @@ class RequestDesk:
         """Sequences without a visible ending."""
         return self.gate.n_active
 
+    @property
+    def unfinished(self) -> list[Request]:
+        """The requests with at least one sequence without a visible ending."""
+        return list(self._request_by_id.values())
+
     def start(self) -> None:
         """Start the sweep, which runs once a second."""
         self._sweep_timer = self._post.later(_SWEEP_S, self._sweep)
@@ -263,7 +268,7 @@ class RequestDesk:
     def _sweep(self) -> None:
         """Once a second: cancel orphans; if the disk accepts writes, write checkpoints and delete expired requests."""
         now_s = self._post.now_s()
-        for request in list(self._request_by_id.values()):
+        for request in self.unfinished:
             if request.orphaned_s and now_s - request.orphaned_s > self._settings.orphan_s:
                 self.cancel(request)
             elif self._journal.is_healthy:

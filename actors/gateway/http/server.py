@@ -62,9 +62,19 @@ class HttpServer:
         """HTTP connections that are open now."""
         return len(self._server.server_state.connections)
 
+    @property
+    def connections(self) -> list[Connection]:
+        """The HTTP connections that are open now."""
+        return [one for one in self._server.server_state.connections if isinstance(one, Connection)]
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the listening socket."""
+        return self._socket.getsockname()[:2]
+
     def unread_by_connection(self) -> dict[Hashable, int]:
         """Bytes that the client of each open connection has not read yet, as `Connection.n_unread` counts them."""
-        return {c: c.n_unread for c in self._server.server_state.connections if isinstance(c, Connection)}
+        return {connection: connection.n_unread for connection in self.connections}
 
     async def start(self) -> str:
         """Start to serve; returns the address, such as "http://127.0.0.1:8000".
@@ -79,7 +89,7 @@ class HttpServer:
                     raise TimeoutError("uvicorn exited before it was ready")
                 await asyncio.sleep(0.005)
         self._check_connections()
-        host, port = self._socket.getsockname()[:2]
+        host, port = self.address
         return f"http://{host}:{port}"
 
     async def stop(self) -> None:
@@ -95,9 +105,8 @@ class HttpServer:
 
     def _check_connections(self) -> None:
         loop = asyncio.get_running_loop()
-        for connection in tuple(self._server.server_state.connections):
-            if isinstance(connection, Connection):
-                connection.cut_if_slow(loop.time())
+        for connection in self.connections:
+            connection.cut_if_slow(loop.time())
         self._check_timer = loop.call_later(_CHECK_S, self._check_connections)
 
 

@@ -14,6 +14,7 @@ from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
 from messages import generation
 from tests.support.memory_cluster import Gang, MemoryCluster
+from tests.support.metric_values import metric_value
 from tests.support.scheduler.scheduler_bench import WORKER, SchedulerBench, expected, prompt_of
 
 
@@ -44,9 +45,9 @@ async def test_preemption_under_page_pressure_changes_no_token(cluster: MemoryCl
     await bench.ended(12)
     for i in range(12):
         assert bench.gateway.tokens[i] == expected(prompt_of(i, 40), 100)
-    assert bench.scheduler.metrics.preemptions._value.get() > 0
+    assert metric_value(bench.scheduler.metrics.preemptions) > 0
     bench.scheduler.statistics()
-    assert bench.scheduler.metrics.evicted_pages._value.get() > 0
+    assert metric_value(bench.scheduler.metrics.evicted_pages) > 0
 
 
 async def test_shared_prefix_skips_prefill_and_is_reported(cluster: MemoryCluster) -> None:
@@ -239,7 +240,7 @@ async def test_accepted_and_rejected_drafts_give_the_tokens_of_plain_decoding(cl
     for i in range(3):
         assert bench.gateway.tokens[i] == hash_chain_tokens([i % 2, 1, 0, 1, 1], 300, 0, 2)
     metrics = bench.scheduler.metrics
-    assert 0 < metrics.accepted_tokens._value.get() < metrics.drafted_tokens._value.get()
+    assert 0 < metric_value(metrics.accepted_tokens) < metric_value(metrics.drafted_tokens)
     assert any(len(plan.draft_ids) for plan in bench.gang.plans)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import msgspec
 
+from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.gateway_actor import GatewayActor
 from actors.gateway.settings import GatewaySettings
 from messages.birth import LISTEN_SOCKET
@@ -58,20 +59,26 @@ class Rig:
     async def kill_gateway(self) -> None:
         """End the gateway as kill -9 does: it sends nothing more, and the journal keeps what was committed."""
         gateway = self.gateway
-        if gateway._draining is not None:
-            gateway._draining.stop()
-        if gateway._zmq is not None:
-            await gateway._zmq.close()
+        if gateway.draining is not None:
+            gateway.draining.stop()
+        if gateway.zmq_server is not None:
+            await gateway.zmq_server.close()
         if gateway.desk is not None:
             gateway.desk.stop()
         await self.cluster.kill("gateway/0")
-        await gateway._journal.close()
+        await gateway.journal.close()
+
+    @property
+    def desk(self) -> RequestDesk:
+        """The request desk of the running gateway."""
+        assert self.gateway.desk is not None, "the gateway has started"
+        return self.gateway.desk
 
     @property
     def address(self) -> tuple[str, int]:
         """Host and port of the gateway's HTTP socket."""
-        assert self.gateway._http is not None
-        return self.gateway._http._socket.getsockname()[:2]
+        assert self.gateway.http_server is not None
+        return self.gateway.http_server.address
 
     def http(self) -> httpx.AsyncClient:
         """An HTTP client that calls the ASGI application without a socket."""
@@ -91,7 +98,7 @@ async def rig(*, with_scheduler: bool = True, with_socket: bool = False, **setti
             await one.add_scheduler()
         yield one
     finally:
-        if one.gateway._http is not None:
-            await one.gateway._http.stop()
+        if one.gateway.http_server is not None:
+            await one.gateway.http_server.stop()
         await one.kill_gateway()
         await cluster.close()

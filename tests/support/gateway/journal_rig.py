@@ -24,4 +24,4 @@ async def journal_rig(**settings: Any) -> AsyncIterator[tuple[Rig, FakeScheduler
         places = {"front_endpoint": f"ipc://{folder}/front", "journal_path": str(Path(folder) / "journal")}
         async with rig(with_scheduler=False, **places, **settings) as r:
             scheduler = await r.add_scheduler(is_automatic=False)
-            yield r, scheduler, replace_disk(r.gateway._journal)
+            yield r, scheduler, replace_disk(r.gateway.journal)

@@ -16,6 +16,7 @@ from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.settings import WorkerSettings
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.memory_cluster import Gang
+from tests.support.metric_values import metric_value
 from tests.support.waiting import DEADLINE_S
 
 WORKER = WorkerSettings(model_folder="hash-chain", n_slots=16, max_length=512, max_step_tokens=64, hash_chain_pages=128)
@@ -63,4 +64,4 @@ async def wait_all(answers: list[asyncio.Task[httpx.Response]]) -> list[httpx.Re
 
 def n_visible(gateway: GatewayActor) -> int:
     """How many tokens clients can see, by the gateway's metrics."""
-    return int(gateway.metrics.output_tokens._value.get())
+    return int(metric_value(gateway.metrics.output_tokens))

@@ -18,6 +18,7 @@ from messages.generation import Sampling
 from tests.support.gateway.fake_scheduler import ids_text, oracle
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.memory_cluster import Gang
+from tests.support.metric_values import metric_value
 
 WORKER = WorkerSettings(model_folder="hash-chain", n_slots=8, max_length=512, max_step_tokens=32, hash_chain_pages=48)
 DEADLINE_S = 40.0
@@ -51,7 +52,7 @@ class Deaths:
 
 
 def n_recorded(r: Rig) -> int:
-    return int(r.gateway.metrics.output_tokens._value.get())
+    return int(metric_value(r.gateway.metrics.output_tokens))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -25,9 +25,9 @@ def is_drained(r: Rig) -> bool:
 
 async def looked(r: Rig, n_times: int = 3) -> None:
     """Let the drain look a few times."""
-    assert r.gateway._draining is not None
+    assert r.gateway.draining is not None
     for _ in range(n_times):
-        r.gateway._draining.poll()
+        r.gateway.draining.poll()
         await r.cluster.settle()
 
 

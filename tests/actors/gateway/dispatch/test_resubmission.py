@@ -138,9 +138,7 @@ async def test_a_poisonous_request_has_a_budget(cause: Cause) -> None:
         answer = ask(http, [5], 4)
         for life in range(2, 6):
             await r.cluster.wait_until(lambda s=scheduler: s.running)
-            await r.cluster.wait_until(
-                lambda: all(q.is_taken for q in r.gateway._desk.dispatcher.book._sequence_by_attempt.values())
-            )
+            await r.cluster.wait_until(lambda: all(q.is_taken for q in r.desk.dispatcher.book._sequence_by_attempt.values()))
             await r.cluster.kill("scheduler/0", cause)
             await r.cluster.wait_until(lambda: not r.gateway.living("scheduler"))
             scheduler = await r.add_scheduler(incarnation=life, is_automatic=False)

@@ -19,8 +19,8 @@ from tests.support.waiting import DEADLINE_S
 
 
 def connections_of(r: Rig) -> list[Connection]:
-    assert r.gateway._http is not None
-    return [one for one in r.gateway._http._server.server_state.connections if isinstance(one, Connection)]
+    assert r.gateway.http_server is not None
+    return r.gateway.http_server.connections
 
 
 def look_later(r: Rig, later_s: float) -> None:
@@ -119,7 +119,7 @@ async def test_a_client_that_takes_nothing_is_cut_even_while_its_connection_clos
     writer.write(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: %s\r\n\r\n" % connection)
     try:
         async with asyncio.timeout(DEADLINE_S):
-            while not (some := tuple(server._server.server_state.connections)) or not some[0].transport.get_write_buffer_size():
+            while not (some := server.connections) or not some[0].transport.get_write_buffer_size():
                 await asyncio.sleep(0.001)
             (one,) = some
             assert isinstance(one, Connection)

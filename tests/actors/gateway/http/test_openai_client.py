@@ -12,16 +12,14 @@ import pytest
 
 from tests.support.gateway.fake_scheduler import ids_text, oracle, text_ids
 from tests.support.gateway.gateway_rig import Rig, rig
+from tests.support.waiting import DEADLINE_S, until
 
 HELLO: Any = [{"role": "user", "content": "hi"}]
 ANSWER = ids_text(oracle(text_ids("user: hi\nassistant: "), 6))
-DEADLINE_S = 20.0
 
 
 def address_of(r: Rig) -> str:
-    server = r.gateway._http
-    assert server is not None
-    host, port = server._socket.getsockname()[:2]
+    host, port = r.address
     return f"http://{host}:{port}/v1"
 
 
@@ -84,7 +82,7 @@ async def test_an_accepted_stream_that_fails_is_an_error_not_an_end() -> None:
             events = asyncio.ensure_future(
                 client.completions.create(model="hash-chain", prompt=[1], max_tokens=9, temperature=0, stream=True)
             )
-            await _until(lambda: scheduler.running)
+            await until(lambda: scheduler.running)
             scheduler.step()
             stream = await events
             assert (await anext(stream)).choices[0].text == ids_text(oracle([1], 1))
@@ -100,22 +98,19 @@ async def test_a_client_that_hangs_up_frees_its_sequence(stream: bool) -> None:
         async with httpx.AsyncClient(timeout=DEADLINE_S) as http:
             body = {"prompt": [1], "max_tokens": 100, "temperature": 0, "stream": stream}
             asking = asyncio.ensure_future(http.post(address_of(r) + "/completions", json=body))
-            await _until(lambda: scheduler.running)
+            await until(lambda: scheduler.running)
             scheduler.step(2)
-            await _until(lambda: scheduler.acked == 1)
+            await until(lambda: scheduler.acked == 1)
             asking.cancel()
-            await _until(lambda: scheduler.cancels)
+            await until(lambda: scheduler.cancels)
             assert scheduler.cancels[0].why == "client_left"
-            await _until(lambda: r.gateway.desk is not None and not r.gateway.desk.n_active)
+            await until(lambda: not r.desk.n_active)
 
 
 async def test_garbage_on_the_http_socket_harms_nobody() -> None:
     async with rig(with_socket=True) as r:
-        server = r.gateway._http
-        assert server is not None
-        place = server._socket.getsockname()[:2]
         for words in (b"\x00\xff" * 500, b"GET", b"POST /v1/completions HTTP/1.1\r\nContent-Length: 50\r\n\r\nhalf"):
-            reader, writer = await asyncio.open_connection(*place)
+            reader, writer = await asyncio.open_connection(*r.address)
             writer.write(words)
             await writer.drain()
             writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
@@ -125,9 +120,3 @@ async def test_garbage_on_the_http_socket_harms_nobody() -> None:
         async with httpx.AsyncClient(timeout=DEADLINE_S) as http:
             answer = await http.post(address_of(r) + "/generate", json={"tokens": [1], "max_tokens": 1, "temperature": 0})
             assert answer.json()["tokens"] == oracle([1], 1)
-
-
-async def _until(condition) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():
-            await asyncio.sleep(0.001)

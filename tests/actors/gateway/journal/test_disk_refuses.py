@@ -15,6 +15,7 @@ from messages.errors import Unavailable
 from tests.support.gateway.fake_scheduler import oracle
 from tests.support.gateway.gateway_rig import Rig
 from tests.support.gateway.journal_rig import COMPLETION, GREEDY, journal_rig
+from tests.support.metric_values import metric_value
 from tests.support.waiting import DEADLINE_S, until
 
 
@@ -36,7 +37,7 @@ async def test_streams_go_on_and_new_requests_are_refused_until_the_disk_recover
         scheduler.step(3)
         while len(ids) < 4:
             ids += (await anext(pieces)).ids
-        await until(lambda: not r.gateway._journal.is_healthy)
+        await until(lambda: not r.gateway.journal.is_healthy)
         health = await http.get("/v1/health")
         assert (health.status_code, health.json()["parts"]["journal"]) == (503, "refuses writes")
         r.gateway.statistics()
@@ -49,7 +50,7 @@ async def test_streams_go_on_and_new_requests_are_refused_until_the_disk_recover
         with pytest.raises(Unavailable, match="journal"):
             await client.generate([7], max_tokens=3)
         disk.recover()
-        await until(lambda: r.gateway._journal.is_healthy)
+        await until(lambda: r.gateway.journal.is_healthy)
         assert (await http.get("/v1/health")).status_code == 200
         running = asyncio.ensure_future(http.post("/v1/completions", json=COMPLETION))
         await until(lambda: len(scheduler.running) == 2)
@@ -73,10 +74,9 @@ async def test_requests_that_meet_the_refusal_itself_were_never_accepted(is_late
         assert all(refused(answer) for answer in await asyncio.wait_for(answers, DEADLINE_S))
         await until(lambda: not scheduler.running)
         assert {cancel.why for cancel in scheduler.cancels} == {"withdrawn"}
-        assert r.gateway.desk is not None
-        assert r.gateway.desk.n_active == 0
+        assert r.desk.n_active == 0
         disk.recover()
-        await until(lambda: r.gateway._journal.is_healthy)
+        await until(lambda: r.gateway.journal.is_healthy)
         await r.kill_gateway()
         gateway = await r.start_gateway(2)
         assert gateway.desk is not None
@@ -94,13 +94,13 @@ async def test_an_answer_that_was_complete_before_the_refusal_is_withdrawn_all_t
         disk.refuse()
         answer = asyncio.ensure_future(http.post("/v1/completions", json=COMPLETION | wish | {"stream": stream}))
         await until(lambda: len(scheduler.submits) == wish.get("n", 1))
-        requests = list(r.gateway._desk._request_by_id.values())
+        requests = r.desk.unfinished
         scheduler.step(2)
         await until(lambda: all(s.ended is not None for request in requests for s in request.sequences))
         disk.gate.set()
         assert refused(await asyncio.wait_for(answer, DEADLINE_S))
         await until(lambda: not scheduler.running)
-        assert r.gateway._desk.n_active == 0
+        assert r.desk.n_active == 0
 
 
 async def test_a_zeromq_request_that_meets_the_refusal_itself_was_never_accepted() -> None:
@@ -110,7 +110,7 @@ async def test_a_zeromq_request_that_meets_the_refusal_itself_was_never_accepted
             await client.generate([7], max_tokens=3, request="mine")
         assert len(scheduler.submits) == 1
         disk.recover()
-        await until(lambda: r.gateway._journal.is_healthy)
+        await until(lambda: r.gateway.journal.is_healthy)
         scheduler.is_automatic = True
         answer = await client.generate([7], max_tokens=3, request="mine", sampling=GREEDY)
         assert answer.tokens == oracle([7], 3), "the same id may come again"
@@ -125,7 +125,7 @@ async def test_a_full_buffer_pauses_the_scheduler_and_everything_arrives_afterwa
         disk.refuse()
         for _ in range(6):
             scheduler.step(3)
-        await until(lambda: r.gateway._journal.state.is_full)
+        await until(lambda: r.gateway.journal.state.is_full)
         assert (scheduler.acked, scheduler.sent) == (1, 7)
         disk.recover()
         assert (await asyncio.wait_for(answer, DEADLINE_S)).tokens == oracle([5, 6], 20)
@@ -173,7 +173,7 @@ def test_the_refusal_is_worth_reading() -> None:
 
 async def test_a_disk_that_hangs_is_told_and_what_waits_goes_on_when_it_answers() -> None:
     async with journal_rig() as (r, scheduler, disk), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
-        writer = r.gateway._journal._writer
+        writer = r.gateway.journal._writer
         assert writer is not None
         writer._hang_s = 0.05
         writer._check_hang()
@@ -191,17 +191,16 @@ async def test_a_disk_that_hangs_is_told_and_what_waits_goes_on_when_it_answers(
             assert (health.status_code, health.json()["parts"]["journal"]) == (503, "hangs")
             assert refused(await http.post("/v1/completions", json=COMPLETION))
             r.gateway.statistics()
-            assert r.gateway.metrics.journal_healthy._value.get() == 0.0
+            assert metric_value(r.gateway.metrics.journal_healthy) == 0.0
         finally:
             disk.gate.set()
         async for piece in pieces:
             ids += piece.ids
         assert ids == oracle([5, 6], 4)
-        await until(lambda: r.gateway._journal.is_healthy)
+        await until(lambda: r.gateway.journal.is_healthy)
         scheduler.is_automatic = True
         assert (await http.post("/v1/completions", json=COMPLETION)).status_code == 200
-        assert r.gateway.desk is not None
-        assert r.gateway.desk.n_active == 0
+        assert r.desk.n_active == 0
         await until(lambda: _requests_in(r) == ["front"])
 
 

@@ -28,7 +28,7 @@ async def test_large_requests_share_a_budget_with_http_and_small_ones_pass() -> 
     async with zmq_rig(2, **bounds) as (r, (one, two)), r.http() as http:
         scheduler = await r.add_scheduler(is_automatic=False)
         slow = HeldText()
-        assert r.gateway._zmq is not None
+        assert r.gateway.zmq_server is not None
         r.gateway.admission.builder.encoder.model = slow
         await one.send(large("a"))
         await r.cluster.wait_until(lambda: r.gateway.bodies.n_bytes > len(FULL) - UNCOUNTED_BYTES)
@@ -93,8 +93,8 @@ async def until_finished(hear) -> list[public.Chunk]:
 
 async def test_few_messages_wait_at_the_front_for_each_client_and_from_it() -> None:
     async with zmq_rig() as (r, _):
-        assert r.gateway._zmq is not None
-        socket = r.gateway._zmq._reader._socket
+        assert r.gateway.zmq_server is not None
+        socket = r.gateway.zmq_server._reader._socket
         assert (socket.get(zmq.RCVHWM), socket.get(zmq.SNDHWM), socket.get(zmq.MAXMSGSIZE)) == (
             16,
             512,

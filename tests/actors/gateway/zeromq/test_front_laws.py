@@ -64,7 +64,6 @@ async def test_a_request_said_twice_while_it_is_tokenised_runs_once_for_the_newe
     async with zmq_rig(2) as (r, (one, two)):
         scheduler = await r.add_scheduler(is_automatic=False)
         slow = HeldText()
-        assert r.gateway._zmq is not None
         r.gateway.admission.builder.encoder.model = slow
         words = generate(prompt=LONG, tokens=int32s([]))
         await one.send(words)
@@ -88,7 +87,6 @@ async def test_a_cancel_that_overtakes_the_tokenizer_is_kept() -> None:
     async with zmq_rig() as (r, (wire,)):
         scheduler = await r.add_scheduler(is_automatic=False)
         slow = HeldText()
-        assert r.gateway._zmq is not None
         r.gateway.admission.builder.encoder.model = slow
         await wire.send(generate(prompt=LONG, tokens=int32s([])))
         await wire.send(public.CancelRequest(request="r"))
@@ -98,7 +96,7 @@ async def test_a_cancel_that_overtakes_the_tokenizer_is_kept() -> None:
         finished = await wire.receive()
         assert isinstance(finished, public.Finished)
         assert (finished.reason, finished.n_generated) == ("cancelled", 0)
-        await r.cluster.wait_until(lambda: not scheduler.running and r.gateway.desk is not None and not r.gateway.desk.n_active)
+        await r.cluster.wait_until(lambda: not scheduler.running and not r.desk.n_active)
 
 
 async def test_the_window_bounds_what_is_on_the_way_and_received_opens_it() -> None:
@@ -160,10 +158,8 @@ async def test_what_is_being_tokenised_counts_against_the_limit_on_every_way_in(
     async with zmq_rig(max_active_requests=3) as (r, (wire,)), r.http() as http:
         scheduler = await r.add_scheduler(is_automatic=False)
         slow = HeldText()
-        assert r.gateway._zmq is not None
-        assert r.gateway.desk is not None
         r.gateway.admission.builder.encoder.model = slow
-        gate = r.gateway.desk.gate
+        gate = r.desk.gate
         await wire.send(generate("a", prompt=LONG, tokens=int32s([])))
         await wire.send(generate("b", prompt=LONG, tokens=int32s([])))
         assert await wire.is_silent()

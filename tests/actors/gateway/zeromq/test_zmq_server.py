@@ -45,8 +45,8 @@ async def test_a_call_that_fails_inside_is_answered(monkeypatch: pytest.MonkeyPa
         async def broken() -> dict[str, Any]:
             raise RuntimeError("a bug")
 
-        assert r.gateway._zmq is not None
-        monkeypatch.setattr(r.gateway._zmq, "_summary", broken)
+        assert r.gateway.zmq_server is not None
+        monkeypatch.setattr(r.gateway.zmq_server, "_summary", broken)
         await wire.send(public.StatsWanted(call="c"))
         failed = await wire.receive()
         assert isinstance(failed, public.Failed)
