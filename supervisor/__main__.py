@@ -145,6 +145,8 @@ def check_config(file: str | None, **flags: Any) -> None:
     """Check a configuration; print it as JSON and, on standard error, where the model would run."""
     import json
 
+    if file and flags["config"]:
+        _fail(EXIT_USAGE, f"config: expected one file, got {file} and --config {flags['config']}")
     config = _load({**flags, "config": file or flags["config"]})
     _plan(config)
     from supervisor.config import described

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 import types
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,16 @@ from messages.errors import ConfigError
 
 Table = dict[str, Any]
 
+_BACKQUOTED = re.compile(r"`([^`]*)`")
+_PLAIN_TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "object": "a table",
+    "array": "a list",
+}
+
 
 def read_table(path: Path) -> Table:
     """A TOML file as a table.
@@ -26,8 +37,16 @@ def read_table(path: Path) -> Table:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"config: expected a file that can be read at {path}, got {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: expected TOML, got {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: expected TOML, got {_syntax_error(error)}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: expected TOML in UTF-8, got bytes that are not UTF-8") from None
+
+
+def _syntax_error(error: tomllib.TOMLDecodeError) -> str:
+    """The parser's text with the place first: "line 1, column 8: invalid value"."""
+    what, _, where = str(error).rstrip(")").rpartition(" (at ")
+    return f"{where}: {what[:1].lower()}{what[1:]}" if what else str(error)
 
 
 def overlay(below: Table, above: Mapping[str, Any]) -> Table:
@@ -63,7 +82,7 @@ def convert(table: Table, into: type[Any]) -> Any:
     Raises: ConfigError naming the full path of a key that is unknown (with the nearest known one) or has a wrong value.
     """
     for path, known in _unknown_keys(table, into, ""):
-        near = _nearest(path.rpartition(".")[2], known)
+        near = _section_key(path, into) or _nearest(path.rpartition(".")[2], known)
         raise ConfigError(f"{path}: unknown key; " + (f"did you mean {near}?" if near else f"known are {', '.join(known)}"))
     try:
         return msgspec.convert(table, into)
@@ -84,7 +103,21 @@ def _explained(text: str, path: str, table: Table, into: type[Any]) -> str:
     choices = get_args(annotation) if get_origin(annotation) is Literal else _values_of(annotation)
     if choices:
         return f"expected one of {', '.join(map(str, choices))}, got {value!r}"
-    return f"{text[:1].lower()}{text[1:]}" + ("" if ", got" in text else f", got {value!r}")
+    expected = _BACKQUOTED.sub(lambda match: _plain_type(match[1]), text.partition(", got")[0])
+    return f"{expected[:1].lower()}{expected[1:]}, got {_shown(value)}"
+
+
+def _plain_type(name: str) -> str:
+    """A type of msgspec's errors in words: "int | null" is "a whole number"."""
+    kinds = [kind for kind in name.split(" | ") if kind != "null"]
+    return " or ".join(_PLAIN_TYPES.get(kind, kind) for kind in kinds)
+
+
+def _shown(value: Any) -> str:
+    """A value as TOML writes it, as far as an error needs it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "a table" if isinstance(value, dict) else repr(value)
 
 
 def _values_of(annotation: Any) -> list[Any]:
@@ -93,6 +126,15 @@ def _values_of(annotation: Any) -> list[Any]:
         return []
     members: type[Enum] = annotation
     return [member.value for member in members]
+
+
+def _section_key(path: str, into: type[Any]) -> str:
+    """`section.key` for a key that was given without its section; empty when no section, or more than one, has it."""
+    if "." in path:
+        return ""
+    sections = {name: _struct_type(annotation) for name, annotation in get_type_hints(into).items()}
+    found = [name for name, section in sections.items() if section is not None and path in section.__struct_fields__]
+    return f"{found[0]}.{path}" if len(found) == 1 else ""
 
 
 def _nearest(key: str, known: list[str]) -> str:

@@ -126,6 +126,11 @@ def test_check_config_prints_what_would_be_used(tmp_path: Path) -> None:
     assert (bad.returncode, bad.stderr) == (2, "supervisor: gateway.max_m: unknown key; did you mean max_n?\n")
 
 
+def test_check_config_takes_one_file() -> None:
+    both = call("check-config", "b.toml", "--config", "a.toml")
+    assert (both.returncode, both.stderr) == (2, "supervisor: config: expected one file, got b.toml and --config a.toml\n")
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

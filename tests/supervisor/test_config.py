@@ -37,11 +37,17 @@ def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ("prot=1", "prot: unknown key; did you mean port?"),
         ("gateway.max_bdy=1", "gateway.max_bdy: unknown key; did you mean max_body_bytes?"),
         ("supervisor.drain=1", "supervisor.drain: unknown key; did you mean drain_s?"),
-        ("gateway.max_n=0", "gateway.max_n: expected `int` >= 1, got 0"),
+        ("gateway.max_n=0", "gateway.max_n: expected a whole number >= 1, got 0"),
         ("worker.dtype=int4", "worker.dtype: expected one of auto, float32, bfloat16, float16, got 'int4'"),
         ("scheduler.eviction=lfu", None),
         ("scheduler.eviction=fifo", "scheduler.eviction: expected one of lru, lfu, got 'fifo'"),
-        ('port="http"', "port: expected `int`, got `str`"),
+        ('port="http"', "port: expected a whole number, got 'http'"),
+        ("gpus=some", "gpus: expected a whole number, got 'some'"),
+        ("gpus=true", "gpus: expected a whole number, got true"),
+        ("worker.lease_s=abc", "worker.lease_s: expected a number, got 'abc'"),
+        ("gateway=3", "gateway: expected a table, got 3"),
+        ("port.x=3", "port: expected a whole number, got a table"),
+        ("dtype=float32", "dtype: unknown key; did you mean worker.dtype?"),
         ("worker.tp=2", "worker.tp: the supervisor sets this key; set tp instead"),
         ("gateway.journal_path=x", "gateway.journal_path: the supervisor sets this key; set state_dir instead"),
         ("front_tcp_host=0.0.0.0", None),
@@ -72,7 +78,13 @@ def test_a_file_that_is_not_there_or_no_toml_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"config: expected a file that can be read at .*missing\.toml"):
         load_config(str(tmp_path / "missing.toml"))
     (tmp_path / "bad.toml").write_text("port = = 3")
-    with pytest.raises(ConfigError, match=r"bad\.toml: expected TOML, got .*line 1"):
+    with pytest.raises(ConfigError, match=r"bad\.toml: expected TOML, got line 1, column 8: invalid value$"):
+        load_config(str(tmp_path / "bad.toml"))
+    (tmp_path / "bad.toml").write_text('model = "a')
+    with pytest.raises(ConfigError, match=r"bad\.toml: expected TOML, got end of document: unterminated string$"):
+        load_config(str(tmp_path / "bad.toml"))
+    (tmp_path / "bad.toml").write_bytes(b"model = '\xff'")
+    with pytest.raises(ConfigError, match=r"bad\.toml: expected TOML in UTF-8, got bytes that are not UTF-8$"):
         load_config(str(tmp_path / "bad.toml"))
 
 
