@@ -89,7 +89,7 @@ def _load(flags: dict[str, Any]) -> Any:
 
 
 def _plan(config: Any) -> Any:
-    """Decide where the ranks run and print the plan. Ends the process with status 2 when there is no such plan."""
+    """Decide where the ranks run. Ends the process with status 2 when there is no such plan."""
     from messages.errors import ConfigError
     from supervisor.host import plan_start
 
@@ -97,7 +97,6 @@ def _plan(config: Any) -> Any:
         placement = plan_start(config)
     except ConfigError as error:
         _fail(EXIT_USAGE, str(error))
-    click.echo(placement.text(), err=True)
     return placement
 
 
@@ -126,6 +125,8 @@ def start(**flags: Any) -> None:
     """
     config = _load(flags)
     placement = _plan(config)
+    if config.log_format == "console":  # a log of JSON lines has the plan as an event
+        click.echo(placement.text(), err=True)
     from messages.errors import ConfigError
     from supervisor.children.run_dir import OrphanAlive
     from supervisor.start import start as run
@@ -148,7 +149,7 @@ def check_config(file: str | None, **flags: Any) -> None:
     if file and flags["config"]:
         _fail(EXIT_USAGE, f"config: expected one file, got {file} and --config {flags['config']}")
     config = _load({**flags, "config": file or flags["config"]})
-    _plan(config)
+    click.echo(_plan(config).text(), err=True)
     from supervisor.config import described
 
     click.echo(json.dumps(described(config), indent=2))

@@ -121,7 +121,10 @@ def _run(config: ServerConfig, run_dir: RunDir, state_dir: Path, listener: socke
     log.info("placement", plan=placement.text())
     host, port = listener.getsockname()[:2]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    model = _resolve(config.model, url)
+    model = _resolve(config, url)
+    takes_text = model.path is not None and (model.path / "tokenizer.json").is_file()
+    if model.path is not None and not takes_text:
+        log.warning("the model has no tokenizer.json: it takes token ids only, and no text", folder=model.setting)
     facts = StartFacts(
         state_dir=state_dir,
         run_dir=run_dir.path,
@@ -136,19 +139,20 @@ def _run(config: ServerConfig, run_dir: RunDir, state_dir: Path, listener: socke
     groups = build_tree(config, facts)
     layout = placement.summary()
     server = Server(groups, run_dir, config.supervisor, name, url, config.log_format, config.log_level, layout)
-    return run_server(server, Display(name, url, front_endpoint(run_dir.path, 0)))
+    front, is_json = front_endpoint(run_dir.path, 0), config.log_format == "json"
+    return run_server(server, Display(name, url, front, takes_text=takes_text, is_json=is_json))
 
 
-def _resolve(name: str, url: str) -> ModelFolder:
+def _resolve(config: ServerConfig, url: str) -> ModelFolder:
     """The folder of the model, converted or downloaded first where that is needed, with a progress bar.
 
     Raises: ConfigError.
     """
     from gpu_workers.models.resolve import resolve_model
 
-    display, began_s = Display("", url, ""), time.monotonic()
+    display, began_s = Display("", url, "", is_json=config.log_format == "json"), time.monotonic()
     try:
-        model = resolve_model(name, lambda what, fraction: display.loading("model", what, fraction))
+        model = resolve_model(config.model, lambda what, fraction: display.loading("model", what, fraction))
     except (ValueError, OSError) as error:
         raise ConfigError(f"model: {error}") from None
     finally:

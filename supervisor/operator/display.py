@@ -1,16 +1,22 @@
 """What a person sees of a start: progress bars while it loads, then where the server listens and commands to copy.
 
-Bars are shown on a terminal only. Everything goes to standard error, and the log is separate from it.
+Bars are shown on a terminal only. They and the text go to standard error, between the lines of the log. With a log of JSON
+lines standard error carries nothing else: there are no bars, and the text becomes log events.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
+import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+import structlog
 
 from messages.run_dir import DEFAULT_PORT, front_endpoint, run_dir_of
 
@@ -19,12 +25,26 @@ if TYPE_CHECKING:
 
 
 class Display:
-    """Prints for a person. `url`: where HTTP clients reach the server; `front`: where ZeroMQ clients do. `is_live`: True if
-    standard error is a terminal; None: find out."""
+    """Shows a person how a start goes and how to use the server.
 
-    def __init__(self, model_name: str, url: str, front: str, is_live: bool | None = None) -> None:
+    `url`: where HTTP clients reach the server; `front`: where ZeroMQ clients do. `takes_text`: False for a model without a
+    tokenizer, whose clients send token ids. `is_json`: the log is JSON lines. `is_live`: True if standard error is a terminal;
+    None: find out.
+    """
+
+    def __init__(
+        self,
+        model_name: str,
+        url: str,
+        front: str,
+        *,
+        takes_text: bool = True,
+        is_json: bool = False,
+        is_live: bool | None = None,
+    ) -> None:
         self._model_name, self._url, self._front = model_name, url, front
-        self._is_live = sys.stderr.isatty() if is_live is None else is_live
+        self._takes_text, self._is_json = takes_text, is_json
+        self._is_live = not is_json and (sys.stderr.isatty() if is_live is None else is_live)
         self._progress: Progress | None = None
         self._task_by_name: dict[str, TaskID] = {}
         self._is_starting = True
@@ -48,7 +68,11 @@ class Display:
     def serving(self, after_s: float) -> None:
         """All children are ready for the first time: print how to use the server."""
         self.close()
-        self.say(serving_text(self._model_name, self._url, self._front, after_s))
+        if self._is_json:
+            log, after_s = structlog.get_logger(), round(after_s, 3)
+            log.info("serving", model=self._model_name, url=self._url, front=self._front, after_s=after_s)
+        else:
+            self.say(serving_text(self._model_name, self._url, self._front, after_s, self._takes_text))
 
     def failed(self, reason: str) -> None:
         """Print why the server gives up. `reason` is one line."""
@@ -56,7 +80,11 @@ class Display:
         self.say(f"supervisor: {reason}")
 
     def say(self, text: str) -> None:
-        """Print `text`. Never raises: a full disk or a closed pipe must not end the server."""
+        """Print `text`, or log it where the log is JSON lines. Never raises: a full disk or a closed pipe must not end the
+        server."""
+        if self._is_json:
+            structlog.get_logger().warning(text)
+            return
         with contextlib.suppress(OSError):
             print(text, file=sys.stderr, flush=True)
 
@@ -68,13 +96,12 @@ class Display:
             self._progress = None
 
 
-def serving_text(model_name: str, url: str, front: str, after_s: float) -> str:
-    """Where the server listens, with commands to copy that stream an answer."""
-    flag = _server_flag(url, front)
-    question = [{"role": "user", "content": "What is the capital of France?"}]
-    options = {"max_tokens": 64, "temperature": 0.2}  # at the API's default of 1.0 a small model soon writes nonsense
-    body = {"model": model_name, "messages": question, **options, "stream": True}
-    one_call = f"print(Client('{front}').generate('The capital of France is', max_tokens=32, temperature=0.2).text)"
+def serving_text(model_name: str, url: str, front: str, after_s: float, takes_text: bool = True) -> str:
+    """Where the server listens, with commands to copy. They run in any shell in this directory. `takes_text`: False for a
+    model that is asked with token ids."""
+    flag, supervisor = _server_flag(url, front), supervisor_command()
+    call, client = _text_calls(model_name, url, front) if takes_text else _token_calls(model_name, url, front)
+    width = len(f"{supervisor} status{flag}")
     return "\n".join(
         [
             "",
@@ -82,17 +109,51 @@ def serving_text(model_name: str, url: str, front: str, after_s: float) -> str:
             f"  HTTP (OpenAI)   {url}/v1",
             f"  ZeroMQ          {front}",
             "",
-            "  Try it:",
-            f"    curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' \\",
-            f"      -d '{json.dumps(body)}'",
+            "  Try it:" if takes_text else "  Try it (this model has no tokenizer, so prompts are token ids):",
+            *call,
             "",
-            f'    python -c "from messages.client import Client; {one_call}"',
+            f'    {_shell_path(Path(sys.executable))} -c "from messages.client import Client; {client}"',
             "",
-            f"  supervisor status{flag}    show its processes",
-            f"  supervisor stop{flag}      finish the requests in progress, then end (or Ctrl-C here)",
+            f"  {f'{supervisor} status{flag}':<{width}}    show its processes",
+            f"  {f'{supervisor} stop{flag}':<{width}}    finish the requests in progress, then end (or Ctrl-C here)",
             "",
         ]
     )
+
+
+def _text_calls(model_name: str, url: str, front: str) -> tuple[list[str], str]:
+    """A curl command that streams an answer to a question, and the same sort of call in Python."""
+    question = [{"role": "user", "content": "What is the capital of France?"}]
+    options = {"max_tokens": 64, "temperature": 0.2}  # at the API's default of 1.0 a small model soon writes nonsense
+    body = {"model": model_name, "messages": question, **options, "stream": True}
+    client = f"print(Client('{front}').generate('The capital of France is', max_tokens=32, temperature=0.2).text)"
+    return _curl(f"{url}/v1/chat/completions", body), client
+
+
+def _token_calls(model_name: str, url: str, front: str) -> tuple[list[str], str]:
+    """The same with token ids instead of text."""
+    body = {"model": model_name, "tokens": [1, 2, 3], "max_tokens": 16}
+    return _curl(f"{url}/v1/generate", body), f"print(Client('{front}').generate([1, 2, 3], max_tokens=16).tokens)"
+
+
+def _curl(url: str, body: dict[str, object]) -> list[str]:
+    text = shlex.quote(json.dumps(body))
+    return [f"    curl -N {url} -H 'Content-Type: application/json' \\", f"      -d {text}"]
+
+
+def supervisor_command() -> str:
+    """How a shell in this directory runs the `supervisor` of this Python: by its name where PATH leads to it."""
+    script = Path(sys.executable).with_name("supervisor")
+    if not script.is_file():
+        return f"{_shell_path(Path(sys.executable))} -m supervisor"
+    on_path = shutil.which("supervisor")
+    return "supervisor" if on_path and os.path.samefile(on_path, script) else _shell_path(script)
+
+
+def _shell_path(path: Path) -> str:
+    """A path for a shell, relative to the current directory if it lies below it."""
+    here = Path.cwd()
+    return shlex.quote(str(path.relative_to(here)) if path.is_relative_to(here) else str(path))
 
 
 def _server_flag(url: str, front: str) -> str:

@@ -40,6 +40,34 @@ def test_it_serves_is_looked_at_and_stops(server: RunningServer) -> None:
     assert read_pid(server.run_dir) is None
 
 
+def test_the_printed_commands_run(server: RunningServer) -> None:
+    server.wait_said("or Ctrl-C here")
+    lines = [line.strip() for line in server.said.splitlines()]
+    python = next(line for line in lines if "from messages.client import Client" in line)
+    status = next(line for line in lines if "show its processes" in line).partition("    show")[0]
+    environment = {**os.environ, "PATH": "/usr/bin:/bin"}
+    ran = [
+        subprocess.run(line, shell=True, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=True).stdout
+        for line in (python, status)
+    ]
+    assert len(json.loads(ran[0])) == 16
+    assert ran[1].startswith("serving  hash-chain")
+
+
+def test_with_a_json_log_standard_error_is_json_lines(tmp_path: Path) -> None:
+    running = RunningServer(tmp_path / "r", "--log-format", "json")
+    try:
+        running.wait_said('"event": "serving"')
+        running.wait_said("\n")
+    finally:
+        running.end(signal.SIGTERM)
+        assert running.process.stderr is not None
+        running.said += running.process.stderr.read()
+        running.process.stderr.close()
+    events = [json.loads(line)["event"] for line in running.said.splitlines()]
+    assert {"placement", "serving", "server stopped"} <= set(events)
+
+
 def test_any_child_may_die_and_the_answer_stays_the_same(server: RunningServer) -> None:
     truth = server.complete("the same prompt")
     for child in server.status()["children"]:
