@@ -1,12 +1,14 @@
-"""The fixture `open_rig`: a real supervisor over stub processes."""
+"""Fixtures: `open_rig`, a real supervisor over stub processes, and `restored_logging`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
+import structlog
 
 from supervisor.children.run_dir import RunDir
 from supervisor.children.spawner import LocalSpawner
@@ -40,3 +42,13 @@ def open_rig(tmp_path_factory: pytest.TempPathFactory):
             assert pids == []
 
     return opened
+
+
+@pytest.fixture
+def restored_logging() -> Iterator[None]:
+    """Logging as it was before."""
+    before = logging.getLogger().handlers[:], logging.getLogger().level
+    yield
+    structlog.reset_defaults()
+    logging.getLogger().handlers[:], level = before
+    logging.getLogger().setLevel(level)

@@ -1,0 +1,90 @@
+"""What a person sees of a start: progress, where the server listens, and commands that run."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from messages.run_dir import front_endpoint, run_dir_of
+from supervisor.logs import configure_logs
+from supervisor.operator.display import Display, serving_text, supervisor_command
+
+
+def test_the_line_to_copy_is_valid_json() -> None:
+    text = serving_text("a model", "http://127.0.0.1:8000", "ipc:///run/front-0", 1.25)
+    body = text.partition("-d '")[2].partition("'\n")[0]
+    assert json.loads(body)["model"] == "a model"
+    assert "after 1.2 s" in text
+    assert "ipc:///run/front-0" in text
+
+
+def test_the_hints_name_the_server_that_they_are_for() -> None:
+    fronts = [front_endpoint(run_dir_of(port)) for port in (8000, 8123)]
+    assert "supervisor stop " in serving_text("m", "http://127.0.0.1:8000", fronts[0], 1.0)
+    assert "supervisor stop --port 8123 " in serving_text("m", "http://127.0.0.1:8123", fronts[1], 1.0)
+    assert "supervisor stop --run-dir /r " in serving_text("m", "http://[::1]:8123", "ipc:///r/front-0", 1.0)
+
+
+def test_the_commands_run_without_the_environment_of_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "an env" / "bin"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+    monkeypatch.setenv("PATH", "/no/such/folder")
+    assert supervisor_command() == f"'{folder}/python' -m supervisor"
+    (folder / "supervisor").touch(mode=0o755)
+    assert supervisor_command() == f"'{folder}/supervisor'"
+    monkeypatch.chdir(tmp_path / "an env")
+    assert supervisor_command() == "bin/supervisor"
+    text = serving_text("m", "http://127.0.0.1:8000", "ipc:///r/front-0", 1.0)
+    assert '\n    bin/python -c "from messages.client' in text
+    assert "\n  bin/supervisor status --run-dir /r    show" in text
+    assert "\n  bin/supervisor stop --run-dir /r      finish" in text
+    monkeypatch.setenv("PATH", str(folder))
+    assert supervisor_command() == "supervisor"
+
+
+def test_a_model_without_a_tokenizer_is_asked_with_token_ids() -> None:
+    text = serving_text("m", "http://127.0.0.1:8000", "ipc:///run/front-0", 1.0, takes_text=False)
+    assert "curl -N http://127.0.0.1:8000/v1/generate " in text
+    body = text.partition("-d '")[2].partition("'\n")[0]
+    assert json.loads(body)["tokens"] == [1, 2, 3]
+    assert "generate([1, 2, 3], max_tokens=16).tokens" in text
+    assert "chat" not in text
+
+
+@pytest.mark.usefixtures("restored_logging")
+def test_with_a_json_log_every_line_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    configure_logs("json", "info", "supervisor/0", 1)
+    display = Display("m", "http://127.0.0.1:8000", "ipc:///run/front-0", is_json=True, is_live=True)
+    display.loading("worker/0.0", "weights", 0.5)
+    display.serving(1.25)
+    display.failed("no more")
+    lines = [json.loads(line) for line in written.getvalue().splitlines()]
+    assert [line["event"] for line in lines] == ["serving", "supervisor: no more"]
+    assert (lines[0]["url"], lines[0]["after_s"]) == ("http://127.0.0.1:8000", 1.25)
+
+
+def test_progress_is_shown_on_terminals_only(capsys: pytest.CaptureFixture[str]) -> None:
+    display = Display("m", "http://127.0.0.1:8000", "f", is_live=False)
+    display.loading("worker/0.0", "weights", 0.5)
+    display.ready("worker/0.0", 1.0)
+    assert capsys.readouterr().err == ""
+    display.serving(1.0)
+    assert "serves m" in capsys.readouterr().err
+
+
+def test_bars_end_with_the_start(capsys: pytest.CaptureFixture[str]) -> None:
+    display = Display("m", "http://127.0.0.1:8000", "f", is_live=True)
+    display.loading("worker/0.0", "weights", 0.5)
+    display.ready("worker/0.0", 1.0)
+    display.serving(1.0)
+    said = capsys.readouterr().err
+    display.loading("worker/0.0", "starting", 0.0)
+    assert "serves m" in said
+    assert capsys.readouterr().err == ""
