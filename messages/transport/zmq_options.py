@@ -7,7 +7,11 @@ import zmq
 INTERNAL_FRAME_BYTES = 64 << 20  # above the largest plan: 4 M tokens of int32 in a frame of arrays
 PUBLIC_FRAME_BYTES = 16 << 20  # above the largest prompt that is accepted
 _PIPE_MESSAGES = 1024 + 64  # credit window and slack: a healthy link never reaches it
-_FRONT_TAKES_MESSAGES, _FRONT_SENDS_MESSAGES = 16, 512  # per client: any process can connect here, and frames may be large
+_FRONT_SENDS_MESSAGES = 512  # per client: any process can connect here, and frames may be large
+# No limit, or libzmq 4.3.5 would stop reading from a client that is ahead of us; if that client then leaves while one of its
+# PINGs is unread, libzmq ends the process ("Assertion failed: !_io_error"). The server reads whatever has come at every turn
+# of its loop, and counts what it keeps (BodyBudget, RefusalQueue).
+_FRONT_TAKES_MESSAGES = 0
 
 
 def _common(
