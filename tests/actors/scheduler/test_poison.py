@@ -7,6 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,6 +98,7 @@ def live(scenario: Callable[[MemoryCluster], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32), st.integers(1, 3))
 @examples(40)
 def test_poison_is_quarantined_and_innocents_end_right(seed: int, n_poison: int) -> None:
