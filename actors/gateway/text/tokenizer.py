@@ -72,7 +72,7 @@ class FolderText(TextModel):
 
     def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
         settings = _read_json(folder / "tokenizer_config.json")
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._table = byte_table(tokenizer)
         self._longest_bytes = _longest_token_bytes(tokenizer, self._table)
         config = _read_json(folder / "config.json")
@@ -81,23 +81,23 @@ class FolderText(TextModel):
         self._special = {name: text for name, text in names.items() if text}
         self.eos_tokens = _eos_tokens(folder, config, tokenizer, self._special.get("eos_token", ""))
         source = _template_source(folder, settings)
-        self._template = ChatTemplate(source, self._special) if source else None
-        self._special_text = SpecialText(tokenizer, self._template.literals if self._template is not None else ())
+        self.template = ChatTemplate(source, self._special) if source else None
+        self._special_text = SpecialText(tokenizer, self.template.literals if self.template is not None else ())
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         return self._ids(text, add_special_tokens=add_special_tokens)
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self._tokenizer.decode(list(ids), skip_special_tokens=False)
+        return self.tokenizer.decode(list(ids), skip_special_tokens=False)
 
     def fewest_tokens(self, text: str) -> int:
         return len(text) // self._longest_bytes if self._longest_bytes else 0
 
     def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
-        if self._template is None:
+        if self.template is None:
             raise TemplateError("this model has no chat template: send a plain prompt")
-        prompt = self._template.render(turns)  # the template writes the special tokens, so none are added
-        ids = self._special_text.encode(turns, prompt, self._template.render)
+        prompt = self.template.render(turns)  # the template writes the special tokens, so none are added
+        ids = self._special_text.encode(turns, prompt, self.template.render)
         return self._ids(prompt, add_special_tokens=False) if ids is None else ids
 
     def takes_long(self, turns: Sequence[Mapping[str, Any]]) -> bool:
@@ -105,20 +105,20 @@ class FolderText(TextModel):
 
     def _ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
         if len(text) <= _LONG_CHARACTERS:
-            return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+            return self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
         # only the batch call releases the interpreter lock; a megabyte takes more than a second
-        return self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+        return self.tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
 
     def detokenizer(self, prompt: np.ndarray) -> Detokenizer:
         if self._table is not None:
             return ByteText(self._table)
-        return StreamText(self._tokenizer, prompt[-8:].tolist())
+        return StreamText(self.tokenizer, prompt[-8:].tolist())
 
     def text_of(self, token: int) -> tuple[str, bytes]:
         if self._table is not None and token < len(self._table) and self._table[token]:
             raw = self._table[token]
             return raw.decode("utf-8", "replace"), raw
-        text = self._tokenizer.decode([token], skip_special_tokens=False)
+        text = self.tokenizer.decode([token], skip_special_tokens=False)
         return text, text.encode("utf-8")
 
 

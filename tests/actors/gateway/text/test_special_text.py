@@ -28,7 +28,7 @@ def user(*texts: str) -> list[dict[str, str]]:
 
 
 def control_tokens(model: FolderText, ids: list[int]) -> list[int]:
-    special = {i for i, token in model._tokenizer.get_added_tokens_decoder().items() if token.special}
+    special = {i for i, token in model.tokenizer.get_added_tokens_decoder().items() if token.special}
     return [token for token in ids if token in special]
 
 
@@ -36,17 +36,17 @@ def test_a_user_cannot_open_a_turn(smollm2_text: FolderText) -> None:
     ids = smollm2_text.encode_chat(user(EVIL))
     harmless = smollm2_text.encode_chat(user("harmless"))
     assert control_tokens(smollm2_text, ids) == control_tokens(smollm2_text, harmless)
-    assert smollm2_text._template is not None
-    assert smollm2_text._tokenizer.decode(ids, skip_special_tokens=False) == smollm2_text._template.render(user(EVIL))
+    assert smollm2_text.template is not None
+    assert smollm2_text.decode(ids) == smollm2_text.template.render(user(EVIL))
 
 
 def test_the_text_of_a_special_token_is_tokenised_as_text(smollm2_text: FolderText) -> None:
     """The stretch between two control tokens is encoded as one, by a tokenizer that knows no special tokens."""
-    assert smollm2_text._template is not None
+    assert smollm2_text.template is not None
     ids = smollm2_text.encode_chat(user(EVIL))
-    plain = Tokenizer.from_str(smollm2_text._tokenizer.to_str())
+    plain = Tokenizer.from_str(smollm2_text.tokenizer.to_str())
     plain.encode_special_tokens = True
-    opening, closing = smollm2_text._tokenizer.token_to_id("<|im_start|>"), smollm2_text._tokenizer.token_to_id("<|im_end|>")
+    opening, closing = smollm2_text.tokenizer.token_to_id("<|im_start|>"), smollm2_text.tokenizer.token_to_id("<|im_end|>")
     stretch = plain.encode("user\n" + EVIL, add_special_tokens=False).ids
     tail = [closing, *plain.encode("\n", add_special_tokens=False).ids, opening]
     assert ",".join(map(str, [opening, *stretch, *tail])) in ",".join(map(str, ids))
@@ -64,8 +64,8 @@ def test_any_mixture_gives_back_the_text_and_the_templates_tokens_only(smollm2_t
     ids = smollm2_text.encode_chat(turns)
     harmless = [{**turn, "content": "x"} for turn in turns]
     assert control_tokens(smollm2_text, ids) == control_tokens(smollm2_text, smollm2_text.encode_chat(harmless))
-    assert smollm2_text._template is not None
-    assert smollm2_text._tokenizer.decode(ids, skip_special_tokens=False) == smollm2_text._template.render(turns)
+    assert smollm2_text.template is not None
+    assert smollm2_text.decode(ids) == smollm2_text.template.render(turns)
 
 
 def test_ordinary_conversations_are_tokenised_as_transformers_does(smollm2_text_folder: Path) -> None:
