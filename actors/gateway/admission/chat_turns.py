@@ -16,7 +16,7 @@ def turns_of(messages: list[dict[str, Any]]) -> list[dict[str, str]]:
     Raises: Refusal.
     """
     if not messages:
-        raise invalid("messages", "at least one message", "none")
+        raise invalid("messages", "at least one message", [])
     return [_turn(message, f"messages[{index}]") for index, message in enumerate(messages)]
 
 

@@ -74,10 +74,10 @@ class OrderBuilder:
             self._check_lengths(texts, field)
             encoded = await self.encoder.encode(texts, field)
         if not encoded:
-            raise invalid(field, "at least one prompt", "none")
+            raise invalid(field, "at least one prompt", [])
         for ids in encoded:
             if not ids:
-                raise invalid(field, "at least one token", "an empty prompt")
+                raise invalid(field, "at least one token", "")
         return [np.array(ids, dtype="<i4") for ids in encoded]
 
     def _check_lengths(self, texts: Sequence[str], field: str) -> None:

@@ -41,7 +41,7 @@ class PromptEncoder:
     def check_ids(self, ids: Sequence[int] | np.ndarray, field: str) -> np.ndarray:
         """Token ids of a client as int32 [n], n >= 1. Raises: Refusal for ids that the model does not have."""
         if not len(ids):
-            raise invalid(field, "at least one token", "an empty list")
+            raise invalid(field, "at least one token", [])
         array = np.asarray(ids, dtype=np.int64)
         low, high = int(array.min()), int(array.max())
         if low < 0 or high >= self.model.vocabulary:

@@ -5,7 +5,6 @@ Fields of OpenAI's API that are not offered here are accepted with values that c
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Annotated, Any, TypeVar, get_type_hints
@@ -13,8 +12,9 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import msgspec
 
 from actors.gateway.admission.new_request import NewRequest
+from actors.gateway.http.body_errors import unreadable, wrong_field
 from actors.gateway.requests.order import Api
-from actors.gateway.requests.refusals import Refusal, invalid
+from actors.gateway.requests.refusals import Refusal, invalid, json_text
 from messages.generation import MAX_TOP_LOGPROBS, NO_TOKEN_LIMIT, SERVER_TERMS, Sampling, Terms
 from messages.ids import mint_seed
 from messages.wire.message import NO_TRACE
@@ -176,9 +176,6 @@ class BatchBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=
 
 B = TypeVar("B", bound=msgspec.Struct)
 _json = msgspec.json.Decoder()
-_PATH = re.compile(r" - at `\$\.?([^`]*)`")
-_UNKNOWN = re.compile(r"unknown field `([^`]*)`")
-_MISSING = re.compile(r"missing required field `([^`]*)`")
 
 
 def read_body(raw: bytes | bytearray, kind: type[B]) -> B:
@@ -188,17 +185,15 @@ def read_body(raw: bytes | bytearray, kind: type[B]) -> B:
     """
     try:
         fields = _json.decode(raw)
-    except UnicodeDecodeError:
-        raise Refusal("invalid", "body: expected UTF-8, got other bytes") from None
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise Refusal("invalid", f"body: expected JSON, got something else: {error}") from None
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+        raise unreadable(error, raw) from None
     if not isinstance(fields, dict):
-        raise Refusal("invalid", f"body: expected a JSON object, got {type(fields).__name__}")
+        raise Refusal("invalid", f"body: expected a JSON object, got {json_text(fields)}")
     _drop_unused_fields(fields, kind)
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
-        raise _named(str(error), fields) from None
+        raise wrong_field(error, fields, kind) from None
 
 
 def _drop_unused_fields(fields: dict[str, Any], kind: type[msgspec.Struct]) -> None:
@@ -208,20 +203,7 @@ def _drop_unused_fields(fields: dict[str, Any], kind: type[msgspec.Struct]) -> N
     for name in [name for name in fields if name in _NOT_OFFERED and name not in kind.__struct_fields__]:
         value = fields.pop(name)
         if value is not None and value not in _NOT_OFFERED[name]:
-            raise Refusal("invalid", f"{name}: not supported by this server, got {str(value)[:80]!r}", field=name)
-
-
-def _named(text: str, fields: dict[str, Any]) -> Refusal:
-    """Turn msgspec's error message into a refusal that names the field and what came."""
-    path = _PATH.search(text)
-    if path is None:
-        inner = _UNKNOWN.search(text) or _MISSING.search(text)
-        return Refusal("invalid", text, field=inner.group(1) if inner else "")
-    name = path.group(1)
-    if text.startswith("Expected") and ", got" not in text and name in fields:
-        return Refusal("invalid", f"{name}: {text[: path.start()]}, got {str(fields[name])[:80]}", field=name)
-    inner = _UNKNOWN.search(text) or _MISSING.search(text)
-    return Refusal("invalid", f"{name}: {text[: path.start()]}", field=f"{name}.{inner.group(1)}" if inner else name)
+            raise Refusal("invalid", f"{name}: not supported by this server", field=name)
 
 
 def prompts_of(prompt: str | list[Any]) -> tuple[list[str] | None, list[list[int]] | None]:

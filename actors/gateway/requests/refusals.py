@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from itertools import islice
+from typing import Any
+
 from messages.outcomes import Code
+
+_MOST_CHARACTERS = 120  # of a value that a refusal shows
+_MOST_DEPTH = 4  # of nested lists and objects
 
 STATUS_BY_CODE: dict[Code, int] = {
     "invalid": 400,
@@ -42,8 +49,37 @@ class Refusal(Exception):
 
 def invalid(field: str, expected: str, got: object) -> Refusal:
     """The refusal of an invalid field: what was expected, and what came."""
-    text = repr(got)
-    return Refusal("invalid", f"{field}: expected {expected}, got {text[:120]}{'…' if len(text) > 120 else ''}", field=field)
+    return Refusal("invalid", f"{field}: expected {expected}, got {json_text(got)}", field=field)
+
+
+def json_text(value: object) -> str:
+    """A value that came from a client, as the client wrote it: in JSON, and cut after 120 characters."""
+    if value in ([], {}, ""):
+        return {list: "an empty list", dict: "an empty object"}.get(type(value), "an empty string")
+    text = json.dumps(_beginning(value, _MOST_DEPTH), ensure_ascii=False, default=str)
+    return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "…"
+
+
+def _beginning(value: Any, depth: int) -> Any:
+    """As much of a value as can be shown. The rest, which may be megabytes, is not looked at."""
+    most = _MOST_CHARACTERS + 1
+    if isinstance(value, str):
+        return value[:most]
+    if isinstance(value, list):
+        return [_beginning(item, depth - 1) for item in value[:most]] if depth else ["…"]
+    if isinstance(value, dict):
+        items = islice(value.items(), most)
+        return {key[:most]: _beginning(item, depth - 1) for key, item in items} if depth else {"…": "…"}
+    return value
+
+
+def check_one_given(**fields: object) -> None:
+    """Return if one of two fields is given and the other is None. Raises: Refusal naming the first."""
+    given = sum(value is not None for value in fields.values())
+    if given != 1:
+        first, second = fields
+        detail = f"{first}: expected exactly one of {first} and {second}, got {'both' if given else 'neither'}"
+        raise Refusal("invalid", detail, field=first)
 
 
 def journal_unavailable() -> Refusal:
@@ -55,5 +91,5 @@ def journal_unavailable() -> Refusal:
 def check_model(asked: str, served: str) -> None:
     """Return if the model `asked` for is the one that is served; an empty name asks for any. Raises: Refusal."""
     if asked and asked != served:
-        detail = f"model: expected {served!r}, got {asked[:200]!r}"
+        detail = f"model: expected {json_text(served)}, got {json_text(asked)}"
         raise Refusal("not_found", detail, field="model", name="model_not_found")

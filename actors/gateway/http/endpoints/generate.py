@@ -8,7 +8,7 @@ from actors.gateway.http.endpoint import Call, Endpoint, Services
 from actors.gateway.http.plain_bodies import batch_body, generate_body
 from actors.gateway.http.schema import BatchBody, GenerateBody, RequestFields, digest_of, read_body
 from actors.gateway.http.sse import WholeAnswer
-from actors.gateway.requests.refusals import Refusal, invalid
+from actors.gateway.requests.refusals import check_one_given, invalid
 from messages.ids import mint_request_id
 
 
@@ -16,8 +16,7 @@ async def generate(services: Services, call: Call) -> ASGIApp:
     """POST /v1/generate: idempotent by the request's id when the client gives one."""
     body = read_body(call.body, GenerateBody)
     _refuse_stream(body)
-    if (body.prompt is None) == (body.tokens is None):
-        raise Refusal("invalid", "prompt: expected exactly one of prompt and tokens", field="prompt")
+    check_one_given(prompt=body.prompt, tokens=body.tokens)
     if body.n_or_one != 1:
         raise invalid("n", "1", body.n)
     given = body.request_id or call.request_id
@@ -41,8 +40,7 @@ async def batch(services: Services, call: Call) -> ASGIApp:
     """POST /v1/batch."""
     body = read_body(call.body, BatchBody)
     _refuse_stream(body)
-    if (body.prompts is None) == (body.tokens is None):
-        raise Refusal("invalid", "prompts: expected exactly one of prompts and tokens", field="prompts")
+    check_one_given(prompts=body.prompts, tokens=body.tokens)
     name = "prompts" if body.tokens is None else "tokens"
     n_prompts, max_batch = len(body.prompts or body.tokens or ()), services.settings.max_batch
     if not 1 <= n_prompts <= max_batch:

@@ -55,7 +55,7 @@ async def completions(services: Services, call: Call) -> ASGIApp:
 
 async def _answer(services: Services, body: RequestFields, new: NewRequest, echo: list[str]) -> ASGIApp:
     if body.stream_options is not None and not body.stream:
-        raise Refusal("invalid", "stream_options: expected only beside stream: true", field="stream_options")
+        raise Refusal("invalid", "stream_options: expected stream: true beside it, got none", field="stream_options")
     request = await services.admission.admit(new)
     settings, desk = services.settings, services.desk
     name, model, longest_s = settings.model_name, services.model, settings.request_timeout_s

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response
 from actors.gateway.http.schema import read_body
-from actors.gateway.requests.refusals import Refusal, check_model, invalid
+from actors.gateway.requests.refusals import check_model, check_one_given, invalid
 
 _TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
@@ -57,8 +57,7 @@ async def detokenize(services: Services, call: Call) -> ASGIApp:
 
 async def _tokens(services: Services, body: TokenizeBody) -> list[int]:
     encoder = services.admission.builder.encoder
-    if (body.prompt is None) == (body.messages is None):
-        raise Refusal("invalid", "prompt: expected exactly one of prompt and messages", field="prompt")
+    check_one_given(prompt=body.prompt, messages=body.messages)
     if body.messages is not None:
         if body.add_special_tokens:
             raise invalid("add_special_tokens", "false with messages, whose template writes them", True)

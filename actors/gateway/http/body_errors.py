@@ -1,0 +1,111 @@
+"""Explains what is wrong with a JSON body: the field, what was expected and what came, in the words of JSON. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any, get_args
+
+import msgspec
+
+from actors.gateway.requests.refusals import Refusal, json_text
+
+# msgspec's messages, without the path at their end
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`$")
+_EXPECTED = re.compile(r"Expected `([^`]*)`(?: of length ([<>]=) (\d+)| ([<>]=? \S+))?(?:, got `\w+`)?$")
+_MALFORMED = re.compile(r"JSON is malformed: (.*) \(byte (\d+)\)$")
+_STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+
+_KINDS = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a string",
+    "array": "a list",
+    "object": "an object",
+}
+_REQUIRED = {  # the required fields of all bodies
+    "messages": "a list of messages",
+    "prompt": "text, token ids, or a list of either",
+    "tokens": "a list of token ids",
+}
+_MOST_NAME_CHARACTERS = 80
+_NOTHING = object()
+
+
+def unreadable(error: Exception, raw: bytes | bytearray) -> Refusal:
+    """The refusal of a body that is not JSON. `error`: what `msgspec.json` or the UTF-8 decoder raised for it."""
+    malformed = _MALFORMED.match(str(error))
+    if not raw:
+        text = "a JSON object, got an empty body"
+    elif isinstance(error, UnicodeDecodeError):
+        text = "UTF-8, got other bytes"
+    elif isinstance(error, RecursionError):
+        text = "JSON, got lists or objects that are nested too deeply"
+    elif malformed:
+        text = f"JSON, got malformed JSON at byte {malformed[2]}: {malformed[1]}"
+    elif "truncated" in str(error):
+        text = f"complete JSON, got JSON that ends at byte {len(raw)}"
+    elif "out of range" in str(error):
+        text = "JSON with numbers in the range of 64 bits, got a number outside of it"
+    else:
+        text = f"JSON, got other bytes: {error}"
+    return Refusal("invalid", f"body: expected {text}")
+
+
+def wrong_field(error: msgspec.ValidationError, body: dict[str, Any], kind: type[msgspec.Struct]) -> Refusal:
+    """The refusal of a body that is not a `kind`. `error`: what `msgspec.convert` raised for it."""
+    words, _, rest = str(error).partition(" - at `$")
+    path = rest.removesuffix("`").removeprefix(".")
+    if unknown := _UNKNOWN.match(words):
+        return _unknown(path, unknown[1], kind)
+    if missing := _MISSING.match(words):
+        name = f"{path}.{missing[1]}" if path else missing[1]
+        return _refusal(name, f"expected {_REQUIRED.get(missing[1], 'a value')}, got nothing")
+    value = value_at(body, path)
+    expected = _EXPECTED.match(words)
+    if expected is None:
+        return _refusal(path, words if value is _NOTHING else f"{words}, got {json_text(value)}")
+    kinds, order, length, bound = expected.groups()
+    wanted = " or ".join(_KINDS.get(name, name) for name in kinds.split(" | ") if name != "null")
+    if bound:
+        wanted += f" {bound}"
+    got = "something else" if value is _NOTHING else json_text(value)
+    if length:
+        unit = "characters" if kinds == "str" else "items"
+        wanted += f" of at {'least' if order == '>=' else 'most'} {length} {unit if length != '1' else unit[:-1]}"
+        got = f"{len(value)} {unit}" if isinstance(value, str | list) and value else got
+    return _refusal(path, f"expected {wanted}, got {got}")
+
+
+def value_at(body: Any, path: str) -> Any:
+    """The value at a path like `messages[0].role`; a private object if there is none."""
+    for index, name in _STEP.findall(path):
+        try:
+            body = body[int(index)] if index else body[name]
+        except (KeyError, IndexError, TypeError):
+            return _NOTHING
+    return body
+
+
+def _unknown(path: str, name: str, kind: type[msgspec.Struct]) -> Refusal:
+    name = name[:_MOST_NAME_CHARACTERS]
+    known = _fields_of(kind, path)
+    close = get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]}? Known fields are" if close else "known fields are"
+    return _refusal(f"{path}.{name}" if path else name, f"unknown field; {hint} {', '.join(known)}")
+
+
+def _fields_of(kind: type[msgspec.Struct], path: str) -> Sequence[str]:
+    """The fields of the struct in field `path` of `kind`, or of `kind` itself if `path` is empty."""
+    if not path:
+        return kind.__struct_fields__
+    types = [field.type for field in msgspec.structs.fields(kind) if field.name == path]
+    inner = [some for kind_or_union in types for some in (get_args(kind_or_union) or (kind_or_union,))]
+    return next((some.__struct_fields__ for some in inner if hasattr(some, "__struct_fields__")), ())
+
+
+def _refusal(field: str, text: str) -> Refusal:
+    return Refusal("invalid", f"{field}: {text}" if field else text, field=field)

@@ -1,0 +1,123 @@
+"""The words of every refusal of a body: the field, what was expected and what came, as the client wrote it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors.gateway.http.endpoints.tokenize import DetokenizeBody
+from actors.gateway.http.schema import BatchBody, ChatBody, CompletionBody, GenerateBody, read_body
+from actors.gateway.requests.refusals import Refusal, check_one_given, invalid, json_text
+
+HI = {"messages": [{"role": "user", "content": "hi"}]}
+TEXT = {"prompt": "hi"}
+
+WORDS: list[tuple[type[msgspec.Struct], Any, str, str]] = [
+    (ChatBody, HI | {"stop": 5}, "stop", "expected a string or a list, got 5"),
+    (ChatBody, HI | {"stop": ["a", 1]}, "stop[1]", "expected a string, got 1"),
+    (ChatBody, HI | {"stream": "yes"}, "stream", 'expected true or false, got "yes"'),
+    (ChatBody, HI | {"temperature": True}, "temperature", "expected a number, got true"),
+    (ChatBody, HI | {"temperature": 1e9}, "temperature", "expected a number <= 100.0, got 1000000000.0"),
+    (ChatBody, HI | {"top_p": 0}, "top_p", "expected a number > 0.0, got 0"),
+    (ChatBody, HI | {"n": 1.5}, "n", "expected an integer, got 1.5"),
+    (ChatBody, HI | {"n": 10**20}, "n", "expected an integer <= 9223372036854775807, got 100000000000000000000"),
+    (ChatBody, HI | {"stream_options": 5}, "stream_options", "expected an object, got 5"),
+    (ChatBody, HI | {"tools": [{"type": "function"}]}, "tools", "not supported by this server"),
+    (ChatBody, {}, "messages", "expected a list of messages, got nothing"),
+    (ChatBody, {"messages": None}, "messages", "expected a list, got null"),
+    (ChatBody, {"messages": "hi"}, "messages", 'expected a list, got "hi"'),
+    (ChatBody, {"messages": [{}, 7]}, "messages[1]", "expected an object, got 7"),
+    (ChatBody, {"messages": [{}] * 5000}, "messages", "expected a list of at most 4096 items, got 5000 items"),
+    (ChatBody, HI | {"model": "x" * 300}, "model", "expected a string of at most 256 characters, got 300 characters"),
+    (CompletionBody, {}, "prompt", "expected text, token ids, or a list of either, got nothing"),
+    (CompletionBody, {"prompt": {}}, "prompt", "expected a string or a list, got an empty object"),
+    (GenerateBody, TEXT | {"request_id": ""}, "request_id", "expected a string of at least 1 character, got an empty string"),
+    (BatchBody, {"tokens": [[1], ["x"]]}, "tokens[1][0]", 'expected an integer, got "x"'),
+    (DetokenizeBody, {"tokens": [-1]}, "tokens[0]", "expected an integer >= 0, got -1"),
+    (DetokenizeBody, {}, "tokens", "expected a list of token ids, got nothing"),
+]
+
+
+def refused(kind: type[msgspec.Struct], raw: bytes) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        read_body(raw, kind)
+    assert (caught.value.code, caught.value.status) == ("invalid", 400)
+    return caught.value
+
+
+@pytest.mark.parametrize(("kind", "body", "field", "words"), WORDS)
+def test_a_wrong_field(kind: type[msgspec.Struct], body: Any, field: str, words: str) -> None:
+    refusal = refused(kind, json.dumps(body).encode())
+    assert (refusal.field, refusal.detail) == (field, f"{field}: {words}")
+
+
+def test_an_unknown_field_is_told_which_is_meant_and_which_there_are() -> None:
+    refusal = refused(ChatBody, json.dumps(HI | {"max_token": 5}).encode())
+    assert refusal.field == "max_token"
+    assert refusal.detail.startswith("max_token: unknown field; did you mean max_tokens? Known fields are ")
+    assert set(refusal.detail.rpartition("fields are ")[2].split(", ")) == set(ChatBody.__struct_fields__)
+    strange = refused(ChatBody, json.dumps(HI | {"wxyz": 5}).encode())
+    assert strange.detail.startswith("wxyz: unknown field; known fields are ")
+    inner = refused(ChatBody, json.dumps(HI | {"stream_options": {"includ_usage": True}}).encode())
+    assert inner.field == "stream_options.includ_usage"
+    assert inner.detail.endswith("did you mean include_usage? Known fields are include_usage, include_obfuscation")
+    long = refused(ChatBody, json.dumps(HI | {"x`\n" * 10_000: 5}).encode())
+    assert len(long.detail) < 1000
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"", "expected a JSON object, got an empty body"),
+        (b'{"prompt": "a', "expected complete JSON, got JSON that ends at byte 13"),
+        (b'{"a" 1}', "expected JSON, got malformed JSON at byte 5: expected ':'"),
+        (b'{"a": 1}x', "expected JSON, got malformed JSON at byte 9: trailing characters"),
+        (b'{"a": "\xff"}', "expected UTF-8, got other bytes"),
+        (b"[" * 100_000, "expected JSON, got lists or objects that are nested too deeply"),
+        (b'{"temperature": 1e999}', "expected JSON with numbers in the range of 64 bits, got a number outside of it"),
+        (b"null", "expected a JSON object, got null"),
+        (b"[]", "expected a JSON object, got an empty list"),
+        (b"[1, 2]", "expected a JSON object, got [1, 2]"),
+    ],
+)
+def test_a_body_that_is_no_json_object(raw: bytes, words: str) -> None:
+    refusal = refused(ChatBody, raw)
+    assert (refusal.field, refusal.detail) == ("", f"body: {words}")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (False, "false"),
+        (0, "0"),
+        (-1.5, "-1.5"),
+        ("", "an empty string"),
+        ([], "an empty list"),
+        ({}, "an empty object"),
+        ("naïve 東京", '"naïve 東京"'),
+        ({"a": [None, "x"]}, '{"a": [null, "x"]}'),
+    ],
+)
+def test_a_value_is_shown_as_json(value: Any, words: str) -> None:
+    assert json_text(value) == words
+    assert invalid("x", "a y", value).detail == f"x: expected a y, got {words}"
+
+
+def test_exactly_one_of_two_fields() -> None:
+    check_one_given(prompt="", tokens=None)
+    for tokens, got in ((None, "neither"), ([1], "both")):
+        with pytest.raises(Refusal, match=f"prompt: expected exactly one of prompt and tokens, got {got}"):
+            check_one_given(prompt=tokens and "x", tokens=tokens)
+
+
+def test_only_the_beginning_of_a_large_value_is_shown() -> None:
+    deep: Any = []
+    for _ in range(5000):
+        deep = [deep]
+    for value in ("x" * 10**6, [1] * 10**6, [[1] * 10**6], {"x" * 10**6: 1}, {str(i): i for i in range(10**5)}, deep):
+        assert len(json_text(value)) <= 121
