@@ -1,1 +1,1 @@
-"""The CPU back end: operations and attention by kernels that are compiled at the start."""
+"""The CPU back end: operations and attention with kernels that are compiled when a worker starts."""

@@ -1,4 +1,4 @@
-"""Attention over pages on CPUs: a compiled kernel reads keys of short rows directly from their pages; torch computes long ones.
+"""Attention over pages on CPUs: a compiled kernel reads the keys of short rows from their pages; torch computes long rows.
 
 Measured on one Zen 4 core, 64 rows of 128 to 256 keys, 9 heads on 3, bfloat16: 1.3 ms a layer in a whole step, where gathering
 and multiplying with torch took 4.1 ms.
@@ -30,7 +30,7 @@ from messages.steps import PAGE_TOKENS
 
 @dataclass(frozen=True)
 class CpuKernel:
-    """The compiled kernel for heads of one shape, and what calls it."""
+    """The compiled kernel for heads of one shape, and the object that makes its calls."""
 
     calls: Calls
     shape: AttentionShape
@@ -68,10 +68,12 @@ class CpuStep(AttentionStep):
 
 
 class CpuAttention(Attention):
-    """See Attention. For dtypes and head sizes that `can_attend` accepts."""
+    """Attention with the compiled kernel, for dtypes and head sizes that `can_attend` accepts."""
 
     def __init__(self, dtype: torch.dtype, shared_heads: int, n_kv_heads: int, head_dim: int) -> None:
-        """dtype of q and of the pages; shared_heads: query heads on one kv head. Compiles the kernel, once per shape."""
+        """dtype of q and of the pages; shared_heads: query heads on one kv head. Compiles the kernel.
+
+        Raises: ValueError for a dtype or head size that `can_attend` refuses, RuntimeError when LLVM refuses the code."""
         machine = this_machine()
         if machine is None or not can_attend(dtype, head_dim):
             raise ValueError(f"attention: expected float32 or bfloat16 and whole vectors, got {dtype} and {head_dim}")
@@ -95,7 +97,7 @@ class CpuAttention(Attention):
         before = np.repeat(np.cumsum(counts[short]) - counts[short], counts[short])
         within = np.arange(len(rows)) - before
         n_keys = starts[rows] + within + 1
-        order = np.argsort(-n_keys, kind="stable")  # short units come last, so threads end together
+        order = np.argsort(-n_keys, kind="stable")  # short units come last, so that threads end together
         longest = -(-int(n_keys.max(initial=0)) // PAGE_TOKENS) * PAGE_TOKENS
         places = step.row_offsets[rows] + within
         return CpuStep(

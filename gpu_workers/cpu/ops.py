@@ -1,4 +1,4 @@
-"""The operations of a layer on CPUs for which kernels can be compiled; torch computes what they do not cover.
+"""The operations of a layer on CPUs for which kernels can be compiled; torch computes the cases that the kernels do not cover.
 
 Measured on one Zen 4 core beside other work, all linear layers of a step of SmolLM2-135M, ms, oneDNN against the kernel:
 bfloat16 1 row 27 -> 12, 8 rows 31 -> 19, 32 rows 122 -> 84; float32 1 row 48 -> 22, 8 rows 64 -> 36, 32 rows 117 -> 91.
@@ -23,9 +23,7 @@ from gpu_workers.layers.torch_ops import KvTarget, TorchOps
 
 _MOST_ROWS = 64  # oneDNN is as good for more
 _MOST_ROWS_WITHOUT_DOT = 6  # of bfloat16 on processors that must widen it first
-_LEAST_SHARED_PASSES = (
-    4  # over a block of a weight; with fewer, time goes into reading the weight, and sharing would read it twice
-)
+_LEAST_SHARED_PASSES = 4  # over a block of a weight; with fewer, reading the weight dominates, and sharing would read it twice
 _UNITS_OF_A_THREAD = 8  # with so many, threads end at nearly the same time
 _FEW_NUMBERS = 1 << 14  # fewer are computed before a second thread has started
 
@@ -41,7 +39,7 @@ class PackedWeight:
 
 
 class CpuOps(TorchOps):
-    """See `torch_ops.Ops`. Not thread-safe."""
+    """Operations with compiled kernels. Not thread-safe."""
 
     def __init__(self, dtype: torch.dtype, machine: Machine) -> None:
         """For weights and activations of `dtype`, float32 or bfloat16. Compiles the kernels."""
@@ -94,7 +92,7 @@ class CpuOps(TorchOps):
             return packed_linear(x, weight.packed, bias)
         out = self._calls.empty((n_rows, weight.n_out), x.dtype)
         n_passes = -(-n_rows // matrix.MOST_ROWS)
-        group = -(-n_rows // n_passes)  # of like size
+        group = -(-n_rows // n_passes)  # so that all passes have about the same size
         blocks = weight.n_out // matrix.BLOCK
         share = group * -(-n_passes // count_shares(blocks, n_passes, torch.get_num_threads()))
         n_units = blocks * -(-n_rows // share)
@@ -191,8 +189,8 @@ class CpuOps(TorchOps):
 
 
 def count_shares(blocks: int, n_passes: int, n_threads: int) -> int:
-    """Into how many shares to cut the passes over each block, so that threads end together. Uncut, 9 blocks on two threads
-    would be 5 and 4."""
+    """The number of shares into which the passes over each block are cut, so that threads end together. Without cutting, two
+    threads would compute 5 and 4 of 9 blocks."""
     if n_passes < _LEAST_SHARED_PASSES:
         return 1
     enough = -(-_UNITS_OF_A_THREAD * n_threads // blocks)

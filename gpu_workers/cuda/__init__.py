@@ -1,1 +1,1 @@
-"""The CUDA back end: operations, attention and sums over ranks by own kernels."""
+"""The CUDA back end: operations and attention with our own Triton kernels, sums over ranks in symmetric memory."""

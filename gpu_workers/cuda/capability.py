@@ -1,4 +1,4 @@
-"""What our Triton attention can do. Imports no Triton, so that it can be asked anywhere."""
+"""Which models our Triton attention can compute. Imports no Triton, so every machine can ask."""
 
 from __future__ import annotations
 

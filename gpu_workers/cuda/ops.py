@@ -1,5 +1,5 @@
-"""The small operations of a decoder layer on CUDA devices: one Triton kernel each, matrix products by cuBLAS or, for one
-row, by our own kernels. All can be captured in a graph."""
+"""The operations of a decoder layer on CUDA devices: one Triton kernel each, and matrix products by cuBLAS or, for one row, by
+our own kernels. All of them can be captured in a graph."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _GEMV_ROWS = 1  # with two rows registers spill on wide outputs and cuBLAS is fa
 
 @dataclass(frozen=True)
 class PackedLinear:
-    """A weight [out, in] and how to multiply it with one row: `one` alone (None where cuBLAS is best), `normed` with the norm
-    in front, `gated` with the gate behind as well (None where it is faster apart)."""
+    """A weight [out, in], and the shapes of the kernels that multiply it with one row: `one` alone (None where cuBLAS is
+    faster), `normed` after the norm, `gated` after the norm and before the gate (None where separate kernels are faster)."""
 
     weight: torch.Tensor
     one: GemvShape | None

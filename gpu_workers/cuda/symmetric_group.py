@@ -1,6 +1,6 @@
-"""Ranks on GPUs that see each other's memory: sums of small tensors in one kernel, which NCCL needs twice as long for.
+"""Ranks on GPUs that can access each other's memory: they sum small tensors in one kernel, in half the time of NCCL.
 
-Each rank leaves its part in memory that its peers have mapped (torch's symmetric memory). One shot: after a barrier inside the
+Each rank writes its part to memory that its peers have mapped (torch's symmetric memory). One shot: after a barrier inside the
 kernel every rank reads all parts and adds them. Two shots: every rank adds its share of the elements and writes the sums to all
 others, so that less is read. For large sums NCCL's ring is faster. Where the memory cannot be shared, the gang agrees to use
 NCCL for everything.
@@ -32,7 +32,7 @@ _DTYPES = (torch.bfloat16, torch.float32)
 
 
 class SymmetricGroup(DistributedGroup):
-    """nccl, and symmetric memory for small sums. The sum is the same on all ranks up to the order of addition."""
+    """NCCL, with symmetric memory for small sums. The sum is the same on all ranks up to the order of addition."""
 
     def __init__(self, rank: int, size: int, device: torch.device) -> None:
         super().__init__(rank, size, device)
@@ -42,13 +42,15 @@ class SymmetricGroup(DistributedGroup):
         self._limit_bytes = 0
 
     def share_memory(self, dtype: torch.dtype) -> None:
-        """Map a buffer for sums of `dtype` on all ranks; all call it, once, before the first sum. Other dtypes than torch's
-        kernel knows stay with NCCL."""
+        """Map a buffer for sums of `dtype` on all ranks; all call it, once, before the first sum. Dtypes that
+        torch's kernels do not support are left to NCCL."""
         if dtype not in _DTYPES:
             return
         limit_bytes = self._limits.two_shot_bytes
         buffer = self._allocated(limit_bytes, dtype)
-        if not self.least(int(buffer is not None)) or buffer is None:  # or those who have one would wait for those who have not
+        if (
+            not self.least(int(buffer is not None)) or buffer is None
+        ):  # otherwise ranks with a buffer would wait for ranks without
             return
         try:
             from torch.distributed import _symmetric_memory as symmetric_memory
@@ -83,7 +85,7 @@ class SymmetricGroup(DistributedGroup):
             return torch.ops.symm_mem.one_shot_all_reduce_copy(part, x.view(-1), "sum", self._name).view_as(x)
         if n_bytes % (_ALIGNMENT_BYTES * self.size):
             return super().all_reduce(x)
-        part.copy_(x.view(-1))  # both kernels end with a barrier: no rank still reads the sum before
+        part.copy_(x.view(-1))  # both kernels end with a barrier, so no rank still reads the previous sum
         return torch.ops.symm_mem.two_shot_all_reduce_(part, "sum", self._name).clone().view_as(x)
 
 

@@ -22,16 +22,16 @@ from gpu_workers.layers.torch_ops import KvTarget, Ops
 
 _MAX_SPLITS = 32
 _PROGRAMS = 512  # of decode attention: about four for each multiprocessor of an H200
-_MANY_PAIRS = 128  # of rows and kv heads: there are programs for everyone, and long rows should not be waited for
+_MANY_PAIRS = 128  # of rows and kv heads: enough programs without splits, which then only shorten the wait for long rows
 _MANY_SPLITS, _MANY_PROGRAMS = 8, 3072
-_WIDE_HEAD, _LEAST_JOINING_PAIRS = 128, 16  # from here on a second kernel costs more than a join by the last program
-_LEAST_KEYS = 64  # of a part
+_WIDE_HEAD, _LEAST_JOINING_PAIRS = 128, 16  # from here on a second kernel costs more than a join by the last program of a row
+_LEAST_KEYS = 64  # of one part of a row
 _HEAD_DIMS = (16, 32, 64, 128, 256)
 
 
 @dataclass(frozen=True)
 class TritonStep(AttentionStep):
-    """What the kernels need of a step; tensors are on the device."""
+    """The arguments of the kernels for one step; tensors are on the device."""
 
     page_table: torch.Tensor  # [R, P] int32
     lengths: torch.Tensor  # [R] int32
@@ -82,8 +82,8 @@ class TritonAttention(Attention):
         return tile_tokens(self._group, self._prefill)
 
     def prepare(self, step: StepTensors, window: int | None = None) -> TritonStep:
-        """Cuts the step. window: always None, see `why_not_triton`. Reads row_* only of rows behind n_decode; may be called
-        under capture when there are none."""
+        """See Attention. window: always None, see `why_not_triton`. Reads row_* only for rows after the decode rows; may be
+        called under capture if there are only decode rows."""
         assert window is None, "the kernels have no window"
         long_rows = step.device_tiles
         if step.n_decode < step.n_rows:
@@ -95,7 +95,9 @@ class TritonAttention(Attention):
 
 
 def decode_shape(n_rows: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype) -> DecodeShape:
-    """Enough programs to fill the device, and no more splits than that: each costs a partial result. Measured on an H200."""
+    """The shape for this number of rows: enough splits to fill the device, but no more, as each has a cost.
+
+    The limits are measured on an H200."""
     pairs = n_rows * n_kv_heads
     is_many = pairs >= _MANY_PAIRS
     splits, limit, programs = 1, *((_MANY_SPLITS, _MANY_PROGRAMS) if is_many else (_MAX_SPLITS, _PROGRAMS))
@@ -112,7 +114,7 @@ def decode_shape(n_rows: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype
 
 
 def prefill_shape(head_dim: int, dtype: torch.dtype) -> PrefillShape:
-    """Tiles that fit the shared memory of an H100 or H200."""
+    """The shape whose tiles fit the shared memory of an H100 or H200."""
     if dtype == torch.float32:
         return PrefillShape(pairs=32, keys=32, warps=4, stages=2)
     return PrefillShape() if head_dim <= 128 else PrefillShape(pairs=64, keys=32, warps=4, stages=2)

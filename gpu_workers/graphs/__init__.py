@@ -1,1 +1,1 @@
-"""Captured steps: CUDA graphs, and programs of native calls on a CPU."""
+"""Captured steps: CUDA graphs on GPUs, recorded programs of kernel calls on CPUs."""

@@ -1,8 +1,8 @@
-"""Steps of few tokens on CPUs as one native call each: what captured graphs are to a GPU.
+"""Runs steps of few tokens on CPUs as one native call each, as captured graphs do on GPUs.
 
-For each number of tokens the model is run once with kernel calls that are recorded instead of made. From then on a step is a
-few numbers written into place and one call. A step of one row of SmolLM2 makes 274 calls: one by one they took 14.7 ms on two
-Zen 4 cores, as one call 11.3 ms.
+For each number of tokens the model is run once with kernel calls that are recorded instead of made. After that a step only
+writes a few numbers to fixed memory and makes one call. A step of one row of SmolLM2 makes 274 calls: one by one they took
+14.7 ms on two Zen 4 cores, as one call 11.3 ms.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TOKEN_IDS, _POSITIONS, _KV_SLOTS, _PLACES, _SLOTS, _N_KEYS = range(6)
 
 @dataclass(frozen=True)
 class RecordedStep:
-    """A recorded program and where its results are."""
+    """A recorded program and the tensors that hold its results."""
 
     program: Program
     logits: torch.Tensor  # [S, vocabulary] of the model's dtype, in the order of the step's samples
@@ -39,7 +39,7 @@ class RecordedStep:
 
 
 class _PreparedAttention(Attention):
-    """Returns the same step each time: all runs of a program read its numbers from the same memory."""
+    """Returns the same prepared step each time, because all runs of a program read their numbers from the same memory."""
 
     def __init__(self, prepared: CpuStep) -> None:
         self._prepared = prepared
@@ -52,16 +52,16 @@ class _PreparedAttention(Attention):
 
 
 class CpuPrograms:
-    """For steps in which every token is sampled after: single tokens and drafts to be verified. Not thread-safe."""
+    """Recorded programs for steps that sample after every token: decode rows and drafts to be verified. Not thread-safe."""
 
     def __init__(self, model: RecordableModel, ops: CpuOps, attention: CpuAttention, kv: KvPages, state: DeviceState) -> None:
-        """ops, attention: the model's. Weights, pages and tables must not move from here on. Compiles what runs programs.
+        """ops, attention: the model's. Weights, pages and tables must not move afterwards. Compiles their runner.
 
         Raises: RuntimeError when LLVM refuses the code."""
         self._model, self._ops, self._attention, self._kv, self._state = model, ops, attention, kv, state
         self._runner = compile_kernel(write_program, ops.machine)
         self._pool = BufferPool(ops.most_rows)
-        self._numbers = torch.zeros((6, ops.most_rows), dtype=torch.int64)  # what changes from step to step
+        self._numbers = torch.zeros((6, ops.most_rows), dtype=torch.int64)  # the inputs that change from step to step
         self._host_numbers, self._host_tokens = self._numbers.numpy(), state.tokens.numpy()
         self._n_threads = torch.get_num_threads()
         longest = state.pages.shape[1] * PAGE_TOKENS
@@ -128,7 +128,7 @@ class CpuPrograms:
 
 
 def cpu_programs(model: Model, kv: KvPages, state: DeviceState) -> CpuPrograms | None:
-    """For a model that can be recorded and computes with kernels; None for any other."""
+    """The programs of a model that can be recorded and whose operations and attention are CPU kernels; None for any other."""
     ops, attention = model.parts.ops, model.parts.attention
     if not (isinstance(model, RecordableModel) and isinstance(ops, CpuOps) and isinstance(attention, CpuAttention)):
         return None

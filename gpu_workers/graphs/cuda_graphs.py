@@ -12,7 +12,7 @@ from gpu_workers.graphs.graph_pool import ComputeLogits, GraphPool
 from gpu_workers.graphs.mixed_graphs import MixedGraphs
 from gpu_workers.graphs.mixed_sizes import MixedSize
 
-_HIDDEN_FLOP = 8e12  # about what a device computes while the host launches a step kernel by kernel
+_LAUNCH_FLOP = 8e12  # about what a device computes while the host launches a step kernel by kernel
 
 
 class StepGraphs:
@@ -26,7 +26,7 @@ class StepGraphs:
         tile_tokens: int = 1,
         decode_sizes: Sequence[int] | None = None,
     ) -> None:
-        """mixed: sizes of steps with prompts, from `mixed_sizes`, with the same tile_tokens; empty: none is captured.
+        """mixed: sizes of steps with prompts, from `mixed_sizes`, with the same tile_tokens; if empty, none is captured.
         decode_sizes: batch sizes of decode steps, `graph_sizes(n_slots)` by default."""
         decode_sizes = decode_sizes or graph_sizes(state.n_slots)
         most = max([*decode_sizes, *(size.samples for size in mixed)])
@@ -52,6 +52,6 @@ class StepGraphs:
 def launch_bound_tokens(n_parameters: int, max_step_tokens: int) -> int:
     """Tokens of the largest step that takes the host longer to launch than the device to run.
 
-    n_parameters: parameters of a rank's layers.
+    n_parameters: parameters of a rank's layers; max_step_tokens: upper bound of the result.
     """
-    return min(max_step_tokens, int(_HIDDEN_FLOP / (2 * n_parameters)))
+    return min(max_step_tokens, int(_LAUNCH_FLOP / (2 * n_parameters)))

@@ -36,7 +36,7 @@ class CapturedDecode:
 class DecodeGraphs:
     """Steps in which every row computes one token and samples the next.
 
-    Use: construct; call `capture()` once weights and pages are in place (they must not move afterwards); then call `run` from
+    Use: construct; call `capture()` when weights and pages are in place (they must not move afterwards); then call `run` from
     the thread and stream that also run all other steps. Before `run`, the device tables must hold each row's token at its
     position and pages for all positions that the steps write (it is enough if these writes are queued on the same stream).
     """

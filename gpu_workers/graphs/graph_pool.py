@@ -1,4 +1,4 @@
-"""What captured steps share: graph memory, the buffers of their results, and the copies of host arrays to them."""
+"""The parts that captured steps share: graph memory, the buffers of their results, and copies of host arrays to the device."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class GraphPool:
         return self._logits
 
     def capture(self, launch: Callable[[], None]) -> torch.cuda.CUDAGraph:
-        """Captures what `launch` launches. It is called once before the capture: this compiles kernels, and lets libraries
-        allocate what they may not allocate in a capture. What it writes must do no harm."""
+        """Captures the kernels that `launch` launches. It is called once before the capture, so that kernels are compiled and
+        libraries have allocated what they may not allocate during a capture. Its writes must be harmless."""
         self._stream.wait_stream(torch.cuda.current_stream(self.state.device))
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(self._stream):
@@ -55,7 +55,7 @@ class GraphPool:
         return graph
 
     def finish(self, step: StepTensors, slots: torch.Tensor, positions: torch.Tensor) -> None:
-        """The end of every captured step: computes logits and samples the token after positions[i] of slots[i].
+        """Launches the end of a captured step: computes logits and samples the token after positions[i] of slots[i].
 
         slots, positions: [S] int64 on the device. The token goes to `ids` and to the token table, and positions rise by one.
         Penalties and banned tokens are not applied: see `ModelRunner`."""

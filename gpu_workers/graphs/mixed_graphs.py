@@ -1,4 +1,4 @@
-"""Steps with prompts as captured CUDA graphs, so that a small step takes the device's time and not the time of launching it.
+"""Steps with prompts as captured CUDA graphs, so that a small step takes no longer than the device needs.
 
 Launching the kernels of a step one by one from Python takes the host several milliseconds; replaying a graph is one call. A
 graph is captured for each of `mixed_sizes`; it reads its rows, tokens and attention tiles from device memory. vLLM and SGLang

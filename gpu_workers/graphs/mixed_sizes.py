@@ -1,6 +1,6 @@
 """The sizes of captured steps that hold prompts, and the layout of a step in one of them. Pure numpy.
 
-    [ rows of one token | padding ][ tokens of longer rows | padding ]      padding is of the dummy slot
+    [ rows of one token | padding ][ tokens of longer rows | padding ]      padding uses the dummy slot
 
 One int64 array describes a step: see `MixedSize.split`.
 """
@@ -19,7 +19,7 @@ from gpu_workers.cuda.kernels.attention_tiles import TILE_FIELDS
 
 _ROWS = (0, 16, 64)  # decode rows of a size; also the number of slots
 _TOKENS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12_288, 16_384)
-_GANG_ROWS, _GANG_TOKENS = (16,), (32, 128, 256, 512, 1024)  # few: with collectives a capture takes ten times as long
+_GANG_ROWS, _GANG_TOKENS = (16,), (32, 128, 256, 512, 1024)  # few, because a capture with collectives takes ten times as long
 _LEAST_LONG_ROWS = 8
 _MEAN_TOKENS = 16  # of a long row, in sizes with room for more than _LEAST_LONG_ROWS
 _LEAST_SAMPLES = 128  # of long rows, if the size has so many tokens: each draft takes one sample
@@ -52,7 +52,7 @@ class MixedSize:
         return [words[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
     def has_room_for(self, step: StepArrays, n_tiles: int) -> bool:
-        """True if the step fits."""
+        """True if the step fits into this size."""
         n_long = len(step.token_slots) - step.n_decode
         n_samples = len(step.sample_index)
         return step.n_decode <= self.rows and n_long <= self.tokens and n_samples <= self.samples and n_tiles <= self.tiles
@@ -75,10 +75,10 @@ class MixedSize:
 
 
 def mixed_sizes(n_slots: int, max_tokens: int, tile_tokens: int, n_ranks: int = 1) -> tuple[MixedSize, ...]:
-    """Sizes worth a graph, the smallest first: several numbers of decode rows, each with several numbers of prompt tokens.
+    """The sizes to capture, the smallest first: several numbers of decode rows, each with several numbers of prompt tokens.
 
-    max_tokens: limit of prompt tokens; tile_tokens: of a tile of prefill attention; n_ranks: a gang gets fewer sizes, so that
-    it starts again quickly after a death.
+    max_tokens: limit of prompt tokens; tile_tokens: tokens of a tile of prefill attention; n_ranks: of the gang; several ranks
+    get fewer sizes, so that they restart quickly.
     """
     rows_of, tokens_of = (_ROWS, _TOKENS) if n_ranks == 1 else (_GANG_ROWS, _GANG_TOKENS)
     all_rows = sorted({min(rows, n_slots) for rows in (*rows_of, n_slots)})

@@ -1,5 +1,4 @@
-"""Kernel calls, made at once or recorded. `CpuOps` and `CpuStep` get memory for results, and make their calls, through one of
-these.
+"""Kernel calls, made at once or recorded. `CpuOps` and `CpuStep` allocate results and make their calls through `Calls`.
 
 A recorded program is to a CPU what a captured graph is to a GPU: a step is recorded once and run many times, each time as one
 call. Inputs that change from run to run must be in memory that the recorded calls point to; results are in the same memory
@@ -136,7 +135,7 @@ class BufferPool:
         return torch.from_numpy(piece).view(dtype).view(tuple(shape))  # its storage keeps the piece, whatever views there are
 
     def free_all(self) -> None:
-        """Before a new recording: what another program has left may be overwritten."""
+        """Free all blocks before a new recording, which may overwrite the results of other programs."""
         for block in self._blocks:
             block.user = None
 
@@ -149,7 +148,7 @@ class BufferPool:
 
 
 def _aligned(size: int, dtype: torch.dtype) -> np.ndarray:
-    """Zeros that begin on a cache line."""
+    """[size] zeros that begin on a cache line."""
     return torch.zeros(size, dtype=dtype).numpy()
 
 

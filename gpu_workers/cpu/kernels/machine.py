@@ -1,4 +1,4 @@
-"""What this machine can compile kernels for; imports nothing that might not be there."""
+"""Finds out which kernels this machine can compile and run. Imports no optional package at the top."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 
 @dataclass(frozen=True)
 class Machine:
-    """What kernels are written for: how wide its vectors are, and how many of them fit its registers."""
+    """The properties of a processor that kernels depend on: width and number of vector registers, instructions."""
 
     lanes: int  # float32 in a vector: a power of two
     registers: int
@@ -42,7 +42,7 @@ def openmp() -> Any:
 
 
 def may_execute() -> bool:
-    """May this process make memory executable that it has written? A hardened service may not, and would die of a call."""
+    """True if this process may make memory executable that it has written. A hardened service may not."""
     page = mmap.mmap(-1, mmap.PAGESIZE)
     protect = ctypes.CDLL(None).mprotect
     protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
@@ -51,7 +51,7 @@ def may_execute() -> bool:
 
 @cache
 def this_machine() -> Machine | None:
-    """What kernels are written for here; None where they cannot be compiled, run or spread over threads."""
+    """The machine of this process; None where kernels cannot be compiled, run or spread over threads."""
     if not may_execute():
         return None
     try:
@@ -69,6 +69,6 @@ def this_machine() -> Machine | None:
 
 
 def can_attend(dtype: torch.dtype, head_dim: int) -> bool:
-    """Can this machine compile `paged_attention`, and is it for such heads?"""
+    """True if this machine can compile `paged_attention` for this dtype and head size."""
     machine = this_machine()
     return machine is not None and dtype in (torch.float32, torch.bfloat16) and head_dim % machine.lanes == 0

@@ -1,4 +1,4 @@
-"""From kernels in vector code to functions that run on torch's own threads.
+"""Compiles kernels in vector code to functions that run on torch's own threads.
 
 Work is spread with the OpenMP runtime that torch itself has loaded, so that there is one team of threads and not two that
 wait for each other's cores. Where `machine.this_machine` is None nothing here is used, and plain torch computes.
@@ -35,7 +35,7 @@ class Kernel:
     def run_at(self, words_address: int, is_spread: bool) -> None:
         """Run with the words in this place of memory, counters first.
 
-        Never on some threads: a team smaller than the last one makes the runtime end threads, and start them again later."""
+        All threads or one: for a team smaller than the last one the runtime would end threads and restart them later."""
         n_threads = torch.get_num_threads() if is_spread else 1
         if n_threads == 1:
             self._call(words_address)
@@ -44,7 +44,7 @@ class Kernel:
 
 
 def compile_kernel(write: Callable[[VectorCode], None], machine: Machine, cpu: str = "", features: str = "") -> Kernel:
-    """`write` writes the body. Compiled for the processor at hand unless cpu and features (LLVM's names) say otherwise.
+    """Compiles a kernel written by `write`, for the processor at hand unless cpu and features (LLVM's names) say otherwise.
 
     Raises: RuntimeError when LLVM refuses the code."""
     binding.initialize_native_target()

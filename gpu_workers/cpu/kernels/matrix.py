@@ -1,4 +1,4 @@
-"""Few rows times a weight: the weight is read once, at the speed of memory, in the layout that oneDNN packs it into.
+"""The product of a few rows with a weight. It reads the weight once, at the speed of memory, in oneDNN's packed layout.
 
 That layout, found on processors with AVX-512: blocks of 64 outputs; in a block, for each input (float32) or each two inputs
 (bfloat16), the 64 outputs' weights side by side, the two of a pair together.

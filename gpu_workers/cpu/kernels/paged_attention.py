@@ -1,4 +1,4 @@
-"""Attention of single tokens over pages, where they lie: nothing is gathered, no key is read for a masked position.
+"""Attention of single tokens over pages, read in place: nothing is gathered, and no key of a masked position is used.
 
 One unit of work is one token and one kv head: the query heads that share it are multiplied with each key while it is in
 registers. Scores of a unit stand in memory (they fit the nearest cache), then their softmax, then the sum of values.
@@ -20,7 +20,7 @@ _CACHE_LINE = 64
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """What the kernel is written for."""
+    """The head counts, head size and dtype that the kernel is compiled for."""
 
     n_heads: int
     n_kv_heads: int
@@ -125,7 +125,7 @@ class _Unit:
         return greatest
 
     def _softmax(self, query: int, greatest: Value) -> Value:
-        """Scores become powers; returns what to multiply their sum with."""
+        """Replaces scores by their exponentials; returns the reciprocal of their sum."""
         code = self.code
         total = code.variable(code.constant(0.0))
         with code.loop(0, self.stride, code.lanes) as position:

@@ -1,5 +1,5 @@
-"""What happens to each token alone: norms, rotation with the writing of keys and values, the gate of the feed-forward, the
-greatest logit.
+"""Kernels that treat each row alone: norms, rotation and storing of keys and values, the gate of the feed-forward, lookup of
+embeddings, bias, argmax.
 
 Every function is a kernel in vector code; the names before it number its argument words. All arithmetic is in float32, and what
 is stored is rounded once. Widths are multiples of the vector.

@@ -1,4 +1,4 @@
-"""The work list of prefill attention: rows of many tokens cut into tiles. Pure numpy; the kernels read it on the device."""
+"""The work list of prefill attention: rows of many tokens, cut into tiles. Pure numpy; kernels read the list on the device."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def list_tiles(table_rows: np.ndarray, starts: np.ndarray, counts: np.ndarray, o
     """[n_tiles, TILE_FIELDS] int64: row of the page table, flat index of the first token, tokens left in the row, position of
     the first token, keys of the row. Longest work first, so that the last programs are short ones.
 
-    All [R], integers: which row of the page table is theirs, position of the first token, tokens in the step, flat index of
-    the first token. `tokens` of one tile. A tile of zeros is one that does nothing."""
+    table_rows, starts, counts, offsets: [R] integers, for each row: its row of the page table, the position of its first token,
+    its tokens in the step, the flat index of its first token. tokens: of one tile. A tile of zeros does nothing."""
     starts, counts, offsets = (array.astype(np.int64) for array in (starts, counts, offsets))
     per_row = -(-counts // tokens)
     row = np.repeat(np.arange(len(counts)), per_row)

@@ -1,4 +1,4 @@
-"""Products of one to four rows with a weight matrix: bound by reading the weights once, which cuBLAS does not quite do.
+"""Products of one to four rows with a weight matrix: bound by one read of the weights, a limit that cuBLAS does not reach.
 
 A program holds a few output rows and walks along K; the first block of weights is read before the kernel waits for the one
 before it, since weights never change. Shapes of programs were measured on an H200 (ops/gpu/kernels_check.py sweeps them).

@@ -16,7 +16,7 @@ import torch
 
 @functools.cache
 def dependent_launch(device: torch.device) -> bool:
-    """May kernels on this device be launched with PDL? Compute capability 9.0 and up."""
+    """True if kernels on this device can use programmatic dependent launch: compute capability 9.0 and up."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 

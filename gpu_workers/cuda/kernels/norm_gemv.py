@@ -1,4 +1,4 @@
-"""One row through addition, norm and product in one launch: a batch of one is bound by how many kernels follow each other.
+"""Addition, norm and product of one row in one launch, because a batch of one is bound by the number of kernels in a row.
 
     t = x + residual;  y = (t * norm_weight) @ weight.T / rms(t)       or, gated:  silu(y of the gate rows) * y of the up rows
 

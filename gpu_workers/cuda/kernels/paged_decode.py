@@ -1,5 +1,5 @@
-"""Attention of single tokens over pages: the keys of a row are split between programs, whose results are joined, by a second
-kernel or by the last of them.
+"""Attention of single tokens over pages. The keys of a row are split between programs; a second kernel, or the last of these
+programs, joins their results.
 
 A program holds one kv head of one row with all query heads that read it, so no key is read twice. The number of splits is
 fixed at launch; lengths are read on the device, so a captured launch serves any lengths. Splitting keys between programs
