@@ -178,7 +178,10 @@ async def test_what_may_be_lost_is_not_kept(link: ClientLink, open_gateway: Call
     assert gateway.received == [public.ModelsWanted(call="a")]
 
 
-async def test_calls_beyond_the_socket_wait_in_the_link_and_arrive_once(link: ClientLink, open_gateway) -> None:
+async def test_calls_beyond_the_socket_wait_in_the_link_and_arrive_once(
+    link: ClientLink, open_gateway: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zmq_options, "_FRONT_TAKES_MESSAGES", 16)  # a gateway's machine that takes no more
     gateway = open_gateway(is_reading=False)
     await until(lambda: link.is_connected)
     keys = [f"{number} {'x' * 240}" for number in range(10_000)]
