@@ -1,1 +1,1 @@
-"""The parent of all processes: starts the tree, watches it, restarts what dies, and ends it in order."""
+"""The supervisor, the parent of all processes: starts the tree, watches it, restarts children that die, and shuts it down."""

@@ -2,16 +2,16 @@
 
     exit status  means
     -----------  ---------------------------------------------------------------
-    0            the server ended in order
+    0            the server stopped as ordered
     1            a bug: the supervisor itself failed
     2            the command line or the configuration cannot be used
-    3            the start failed: a process cannot become ready
+    3            the start failed: a process did not become ready
     4            the budget for restarts is spent
     5            a forced stop, or a process that could not be proven dead
     6            no server was found (status, drain, stop)
-    7            a deadline passed: start ended with requests unfinished, which its journals keep; drain or stop timed out
+    7            a deadline passed: the server ended with unfinished requests, which its journals keep; drain or stop timed out
 
-Heavy modules are imported inside the commands, so that help and refusals come at once.
+Heavy modules are imported inside the commands, so that help texts and errors appear at once.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def main() -> None:
 
 
 def _config_flags(command: Any) -> Any:
-    """The flags that `start` and `check-config` share. Each sets one key of the configuration and wins over the file."""
+    """Add the flags that `start` and `check-config` share. Each sets one key of the configuration and overrides the file."""
     options = [
-        click.option("--config", type=click.Path(dir_okay=False), help="TOML file; $TARDIGRADE_CONFIG names one too."),
+        click.option("--config", type=click.Path(dir_okay=False), help="TOML file. Default: $TARDIGRADE_CONFIG, if set."),
         click.option(
             "--model",
             help="Folder with config.json and safetensors, GGUF file, or organisation/name on the Hugging Face hub."
@@ -46,17 +46,17 @@ def _config_flags(command: Any) -> Any:
         click.option("--model-name", help="Name of the model that clients see. Default: its own."),
         click.option("--gpus", type=int, help="Number of GPUs to use; 0: CPU cores. Default: all GPUs, else CPU cores."),
         click.option("--tp", type=int, help="GPUs, or ranks, of one replica (tensor parallelism). Default: as few as needed."),
-        click.option("--replicas", type=int, help="Copies of the model. Default: as many as the GPUs have room for; 1 on CPU."),
-        click.option("--gateways", type=int, help="Processes that take requests. Default: 1."),
+        click.option("--replicas", type=int, help="Copies of the model. Default: as many as fit on the GPUs; 1 on CPU cores."),
+        click.option("--gateways", type=int, help="Processes that accept requests. Default: 1."),
         click.option("--host", help="Address that HTTP listens on. Default: 127.0.0.1."),
         click.option("--port", type=int, help="Port of HTTP; 0: any free one. Default: 8000."),
         click.option("--front-tcp-port", type=int, help="TCP port for ZeroMQ clients on this host. Default: none."),
         click.option("--dtype", "worker__dtype", help="auto, float32, bfloat16 or float16. Default: auto."),
-        click.option("--load-format", "worker__load_format", help="auto, or random: weights of the model's shape for tests."),
-        click.option("--speculation/--no-speculation", "speculate", default=None, help="Draft tokens ahead. Default: on."),
+        click.option("--load-format", "worker__load_format", help="auto, or random: random weights, for tests. Default: auto."),
+        click.option("--speculation/--no-speculation", "speculate", default=None, help="Speculative decoding. Default: on."),
         click.option("--max-sequences", "worker__n_slots", type=int, help="Sequences that run at the same time in a replica."),
         click.option("--max-length", type=int, help="Tokens of one sequence, prompt and output. Default: the model's."),
-        click.option("--run-dir", help="Private directory for sockets. Default: one for each port."),
+        click.option("--run-dir", help="Private directory for sockets. Default: one per port."),
         click.option("--state-dir", help="Directory of the journals. Default: the run directory."),
         click.option("--log-format", help="console or json. Default: console."),
         click.option("--log-level", help="debug, info, warning or error. Default: warning on a terminal, else info."),
@@ -71,7 +71,7 @@ def _config_flags(command: Any) -> Any:
 
 
 def _load(flags: dict[str, Any]) -> Any:
-    """The configuration of file and flags together. Ends the process with status 2 when it cannot be used."""
+    """The configuration from the file and the flags. Exits with status 2 when it cannot be used."""
     from messages.errors import ConfigError
     from supervisor.config import load_config
     from supervisor.config_file import table_of
@@ -89,7 +89,7 @@ def _load(flags: dict[str, Any]) -> Any:
 
 
 def _plan(config: Any) -> Any:
-    """Decide where the ranks run. Ends the process with status 2 when there is no such plan."""
+    """Decide where the ranks run. Exits with status 2 when no plan is possible."""
     from messages.errors import ConfigError
     from supervisor.host import plan_start
 
@@ -116,12 +116,12 @@ def start(**flags: Any) -> None:
 
     \b
     Exit status:
-      0  ended in order
+      0  stopped as ordered
       2  the configuration cannot be used
-      3  a process cannot become ready
+      3  the start failed: a process did not become ready
       4  the budget for restarts is spent
-      5  forced to end
-      7  ended with unfinished requests; the next start goes on with them
+      5  stopped by force
+      7  stopped with unfinished requests; the next start continues them
     """
     config = _load(flags)
     placement = _plan(config)
@@ -156,7 +156,7 @@ def check_config(file: str | None, **flags: Any) -> None:
 
 
 def _server_flags(command: Any) -> Any:
-    """The flags by which `status`, `drain` and `stop` find their server."""
+    """Add the flags by which `status`, `drain` and `stop` find their server."""
     text = "Run directory of the server, if it was started with one."
     command = click.option("--run-dir", type=click.Path(path_type=Path), help=text)(command)
     return click.option("--port", type=int, default=8000, show_default=True, help="HTTP port of the server.")(command)
@@ -211,7 +211,7 @@ def stop(port: int, run_dir: Path | None, deadline_s: float) -> None:
 
 
 def _stop(where: Path, deadline_s: float, order: Any) -> None:
-    """Give the order to stop, wait until the server has ended, and exit with its status."""
+    """Order the stop, wait until the server has ended, and exit with its status."""
     from supervisor.children.run_dir import read_end
     from supervisor.operator import calls as operator_calls
 
@@ -225,7 +225,7 @@ def _stop(where: Path, deadline_s: float, order: Any) -> None:
 
 
 def _reach(call: Any) -> Any:
-    """Call a server. Ends the process with status 6 when there is none."""
+    """Call a server. Exits with status 6 when there is none."""
     from supervisor.operator.calls import NoServer
 
     try:

@@ -27,7 +27,7 @@ CONFIG_VARIABLE = "TARDIGRADE_CONFIG"
 _Seconds = Annotated[float, msgspec.Meta(gt=0.0, le=86_400.0)]
 _Small = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 
-_DERIVED = {  # (section, key) that the supervisor sets: the key from which it is derived
+_DERIVED = {  # (section, key) that the supervisor sets -> the key from which it is derived
     ("worker", "model_folder"): "model",
     ("worker", "device"): "gpus",
     ("worker", "device_index"): "gpus",
@@ -52,8 +52,8 @@ class SupervisorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     beat_s: _Seconds = 0.5  # between two Progress messages of a child
     hello_s: _Seconds = 60.0  # from the start of a process to its Hello
     ready_s: _Seconds = 60.0  # from Hello to Ready
-    worker_ready_s: _Seconds = 900.0  # the same for a worker; each Loading message starts it again
-    frozen_s: _Seconds = 5.0  # a child that sends no Progress for so long is killed
+    worker_ready_s: _Seconds = 900.0  # the same for a worker; each Loading message restarts the time
+    frozen_s: _Seconds = 5.0  # a child that sends no Progress for this time is killed
     step_s: _Seconds = 60.0  # a step on a GPU
     first_step_s: _Seconds = 600.0  # the first step, which may compile kernels
     cpu_step_s: _Seconds = 900.0  # a step on CPU cores
@@ -79,9 +79,9 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     gateways: _Small = 1
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 8000  # 0: any free one
-    front_tcp_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0  # for ZeroMQ clients; 0: ipc only
+    front_tcp_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0  # for ZeroMQ clients; 0: no TCP, Unix sockets only
     front_tcp_host: str = "127.0.0.1"
-    max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: what the model was made for
+    max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: the model's context length
     speculate: bool = True
     run_dir: str = ""  # empty: a private directory for this port
     state_dir: str = ""  # journals; empty: the run directory
@@ -96,8 +96,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 def load_config(path: str | None, flags: Iterable[Table] = ()) -> ServerConfig:
-    """The configuration of the file at `path` (None: the one that TARDIGRADE_CONFIG names, if any) and of `flags`, of which
-    later ones win. Checked as a whole.
+    """The checked configuration from the file at `path` and from `flags`, of which later ones win. With `path` None the file is
+    the one that TARDIGRADE_CONFIG names, if any.
 
     Raises: ConfigError naming the key, what was expected and what came.
     """

@@ -1,4 +1,4 @@
-"""A configuration file and flags as nested tables: read, merged, and converted with errors that name the nearest known key."""
+"""Reads configuration files and flags as nested tables, merges them, and converts them to structs, with helpful errors."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def convert(table: Table, into: type[Any]) -> Any:
 
 
 def _explained(text: str, path: str, table: Table, into: type[Any]) -> str:
-    """The text of msgspec's error, with the choices of a Literal and with the value that came."""
+    """The text of msgspec's error, completed by the allowed values of a Literal or enum and by the value that came."""
     value: Any = table
     annotation: Any = into
     for key in path.split(".") if path else ():
@@ -138,7 +138,7 @@ def _section_key(path: str, into: type[Any]) -> str:
 
 
 def _nearest(key: str, known: list[str]) -> str:
-    """The known key that was probably meant: similar as a whole or in its beginning; empty when none is."""
+    """The known key that is most similar to `key`, as a whole or at its beginning; empty if none is similar enough."""
 
     def similarity(other: str) -> float:
         return max(difflib.SequenceMatcher(None, key, part).ratio() for part in (other, other[: len(key) + 1]))

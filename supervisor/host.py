@@ -1,5 +1,5 @@
-"""Facts of this host and of the model, and the placement that follows from them. Reads NVML and headers of files only: a start
-that cannot succeed is refused within half a second."""
+"""Finds the GPUs of this host and reads the model's configuration, to plan the placement. Reads NVML and headers of files only,
+so a start that cannot succeed is refused within half a second."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 def plan_start(config: ServerConfig) -> Placement:
-    """Where the ranks of this configuration run on this host. The configuration of a model that is not here yet is downloaded.
+    """Where the ranks of this configuration run on this host. Downloads the configuration of a model that is not here yet.
 
     Raises: ConfigError naming the key.
     """
@@ -65,7 +65,7 @@ def _find_gpu(nvml: Any, name: str) -> Gpu | None:
         memory = nvml.nvmlDeviceGetMemoryInfo(handle).total
         try:
             capability = nvml.nvmlDeviceGetCudaComputeCapability(handle)
-        except nvml.NVMLError:  # a MIG slice: its device knows
+        except nvml.NVMLError:  # a MIG slice: ask for its device
             capability = nvml.nvmlDeviceGetCudaComputeCapability(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))
         return Gpu(name, _text(nvml.nvmlDeviceGetName(handle)), int(memory), (int(capability[0]), int(capability[1])))
     except nvml.NVMLError:
@@ -73,7 +73,7 @@ def _find_gpu(nvml: Any, name: str) -> Gpu | None:
 
 
 def _handle(nvml: Any, name: str) -> Any:
-    """NVML's handle of a device; None when there is no such device. Raises: NVMLError likewise."""
+    """NVML's handle of a device; None or NVMLError when there is no such device."""
     if name.isdigit():
         return nvml.nvmlDeviceGetHandleByIndex(int(name))
     if name.startswith("MIG-"):
@@ -84,5 +84,5 @@ def _handle(nvml: Any, name: str) -> Any:
 
 
 def _text(value: str | bytes) -> str:
-    """Older versions of the module give bytes."""
+    """The text of a value of NVML. Older versions of the module return bytes."""
     return value.decode() if isinstance(value, bytes) else value

@@ -23,7 +23,7 @@ class Server:
     url: str
     log_format: str
     log_level: str
-    layout: str = ""  # replicas, ranks, devices and dtype in words, for the status
+    layout: str = ""  # replicas, ranks, devices and dtype as text, for the status
 
     def birth_template(self, incarnation: int) -> Birth:
         """The fields that every Birth of this server has in common. `incarnation` is the supervisor's."""

@@ -1,10 +1,10 @@
-"""`supervisor start`: everything between the command line and the first child, in order.
+"""`supervisor start`: the steps from the command line to the first child.
 
     configuration -> placement on devices -> run directory (lock) -> listening socket -> state directory (lock)
         -> model (converted or downloaded) -> tree -> supervisor
 
-The placement is decided before this file is imported; see `host.py`. A step that fails says so in one
-sentence that names the key, before anything has been started.
+The placement is decided before this file is imported; see `host.py`. When a step fails, the start ends with one sentence that
+names the key, before any child is started.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from supervisor.supervisor import Supervisor
 from supervisor.tree import StartFacts, build_tree
 
 _BACKLOG = 1024
-_PREDECESSOR_S = 0.5  # until the children of a killed server have given its port back
+_PREDECESSOR_S = 0.5  # time for the children of a killed server to die and so release its port
 
 
 def start(config: ServerConfig, placement: Placement) -> int:
     """Run a server in the foreground, with its ranks as `placement` says; returns its exit status.
 
-    Raises: ConfigError when something that was asked for cannot be had.
+    Raises: ConfigError when the host cannot provide what the configuration asks for.
     """
     if config.log_level == "auto":
         config = msgspec.structs.replace(config, log_level="warning" if sys.stderr.isatty() else "info")
     configure_logs(config.log_format, config.log_level, "supervisor/0", 0)
     with ExitStack() as stack:
-        held = _take_run_dir(stack, config) if config.port else None  # first, so that two servers never race for the port
+        held = _take_run_dir(stack, config) if config.port else None  # before the port: two servers never compete
         listener = stack.enter_context(listen(config.host, config.port))
         port = listener.getsockname()[1]
         run_dir = held or _take_run_dir(stack, msgspec.structs.replace(config, port=port), is_temporary=not config.run_dir)
@@ -90,7 +90,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _not_bound(host: str, port: int, error: OSError) -> str:
-    """Why nothing can listen on this address, naming the key that has to change."""
+    """The error text for an address on which this process cannot listen. It names the key to change."""
     match error.errno:
         case errno.EADDRNOTAVAIL:
             return f"host: expected an address of this host, got {host}"
@@ -102,8 +102,10 @@ def _not_bound(host: str, port: int, error: OSError) -> str:
 
 
 def _bind(listener: socket.socket, address: Any) -> None:
-    """Bind. The children of a server that was killed hold its socket until they have died too, so a used address is tried
-    again for a moment."""
+    """Bind; retry a used address for half a second, because the children of a killed server hold its socket until they die.
+
+    Raises: OSError.
+    """
     end_s = time.monotonic() + _PREDECESSOR_S
     while True:
         try:
@@ -144,7 +146,7 @@ def _run(config: ServerConfig, run_dir: RunDir, state_dir: Path, listener: socke
 
 
 def _resolve(config: ServerConfig, url: str) -> ModelFolder:
-    """The folder of the model, converted or downloaded first where that is needed, with a progress bar.
+    """The folder of the model. Downloads or converts the model first if needed, with a progress bar.
 
     Raises: ConfigError.
     """

@@ -1,7 +1,7 @@
-"""The supervisor's loop: it reads the messages of children, asks the policies what to do, and has it done.
+"""The supervisor's loop: it reads the messages of children, asks the policies for decisions, and carries them out.
 
-All children are started at once: a child tolerates the absence of its peers and is told of each one that becomes ready. A
-delayed restart is a timer, so an order to stop never waits for one.
+All children are started at once: a child works without its peers, and is told of each one that becomes ready. A delayed restart
+is a timer, so a stop never waits for it.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Supervisor:
         has_spare = record.name in self.children.spares.names
         return record.status(now_s, with_metrics, self._policy.restarts_left(record.name, now_s), has_spare)
 
-    # -- starts and deaths----------------------------------------------------------------------------------------
+    # -- starts and deaths ---------------------------------------------------------------------------------------
 
     def _start(self, names: tuple[str, ...]) -> None:
         if self.orders.is_stopping:
@@ -135,7 +135,7 @@ class Supervisor:
         is_expected = self.orders.is_stopping or (record.has_reported_fault and not self.orders.has_served)
         log = self._log.info if is_expected else self._log.warning
         log("child died", child=record.name, incarnation=incarnation, how=str(exit_status), cause=cause)
-        unexplained = f"{record.name}: {exit_status}; its log says what it cannot use"
+        unexplained = f"{record.name}: {exit_status}; its log has the reason"
         final = record.fault if record.has_reported_fault else unexplained
         cannot_succeed = final if exit_status.code == EXIT_UNUSABLE else ""
         self._notice_state()
@@ -194,7 +194,7 @@ class Supervisor:
             notify("WATCHDOG=1")
 
     def _notice_state(self) -> None:
-        """Report a new state of the tree: to the log, the service manager and the terminal. Spares are made while it serves."""
+        """Report a new state of the tree to the log, the service manager and the terminal. Make spares only while it serves."""
         state = self.state
         if state == self._state:
             return

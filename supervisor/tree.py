@@ -1,15 +1,15 @@
-"""The tree of processes in start order. Read this file first in this folder.
+"""The tree of processes in start order: the place to begin reading this package.
 
     cache_directory    first, so that the first prefixes are recorded. Without it there are fewer cache hits, nothing else.
     speculation        before the schedulers, which use it. Without it there are fewer drafts, nothing else.
-    gang r             the ranks of replica r, one process each. When one dies all are killed, because the others wait in a
+    gang r             the ranks of replica r, one process each. When one dies, all are killed, because the others wait in a
                        collective that never ends. Each start of a gang gets a new rendezvous directory.
     scheduler r        after its gang. Its death loses no request: gateways submit again, and the new scheduler resets the gang.
     gateway i          last, so that no request is accepted before it can be computed. A new gateway reads the journal of the
                        dead one and goes on. The supervisor holds the listening socket, where connections wait meanwhile.
 
-At the start all processes are spawned at once and told of each other as they become ready. They stop in reverse order:
-gateways first, gangs and helpers last.
+At the start all processes are spawned at once, and each is told of the others as they become ready. They stop in reverse order:
+gateways first; gangs, speculation and the cache directory last.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from supervisor.policy.child_spec import Budget, ChildSpec, Deadlines, Group, St
 from supervisor.policy.placement import Placement
 
 _GPU_ENV = {
-    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # numbers of devices mean what NVML and nvidia-smi mean by them
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # CUDA numbers devices as NVML and nvidia-smi do
     "NCCL_NVLS_ENABLE": "0",  # multicast needs a fabric manager that few hosts run; without one it hangs at the start
     "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
     "NVSHMEM_DISABLE_NVLS": "1",
-    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",  # the supervisor ends a gang, not a watchdog thread inside of a rank
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",  # only the supervisor ends a gang, never a watchdog thread in a rank
 }
 _DEFAULT_LENGTH_TOKENS = 8192  # of a model without a known context
 
@@ -91,9 +91,8 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         journal_path=str(facts.state_dir / f"journal-{index}.sqlite"),
     )
     why = "accepts requests and owns them; its successor reads the journal and goes on"
-    warm_up = (
-        f"actors.gateway.text.tokenizer:load_text_model={facts.model_setting}",
-    )  # a large vocabulary takes half a second
+    # a spare gateway loads the tokenizer in advance: a large vocabulary takes half a second
+    warm_up = (f"actors.gateway.text.tokenizer:load_text_model={facts.model_setting}",)
     return _single(config, actor_name("gateway", index), why, settings, {LISTEN_SOCKET: facts.listen_fd}, warm_up)
 
 
@@ -152,13 +151,13 @@ def _rank(config: ServerConfig, facts: StartFacts, replica: int, rank: int) -> C
 
 
 def _cpu_env(threads: int) -> dict[str, str]:
-    """OpenMP's threads spin for some microseconds between two operators and then sleep. If they slept at once they would wake
-    too late for the next operator (a step of one stream takes half as long again); if they spun for milliseconds they would
-    take the cores from the other actors."""
+    """The environment of a CPU rank. OpenMP's threads spin for some microseconds between two operators and then sleep. With
+    immediate sleep they would wake too late for the next operator, and a step of one stream would take half as long again.
+    With milliseconds of spinning they would take the cores from the other actors."""
     return {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": "10000", "CUDA_VISIBLE_DEVICES": ""}
 
 
 def _length(config: ServerConfig, facts: StartFacts) -> int:
-    """Tokens of one sequence: the lesser of the operator's limit and the model's context. 0: neither is known."""
+    """Tokens of one sequence: the smaller of the operator's limit and the model's context length; 0 if neither is known."""
     both = [n for n in (config.max_length, facts.model_length) if n]
     return min(both) if both else 0

@@ -1,1 +1,1 @@
-"""Child processes: spawning, records, spares, exit causes, orphans and the files that outlive them."""
+"""Child processes: spawning, records, spares, exit causes, orphans, and files that outlive the supervisor."""

@@ -1,4 +1,4 @@
-"""A small file that is replaced as a whole. While the disk refuses writes, its newest content waits in memory."""
+"""A small file that is always replaced as a whole. While the disk refuses writes, the newest content waits in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class AtomicFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._pending: bytes | None = None  # what the disk has refused
+        self._pending: bytes | None = None  # content that the disk has refused
 
     @property
     def is_pending(self) -> bool:
@@ -33,7 +33,7 @@ class AtomicFile:
                 structlog.get_logger().error("file not written, kept in memory", path=str(self._path), reason=str(error))
 
     def retry(self) -> None:
-        """Write what is pending."""
+        """Write the pending content, if there is any."""
         if self._pending is not None:
             self.write(self._pending)
 

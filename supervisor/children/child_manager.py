@@ -1,6 +1,6 @@
-"""All children and their links: starts and kills processes, sends messages, announces who is up and who is down.
+"""All children and their links: starts and kills processes, sends messages, announces which children are up or down.
 
-It carries out. `restart_policy.py` and `liveness.py` decide, `supervisor.py` connects them.
+It carries out decisions of `restart_policy.py` and `liveness.py`; `supervisor.py` connects them.
 """
 
 from __future__ import annotations
@@ -75,8 +75,11 @@ class ChildManager:
         return [self.record_by_name[spec.name] for spec in group.children]
 
     def start(self, names: Iterable[str]) -> tuple[list[ChildRecord], list[SpawnRefusal]]:
-        """Start new incarnations of dead children, in this order: (those that were started, those that the machine refused).
-        Children of a gang share their incarnation's number and directory, and are started together or not at all."""
+        """Start new incarnations of dead children, in this order. Children of a gang share one incarnation number and one
+        directory, and are started together or not at all.
+
+        Returns: (children that were started, children that the machine could not spawn).
+        """
         started: list[ChildRecord] = []
         refusals: list[SpawnRefusal] = []
         todo = list(names)
@@ -96,7 +99,7 @@ class ChildManager:
         return started, refusals
 
     def retry_writes(self) -> None:
-        """Write to disk what a full disk has refused."""
+        """Write the files that a full disk has refused."""
         self._spawner.retry_writes()
         self._incarnations.file.retry()
 
@@ -124,7 +127,7 @@ class ChildManager:
         self.note_change()
 
     def became_ready(self, record: ChildRecord, is_standby: bool) -> None:
-        """A child can serve. The others are told of it, unless it is a standby: they are told when it is promoted."""
+        """A child can serve. Announce it to the others, unless it is a standby, which is announced when it is promoted."""
         record.enter(ChildState.READY)
         record.phase = ""
         if not is_standby:
@@ -137,7 +140,7 @@ class ChildManager:
         self._send_to_others(record, PeerUp(peer=record.peer))
 
     def send(self, record: ChildRecord, message: Message) -> None:
-        """Send a message to a child. One that leaves thousands of messages unread is killed as hung."""
+        """Send a message to a child. A child that leaves thousands of messages unread is killed as hung."""
         try:
             self._mailbox.send(record.name, message)
         except UnknownPeer:
@@ -146,7 +149,7 @@ class ChildManager:
             self.kill(record, "does not read its messages", "hung")
 
     def note_change(self) -> None:
-        """Something that `wait_until` may wait for has changed."""
+        """Wake `wait_until`: a record has changed."""
         self._changed.set()
 
     async def wait_until(self, condition: Callable[[], bool], deadline_s: float) -> bool:
@@ -206,7 +209,7 @@ class ChildManager:
         return self._spawner.spawn(spec, on_exit, spec.warm_ups)
 
     def _exited(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus) -> None:
-        """A death is proven: close the link, remove what belonged to this incarnation, tell the others, report it."""
+        """A death is proven: close the link, remove the files of this incarnation, tell the others, call `on_death`."""
         was_known = record.is_serving or record.state in (ChildState.ENDING, ChildState.STOPPING)
         cause = cause_of(exit_status, record.killed_for, self._spawner.ran_out_of_memory)
         how = f"{exit_status}, out of memory" if cause == "out_of_memory" else str(exit_status)

@@ -1,4 +1,4 @@
-"""What the supervisor knows of one child: its spec, its present incarnation, its last Progress. No decisions."""
+"""The state of one child as the supervisor knows it: its spec, its present incarnation, its last Progress. No decisions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ChildRecord:
     started_s: float = 0.0
     heard_s: float = 0.0  # when its last message came
     last: Progress | None = None
-    metrics: list[MetricFamily] = field(default_factory=list)  # the newest that it has sent
+    metrics: list[MetricFamily] = field(default_factory=list)  # the newest ones that it has sent
     fault: str = ""  # why the last incarnation that reported a fault ended, in one line
     fault_incarnation: int = 0  # its number
     last_exit: str = ""  # how the last incarnation ended
@@ -55,7 +55,7 @@ class ChildRecord:
 
     @property
     def peer(self) -> Peer:
-        """Its line in the address book."""
+        """Its entry in the address books of other children."""
         return Peer(name=self.name, incarnation=self.incarnation, endpoint=self.endpoint)
 
     @property
@@ -64,7 +64,7 @@ class ChildRecord:
         return self.incarnation > 0 and self.fault_incarnation == self.incarnation
 
     def note_fault(self, message: Fault) -> bool:
-        """Keep why the present incarnation ends; returns True when the last report was the same."""
+        """Keep the fault of the present incarnation. Returns True if the last reported fault was the same."""
         fault = f"{self.name} failed in {message.doing}: {message.reason}"
         is_repeated = fault == self.fault
         self.fault, self.fault_incarnation = fault, self.incarnation

@@ -5,7 +5,7 @@
 A spare process does warm-ups before it waits for its Birth. A warm-up is `module`, which is imported, or
 `module:function=argument`: the function is called with that text and keeps what it has loaded.
 
-Exit status: 0 after Stop; 1 after a fault; 2 when the Birth or its settings cannot be used, so that a restart would not help.
+Exit status: 0 after Stop; 1 after a fault; 2 if the Birth or its settings cannot be used, because a restart would not help.
 """
 
 from __future__ import annotations
@@ -95,7 +95,10 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 def _die_with(parent: int) -> None:
-    """Have the kernel kill this process when its supervisor dies. End at once if that has happened already."""
+    """Make the kernel kill this process when its supervisor dies. Exit at once if the supervisor is dead already.
+
+    Raises: OSError when the kernel refuses.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
@@ -104,14 +107,17 @@ def _die_with(parent: int) -> None:
 
 
 def _ignore_signals(name: str) -> None:
-    """Ignore the signals that a terminal or a service manager sends to a whole group: the supervisor answers them."""
+    """Ignore the signals that a terminal or a service manager sends to all processes: only the supervisor handles them.
+
+    Also sets the process name that `ps` shows.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 def leave(status: int) -> NoReturn:
-    """Exit without the interpreter's finalisation: everything that matters is closed, and unloading torch takes too long."""
+    """Exit without the interpreter's finalisation: all files and sockets are closed, and unloading torch takes too long."""
     with contextlib.suppress(OSError):  # a full disk must not change the exit status
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""How an incarnation ended, as far as the supervisor knows; schedulers draw conclusions from it.
+"""The cause of death of an incarnation, as far as the supervisor knows it. Schedulers use it to find poisonous sequences.
 
 The cause comes from the exit status, from the supervisor's own kills, and from the kernel's count of processes that it killed
 for want of memory. Computations crash, fault, hang and use up memory; they do not send SIGKILL and do not stop themselves.
@@ -20,8 +20,8 @@ _OF_COMPUTATIONS = {f"SIG{name}" for name in ("SEGV", "BUS", "FPE", "ILL", "ABRT
 class OutOfMemoryKills:
     """The kernel's count of processes that it killed for want of memory.
 
-    The count is of the whole machine. If the victim was another process, the next kill from outside is attributed to the
-    kernel: one wrongly explained death, where a verdict needs several.
+    The count is that of the whole machine. If the victim was some other process, the next kill from outside is wrongly
+    attributed to the kernel. That is one wrong cause, and a verdict on a sequence needs several deaths.
     """
 
     def __init__(self, counters: Path = _COUNTERS) -> None:
@@ -44,7 +44,7 @@ class OutOfMemoryKills:
 
 def cause_of(exit_status: ExitStatus, killed_for: Cause | None, ran_out_of_memory: Callable[[], bool]) -> Cause:
     """Why a process with this exit status is dead. `killed_for`: why its supervisor sent it SIGKILL, None when it did not.
-    `ran_out_of_memory` is asked only when SIGKILL came from somebody else."""
+    `ran_out_of_memory` is called only when the SIGKILL came from elsewhere."""
     if exit_status.signal_name == "SIGKILL":
         return killed_for or ("out_of_memory" if ran_out_of_memory() else "killed")
     if exit_status.signal_name:
@@ -53,5 +53,5 @@ def cause_of(exit_status: ExitStatus, killed_for: Cause | None, ran_out_of_memor
 
 
 def cause_of_silence(process: ChildProcess | None) -> Cause:
-    """Why a living process does nothing: somebody has stopped it (SIGSTOP, a debugger), or it hangs."""
+    """Why a living process sends nothing: "killed" if it was stopped from outside (SIGSTOP, a debugger), else "hung"."""
     return "killed" if process is not None and process.is_suspended() else "hung"

@@ -1,8 +1,8 @@
-"""Children of a supervisor that was killed: a register on disk names them, and the next supervisor proves their deaths.
+"""Orphans, the children of a supervisor that was killed: a register on disk names them, and the next supervisor kills them.
 
-The kernel kills children with their supervisor, but one that hangs in a device driver may take seconds to die, and nothing
-that it holds may be used again before: two gateways on one journal, two ranks in one device's memory. The register holds the
-process id, the start time and the boot id of the machine, so that no other process with the same id can be meant.
+The kernel kills children with their supervisor, but a child that hangs in a device driver may take seconds to die. Until then
+its journal and its device memory must not be used again. The register holds the process id, the start time and the boot id of
+the machine, so another process with the same id is never killed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ProcessRegister:
         self._children: list[Registered] = []
 
     def add(self, name: str, pid: int) -> None:
-        """Register a process; those that have gone meanwhile are left out.
+        """Register a process, and remove those that have ended.
 
         Raises: OSError when the kernel cannot be asked about it now (no descriptor is left); then it is not registered.
         """
@@ -59,7 +59,7 @@ class ProcessRegister:
 
 
 def kill_orphans(path: Path, deadline_s: float) -> tuple[list[Registered], list[Registered]]:
-    """Kill the children that are left of the supervisor that wrote this register, and wait until their deaths are proven.
+    """Kill the living children in a register that an earlier supervisor wrote, and wait until their deaths are proven.
 
     Returns (found alive, still alive after `deadline_s` seconds).
     """
@@ -112,7 +112,7 @@ class _Dying:
 
 
 def _kill(child: Registered) -> _Dying | None:
-    """Send SIGKILL; None when it has gone. It counts as alive while the kernel does not answer."""
+    """Send SIGKILL to an orphan; None if it is dead. If the kernel cannot be asked, it counts as alive."""
     try:
         pidfd = os.pidfd_open(child.pid)
     except ProcessLookupError:

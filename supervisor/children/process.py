@@ -1,4 +1,4 @@
-"""One child process: start it, prove its death, say how it ended, kill it. No policy.
+"""One child process: how it is started and killed, how its death is proven, and how it ended. No policy.
 
 The death of a local process is proven by a pidfd, which becomes readable when the process has exited and can never mean
 another process. Where there is none (in some sandboxes, or when no descriptor is left) a thread waits for the child instead.
@@ -57,16 +57,16 @@ class ChildProcess(Protocol):
         ...
 
     def is_suspended(self) -> bool:
-        """True if somebody has stopped it from outside (SIGSTOP, a debugger)."""
+        """True if it was stopped from outside (SIGSTOP, a debugger)."""
         ...
 
     def resident_bytes(self) -> int:
-        """Memory that is in use now, what it shares with others included; 0 when it has gone."""
+        """Resident memory in bytes, shared pages included; 0 if the process has ended."""
         ...
 
 
 def decode_exit(returncode: int) -> ExitStatus:
-    """`returncode` as `subprocess` gives it: negative numbers are signals."""
+    """The exit status for a `returncode` of `subprocess`, in which negative numbers are signals."""
     if returncode >= 0:
         return ExitStatus(returncode, "")
     try:
@@ -98,8 +98,8 @@ class LocalProcess(ChildProcess):
     def spawn(
         cls, argv: Sequence[str], on_exit: OnExit, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
     ) -> LocalProcess:
-        """Start `argv` in a session of its own. It waits for `send_birth` on its standard input; its output and errors go where
-        the supervisor's go. `env` is added to the supervisor's own.
+        """Start `argv` in a session of its own. It waits for `send_birth` on its standard input, and shares the
+        supervisor's standard output and error. `env` is added to the supervisor's own.
 
         Raises: OSError when the program cannot be started.
         """
@@ -152,9 +152,9 @@ class LocalProcess(ChildProcess):
         self.on_exit(self.exit)
 
     def _start_waiting(self) -> None:
-        """Wait for the process in a thread. If no thread can be started either, its end would go unnoticed, so it is killed.
+        """Wait for the process in a thread. If no thread can be started, kill it, because its end could not be noticed.
 
-        Raises: OSError then.
+        Raises: OSError if it was killed.
         """
         try:
             threading.Thread(target=self._wait_in_thread, name=f"wait-{self.pid}", daemon=True).start()

@@ -1,4 +1,4 @@
-"""The number of each incarnation, and the directory where the ranks of one gang meet. Neither is ever used twice."""
+"""The numbers of incarnations, and the directories where the ranks of a gang find each other. Neither is ever used twice."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from supervisor.children.atomic_file import AtomicFile
 
 
 class Incarnations:
-    """Counts the incarnations of every actor, also across restarts of the server: a journal or a client that remembers an old
-    one must never meet its number again. A disk that cannot be written does not stop the count."""
+    """Counts the incarnations of every actor, also across restarts of the server, because journals and clients remember old
+    numbers. If the disk refuses writes, the count goes on in memory."""
 
     def __init__(self, path: Path) -> None:
         self.file = AtomicFile(path)
@@ -23,7 +23,7 @@ class Incarnations:
         self._newest = {str(k): v for k, v in known.items() if isinstance(v, int)} if isinstance(known, dict) else {}
 
     def next(self, *names: str) -> int:
-        """One new incarnation number for all of these actors, larger than any of them ever had."""
+        """One new incarnation number for all of these actors, larger than all their earlier numbers."""
         number = max(self._newest.get(name, 0) for name in names) + 1
         self._newest.update(dict.fromkeys(names, number))
         self.file.write(json.dumps(self._newest).encode())
@@ -41,5 +41,5 @@ def open_gang_dir(run_dir: Path, replica: int, seat: str, incarnation: int) -> s
 
 
 def remove_gang_dir(path: str) -> None:
-    """Remove the directory of a gang whose ranks are all proven dead. What cannot be removed stays until the next start."""
+    """Remove the directory of a gang whose ranks are all proven dead. Files that cannot be removed stay."""
     shutil.rmtree(path, ignore_errors=True)

@@ -36,13 +36,13 @@ _LONGEST_SOCKET_NAME = "cache_directory-00.00.1234567890"
 
 
 class OrphanAlive(TardigradeError):
-    """Children of a killed server do not die, so nothing that they hold may be used. The message names them."""
+    """Children of a killed server do not die, so their resources must not be used. The text names them."""
 
 
 def make_private(path: Path, key: str = "run_dir") -> Path:
     """Make a directory with mode 0700. `key`: the configuration key that names it, for errors.
 
-    Raises: ConfigError when it belongs to somebody else, is a link, or is open to others.
+    Raises: ConfigError when it belongs to another user, is a link, or is accessible to others.
     """
     try:
         path.mkdir(mode=0o700, parents=False, exist_ok=True)
@@ -59,7 +59,7 @@ def make_private(path: Path, key: str = "run_dir") -> Path:
 
 
 class RunDir:
-    """A run directory that this process holds. Use `take`."""
+    """A run directory that this process has locked. `take` makes one."""
 
     def __init__(self, path: Path, lock: filelock.FileLock) -> None:
         self.path = path
@@ -67,7 +67,7 @@ class RunDir:
 
     @classmethod
     def take(cls, path: Path) -> RunDir:
-        """Make the directory, lock it, and remove what an earlier server left in it.
+        """Make the directory, lock it, and remove the files that an earlier server has left.
 
         Raises: ConfigError when another server holds it, or when it is not private; OrphanAlive when children of a
         killed server do not die.
@@ -117,12 +117,12 @@ class RunDir:
         return supervisor_endpoint(self.path)
 
     def forget(self, name: str, incarnation: int) -> None:
-        """Remove the socket of an incarnation that is proven dead. It may stay: no other incarnation has its name."""
+        """Remove the socket of an incarnation that is proven dead. A failure is ignored: no other incarnation has this name."""
         with contextlib.suppress(OSError):
             (self.path / _file_name(name, incarnation)).unlink()
 
     def release(self, is_temporary: bool = False) -> None:
-        """Unlock the directory. Journals stay. `is_temporary`: remove it whole; it was made for a random port."""
+        """Unlock the directory. Journals stay. `is_temporary`: remove the whole directory, which was made for a random port."""
         self._clear()
         self._lock.release()
         if is_temporary:
@@ -136,7 +136,7 @@ class RunDir:
             structlog.get_logger().error("end.json not written", exit_status=exit_status, reason=str(error))
 
     def _kill_predecessors_orphans(self) -> None:
-        """When the last server was killed: log it, and kill its children that are still alive.
+        """If the last server here was killed, log that and kill its children that are still alive.
 
         Raises: OrphanAlive.
         """
@@ -145,7 +145,7 @@ class RunDir:
         found, alive = kill_orphans(self.register_path, _ORPHAN_DEATH_S)
         names = ", ".join(f"{child.name} (pid {child.pid})" for child in found) or "none"
         log = structlog.get_logger()
-        log.warning("the last server here did not end in order; this one takes over its journals", pid=pid, killed_now=names)
+        log.warning("the last server here was killed; this one takes over its journals", pid=pid, killed_now=names)
         if alive:
             self._lock.release()
             raise OrphanAlive(", ".join(f"{child.name} (pid {child.pid})" for child in alive))
@@ -172,7 +172,7 @@ def read_pid(path: Path) -> int | None:
 
 
 def read_end(path: Path) -> tuple[int, str]:
-    """(exit status, reason) of the server that was in a run directory; (0, "") when it left none."""
+    """(exit status, reason) of the server that was in a run directory; (0, "") if none is written there."""
     try:
         end = json.loads((path / _END).read_text())
         return int(end["exit_status"]), str(end["reason"])

@@ -16,8 +16,8 @@ import structlog
 from supervisor.children.process import ChildProcess, ExitStatus, OnExit
 from supervisor.policy.child_spec import ChildSpec
 
-_FIRST_AFTER_S = 0.5  # a tree that has just become ready serves first
-_NEXT_AFTER_S = 0.5  # one at a time: imports take a core
+_FIRST_AFTER_S = 0.5  # pause after the tree became ready, so that first requests get the cores
+_NEXT_AFTER_S = 0.5  # pause between two spares, because imports take a core
 _REFUSED_S = 5.0  # pause after the machine refused a process
 _MAX_DEATHS = 3  # of unused spares of one child; after that it gets no more
 
@@ -25,7 +25,7 @@ Spawn = Callable[[ChildSpec, OnExit], ChildProcess]
 
 
 class Spares:
-    """At most one spare for each child. `spawn(spec, on_exit)` starts one. `is_wanted`: False makes none at all."""
+    """At most one spare for each child. `spawn(spec, on_exit)` starts one. `is_wanted`: False if none shall be made."""
 
     def __init__(self, spawn: Spawn, is_wanted: bool) -> None:
         self._spawn, self._is_wanted = spawn, is_wanted

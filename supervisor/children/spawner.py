@@ -1,4 +1,4 @@
-"""How processes of children are started: the Protocol that the child manager knows, and its form for this machine."""
+"""Starts the processes of children: the Protocol that the child manager uses, and its implementation for this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Spawner(Protocol):
     def spawn(self, spec: ChildSpec, on_exit: OnExit, warm_ups: tuple[str, ...] = ()) -> ChildProcess:
         """Start a process for this child: with its environment and descriptors, after these warm-ups (see `entrypoint.py`).
 
-        Raises: OSError when the machine has no room for one now. Then nothing is left of it.
+        Raises: OSError when the machine cannot start one now; then no process is left behind.
         """
         ...
 
@@ -30,12 +30,12 @@ class Spawner(Protocol):
         ...
 
     def retry_writes(self) -> None:
-        """Write what a full disk has refused. Called every now and then."""
+        """Write the files that a full disk has refused. Called about ten times a second."""
         ...
 
 
 class LocalSpawner(Spawner):
-    """Starts child processes of this one. Each is registered on disk, so that the next supervisor can prove its death."""
+    """Starts child processes on this machine, and registers each on disk, so that the next supervisor can prove its death."""
 
     def __init__(self, register_path: Path, entrypoint: str = ENTRYPOINT) -> None:
         self._register, self._entrypoint = ProcessRegister(register_path), entrypoint

@@ -1,4 +1,4 @@
-"""The directory of the journals, held by one server at a time, wherever its run directory is.
+"""The directory of the journals, which one server at a time holds, wherever its run directory is.
 
 Two servers on one journal would each finish, and each delete, the requests that the other has accepted. The kernel releases
 the lock when the process that holds it ends, and children do not inherit it.

@@ -1,1 +1,1 @@
-"""The operator: orders, their server and client, shutdown, status tables and the terminal."""
+"""What operators use: orders and their server, client calls, shutdown, the status table, the display of a start."""

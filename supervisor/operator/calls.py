@@ -1,4 +1,4 @@
-"""What operators' commands ask of a running supervisor: its status, a drain, a stop, and the wait for its end."""
+"""Calls of operators' commands to a running supervisor: status, drain, stop, and the wait for its end."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from pathlib import Path
 import filelock
 
 from messages.errors import TardigradeError
-from messages.ids import actor_name, role_of
+from messages.ids import SUPERVISOR, actor_name, role_of
 from messages.lifecycle import DrainWanted, OrderTaken, StatusReport, StatusWanted, StopWanted, TreeState
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
 from supervisor.children.run_dir import supervisor_endpoint
 
-_SUPERVISOR = "supervisor/0"
 _ASK_EVERY_S = 0.2
 _SLACK_S = 1.0  # for the final report of a drain that ends at its deadline
 
@@ -58,7 +57,7 @@ def wait_drained(run_dir: Path, deadline_s: float) -> int | None:
         if report.state is TreeState.DRAINED:
             return None
         if report.state is TreeState.STOPPING:
-            raise NoServer(f"run_dir: expected the server in {run_dir} to drain, got one that ends; its log says why")
+            raise NoServer(f"run_dir: expected the server in {run_dir} to drain, got one that is stopping; its log says why")
         if time.monotonic() > end_s:
             gateways = (child for child in report.children if role_of(child.name) == "gateway")
             return sum(int(gateway.statistics.get("active", 0)) for gateway in gateways)
@@ -66,7 +65,7 @@ def wait_drained(run_dir: Path, deadline_s: float) -> int | None:
 
 
 def check_running(run_dir: Path) -> None:
-    """Check that a server runs in this run directory, by a connection to its inbox.
+    """Return if a server runs in this run directory: its inbox accepts a connection.
 
     Raises: NoServer.
     """
@@ -105,8 +104,8 @@ async def _exchange(run_dir: Path, make: Callable[[str], Message], deadline_s: f
     path = run_dir / f"operator-{os.getpid()}.{incarnation}"  # a new name each time: an old link would reconnect to it
     mailbox = ZmqMailbox(me, incarnation, f"ipc://{path}")
     try:
-        mailbox.connect(_SUPERVISOR, 0, supervisor_endpoint(run_dir))
-        mailbox.send(_SUPERVISOR, make(mailbox.endpoint))
+        mailbox.connect(SUPERVISOR, 0, supervisor_endpoint(run_dir))
+        mailbox.send(SUPERVISOR, make(mailbox.endpoint))
         deliveries = await asyncio.wait_for(mailbox.wait_mail(), deadline_s)
         return deliveries[0].message
     except TimeoutError:

@@ -1,4 +1,4 @@
-"""What a person sees of a start: progress bars while it loads, then where the server listens and commands to copy.
+"""The terminal output of a start: progress bars while it loads, then where the server listens, and commands to copy.
 
 Bars are shown on a terminal only. They and the text go to standard error, between the lines of the log. With a log of JSON
 lines standard error carries nothing else: there are no bars, and the text becomes log events.
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class Display:
-    """Shows a person how a start goes and how to use the server.
+    """Shows the progress of a start, and how to use the server.
 
-    `url`: where HTTP clients reach the server; `front`: where ZeroMQ clients do. `takes_text`: False for a model without a
+    `url`: the address for HTTP clients; `front`: the endpoint for ZeroMQ clients. `takes_text`: False for a model without a
     tokenizer, whose clients send token ids. `is_json`: the log is JSON lines. `is_live`: True if standard error is a terminal;
     None: find out.
     """
@@ -50,8 +50,8 @@ class Display:
         self._is_starting = True
 
     def loading(self, name: str, phase: str, fraction: float) -> None:
-        """Show how far the start of a child has come (`fraction` of `phase`, 0 to 1). Ignored once the server has served:
-        restarts are for the log."""
+        """Show how far the start of a child has come (`fraction` of `phase`, 0 to 1). Does nothing once the server has served,
+        because the log reports restarts."""
         if not (self._is_starting and self._is_live):
             return
         if self._progress is None:

@@ -1,4 +1,4 @@
-"""Notifications to the service manager (systemd's sd_notify protocol), where there is one."""
+"""Notifications to the service manager, if there is one, by systemd's sd_notify protocol."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     order                    given by
     -----------------------  ---------------------------------------------------------------------
-    DRAIN                    `supervisor drain`: every process stays, nothing new is taken
+    DRAIN                    `supervisor drain`: every process stays, new requests are refused
     DRAIN_AND_STOP           SIGTERM, SIGHUP, Ctrl-C, `supervisor stop`
     STOP                     the end of a drain, a start that failed, a spent budget, nothing to finish yet
     STOP, all killed         Ctrl-C again
@@ -39,9 +39,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Orders:
-    """The order that the tree has been given, and the tasks that carry it out.
+    """The present order to the tree, and the tasks that carry it out.
 
-    `on_stopping` is called once, before the first child is stopped: from then on deaths are wanted.
+    `on_stopping` is called once, before the first child is stopped: from then on deaths are expected.
     """
 
     def __init__(self, children: ChildManager, display: Display, drain_s: float, on_stopping: Callable[[], None]) -> None:
@@ -52,14 +52,14 @@ class Orders:
         self._watch: DrainWatch | None = None  # of the newest drain
         self._failure = EXIT_STOPPED  # the exit status when the tree gives up
         self._is_forced = False
-        self.end_reason = ""  # why the server ended otherwise than ordered; for the operator's commands
+        self.end_reason = ""  # why the server ended without such an order, for the operator's commands
         self._on_stopping = on_stopping
         self._tasks: set[asyncio.Task[object]] = set()
         self._log = structlog.get_logger()
 
     @property
     def is_stopping(self) -> bool:
-        """True when children are being stopped, so that deaths are wanted."""
+        """True while children are being stopped, so that deaths are expected."""
         return self.present is TreeOrder.STOP
 
     @property
@@ -74,7 +74,7 @@ class Orders:
         return self.present is TreeOrder.DRAIN and all(state is ChildState.DRAINED for state in states)
 
     def stop(self, drain_s: float | None = None) -> None:
-        """Drain for at most `drain_s` seconds (None: as configured), then stop in order."""
+        """Drain for at most `drain_s` seconds (None: as configured), then stop every child."""
         if self.is_ending:
             return
         notify("STOPPING=1")
@@ -84,7 +84,7 @@ class Orders:
         self.run_task(self._stop(drain_s))
 
     def give_up(self, exit_status: int, reason: str) -> None:
-        """Stop in order without a drain, or cut the present one short: the requests cannot be finished any more."""
+        """Stop without a drain, or cut the present one short, because the requests cannot be finished any more."""
         if self.is_stopping:
             return
         self._failure, self.end_reason = exit_status, f"the server gave up: {reason}"
@@ -104,14 +104,14 @@ class Orders:
             self.run_task(self._drain(deadline_s))
 
     def force(self) -> None:
-        """Kill every child now. The exit status is then that of a forced end, also when a stop was under way."""
+        """Kill every child now. The exit status is that of a forced stop, even if an orderly stop was in progress."""
         self._is_forced = True
         self.end_reason = "the server was forced to end: all its processes were killed"
         self._begin_stopping()
         self.run_task(self._force())
 
     def note_ready(self, record: ChildRecord) -> None:
-        """A child became ready. A gateway that restarted during a drain is told to drain too; it goes on with its journal."""
+        """A child became ready. A gateway that restarted during a drain is told to drain too, with its journal."""
         if self._watch is not None and not self.is_stopping and role_of(record.name) == "gateway":
             shutdown.ask_to_drain(self._children, record, self._watch.left_s(time.monotonic()))
 
@@ -206,7 +206,7 @@ class Orders:
 
 
 def left_text(n_requests: int, drain_s: float) -> str:
-    """The message to a person after a drain that was not finished within `drain_s` seconds."""
+    """The text for the operator after a drain that was not finished within `drain_s` seconds."""
     left = "1 answer is unfinished" if n_requests == 1 else f"{n_requests} answers are unfinished"
     left = left if n_requests else "no gateway reported in time that all is finished"
     return f"the server ends after {drain_s:g} s of draining: {left}; the next start finishes what its journals hold"

@@ -1,4 +1,4 @@
-"""Answers requests for the status, a drain or a stop, which come from operators' commands and from gateways."""
+"""Answers requests for the status, a drain or a stop from operators' commands, and for the status from gateways."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class OperatorServer:
         self._links: dict[str, asyncio.TimerHandle] = {}
 
     def handle(self, delivery: Delivery) -> bool:
-        """Answer a message. Returns False when it is of another kind."""
+        """Answer a message. Returns False if it is not a request for status, drain or stop."""
         match delivery.message:
             case StatusWanted(reply_to=reply_to, metrics=with_metrics):
                 self._answer(delivery, reply_to, self._report(with_metrics))

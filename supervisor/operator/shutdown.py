@@ -1,4 +1,4 @@
-"""The orderly end: refuse new requests, finish the accepted ones, then stop each group, last started first.
+"""Orderly shutdown: refuse new requests, finish the accepted ones, then stop each group, last started first.
 
     drain      gateways refuse new requests and finish those they have;
                if one dies, its next incarnation finishes them             at most drain_s
@@ -21,7 +21,7 @@ from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.policy.draining import DrainEnd, DrainWatch
 
-_PROOF_S = 5.0  # a killed process that is not dead after this hangs in a device driver
+_PROOF_S = 5.0  # a killed process that lives longer hangs in a device driver
 
 
 def gateways(children: ChildManager) -> list[ChildRecord]:
@@ -30,7 +30,7 @@ def gateways(children: ChildManager) -> list[ChildRecord]:
 
 
 def ask_to_drain(children: ChildManager, record: ChildRecord, deadline_s: float) -> None:
-    """Tell a gateway to refuse new requests and to finish the others within `deadline_s`. One that is not ready is left out."""
+    """Tell a gateway to refuse new requests and finish the others within `deadline_s`. Does nothing if it is not ready."""
     if record.state is ChildState.READY:
         record.enter(ChildState.DRAINING)
         children.send(record, Drain(deadline_s=deadline_s))

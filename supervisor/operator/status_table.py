@@ -1,7 +1,7 @@
 """A status report as a table for people or as JSON for programs.
 
-A wide terminal gets one line an actor with everything. A narrow one (80 columns) gets the columns that matter most, and below
-an actor what it is doing or how its last process ended, where there is something to say.
+A wide terminal gets one line for each actor with all columns. A narrow one (80 columns) gets the most important columns, and
+below an actor, if there is anything to report, what it is doing and how its last process ended.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Column:
 _COLUMNS = (
     _Column("actor", lambda child: child.name, is_text=True),
     _Column("state", lambda child: child.state, is_text=True),
-    _Column("life", lambda child: str(child.incarnation), in_narrow=False),
+    _Column("incarnation", lambda child: str(child.incarnation), in_narrow=False),
     _Column("pid", lambda child: str(child.pid or "-")),
     _Column("up", lambda child: span_text(child.uptime_s) if child.pid else "-"),
     _Column("beat", lambda child: f"{child.beat_age_s:.1f} s" if child.pid else "-"),
@@ -89,9 +89,9 @@ def _folded(text: str, width: int, indent: str) -> list[str]:
 
 
 def _note(child: ChildStatus, with_figures: bool) -> str:
-    """What it is doing, or its figures; then how its last process ended."""
+    """What an actor is doing, or its figures; then how its last process ended."""
     figures = ", ".join(f"{key} {value:g}" for key, value in sorted(child.statistics.items()) if value) if with_figures else ""
-    ended = f"last life: {child.last_exit}, {span_text(child.last_exit_age_s)} ago" if child.last_exit else ""
+    ended = f"last exit: {child.last_exit}, {span_text(child.last_exit_age_s)} ago" if child.last_exit else ""
     # a dead child's phase repeats how it ended, unless it says why the child is not back yet
     is_said = child.state is ChildState.DEAD and child.last_exit.startswith(child.phase)
     now = "" if is_said else child.phase or figures

@@ -1,6 +1,6 @@
-"""What a child and a group of children are, as data: names, restart strategy, budget, deadlines, dependencies.
+"""Specifications of children and groups of children as data: names, restart strategy, budget, deadlines, dependencies.
 
-Nothing here acts. `tree.py` fills these in, `restart_policy.py` and `liveness.py` decide by them.
+`tree.py` makes them; `restart_policy.py` and `liveness.py` decide by them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Strategy(Enum):
 @dataclass(frozen=True)
 class Budget:
     """When to give up on a group: after more than `restarts` restarts within `window_s` seconds; after `start_attempts`
-    starts in a row that did not become ready, or `restart_attempts` once it has been ready (what worked may work again)."""
+    starts in a row that did not become ready, or `restart_attempts` once it has been ready."""
 
     restarts: int
     window_s: float
@@ -42,7 +42,7 @@ class Deadlines:
     """The longest that each phase of a child may take, in seconds."""
 
     hello_s: float  # from the spawn to Hello: interpreter and imports
-    ready_s: float  # from Hello to Ready: weights, compilation, journals; each Loading message starts it again
+    ready_s: float  # from Hello to Ready: weights, compilation, journals; each Loading message restarts the time
     frozen_s: float  # between two beats of a ready child
     step_s: float  # one piece of work
     first_step_s: float  # the first piece of work after a start, which may compile
@@ -70,7 +70,7 @@ class Group:
     """
 
     title: str
-    why: str  # why it stands at its place, and what its death means
+    why: str  # its task, and what its death means
     strategy: Strategy
     budget: Budget
     children: tuple[ChildSpec, ...]

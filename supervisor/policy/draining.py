@@ -1,4 +1,4 @@
-"""When a drain is over, and how it ended. Pure: states of gateways and a clock go in.
+"""Decides when a drain is over, and how it ended. Pure: the caller passes the states of gateways and the time.
 
 A dead gateway has not finished: its journal may hold requests, and its next incarnation goes on with them. So a drain is over
 when every gateway has sent Drained, when its deadline has passed, or when the tree gives up.
@@ -28,11 +28,11 @@ class DrainWatch:
         self._is_cut = False
 
     def cut(self) -> None:
-        """The tree gives up: no more requests will be finished."""
+        """End the drain, because the tree gives up and no more requests will be finished."""
         self._is_cut = True
 
     def left_s(self, now_s: float) -> float:
-        """Seconds until the deadline. It stays where it is when a gateway restarts meanwhile."""
+        """Seconds until the deadline. A gateway that restarts does not move the deadline."""
         return max(self._end_s - now_s, 0.0)
 
     def verdict(self, states: Sequence[ChildState], now_s: float) -> DrainEnd | None:

@@ -1,4 +1,4 @@
-"""Which children are late, frozen or stuck. Pure: Progress and a clock go in, verdicts come out; the caller kills.
+"""Decides which children are late, frozen or stuck. Pure: the caller passes Progress and the time, and kills by the verdicts.
 
     phase               must end within     otherwise the child is
     ------------------  ------------------  --------------------------------------------------------
@@ -8,8 +8,8 @@
     ready: same step    step_s              stuck: its loop runs beside a step that does not end
     ready: first step   first_step_s        stuck, although compilation and tuning were allowed for
 
-Time in which `check` was not called (a suspended machine, a stopped supervisor) is not counted in any age: a child must not be
-killed because its supervisor was asleep.
+Time in which `check` was not called (a suspended machine, a stopped supervisor) does not count: a child must not be killed
+because its supervisor did not run.
 """
 
 from __future__ import annotations
@@ -59,21 +59,21 @@ class Liveness:
         self._vitals[name] = _Vitals(deadlines, now_s - self._asleep_s)
 
     def loading(self, name: str, now_s: float) -> None:
-        """It sent Hello or Loading."""
+        """The child sent Hello or Loading."""
         self._enter(name, _Phase.LOADING, now_s)
 
     def became_ready(self, name: str, now_s: float) -> None:
-        """It sent Ready."""
+        """The child sent Ready."""
         self._enter(name, _Phase.READY, now_s)
 
     def beat(self, name: str, steps: int, busy_s: float, now_s: float) -> None:
-        """It sent Progress. `busy_s`: for how long the present step has been running, 0 when idle."""
+        """The child sent Progress. `busy_s`: for how long the present step has been running, 0 when idle."""
         vitals = self._vitals.get(name)
         if vitals is not None:
             vitals.since_s, vitals.steps, vitals.busy_s = now_s - self._asleep_s, steps, busy_s
 
     def gone(self, name: str) -> None:
-        """It is dead, dying or stopping: no more verdicts about it."""
+        """The child is dead, dying or stopping: give no more verdicts about it."""
         self._vitals.pop(name, None)
 
     def check(self, now_s: float) -> list[Verdict]:

@@ -1,8 +1,8 @@
-"""How many replicas of how many ranks on which devices: decided before the first child is started. Pure: facts in, a plan out.
+"""Decides how many replicas of how many ranks run on which devices, before the first child is started. Pure.
 
 A replica gets the least tensor-parallel size (tp) that divides the model and holds it: weights, working memory, and the keys
-and values of one sequence of the longest length. The remaining GPUs become further replicas. What the operator asks for is
-taken as it is or refused with the values that would work.
+and values of one sequence of the longest length. The remaining GPUs become further replicas. Values that the operator sets are
+used as they are, or refused with the values that would work.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Wishes:
     """What the operator asked for."""
 
     gpus: int | None = None  # None: all that are there; 0: CPU cores
-    tp: int = 0  # 0: decide for me
-    replicas: int = 0  # 0: decide for me
-    max_length: int = 0  # tokens of one sequence; 0: what the model was made for
+    tp: int = 0  # 0: chosen here
+    replicas: int = 0  # 0: chosen here
+    max_length: int = 0  # tokens of one sequence; 0: the model's context length
     worker: WorkerSettings = field(default_factory=WorkerSettings)
 
 
@@ -64,9 +64,9 @@ class Placement:
     dtype: str  # "" for a model without arithmetic
     weight_bytes: int = 0  # on the fullest GPU; of all ranks together on CPU cores
     memory_bytes: int = 0  # of the smallest GPU; of the machine on CPU cores
-    n_unused: int = 0  # GPUs that were offered and are left over
+    n_unused: int = 0  # GPUs that could be used and are not
     room_tokens: int = 0  # of keys and values on a replica, where that is less than the model's context
-    context_tokens: int = 0  # what the model was made for
+    context_tokens: int = 0  # the model's context length
 
     @property
     def ranks(self) -> int:
@@ -107,7 +107,7 @@ def plan_placement(host: Host, model: ModelConfig | None, wishes: Wishes) -> Pla
 
 
 def check_gpus(host: Host, wishes: Wishes) -> None:
-    """Needs no model, so it is asked before one is looked for. Raises: ConfigError when there are fewer GPUs than wished."""
+    """Check the number of GPUs, before the model is looked for. Raises: ConfigError if there are fewer than asked for."""
     if wishes.gpus is not None and wishes.gpus > len(host.gpus):
         there = f"at most {len(host.gpus)} ({_named(host.gpus)})" if host.gpus else "0 (CPU cores; no GPU is visible here)"
         raise ConfigError(f"gpus: expected {there}, got {wishes.gpus}")
@@ -175,7 +175,7 @@ class _OnGpus:
             )
 
     def _checked_tp(self, model: ModelConfig) -> int:
-        """The operator's own number, if it can be had."""
+        """The operator's own tp, if it is possible. Raises: ConfigError."""
         tp = self._wishes.tp
         _check_split(model, tp, len(self._gpus))
         self._check_number(tp)
@@ -189,8 +189,8 @@ class _OnGpus:
             raise ConfigError(f"tp: expected at most {n_gpus // replicas} ({_count(n_gpus, 'GPU')}{each}), got {tp}")
 
     def _best_tp(self, model: ModelConfig) -> int:
-        """The least size that holds the model. With a number of replicas and a number of GPUs given, the greatest: both are
-        then to be used. Sizes that give every rank the same number of heads go first."""
+        """The least tp that holds the model; if both `replicas` and `gpus` are given, the greatest, so that all GPUs are used.
+        Sizes that give every rank the same number of heads go first."""
         most = len(self._gpus) // (self._wishes.replicas or 1)
         sizes = [size for size in range(1, most + 1) if can_split(model, size)]
         fills = self._wishes.replicas > 0 and self._wishes.gpus is not None
@@ -207,7 +207,7 @@ class _OnGpus:
         return size
 
     def _no_room(self, model: ModelConfig, size: int, room_tokens: int) -> str:
-        """Why `size` ranks are not enough, and what would be."""
+        """The error text: why `size` ranks are not enough, and how many would be."""
         weights = f"{_gib(self._estimate(model, size).weight_bytes)} GiB of weights a GPU in {self._dtype}"
         if self._wishes.max_length and room_tokens > 0:
             return (
@@ -239,7 +239,7 @@ class _OnGpus:
         return min(self._wishes.max_length or context, context)
 
     def _least_tokens(self) -> int:
-        """Without this room there is no use in a start: the length that was asked for, or a short context."""
+        """The least room in tokens with which a start makes sense: the length that was asked for, or a short context."""
         return self._wanted_tokens() if self._wishes.max_length else min(self._wanted_tokens(), _SHORT_CONTEXT_TOKENS)
 
 
@@ -294,6 +294,6 @@ def _count(n: int, noun: str) -> str:
 
 
 def _gib(n_bytes: int) -> str:
-    """One digit behind the point below 100 GiB."""
+    """Bytes as a number of GiB, with one decimal below 100."""
     gib = n_bytes / GIB
     return f"{gib:.1f}" if gib < 100 else f"{gib:.0f}"

@@ -1,4 +1,4 @@
-"""The restart decision: events of children in, actions out. Pure: no process, no socket, no clock of its own.
+"""Decides what to do when a child dies: takes events of children, returns actions. Pure: the caller passes the time.
 
     event                                    actions
     ---------------------------------------  --------------------------------------------------------------------
@@ -11,10 +11,10 @@
     a death that was reported before         nothing
     too many restarts in the window          give up, with the exit status that says so
     a start that cannot succeed              give up at once: the same configuration would fail again
-    stopping                                 nothing: deaths are wanted now
+    stopping                                 nothing: deaths are expected now
 
 A restart is immediate, unless incarnations are short: each further one in a row that was not ready for a second doubles the
-pause. Once a group has been ready, kills from outside (SIGKILL by somebody else, the kernel out of memory) count only against
+pause. Once a group has been ready, kills from outside (an operator's SIGKILL, the kernel out of memory) count only against
 `restarts` within `window_s`, not against `restart_attempts` and not towards the pause.
 
 The strategies are those of Erlang/OTP supervisors. Dependencies between groups replace OTP's rest_for_one.
@@ -64,7 +64,7 @@ class GiveUp:
 
     exit_status: int
     reason: str
-    name: str  # of the child whose death led to it
+    name: str  # the child whose death led to it
 
 
 Action = Kill | Start | Promote | GiveUp
@@ -144,14 +144,19 @@ class RestartPolicy:
         return self._group_of[name].is_standby
 
     def stopping(self) -> None:
-        """From now on deaths are wanted."""
+        """From now on deaths are expected: they lead to no action."""
         self._is_stopping = True
 
     def died(
         self, name: str, incarnation: int, now_s: float, cannot_succeed: str = "", is_foreign: bool = False
     ) -> list[Action]:
-        """An incarnation is proven dead. `cannot_succeed`: why a further start would fail in the same way. `is_foreign`:
-        somebody else killed it (an operator, the kernel out of memory), so its death is no sign that it cannot run."""
+        """An incarnation is proven dead. Returns what to do.
+
+        Args:
+            cannot_succeed: why another start would fail in the same way; "" if it may succeed.
+            is_foreign: True if it was killed from outside (an operator, the kernel out of memory), so its death is no sign that
+                it cannot run.
+        """
         ended = self._alive.get(name)
         if ended is None or ended.number != incarnation:
             return []
@@ -185,7 +190,7 @@ class RestartPolicy:
         return None
 
     def _recover(self, group: _GroupState, name: str) -> list[Action]:
-        """Kill whoever must go down too; once all of them are dead, start them all."""
+        """Kill all children that must be restarted with this one; once all of them are dead, start them."""
         siblings = group.names if group.group.strategy is Strategy.ONE_FOR_ALL else (name,)
         recovery = {name, *siblings, *group.dependents} - self._is_awaited
         for other in [other for other in self._recoveries if not recovery.isdisjoint(other)]:

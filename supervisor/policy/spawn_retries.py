@@ -1,7 +1,7 @@
-"""Spawns that the machine has refused (a full disk, no process or descriptor left), and when each is tried again. Pure.
+"""Children that the machine could not spawn (a full disk, no process or descriptor left), and when to try again. Pure.
 
-A refused spawn is no death: it costs no restart, and the number of tries is not limited. The pause doubles up to two seconds,
-so a child is back soon after the machine is.
+A refused spawn is not a death: it counts against no budget, and the number of tries is not limited. The pause doubles up to two
+seconds, so a child starts soon after the machine can spawn it again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LONGEST_PAUSE_S = 2.0
 class _Refused:
     names: tuple[str, ...]  # to be started together
     refusals: int  # in a row
-    retry_s: float  # when
+    retry_s: float  # time of the next try
 
 
 class SpawnRetries:
@@ -27,7 +27,7 @@ class SpawnRetries:
         self._waiting: list[_Refused] = []
 
     def refused(self, names: tuple[str, ...], now_s: float) -> float:
-        """These could not be started; returns the pause in seconds before the next try."""
+        """These children could not be started. Returns the pause in seconds before the next try."""
         before = [refused for refused in self._waiting if not set(names).isdisjoint(refused.names)]
         refusals = 1 + max((refused.refusals for refused in before), default=0)
         pause_s = min(_FIRST_PAUSE_S * 2.0 ** min(refusals - 1, 30), _LONGEST_PAUSE_S)

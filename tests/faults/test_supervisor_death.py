@@ -51,7 +51,7 @@ async def test_streams_go_on_after_a_killed_supervisor_is_started_again() -> Non
                 os.close(pidfd)
             await work
             streams.check()
-        assert "the last server here did not end in order" in server.log()
+        assert "the last server here was killed" in server.log()
         assert f"pid={old_pid}" in server.log()
         assert await asyncio.to_thread(server.stop) == 0
     finally:

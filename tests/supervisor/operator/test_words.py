@@ -141,7 +141,7 @@ def test_status_says_what_an_operator_asks_after_a_kill(
     child = record.status(180.0, with_metrics=False, restarts_left=298, has_spare=True)
     print_status(report(child), as_json=False)
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("worker/0.0")]
-    assert "last life: killed by SIGKILL (frozen: no Progress for 2 s), 1 min 20 s ago" in line
+    assert "last exit: killed by SIGKILL (frozen: no Progress for 2 s), 1 min 20 s ago" in line
     assert {"298", "warm", "dead"} <= set(line.split())
 
 
