@@ -1,4 +1,4 @@
-"""Where a measurement was taken, in words that mean something to others: processor, cores, memory, versions, load."""
+"""Describes the machine of a measurement: processor, cores, memory, versions, load."""
 
 from __future__ import annotations
 

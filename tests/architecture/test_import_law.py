@@ -1,4 +1,4 @@
-"""The import law: messages know nobody, actors do not know each other, torch lives with the hands alone."""
+"""The import law: messages import nothing of ours, actors do not import each other, only gpu_workers imports torch."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def top_of(module: str) -> str:
     return module.partition(".")[0]
 
 
-def strangers(is_stranger: Callable[[SourceFile, str], bool]) -> list[str]:
-    """Every import of the product that a rule calls strange."""
+def forbidden_imports(is_forbidden: Callable[[SourceFile, str], bool]) -> list[str]:
+    """Every import of the product that a rule forbids."""
     return [
-        f"{file.path} imports {name}" for file in product_files() for name in sorted(file.imports()) if is_stranger(file, name)
+        f"{file.path} imports {name}" for file in product_files() for name in sorted(file.imports()) if is_forbidden(file, name)
     ]
 
 
@@ -62,31 +62,31 @@ def folder_of_actor(module: str) -> str:
 
 
 def test_a_file_imports_only_what_its_package_may_know() -> None:
-    assert strangers(lambda file, name: top_of(name) in OURS and top_of(name) not in MAY_IMPORT[file.top]) == []
+    assert forbidden_imports(lambda file, name: top_of(name) in OURS and top_of(name) not in MAY_IMPORT[file.top]) == []
 
 
 def test_an_actor_folder_imports_no_other_actor_folder() -> None:
-    def is_stranger(file: SourceFile, name: str) -> bool:
+    def is_forbidden(file: SourceFile, name: str) -> bool:
         if file.top != "actors" or top_of(name) != "actors" or name not in product_modules():
             return False
         return folder_of_actor(name) not in (*SHARED_BY_ACTORS, folder_of_actor(file.module))
 
-    assert strangers(is_stranger) == []
+    assert forbidden_imports(is_forbidden) == []
 
 
-def test_torch_lives_with_the_hands_alone() -> None:
-    def is_stranger(file: SourceFile, name: str) -> bool:
+def test_only_gpu_workers_imports_torch() -> None:
+    def is_forbidden(file: SourceFile, name: str) -> bool:
         may = file.top == "gpu_workers" and not is_torch_free(file.module)
         return top_of(name) in ("torch", "triton") and not may
 
-    assert strangers(is_stranger) == []
+    assert forbidden_imports(is_forbidden) == []
 
 
-def test_nobody_unpickles() -> None:
-    assert strangers(lambda file, name: top_of(name) in NEVER) == []
+def test_no_file_unpickles() -> None:
+    assert forbidden_imports(lambda file, name: top_of(name) in NEVER) == []
 
 
-def test_everything_but_the_hands_can_be_imported_where_there_is_no_torch() -> None:
+def test_all_but_gpu_workers_can_be_imported_without_torch() -> None:
     """Also through what it imports in turn: the client library above all."""
     modules = [
         file.module

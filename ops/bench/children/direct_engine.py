@@ -148,7 +148,7 @@ class DirectRun:
         draft.page_ids += running.pages
 
     def _sampled(self, running: _Running, count: int) -> None:
-        """It has sampled so many; slot and pages of a finished one are free for later plans, which run later."""
+        """Count sampled tokens of a sequence; slot and pages of a finished one are free for later plans, which run later."""
         running.n_left -= count
         if running.n_left:
             self._decoding.append(running)
