@@ -1,4 +1,4 @@
-"""Draws the tables of the documents from the code: messages and supervision (docs/architecture.md), files (docs/map.md).
+"""Draws the tables of the documents from the code: docs/architecture.md, docs/api.md and docs/map.md.
 
     python -m ops.doc_tables            write them between their markers
     python -m ops.doc_tables --check    exit status 1 if a document differs from what would be written
@@ -18,6 +18,7 @@ from itertools import groupby
 from pathlib import Path
 
 from messages.routes import CHILDREN, ROUTES, Route
+from ops.api_tables import fields_table, other_fields_table
 from supervisor.config import ServerConfig
 from supervisor.policy.child_spec import Group
 from supervisor.policy.placement import Gpu, Placement
@@ -121,6 +122,8 @@ class Table:
 TABLES = {
     "messages": Table(REPO / "docs" / "architecture.md", message_table),
     "supervision": Table(REPO / "docs" / "architecture.md", supervision_table),
+    "api fields": Table(REPO / "docs" / "api.md", fields_table),
+    "api other fields": Table(REPO / "docs" / "api.md", other_fields_table),
     "files": Table(REPO / "docs" / "map.md", file_map),
 }
 

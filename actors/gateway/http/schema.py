@@ -23,7 +23,7 @@ _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _SEED_MASK = 2**63 - 1
 
 # Fields that have no effect on the answer: any value is accepted.
-_IGNORED = frozenset(
+IGNORED_FIELDS = frozenset(
     name
     for names in (
         ("user", "metadata", "store", "service_tier", "safety_identifier"),
@@ -32,7 +32,7 @@ _IGNORED = frozenset(
     for name in names
 )
 # Fields that are not offered, with the values that change nothing and so are accepted. None is always accepted.
-_NOT_OFFERED: dict[str, tuple[Any, ...]] = {
+NOT_OFFERED_FIELDS: dict[str, tuple[Any, ...]] = {
     "tools": ([],),
     "tool_choice": ("none", "auto"),
     "functions": ([],),
@@ -198,11 +198,11 @@ def read_body(raw: bytes | bytearray, kind: type[B]) -> B:
 
 def _drop_unused_fields(fields: dict[str, Any], kind: type[msgspec.Struct]) -> None:
     """Remove fields that have no effect. Raises: Refusal for a field that is not offered, unless the body `kind` has it."""
-    for name in [name for name in fields if name in _IGNORED]:
+    for name in [name for name in fields if name in IGNORED_FIELDS]:
         del fields[name]
-    for name in [name for name in fields if name in _NOT_OFFERED and name not in kind.__struct_fields__]:
+    for name in [name for name in fields if name in NOT_OFFERED_FIELDS and name not in kind.__struct_fields__]:
         value = fields.pop(name)
-        if value is not None and value not in _NOT_OFFERED[name]:
+        if value is not None and value not in NOT_OFFERED_FIELDS[name]:
             raise Refusal("invalid", f"{name}: not supported by this server", field=name)
 
 
