@@ -27,6 +27,8 @@ EXIT_UNDEAD = 5
 EXIT_NO_SERVER = 6
 EXIT_DEADLINE = 7
 
+_SERVICE_DIR = "for example --run-dir /run/tardigrade/tardigrade-8000 for the systemd service"
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="tardigrade-serve", message="Tardigrade %(version)s")
@@ -45,7 +47,10 @@ def _config_flags(command: Any) -> Any:
         ),
         click.option("--model-name", help="Name of the model that clients see. Default: its own."),
         click.option("--gpus", type=int, help="Number of GPUs to use; 0: CPU cores. Default: all GPUs, else CPU cores."),
-        click.option("--tp", type=int, help="GPUs, or ranks, of one replica (tensor parallelism). Default: as few as needed."),
+        click.option(
+            "--tp", type=int,
+            help="GPUs that share one copy of the model (tensor parallelism); processes on CPU. Default: as few as needed.",
+        ),
         click.option("--replicas", type=int, help="Copies of the model. Default: as many as fit on the GPUs; 1 on CPU cores."),
         click.option("--gateways", type=int, help="Processes that accept requests. Default: 1."),
         click.option("--host", help="Address that HTTP listens on. Default: 127.0.0.1."),
@@ -59,7 +64,10 @@ def _config_flags(command: Any) -> Any:
         click.option("--run-dir", help="Private directory for sockets. Default: one per port."),
         click.option("--state-dir", help="Directory of the journals. Default: the run directory."),
         click.option("--log-format", help="console or json. Default: console."),
-        click.option("--log-level", help="debug, info, warning or error. Default: warning on a terminal, else info."),
+        click.option(
+            "--log-level",
+            help="auto, debug, info, warning or error. Default: auto, which is warning on a terminal, else info.",
+        ),
         click.option(
             "--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE",
             help="Any key of the configuration (check-config prints them all); may be repeated.",
@@ -106,9 +114,12 @@ def start(**flags: Any) -> None:
     """Start a server in the foreground. It prints where it listens as soon as it serves.
 
     \b
-    supervisor start                                     a small packaged model on all GPUs, or on CPU cores
-    supervisor start --model /models/llama-3.1-8b        as many replicas as the GPUs have room for
-    supervisor start --model org/name --gpus 4 --tp 2    two replicas of two GPUs each
+    supervisor start
+        a small packaged model on all GPUs, or on CPU cores
+    supervisor start --model /models/llama-3.1-8b
+        as many replicas as the GPUs have room for
+    supervisor start --model org/name --gpus 4 --tp 2
+        two replicas of two GPUs each
 
     First it prints the plan: replicas, GPUs of each, dtype. check-config prints the plan and starts nothing.
 
@@ -117,6 +128,7 @@ def start(**flags: Any) -> None:
     \b
     Exit status:
       0  stopped as ordered
+      1  a bug: the supervisor itself failed
       2  the configuration cannot be used
       3  the start failed: a process did not become ready
       4  the budget for restarts is spent
@@ -143,7 +155,13 @@ def start(**flags: Any) -> None:
 @click.argument("file", required=False, type=click.Path(dir_okay=False))
 @_config_flags
 def check_config(file: str | None, **flags: Any) -> None:
-    """Check a configuration; print it as JSON and, on standard error, where the model would run."""
+    """Check a configuration; print it as JSON and, on standard error, where the model would run.
+
+    \b
+    Exit status:
+      0  the configuration can be used
+      2  it cannot be used
+    """
     import json
 
     if file and flags["config"]:
@@ -157,7 +175,7 @@ def check_config(file: str | None, **flags: Any) -> None:
 
 def _server_flags(command: Any) -> Any:
     """Add the flags by which `status`, `drain` and `stop` find their server."""
-    text = "Run directory of the server, if it was started with one."
+    text = f"Run directory of the server, if it is not the one of this user and port, {_SERVICE_DIR}."
     command = click.option("--run-dir", type=click.Path(path_type=Path), help=text)(command)
     return click.option("--port", type=int, default=8000, show_default=True, help="HTTP port of the server.")(command)
 
@@ -172,7 +190,13 @@ def _find(port: int, run_dir: Path | None) -> Path:
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @_server_flags
 def status(port: int, run_dir: Path | None, as_json: bool) -> None:
-    """Show the processes of a running server: state, memory, restarts."""
+    """Show the processes of a running server: state, memory, restarts.
+
+    \b
+    Exit status:
+      0  the server answered
+      6  no server was found
+    """
     from supervisor.operator import calls as operator_calls
     from supervisor.operator.status_table import print_status
 
@@ -185,7 +209,14 @@ def status(port: int, run_dir: Path | None, as_json: bool) -> None:
 @click.option("--then-stop", is_flag=True, help="Stop the server when they have finished.")
 @_server_flags
 def drain(port: int, run_dir: Path | None, deadline_s: float, then_stop: bool) -> None:
-    """Refuse new requests and wait until the requests in progress have finished."""
+    """Refuse new requests and wait until the requests in progress have finished.
+
+    \b
+    Exit status (with --then-stop: or that of the server, see start --help):
+      0  no request is in progress
+      6  no server was found
+      7  the deadline passed; the server still refuses new requests
+    """
     from supervisor.operator import calls as operator_calls
 
     where = _find(port, run_dir)
@@ -195,7 +226,9 @@ def drain(port: int, run_dir: Path | None, deadline_s: float, then_stop: bool) -
     _reach(lambda: operator_calls.order_drain(where, deadline_s, False))
     left = _reach(lambda: operator_calls.wait_drained(where, deadline_s))
     if left is not None:
-        _fail(EXIT_DEADLINE, f"after {deadline_s:g} s {left} requests are still in progress; new ones are refused")
+        count = "1 request is" if left == 1 else f"{left} requests are"
+        after = "new ones stay refused, and supervisor stop ends the server"
+        _fail(EXIT_DEADLINE, f"after {deadline_s:g} s {count} still in progress; {after}")
     click.echo("drained: no request is in progress, and new ones are refused; supervisor stop ends the server")
 
 
@@ -203,7 +236,14 @@ def drain(port: int, run_dir: Path | None, deadline_s: float, then_stop: bool) -
 @click.option("--deadline", "deadline_s", type=float, default=120.0, show_default=True, help="Seconds to wait.")
 @_server_flags
 def stop(port: int, run_dir: Path | None, deadline_s: float) -> None:
-    """Let a running server finish the requests in progress, then end it."""
+    """Let a running server finish the requests in progress, then end it.
+
+    \b
+    Exit status (or that of the server, see start --help):
+      0  the server ended in order
+      6  no server was found
+      7  the deadline passed, or the server ended with unfinished requests
+    """
     from supervisor.operator import calls as operator_calls
 
     where = _find(port, run_dir)
@@ -231,7 +271,7 @@ def _reach(call: Any) -> Any:
     try:
         return call()
     except NoServer as error:
-        _fail(EXIT_NO_SERVER, f"{error} (--port or --run-dir says which server is meant)")
+        _fail(EXIT_NO_SERVER, f"{error}; --port or --run-dir names another server, {_SERVICE_DIR}")
 
 
 def _fail(status: int, text: str) -> NoReturn:

@@ -27,6 +27,8 @@ def plan_start(config: ServerConfig) -> Placement:
         model = read_config(config.model)
     except (ValueError, OSError) as error:
         raise ConfigError(f"model: {error}") from None
+    if model is not None and model.max_position and config.max_length > model.max_position:
+        raise ConfigError(f"max_length: expected at most {model.max_position} (the model's), got {config.max_length}")
     return plan_placement(host, model, wishes)
 
 

@@ -24,7 +24,7 @@ import structlog
 from gpu_workers.model_store.model_folder import ModelFolder
 from messages.errors import ConfigError
 from messages.run_dir import front_endpoint, run_dir_of
-from supervisor.children.run_dir import RunDir
+from supervisor.children.run_dir import RunDir, RunDirTaken
 from supervisor.children.state_dir import hold_state_dir
 from supervisor.config import ServerConfig, described
 from supervisor.logs import configure_logs
@@ -57,7 +57,15 @@ def start(config: ServerConfig, placement: Placement) -> int:
 
 def _take_run_dir(stack: ExitStack, config: ServerConfig, is_temporary: bool = False) -> RunDir:
     """Take the run directory until `stack` closes; a temporary one is removed then."""
-    run_dir = RunDir.take(run_dir_path(config))
+    try:
+        run_dir = RunDir.take(run_dir_path(config))
+    except RunDirTaken as error:
+        if config.run_dir:
+            raise
+        raise ConfigError(
+            f"port: expected a port that no other server of this user serves, got {config.port}"
+            f" (served by pid {error.pid or '?'}; supervisor status --port {config.port} shows it)"
+        ) from None
     stack.callback(run_dir.release, is_temporary=is_temporary)
     return run_dir
 

@@ -134,7 +134,9 @@ class Supervisor:
         self._liveness.gone(record.name)
         is_expected = self.orders.is_stopping or (record.has_reported_fault and not self.orders.has_served)
         log = self._log.info if is_expected else self._log.warning
-        log("child died", child=record.name, incarnation=incarnation, how=str(exit_status), cause=cause)
+        is_ordered = self.orders.is_stopping and cause == "ended"
+        event = "child ended" if is_ordered else "child died"
+        log(event, child=record.name, incarnation=incarnation, how=str(exit_status), cause=cause)
         unexplained = f"{record.name}: {exit_status}; its log has the reason"
         final = record.fault if record.has_reported_fault else unexplained
         cannot_succeed = final if exit_status.code == EXIT_UNUSABLE else ""
@@ -241,7 +243,11 @@ class Supervisor:
         self._policy.became_ready(record.name, record.incarnation, now_s)
         self.children.became_ready(record, self._policy.is_standby(record.name))
         took_s = round(now_s - record.started_s, 3)
-        self._log.info("child ready", child=record.name, incarnation=record.incarnation, took_s=took_s)
+        facts = {"child": record.name, "incarnation": record.incarnation, "took_s": took_s}
+        if self.orders.has_served and record.died_s:  # at the level of its death, so that a terminal shows both
+            self._log.warning("child ready again", **facts, down_s=round(now_s - record.died_s, 3))
+        else:
+            self._log.info("child ready", **facts)
         self._display.ready(record.name, took_s)
         self.orders.note_ready(record)
         self._notice_state()

@@ -39,6 +39,14 @@ class OrphanAlive(TardigradeError):
     """Children of a killed server do not die, so their resources must not be used. The text names them."""
 
 
+class RunDirTaken(ConfigError):
+    """Another server holds this run directory. `pid`: its process, None where that is not known."""
+
+    def __init__(self, path: Path, pid: int | None) -> None:
+        super().__init__(f"run_dir: expected no other server in {path}, got one that runs (pid {pid or '?'})")
+        self.pid = pid
+
+
 def make_private(path: Path, key: str = "run_dir") -> Path:
     """Make a directory with mode 0700. `key`: the configuration key that names it, for errors.
 
@@ -69,7 +77,7 @@ class RunDir:
     def take(cls, path: Path) -> RunDir:
         """Make the directory, lock it, and remove the files that an earlier server has left.
 
-        Raises: ConfigError when another server holds it, or when it is not private; OrphanAlive when children of a
+        Raises: RunDirTaken when another server holds it; ConfigError when it is not private; OrphanAlive when children of a
         killed server do not die.
         """
         path = path.absolute()
@@ -86,9 +94,7 @@ class RunDir:
             lock.acquire()
             return cls._take_over(path, lock)
         except filelock.Timeout:
-            raise ConfigError(
-                f"run_dir: expected no other server in {path}, got one that runs (pid {read_pid(path) or '?'})"
-            ) from None
+            raise RunDirTaken(path, read_pid(path)) from None
         except OSError as error:
             lock.release()
             raise ConfigError(f"run_dir: expected a directory with room for files, got {path} ({error.strerror})") from None

@@ -12,11 +12,12 @@ from pathlib import Path
 import filelock
 
 from messages.errors import TardigradeError
-from messages.ids import SUPERVISOR, actor_name, role_of
+from messages.ids import SUPERVISOR, actor_name
 from messages.lifecycle import DrainWanted, OrderTaken, StatusReport, StatusWanted, StopWanted, TreeState
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
 from supervisor.children.run_dir import supervisor_endpoint
+from supervisor.operator.status_table import requests_left
 
 _ASK_EVERY_S = 0.2
 _SLACK_S = 1.0  # for the final report of a drain that ends at its deadline
@@ -59,8 +60,7 @@ def wait_drained(run_dir: Path, deadline_s: float) -> int | None:
         if report.state is TreeState.STOPPING:
             raise NoServer(f"run_dir: expected the server in {run_dir} to drain, got one that is stopping; its log says why")
         if time.monotonic() > end_s:
-            gateways = (child for child in report.children if role_of(child.name) == "gateway")
-            return sum(int(gateway.statistics.get("active", 0)) for gateway in gateways)
+            return requests_left(report)
         time.sleep(_ASK_EVERY_S)
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from messages.lifecycle import ChildState, ChildStatus, StatusReport
+from messages.ids import role_of
+from messages.lifecycle import ChildState, ChildStatus, StatusReport, TreeState
 
 _PLAIN_WIDTH = 240  # where there is no terminal
 _WIDE = 160  # from here on all columns are shown
@@ -60,7 +61,7 @@ def print_status(report: StatusReport, as_json: bool) -> None:
 
 def status_text(report: StatusReport, width: int) -> str:
     """The report in lines of at most `width` characters, as long as names and numbers leave room for that."""
-    heads = [f"{report.state}  {report.model}  {report.url}  up {span_text(report.uptime_s)}", report.layout]
+    heads = [f"{_state_text(report)}  {report.model}  {report.url}  up {span_text(report.uptime_s)}", report.layout]
     lines = [line for head in heads if head for line in _folded(head, width, "")]
     is_wide = width >= _WIDE
     columns = [column for column in _COLUMNS if is_wide or column.in_narrow]
@@ -74,6 +75,20 @@ def status_text(report: StatusReport, width: int) -> str:
         else:
             lines += [row.rstrip(), *_folded(_note(child, with_figures=False), width, _INDENT)]
     return "\n".join(lines)
+
+
+def requests_left(report: StatusReport) -> int:
+    """Requests that the gateways have not finished, as far as their last figures tell."""
+    gateways = (child for child in report.children if role_of(child.name) == "gateway")
+    return sum(int(gateway.statistics.get("active", 0)) for gateway in gateways)
+
+
+def _state_text(report: StatusReport) -> str:
+    """The state of the tree, and while it drains how many requests are left."""
+    if report.state is not TreeState.DRAINING:
+        return report.state
+    n_left = requests_left(report)
+    return f"{report.state}, {n_left} {'request' if n_left == 1 else 'requests'} left"
 
 
 def _row(columns: Sequence[_Column], cells: Sequence[str], widths: Sequence[int]) -> str:

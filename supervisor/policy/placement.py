@@ -83,8 +83,8 @@ class Placement:
         where = _count(len(self.gpus), "GPU") if self.gpus else "CPU cores"
         parts = [f"{where}: {_count(self.replicas, 'replica')} x tp {self.tp}"]
         if self.dtype:
-            each = " a GPU" if self.gpus else ""
-            parts += [self.dtype, f"{_gib(self.weight_bytes)} of {_gib(self.memory_bytes)} GiB weights{each}"]
+            weights = f"weights take {_gib(self.weight_bytes)} of {_gib(self.memory_bytes)} GiB"
+            parts += [self.dtype, weights + (" on each GPU" if self.gpus else "")]
         if self.room_tokens:
             parts.append(
                 f"memory for sequences of {self.room_tokens:,} tokens (the model was made for {self.context_tokens:,})"

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.children.run_dir import read_pid
+from messages.run_dir import run_dir_of
+from supervisor.children.run_dir import RunDir, read_pid
 from tests.support.supervisor.command_line import DEADLINE_S, RunningServer, call, serving
 
 
@@ -110,6 +111,21 @@ def test_a_second_server_is_refused_with_a_reason(server: RunningServer) -> None
     assert "run_dir: expected no other server" in second.stderr
 
 
+def test_a_port_that_is_served_is_named(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The port of a server of this user, not its run directory, which the operator has not chosen."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("r")))
+    held = RunDir.take(run_dir_of(8123))
+    try:
+        second = call("start", "--model", "hash-chain", "--port", "8123")
+    finally:
+        held.release()
+    assert second.returncode == 2
+    assert (
+        "port: expected a port that no other server of this user serves, got 8123"
+        f" (served by pid {os.getpid()}; supervisor status --port 8123 shows it)\n"
+    ) in second.stderr
+
+
 def test_two_servers_do_not_share_their_journals(server: RunningServer, tmp_path: Path) -> None:
     """The state directory of the first is its run directory."""
     flags = ("start", "--model", "hash-chain", "--port", "0", "--run-dir", str(tmp_path / "r"))
@@ -142,7 +158,8 @@ def test_nobody_to_talk_to_has_its_own_exit_status(tmp_path: Path) -> None:
     for command in (["status"], ["drain"], ["drain", "--then-stop"], ["stop"]):
         alone = call(*command, "--run-dir", str(tmp_path))
         assert alone.returncode == 6, command
-        assert "expected a running server" in alone.stderr
+        assert f"expected a running server in {tmp_path}, got none" in alone.stderr
+        assert "--run-dir /run/tardigrade/tardigrade-8000" in alone.stderr
 
 
 def test_check_config_prints_what_would_be_used(tmp_path: Path) -> None:
@@ -165,6 +182,7 @@ def test_check_config_takes_one_file() -> None:
         (["--gpus", "64"], "gpus: expected "),
         (["--gpus", "0", "--tp", "4"], "tp: expected 1, 2, 3 or 9 (the model has 3 KV heads and 9 heads), got 4"),
         (["--model", "/no/such/model"], "model: /no/such/model"),
+        (["--max-length", "100000"], "max_length: expected at most 8192 (the model's), got 100000"),
         (["--dtype", "int4"], "worker.dtype: expected one of auto, float32, bfloat16, float16, got 'int4'"),
     ],
 )
@@ -182,11 +200,22 @@ def test_an_impossible_wish_is_refused_within_half_a_second(flags: list[str], sa
 def test_check_config_says_where_the_model_would_run() -> None:
     checked = call("check-config", "--gpus", "0", "--tp", "3", "--replicas", "2")
     assert checked.stderr.startswith("CPU cores: 2 replicas x tp 3, float32, ")
-    assert checked.stderr.endswith(" GiB weights\n")
+    assert checked.stderr.partition("weights take ")[2].endswith(" GiB\n")
 
 
 def test_the_version_is_that_of_the_package() -> None:
     assert call("--version").stdout == f"Tardigrade {version('tardigrade-serve')}\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "statuses"), [("start", "0123457"), ("status", "06"), ("drain", "067"), ("stop", "067"), ("check-config", "02")]
+)
+def test_help_fits_80_columns_and_names_the_exit_statuses(command: str, statuses: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = call(command, "--help").stdout
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+    listed = text.partition("Exit status")[2].partition("\n")[2].partition("\n\n")[0]
+    assert [line.split()[0] for line in listed.splitlines()] == list(statuses)
 
 
 def test_help_comes_at_once() -> None:

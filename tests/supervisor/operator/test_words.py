@@ -10,6 +10,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 import structlog
 
@@ -143,6 +144,15 @@ def test_status_says_what_an_operator_asks_after_a_kill(
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("worker/0.0")]
     assert "last exit: killed by SIGKILL (frozen: no Progress for 2 s), 1 min 20 s ago" in line
     assert {"298", "warm", "dead"} <= set(line.split())
+
+
+@pytest.mark.parametrize(("n_active", "said"), [(0, "0 requests left"), (1, "1 request left"), (3, "3 requests left")])
+def test_status_says_how_many_requests_are_left_while_it_drains(n_active: int, said: str) -> None:
+    record = ChildRecord(group("gateway/0").children[0])
+    child = msgspec.structs.replace(record.status(0.0, with_metrics=False), statistics={"active": n_active})
+    draining = msgspec.structs.replace(report(child), state=TreeState.DRAINING)
+    assert status_text(draining, 80).startswith(f"draining, {said}  m  http://u")
+    assert "left  m" not in status_text(report(child), 80)
 
 
 def test_status_fits_80_columns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

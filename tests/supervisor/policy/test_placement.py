@@ -147,17 +147,17 @@ def test_memory_for_keys_and_values_must_fit_beside_the_weights(model: ModelConf
     [
         (
             plan_placement(host(4), SMOLLM2, Wishes()),
-            "4 GPUs: 4 replicas x tp 1, bfloat16, 0.3 of 140 GiB weights a GPU",
+            "4 GPUs: 4 replicas x tp 1, bfloat16, weights take 0.3 of 140 GiB on each GPU",
             "4 replicas x tp 1 on NVIDIA H200, bfloat16",
         ),
         (
             plan_placement(host(4, T4), SMOLLM2, Wishes(tp=3)),
-            "3 GPUs: 1 replica x tp 3, float16, 0.1 of 14.6 GiB weights a GPU, 1 GPU left over",
+            "3 GPUs: 1 replica x tp 3, float16, weights take 0.1 of 14.6 GiB on each GPU, 1 GPU left over",
             "1 replica x tp 3 on Tesla T4, float16",
         ),
         (
             plan_placement(host(0), SMOLLM2, Wishes()),
-            "CPU cores: 1 replica x tp 1, float32, 0.5 of 64.0 GiB weights",
+            "CPU cores: 1 replica x tp 1, float32, weights take 0.5 of 64.0 GiB",
             "1 replica x tp 1 on CPU cores, float32",
         ),
         (plan_placement(host(4), None, Wishes()), "CPU cores: 1 replica x tp 1", "1 replica x tp 1 on CPU cores"),
