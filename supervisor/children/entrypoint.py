@@ -5,7 +5,8 @@
 A spare process does warm-ups before it waits for its Birth. A warm-up is `module`, which is imported, or
 `module:function=argument`: the function is called with that text and keeps what it has loaded.
 
-Exit status: 0 after Stop; 1 after a fault; 2 if the Birth or its settings cannot be used, because a restart would not help.
+Exit status: 0 after Stop; 1 after a fault, or if the supervisor ends before it has sent a Birth; 2 if the Birth or its settings
+cannot be used, because a restart would not help.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ def main(argv: list[str]) -> int:
     _ignore_signals(name)
     for warm_up in warm:
         do_warm_up(warm_up)
-    birth = read_birth(sys.stdin.buffer.read())
+    birth_text = sys.stdin.buffer.read()
+    if not birth_text:  # a spare whose supervisor has ended: nobody reads a report
+        return EXIT_FAULT
+    birth = read_birth(birth_text)
     configure_logs(birth.log_format, birth.log_level, birth.name, birth.incarnation)
     log = structlog.get_logger()
     try:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+from messages.child import EXIT_FAULT
 from supervisor.children.process import ExitStatus
 from supervisor.children.spawner import LocalSpawner
 from tests.support.supervisor.trees import group
@@ -42,3 +45,9 @@ async def test_a_child_is_registered_before_it_gets_its_birth(tmp_path: Path) ->
     assert (registered["name"], registered["pid"]) == ("gateway/0", process.pid)
     process.kill()
     assert (await asyncio.wait_for(ended, DEADLINE_S)).signal_name == "SIGKILL"
+
+
+def test_a_spare_whose_supervisor_ends_exits_without_a_word() -> None:
+    command = [sys.executable, "-m", "supervisor.children.entrypoint", "gateway/0", str(os.getpid())]
+    ended = subprocess.run(command, input=b"", capture_output=True, timeout=DEADLINE_S, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (EXIT_FAULT, b"", b"")
