@@ -13,6 +13,7 @@ a write hangs, everything to be recorded waits, new requests are refused, and re
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import time
@@ -24,11 +25,10 @@ import structlog
 from actors.gateway.journal.backlog import Callback, Entry
 from actors.gateway.journal.records import Recovered
 from actors.gateway.journal.replay import read_journal
-from actors.gateway.journal.writer import JournalState, JournalWriter
+from actors.gateway.journal.writer import JournalState, JournalWriter, can_never_work
 
 _APPLICATION_ID = 0x54617264  # "Tard": files of other applications are not written
 _SCHEMA_VERSION = 1
-_TABLES = {"requests", "steps"}
 _SCHEMA = (
     f"PRAGMA application_id = {_APPLICATION_ID}",
     f"PRAGMA user_version = {_SCHEMA_VERSION}",
@@ -36,6 +36,10 @@ _SCHEMA = (
     number INTEGER PRIMARY KEY, admitted BLOB NOT NULL, state BLOB, from_step INTEGER NOT NULL, ended_s REAL)""",
     "CREATE TABLE IF NOT EXISTS steps(step INTEGER PRIMARY KEY, record BLOB NOT NULL)",
 )
+_COLUMNS = """SELECT tables.name, columns.name || ' ' || columns.type
+    || CASE WHEN columns."notnull" THEN ' NOT NULL' ELSE '' END || CASE WHEN columns.pk THEN ' PRIMARY KEY' ELSE '' END
+    FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns
+    WHERE tables.type = 'table' ORDER BY columns.cid"""
 _BUFFER_BYTES = 64 << 20
 _ADMIT = "INSERT INTO requests(number, admitted, from_step) VALUES (?, ?, (SELECT coalesce(max(step), 0) + 1 FROM steps))"
 _STEP = "INSERT INTO steps(record) VALUES (?)"
@@ -90,9 +94,9 @@ class Journal:
         """
         try:
             return self._read()
-        except sqlite3.OperationalError:
-            raise  # not a sign of damage: keep the file
         except (sqlite3.DatabaseError, ValueError) as error:
+            if isinstance(error, sqlite3.OperationalError) and not can_never_work(error):
+                raise  # not a sign of damage: keep the file
             aside = self._move_aside()
             self._log.error("journal unreadable, file renamed", error=str(error), renamed_to=aside)
             return self._read()
@@ -174,6 +178,7 @@ class Journal:
             Path(self._path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))  # it holds prompts: only its owner may read it
         connection = sqlite3.connect(self._path or ":memory:", self._lock_wait_s, isolation_level=None, check_same_thread=False)
+        connection.text_factory = bytes  # a damaged row may hold text that is not UTF-8
         try:
             self._prepare(connection)
         except Exception:
@@ -183,12 +188,15 @@ class Journal:
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         mark = connection.execute("PRAGMA application_id").fetchone()[0]
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        tables, expected = _columns_by_table(connection), _expected_columns()
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if tables and (mark, version) != (_APPLICATION_ID, _SCHEMA_VERSION):
             raise ValueError(f"application_id: expected a journal of version {_SCHEMA_VERSION}, got {mark}.{version}")
+        for name in tables.keys() & expected.keys():
+            if tables[name] != expected[name]:
+                raise ValueError(f"table {name}: expected columns {expected[name]}, got {tables[name]}")
         connection.execute(f"PRAGMA synchronous = {'FULL' if self._is_synchronous else 'NORMAL'}")
-        if tables >= _TABLES:  # write nothing, so that a journal can be opened while its disk is full
+        if tables.keys() >= expected.keys():  # write nothing, so that a journal can be opened while its disk is full
             return
         connection.execute("PRAGMA journal_mode = WAL")
         _make(connection)
@@ -199,6 +207,22 @@ class Journal:
             if os.path.exists(self._path + suffix):
                 os.replace(self._path + suffix, aside + suffix)
         return aside
+
+
+def _columns_by_table(connection: sqlite3.Connection) -> dict[str, list[str]]:
+    """The columns of each table, such as "admitted BLOB NOT NULL", in order."""
+    columns: dict[str, list[str]] = {}
+    for table, column in connection.execute(_COLUMNS):
+        columns.setdefault(str(table, "utf-8", "replace"), []).append(str(column, "utf-8", "replace"))
+    return columns
+
+
+def _expected_columns() -> dict[str, list[str]]:
+    """As `_columns_by_table`, of a new journal."""
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.text_factory = bytes
+        _make(connection)
+        return _columns_by_table(connection)
 
 
 def _make(connection: sqlite3.Connection) -> None:

@@ -20,6 +20,9 @@ def read_journal(connection: sqlite3.Connection) -> tuple[list[Recovered], list[
     unreadable: list[int] = []
     rows = connection.execute("SELECT number, admitted, state, from_step, ended_s FROM requests ORDER BY number")
     for number, admitted, state, start, ended_s in rows:
+        if not isinstance(start, int) or not isinstance(ended_s, float | None):  # SQLite stores any type in any column
+            unreadable.append(number)
+            continue
         try:
             states = decode_states(state) if state else []
             found[number] = Recovered(number, decode_order(admitted), states, ended_s=ended_s)

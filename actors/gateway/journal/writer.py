@@ -32,6 +32,11 @@ _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.05, 1.0
 _CLOSE_WAIT_S = 10.0
 
 
+def can_never_work(error: sqlite3.OperationalError) -> bool:
+    """True if the statement does not fit the file (no such table, no such column), so that a later attempt fails as well."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_IOERR) & 0xFF == sqlite3.SQLITE_ERROR
+
+
 class JournalState(NamedTuple):
     """State of the journal. `trouble`: the disk's error, "" while it accepts writes."""
 
@@ -147,8 +152,8 @@ class JournalWriter:
                     self._execute(entry.statement, entry.values)
             self._execute("COMMIT")
         except sqlite3.OperationalError as error:
-            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_IOERR) & 0xFF == sqlite3.SQLITE_ERROR:
-                raise  # a statement that can never work
+            if can_never_work(error):
+                raise
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             return str(error)

@@ -149,7 +149,16 @@ def _corrupt(path: Path) -> None:
     path.write_bytes(raw)
 
 
-@pytest.mark.parametrize("spoil", [lambda p: p.write_bytes(b"not a database" * 100), _foreign, _corrupt])
+def _other_columns(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute(_SCHEMA[0])
+        connection.execute(_SCHEMA[1])
+        connection.execute("CREATE TABLE requests(a)")
+        connection.execute("CREATE TABLE steps(b)")
+    connection.close()
+
+
+@pytest.mark.parametrize("spoil", [lambda p: p.write_bytes(b"not a database" * 100), _foreign, _corrupt, _other_columns])
 async def test_a_file_that_is_no_journal_is_moved_aside(tmp_path: Path, spoil) -> None:
     path = tmp_path / "journal"
     spoil(path)
@@ -160,6 +169,39 @@ async def test_a_file_that_is_no_journal_is_moved_aside(tmp_path: Path, spoil) -
     assert journal.is_healthy
     await journal.close()
     assert [p.read_bytes() for p in moved_aside(tmp_path)] == [before]
+
+
+async def test_a_blob_whose_type_has_become_text_is_read_all_the_same(tmp_path: Path) -> None:
+    """One flipped bit of a row's serial type makes TEXT of a BLOB; its bytes are the same, and they are not UTF-8."""
+    path = tmp_path / "journal"
+    journal = opened(path)
+    journal.admit(1, encode_order(order_of(1)), lambda: None, unwanted)
+    journal.step(encode_step([StepRow(key(1), 0, b"\xff\xfe\x01\x00")], []), lambda: None)
+    await written(journal)
+    await journal.close()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("UPDATE steps SET record = CAST(record AS TEXT)")
+        other.execute("UPDATE requests SET admitted = CAST(admitted AS TEXT)")
+    (recovered,) = Journal(str(path)).open()
+    assert restore(recovered, MODEL, 0.0).sequences[0].ids == [0x1FEFF]
+    assert moved_aside(tmp_path) == []
+
+
+@pytest.mark.parametrize("damage", ["admitted = 7", "from_step = x'00'", "ended_s = 'no time'", "state = 'no state'"])
+async def test_a_column_of_another_type_costs_its_own_request_only(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "journal"
+    journal = opened(path)
+    for number in (1, 2):
+        journal.admit(number, encode_order(order_of(number)), lambda: None, unwanted)
+    await written(journal)
+    await journal.close()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute(f"UPDATE requests SET {damage} WHERE number = 1")
+    again = Journal(str(path))
+    assert [one.number for one in again.open()] == [2]
+    assert again._unreadable == [1]
+    await again.close()
+    assert moved_aside(tmp_path) == []
 
 
 async def test_a_place_that_cannot_be_used_now_is_left_alone(tmp_path: Path) -> None:
