@@ -1,4 +1,8 @@
-"""Reads a journal: requests, their states, and the steps after those states. Damaged rows are skipped."""
+"""Reads a journal: requests, their states, and the steps after those states. Damaged rows are skipped.
+
+A request whose tokens stood in a damaged step keeps the tokens before it. The later ones are left out and are computed again,
+with the seed of its order, so they are the same.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,12 @@ import sqlite3
 
 import structlog
 
-from actors.gateway.journal.records import Recovered, decode_order, decode_states, decode_step
+from actors.gateway.journal.records import Recovered, StepRow, decode_order, decode_states, decode_step
+from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import KEY_BITS
+from messages.outcomes import EndReason
+
+_ENDS_WITH_A_TOKEN: tuple[EndReason, ...] = ("stop", "length")
 
 
 def read_journal(connection: sqlite3.Connection) -> tuple[list[Recovered], list[int]]:
@@ -29,29 +37,61 @@ def read_journal(connection: sqlite3.Connection) -> tuple[list[Recovered], list[
             from_step[number] = start
         except (ValueError, TypeError):
             unreadable.append(number)
-    skipped = 0
-    unfinished = [start for number, start in from_step.items() if found[number].ended_s is None]
-    if unfinished:
-        skipped = _read_steps(connection, min(unfinished), found, from_step)
-    if skipped or unreadable:
-        structlog.get_logger().error("journal: unreadable rows skipped", rows=skipped + len(unreadable))
+    steps = _Steps(found, from_step)
+    steps.read(connection)
+    if steps.n_unreadable or unreadable:
+        structlog.get_logger().error("journal: unreadable rows skipped", rows=steps.n_unreadable + len(unreadable))
+    if steps.damaged:
+        structlog.get_logger().error("journal: lost tokens are computed again", requests=sorted(steps.damaged))
     return list(found.values()), unreadable
 
 
-def _read_steps(connection: sqlite3.Connection, first_step: int, found: dict[int, Recovered], from_step: dict[int, int]) -> int:
-    skipped = 0
-    for step, blob in connection.execute("SELECT step, record FROM steps WHERE step >= ? ORDER BY step", (first_step,)):
-        try:
-            record = decode_step(blob)
-        except (ValueError, TypeError):
-            skipped += 1
-            continue
-        for row in record.rows:
-            number = row.key >> KEY_BITS
-            if number in found and found[number].ended_s is None and step >= from_step[number]:
-                found[number].steps.append(row)
-        for key, ended in record.endings:
-            number = key >> KEY_BITS
-            if number in found and step >= from_step[number]:
-                found[number].endings.setdefault(key, ended)
-    return skipped
+class _Steps:
+    """Adds the rows and endings of steps to the requests in `found`. `from_step`: the first step of each, by its number."""
+
+    def __init__(self, found: dict[int, Recovered], from_step: dict[int, int]) -> None:
+        self._found, self._from_step = found, from_step
+        states = [state for request in found.values() for state in request.states]
+        self._n_tokens = {state.row.key: state.row.first + len(state.row.ids) // 4 for state in states}  # read, by sequence
+        self._lacks_tokens: set[int] = set()  # keys of sequences with a later row that cannot be appended
+        self.n_unreadable = 0  # steps
+        self.damaged: set[int] = set()  # numbers of requests that have lost tokens
+
+    def read(self, connection: sqlite3.Connection) -> None:
+        """Read all steps that an unfinished request needs."""
+        unfinished = [start for number, start in self._from_step.items() if self._found[number].ended_s is None]
+        if not unfinished:
+            return
+        rows = connection.execute("SELECT step, record FROM steps WHERE step >= ? ORDER BY step", (min(unfinished),))
+        for step, blob in rows:
+            try:
+                record = decode_step(blob)
+            except (ValueError, TypeError):
+                self.n_unreadable += 1
+                continue
+            for row in record.rows:
+                self._add_row(step, row)
+            for key, ended in record.endings:
+                self._add_ending(step, key, ended)
+
+    def _add_row(self, step: int, row: StepRow) -> None:
+        number, index = row.key >> KEY_BITS, row.key & ((1 << KEY_BITS) - 1)
+        request = self._found.get(number)
+        if request is None or request.ended_s is not None or step < self._from_step[number]:
+            return
+        n_tokens = self._n_tokens.get(row.key, 0)
+        if index >= request.order.n_sequences or len(row.ids) % 4 or not 0 <= row.first <= n_tokens:
+            self._lacks_tokens.add(row.key)
+            self.damaged.add(number)
+            return
+        self._n_tokens[row.key] = max(n_tokens, row.first + len(row.ids) // 4)
+        self._lacks_tokens.discard(row.key)  # a later incarnation has computed them again
+        request.steps.append(row)
+
+    def _add_ending(self, step: int, key: int, ended: Ended) -> None:
+        number = key >> KEY_BITS
+        if number not in self._found or step < self._from_step[number]:
+            return
+        if key in self._lacks_tokens and ended.reason in _ENDS_WITH_A_TOKEN:
+            return  # the ending comes again with the tokens
+        self._found[number].endings.setdefault(key, ended)

@@ -151,6 +151,26 @@ async def test_a_gateway_killed_while_its_disk_refuses_computes_the_same_tokens_
         assert (await asyncio.wait_for(answer, DEADLINE_S)).tokens == oracle([5, 6], 40)
 
 
+async def test_a_damaged_step_costs_no_request_and_changes_no_token() -> None:
+    """The client holds tokens behind the damaged step; they are computed again and it sees each once."""
+    async with journal_rig() as (r, scheduler, _), AsyncClient(r.settings.front_endpoint) as client:
+        answer = asyncio.ensure_future(client.generate([5, 6], max_tokens=40, sampling=GREEDY))
+        await until(lambda: bool(scheduler.running))
+        for n in range(1, 5):
+            scheduler.step(2)
+            await until(lambda n=n: scheduler.acked == n)
+        await until(lambda: [len(s.state.tokens) for s in client._streams.values()] == [8])
+        await r.kill_gateway()
+        with sqlite3.connect(r.settings.journal_path) as journal:
+            journal.execute("UPDATE steps SET record = x'ff' WHERE step = (SELECT min(step) + 1 FROM steps)")
+        scheduler.running.clear()
+        await r.start_gateway(2)
+        await until(lambda: bool(scheduler.running))
+        assert len(scheduler.submits[-1].tokens) == 4, "the prompt and the two tokens before the damaged step"
+        scheduler.step(40)
+        assert (await asyncio.wait_for(answer, DEADLINE_S)).tokens == oracle([5, 6], 40)
+
+
 async def test_a_writer_that_breaks_ends_the_gateway_with_a_fault() -> None:
     async with journal_rig() as (r, _, disk), r.http() as http:
         life = r.cluster.actors["gateway/0"][1]

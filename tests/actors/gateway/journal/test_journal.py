@@ -110,7 +110,7 @@ def _count(journal: Journal, table: str) -> int:
     return journal._connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
 
 
-async def test_a_torn_row_costs_its_own_request_only(tmp_path: Path) -> None:
+async def test_a_torn_row_costs_its_own_tokens_only(tmp_path: Path) -> None:
     journal = opened(tmp_path / "journal")
     for number in (1, 2):
         journal.admit(number, encode_order(order_of(number)), lambda: None, unwanted)
@@ -123,8 +123,49 @@ async def test_a_torn_row_costs_its_own_request_only(tmp_path: Path) -> None:
     again = Journal(str(tmp_path / "journal"))
     recovered = {r.number: r for r in again.open()}
     assert restore(recovered[1], MODEL, 0.0).sequences[0].ids == [token_of(1, 0), token_of(1, 1)]
-    with pytest.raises(ValueError, match="journal"):
-        restore(recovered[2], MODEL, 0.0)
+    assert restore(recovered[2], MODEL, 0.0).sequences[0].ids == [], "token 0 is lost, so token 1 is computed again too"
+    await again.close()
+
+
+async def test_tokens_behind_a_torn_row_are_computed_again_and_read_at_the_next_start(tmp_path: Path) -> None:
+    """The torn row stays in the file, and so do the rows behind it, with an ending that came too early."""
+    path, first, second = tmp_path / "journal", Ended(reason="length", n_cached=1), Ended(reason="length", n_cached=2)
+    journal = opened(path)
+    for number in (1, 2):
+        journal.admit(number, encode_order(order_of(number)), lambda: None, unwanted)
+    for at in range(2):
+        journal.step(encode_step([row_at(1, at), row_at(2, at)], []), lambda: None)
+    journal.step(encode_step([row_at(1, 2)], [])[:-1], lambda: None)
+    cancelled = Ended(reason="cancelled", detail="client_left")
+    journal.step(encode_step([row_at(1, 3), row_at(2, 2)], [(key(1), first), (key(2), cancelled)]), lambda: None)
+    await written(journal)
+    await journal.close()
+    journal = Journal(str(path))
+    one, two = (restore(recovered, MODEL, 0.0).sequences[0] for recovered in journal.open())
+    assert (one.ids, one.ended) == ([token_of(1, at) for at in range(2)], None)
+    assert (two.ids, two.ended) == ([token_of(2, at) for at in range(3)], cancelled)
+    journal.start()
+    journal.step(encode_step([row_at(1, 2)], []), lambda: None)
+    journal.step(encode_step([row_at(1, 3), row_at(1, 4)], [(key(1), second)]), lambda: None)
+    await written(journal)
+    await journal.close()
+    journal = Journal(str(path))
+    one = restore(journal.open()[0], MODEL, 0.0).sequences[0]
+    assert (one.ids, one.ended) == ([token_of(1, at) for at in range(5)], second)
+    await journal.close()
+
+
+@pytest.mark.parametrize("row", [StepRow(key(1), 1, b"xyz"), StepRow(key(1), -1, b"wxyz"), StepRow(key(1) | 5, 1, b"wxyz")])
+async def test_a_row_that_does_not_fit_is_left_out(tmp_path: Path, row: StepRow) -> None:
+    journal = opened(tmp_path / "journal")
+    journal.admit(1, encode_order(order_of(1)), lambda: None, unwanted)
+    journal.step(encode_step([row_at(1, 0)], []), lambda: None)
+    journal.step(encode_step([row], []), lambda: None)
+    await written(journal)
+    await journal.close()
+    again = Journal(str(tmp_path / "journal"))
+    (recovered,) = again.open()
+    assert restore(recovered, MODEL, 0.0).sequences[0].ids == [token_of(1, 0)]
     await again.close()
 
 
