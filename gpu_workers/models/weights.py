@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from gpu_workers.layers.shard import Shard
 
 RANDOM_STD = 0.02
 _HEAD = "lm_head.weight"
+_HEADER_LENGTH_BYTES = 8  # at the beginning of a safetensors file, little-endian
+_MAX_HEADER_BYTES = 100_000_000  # the most that the safetensors library accepts
 
 
 class WeightsError(ValueError):
@@ -46,7 +48,7 @@ class SafetensorsSource(TensorSource):
     def __init__(self, folder: Path) -> None:
         self._files: dict[str, Any] = {}
         for path in _weight_files(folder):
-            opened: Any = safe_open(path, framework="pt")
+            opened = _open(path)
             for name in opened.keys():  # noqa: SIM118  (not a mapping)
                 self._files[name] = opened
 
@@ -93,8 +95,38 @@ def _weight_files(folder: Path) -> list[Path]:
         files = sorted(folder.glob("*.safetensors"))
     missing = [path.name for path in files if not path.is_file()]
     if missing or not files:
-        raise WeightsError(f"{folder}: expected safetensors files, missing {', '.join(missing) or '*.safetensors'}")
+        got = f"a folder without {', '.join(missing)}" if missing else "a folder that has none"
+        raise WeightsError(f"{folder}: expected weights in .safetensors files, got {got}")
     return files
+
+
+def _open(path: Path) -> Any:
+    """A handle of safetensors. Raises: WeightsError when the file is cut or damaged."""
+    try:
+        return safe_open(path, framework="pt")
+    except SafetensorError as error:
+        size, whole = path.stat().st_size, _whole_bytes(path)
+        what = f"is not complete ({size} of {whole} bytes)" if size < whole else f"is damaged ({error})"
+        raise WeightsError(f"weights: {path.name} {what}; expected the whole file in {path.parent}") from None
+
+
+def _whole_bytes(path: Path) -> int:
+    """The size that a safetensors file should have by its header, which begins with its own length; 0 if it has no header."""
+    with path.open("rb") as file:
+        prefix = file.read(_HEADER_LENGTH_BYTES)
+        n_header = int.from_bytes(prefix, "little")
+        if len(prefix) < _HEADER_LENGTH_BYTES or n_header > _MAX_HEADER_BYTES:
+            return 0
+        raw = file.read(n_header)
+    if len(raw) < n_header:
+        return _HEADER_LENGTH_BYTES + n_header
+    try:
+        entries = json.loads(raw).items()
+        return (
+            _HEADER_LENGTH_BYTES + n_header + max(entry["data_offsets"][1] for name, entry in entries if name != "__metadata__")
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return 0
 
 
 @dataclass(frozen=True)

@@ -96,11 +96,25 @@ def test_all_faults_are_named(tmp_path: Path) -> None:
     assert "model.layers.0.mlp.up_proj.weight: expected [10, 24], got [3, 24]" in text
 
 
+def test_a_file_that_is_cut_or_damaged_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file(_checkpoint(), path)
+    whole = path.read_bytes()
+    for n_bytes in (len(whole) - 1, 100):  # in the tensors, and in the header
+        path.write_bytes(whole[:n_bytes])
+        with pytest.raises(WeightsError, match=rf"^weights: model\.safetensors is not complete \({n_bytes} of \d+ bytes\)"):
+            SafetensorsSource(tmp_path)
+    for damaged in (b"", b"{" * 1000, whole[:8] + b"x" * (len(whole) - 8)):
+        path.write_bytes(damaged)
+        with pytest.raises(WeightsError, match=r"^weights: model\.safetensors is damaged \("):
+            SafetensorsSource(tmp_path)
+
+
 def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match=r"missing \*.safetensors"):
+    with pytest.raises(WeightsError, match=r"expected weights in \.safetensors files, got a folder that has none$"):
         SafetensorsSource(tmp_path)
     (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-00001.safetensors"}}')
-    with pytest.raises(WeightsError, match=r"missing model-00001.safetensors"):
+    with pytest.raises(WeightsError, match=r"got a folder without model-00001\.safetensors$"):
         SafetensorsSource(tmp_path)
 
 
