@@ -125,7 +125,7 @@ def _whole_bytes(path: Path) -> int:
         return (
             _HEADER_LENGTH_BYTES + n_header + max(entry["data_offsets"][1] for name, entry in entries if name != "__metadata__")
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError):
         return 0
 
 
