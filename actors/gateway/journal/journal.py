@@ -26,6 +26,7 @@ from actors.gateway.journal.backlog import Callback, Entry
 from actors.gateway.journal.records import Recovered
 from actors.gateway.journal.replay import read_journal
 from actors.gateway.journal.writer import JournalState, JournalWriter, can_never_work
+from messages.errors import ConfigError
 
 _APPLICATION_ID = 0x54617264  # "Tard": files of other applications are not written
 _SCHEMA_VERSION = 1
@@ -90,8 +91,10 @@ class Journal:
     def open(self) -> list[Recovered]:
         """Open or create the file; returns every request in it. A file that is not a readable journal is renamed. Blocks.
 
-        Raises: sqlite3.OperationalError, OSError when the file cannot be opened now (locked, disk full, read-only).
+        Raises: ConfigError when the path, or that of its write-ahead log, is not a file; sqlite3.OperationalError, OSError
+        when the file cannot be opened now (locked, disk full, read-only).
         """
+        _check_is_file(self._path)
         try:
             return self._read()
         except (sqlite3.DatabaseError, ValueError) as error:
@@ -207,6 +210,15 @@ class Journal:
             if os.path.exists(self._path + suffix):
                 os.replace(self._path + suffix, aside + suffix)
         return aside
+
+
+def _check_is_file(path: str) -> None:
+    """Refuse what SQLite could never open, or would wait for. Raises: ConfigError naming the path."""
+    for place in (path, f"{path}-wal", f"{path}-shm") if path else ():
+        if not os.path.lexists(place) or os.path.isfile(place):
+            continue
+        kind = "a directory" if os.path.isdir(place) else "a special file" if os.path.exists(place) else "a link to nothing"
+        raise ConfigError(f"journal: expected a file or nothing at {place}, got {kind}; remove it or set another state_dir")
 
 
 def _columns_by_table(connection: sqlite3.Connection) -> dict[str, list[str]]:

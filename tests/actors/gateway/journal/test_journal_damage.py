@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from actors.gateway.journal.records import StepRow, encode_order, encode_step
 from actors.gateway.journal.restore import restore
 from actors.gateway.requests.order import Ended
 from actors.gateway.text.tokenizer import HashChainText
+from messages.errors import ConfigError
 from tests.support.gateway.journal_file import key, moved_aside, opened, unwanted, written
 from tests.support.gateway.journal_writer import order_of, row_at, token_of
 
@@ -163,3 +167,29 @@ async def test_a_request_that_cannot_be_read_gives_its_number_free(tmp_path: Pat
     again = Journal(str(path))
     assert [one.number for one in again.open()] == [1]
     await again.close()
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (os.mkdir, "a directory"),
+        (os.mkfifo, "a special file"),
+        (lambda path: os.symlink(f"{path}.nowhere", path), "a link to nothing"),
+    ],
+)
+def test_a_place_that_can_never_be_a_journal_is_named(
+    tmp_path: Path, suffix: str, make: Callable[[str], None], kind: str
+) -> None:
+    place = f"{tmp_path / 'journal'}{suffix}"
+    make(place)
+    with pytest.raises(ConfigError, match=rf"^journal: .* at {re.escape(place)}, got {kind}; .* state_dir$"):
+        Journal(str(tmp_path / "journal")).open()
+    assert [entry.name for entry in tmp_path.iterdir()] == [f"journal{suffix}"]
+
+
+async def test_a_link_to_a_journal_is_followed(tmp_path: Path) -> None:
+    await opened(tmp_path / "there").close()
+    (tmp_path / "journal").symlink_to(tmp_path / "there")
+    await opened(tmp_path / "journal").close()
+    assert moved_aside(tmp_path) == []
