@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -12,11 +13,14 @@ from starlette.types import ASGIApp
 
 from actors.gateway.admission.admission import Admission
 from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.requests.refusals import invalid
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.tokenizer import TextModel
 from messages.wire.message import NO_TRACE
 
-_MAX_ID_CHARACTERS = 256
+# An id that clients may give. The answer repeats it in a header, so it has no characters that a header cannot carry.
+_REQUEST_ID = re.compile(r"[ -~]{1,256}")
+_REQUEST_ID_RULE = "1 to 256 printable ASCII characters"
 _TRACEPARENT_PARTS, _TRACE_HEX_DIGITS = 4, 32
 
 
@@ -80,7 +84,14 @@ class Endpoint:
 
 def request_id_of(given: str) -> str:
     """The client's X-Request-Id if it can be used; empty otherwise."""
-    return given if 0 < len(given) <= _MAX_ID_CHARACTERS and given.isprintable() else ""
+    return given if _REQUEST_ID.fullmatch(given) else ""
+
+
+def checked_request_id(given: str | None) -> str:
+    """The `request_id` of a body; empty without one. Raises: Refusal, by the same rule as for the header."""
+    if given is not None and not _REQUEST_ID.fullmatch(given):
+        raise invalid("request_id", _REQUEST_ID_RULE, given)
+    return given or ""
 
 
 def trace_id_of(traceparent: str) -> bytes:

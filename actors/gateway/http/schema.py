@@ -164,7 +164,7 @@ class GenerateBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fiel
 
     prompt: str | None = None
     tokens: list[_Int] | None = None
-    request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
+    request_id: str | None = None  # checked by the endpoint, by the rule of the header X-Request-Id
 
 
 class BatchBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=True):

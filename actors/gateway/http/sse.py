@@ -81,7 +81,7 @@ class EventStream(_Answer):
         if failure is not None and not self.request.n_generated:
             await failure(scope, receive, send)
             return
-        headers = [*_STREAM_HEADERS, (b"x-request-id", self.request.order.request.encode())]
+        headers = [*_STREAM_HEADERS, (b"x-request-id", self.request.order.request.encode("latin-1"))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         first = reader.take()
         await self._send(send, self._writer.write(first) if first else self._writer.opening())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp
 
-from actors.gateway.http.endpoint import Call, Endpoint, Services
+from actors.gateway.http.endpoint import Call, Endpoint, Services, checked_request_id
 from actors.gateway.http.plain_bodies import batch_body, generate_body
 from actors.gateway.http.schema import BatchBody, GenerateBody, RequestFields, digest_of, read_body
 from actors.gateway.http.sse import WholeAnswer
@@ -19,7 +19,7 @@ async def generate(services: Services, call: Call) -> ASGIApp:
     check_one_given(prompt=body.prompt, tokens=body.tokens)
     if body.n_or_one != 1:
         raise invalid("n", "1", body.n)
-    given = body.request_id or call.request_id
+    given = checked_request_id(body.request_id) or call.request_id
     new = body.new_request(
         "generate",
         given or "gen-" + mint_request_id()[4:],

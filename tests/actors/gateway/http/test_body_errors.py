@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -14,6 +14,13 @@ from actors.gateway.requests.refusals import Refusal, check_one_given, invalid, 
 
 HI = {"messages": [{"role": "user", "content": "hi"}]}
 TEXT = {"prompt": "hi"}
+
+
+class NamedBody(msgspec.Struct):
+    """A body with a string that must not be empty."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+
 
 WORDS: list[tuple[type[msgspec.Struct], Any, str, str]] = [
     (ChatBody, HI | {"stop": 5}, "stop", "expected a string or a list, got 5"),
@@ -34,7 +41,8 @@ WORDS: list[tuple[type[msgspec.Struct], Any, str, str]] = [
     (ChatBody, HI | {"model": "x" * 300}, "model", "expected a string of at most 256 characters, got 300 characters"),
     (CompletionBody, {}, "prompt", "expected text, token ids, or a list of either, got nothing"),
     (CompletionBody, {"prompt": {}}, "prompt", "expected a string or a list, got an empty object"),
-    (GenerateBody, TEXT | {"request_id": ""}, "request_id", "expected a string of at least 1 character, got an empty string"),
+    (NamedBody, {"name": ""}, "name", "expected a string of at least 1 character, got an empty string"),
+    (GenerateBody, TEXT | {"request_id": 5}, "request_id", "expected a string, got 5"),
     (BatchBody, {"tokens": [[1], ["x"]]}, "tokens[1][0]", 'expected an integer, got "x"'),
     (DetokenizeBody, {"tokens": [-1]}, "tokens[0]", "expected an integer >= 0, got -1"),
     (DetokenizeBody, {}, "tokens", "expected a list of token ids, got nothing"),

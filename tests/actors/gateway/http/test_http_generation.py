@@ -99,6 +99,25 @@ async def test_generate_is_idempotent_by_request_id() -> None:
         assert other.status_code == 409
 
 
+@pytest.mark.parametrize("request_id", ["a", "a b~!", "x" * 256])
+async def test_ids_of_clients_come_back_in_a_header(request_id: str) -> None:
+    async with rig() as r, r.http() as http:
+        body = {"tokens": [3], "max_tokens": 2, "request_id": request_id}
+        assert (await http.post("/v1/generate", json=body)).headers["x-request-id"] == request_id
+        for stream, name in ((True, "/" + request_id[1:]), (False, "." + request_id[1:])):
+            body = {"prompt": [3], "max_tokens": 2, "stream": stream}
+            answer = await http.post("/v1/completions", json=body, headers={"X-Request-Id": name})
+            assert (answer.status_code, answer.headers["x-request-id"]) == (200, name)
+
+
+async def test_a_header_that_is_no_request_id_is_ignored() -> None:
+    async with rig() as r, r.http() as http:
+        for given in (b"a\xe9", b"x" * 257):
+            answer = await http.post("/v1/completions", json={"prompt": [3], "max_tokens": 2}, headers={b"X-Request-Id": given})
+            assert answer.status_code == 200, answer.text
+            assert answer.headers["x-request-id"].startswith("cmpl-")
+
+
 async def test_logprobs_in_both_shapes() -> None:
     async with rig() as r, r.http() as http:
         question = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 3, "temperature": 0}

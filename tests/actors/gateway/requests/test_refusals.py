@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from actors.gateway.http import schema as api_schema
-from actors.gateway.requests.refusals import Refusal
+from actors.gateway.requests.refusals import Refusal, json_text
 from tests.support.gateway.fake_scheduler import oracle
 from tests.support.gateway.gateway_rig import rig
 
@@ -99,7 +99,11 @@ REFUSED: list[tuple[tuple[str, Any], int, str | None, list[str]]] = [
     ((ONE, {"prompt": "a", "n": 2}), 400, "n", ["1", "2"]),
     ((ONE, {"tokens": []}), 400, "tokens", ["at least one token"]),
     ((ONE, {"tokens": [1.5]}), 400, "tokens[0]", ["an integer", "1.5"]),
-    ((ONE, {"prompt": "a", "request_id": ""}), 400, "request_id", []),
+    ((ONE, {"prompt": "a", "request_id": ""}), 400, "request_id", ["printable ASCII", "an empty string"]),
+    *(
+        ((ONE, {"prompt": "a", "request_id": name}), 400, "request_id", ["printable ASCII", json_text(name)])
+        for name in ("a\0", "a\nb", "a\r\nX-Evil: 1", "a\tb", "a\x7f", "é", "日本", "x" * 257)
+    ),
     ((BATCH, {"prompts": []}), 400, "prompts", ["0"]),
     ((BATCH, {"prompts": ["a"] * 5}), 400, "prompts", ["1 to 4", "5"]),
     ((BATCH, {"tokens": [[1], []]}), 400, "tokens", ["at least one token"]),
