@@ -21,7 +21,8 @@ from messages.wire.message import NO_TRACE
 # An id that clients may give. The answer repeats it in a header, so it has no characters that a header cannot carry.
 _REQUEST_ID = re.compile(r"[ -~]{1,256}")
 _REQUEST_ID_RULE = "1 to 256 printable ASCII characters"
-_TRACEPARENT_PARTS, _TRACE_HEX_DIGITS = 4, 32
+# version, trace id, parent id and flags, all in lower case; later versions than 00 may add more
+_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 
 
 class Status(Protocol):
@@ -95,17 +96,16 @@ def checked_request_id(given: str | None) -> str:
 
 
 def trace_id_of(traceparent: str) -> bytes:
-    """The 16 bytes of trace id in a `traceparent` header; empty when the header is not valid (such a header is ignored)."""
-    if not traceparent:
+    """The 16 bytes of trace id in a `traceparent` header, or empty if it breaks the rules of W3C Trace Context.
+
+    The standard demands that such a header is ignored.
+    """
+    match = _TRACEPARENT.fullmatch(traceparent.strip(" \t"))
+    if match is None:
         return NO_TRACE
-    parts = traceparent.strip().split("-")
-    if len(parts) < _TRACEPARENT_PARTS or len(parts[1]) != _TRACE_HEX_DIGITS or parts[0] == "ff":
-        return NO_TRACE
-    try:
-        trace_id = bytes.fromhex(parts[1])
-    except ValueError:
-        return NO_TRACE
-    return trace_id if any(trace_id) else NO_TRACE
+    version, trace_id, parent_id, rest = match.groups()
+    is_valid = version != "ff" and any(bytes.fromhex(trace_id)) and any(bytes.fromhex(parent_id))
+    return bytes.fromhex(trace_id) if is_valid and not (version == "00" and rest) else NO_TRACE
 
 
 def json_response(value: object, status: int = 200) -> Response:

@@ -24,6 +24,16 @@ PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
         (f"00-{'0' * 32}-00f067aa0ba902b7-01", ""),
         (f"00-{'x' * 32}-00f067aa0ba902b7-01", ""),
         (f"00-{TRACE[:-1]}-00f067aa0ba902b7-01", ""),
+        (f"00-{TRACE.upper()}-00f067aa0ba902b7-01", ""),
+        ("00-ab cd ef 01 23 45 67 89 ab cd e-00f067aa0ba902b7-01", ""),
+        (f"00-{TRACE[:30]}  -00f067aa0ba902b7-01", ""),
+        (f"00-{TRACE[:-1]}\u0663-00f067aa0ba902b7-01", ""),
+        (f"00-{TRACE}-{'0' * 16}-01", ""),
+        (f"00-{TRACE}-short-01", ""),
+        (f"00-{TRACE}-00f067aa0ba902b7-1", ""),
+        (f"0-{TRACE}-00f067aa0ba902b7-01", ""),
+        (f"{PARENT}-more", ""),
+        (f"cc-{TRACE}-00f067aa0ba902b7-01more", ""),
     ],
 )
 def test_a_traceparent_is_read_or_ignored(header: str, trace: str) -> None:
