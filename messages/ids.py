@@ -56,11 +56,9 @@ def mint_request_id() -> str:
     return "req-" + secrets.token_hex(12)
 
 
-def mint_seed() -> int:
-    """A new sampling seed of 63 bits: it must fit a signed 64-bit integer on every device."""
-    return secrets.randbits(63)
-
-
 def seed_of(request: str) -> int:
-    """The seed of a request whose client names none, derived from its id, so that a repeated request gets the same seed."""
+    """The seed of a request whose client names none, derived from its id, so that a repeated request gets the same seed.
+
+    63 bits: it must fit a signed 64-bit integer on every device.
+    """
     return int.from_bytes(blake2b(request.encode(), digest_size=8).digest(), "little") >> 1

@@ -16,7 +16,7 @@ from actors.gateway.http.body_errors import unreadable, wrong_field
 from actors.gateway.requests.order import Api
 from actors.gateway.requests.refusals import Refusal, invalid, json_text
 from messages.generation import MAX_TOP_LOGPROBS, NO_TOKEN_LIMIT, SERVER_TERMS, Sampling, Terms
-from messages.ids import mint_seed
+from messages.ids import seed_of
 from messages.wire.message import NO_TRACE
 
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -99,11 +99,15 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
     stream: bool | None = None
     stream_options: StreamOptions | None = None
 
-    def sampling(self, logprobs: int) -> Sampling:
-        """The `Sampling` of this body, with a random seed if the client gives none. `logprobs` -1: none."""
+    def sampling(self, request_id: str, logprobs: int) -> Sampling:
+        """The `Sampling` of this body, with a seed derived from the request's id if the client gives none. `logprobs` -1: none.
+
+        So a client that sends a request again to another gateway, which does not know it, gets the same tokens. A minted id is
+        random, and so is its seed.
+        """
         given = _given(self, _SAMPLING)
         given["top_k"] = max(_or(self.top_k, 0), 0)
-        given["seed"] = mint_seed() if self.seed is None else self.seed & _SEED_MASK
+        given["seed"] = seed_of(request_id) if self.seed is None else self.seed & _SEED_MASK
         return Sampling(**given, logprobs=logprobs)
 
     def terms(self, max_tokens: int | None, trace_id: bytes = NO_TRACE) -> Terms:
@@ -126,7 +130,7 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
             **{"request_field": "X-Request-Id", **fields},
             request=request_id,
             api=api,
-            sampling=self.sampling(logprobs),
+            sampling=self.sampling(request_id, logprobs),
             terms=self.terms(max_tokens, trace_id),
             model=self.model or "",
             n=self.n_or_one,

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from messages.ids import seed_of
 from tests.support.gateway.fake_scheduler import ids_text, oracle, text_ids
 from tests.support.gateway.gateway_rig import rig
 from tests.support.memory_cluster import ScriptedActor
@@ -97,6 +98,37 @@ async def test_generate_is_idempotent_by_request_id() -> None:
         assert len(r.scheduler().submits) == 1
         other = await http.post("/v1/generate", json={**body, "max_tokens": 7})
         assert other.status_code == 409
+
+
+SAMPLED = {"max_tokens": 8, "temperature": 1}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/generate", {"tokens": [3], **SAMPLED}),
+        ("/v1/batch", {"tokens": [[3], [4]], **SAMPLED}),
+        ("/v1/completions", {"prompt": [3], "n": 2, **SAMPLED}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], **SAMPLED}),
+    ],
+)
+async def test_two_gateways_give_the_same_tokens_to_the_same_request_id(path: str, body: dict) -> None:
+    seeds: list[list[int]] = []
+    for name in ("mine", "mine", "other", ""):  # each gateway is a new one and knows no request
+        async with rig() as r, r.http() as http:
+            answer = await http.post(path, json=body, headers={"X-Request-Id": name} if name else {})
+            assert answer.status_code == 200, answer.text
+            seeds.append([submit.sampling.seed for submit in r.scheduler().submits])
+    assert seeds[0] == seeds[1]
+    assert len({tuple(one) for one in seeds}) == 3
+
+
+async def test_a_request_id_in_the_body_gives_the_seed_unless_the_client_does() -> None:
+    async with rig() as r, r.http() as http:
+        body = {"tokens": [3], "max_tokens": 2}
+        await http.post("/v1/generate", json={**body, "request_id": "mine"}, headers={"X-Request-Id": "not this"})
+        await http.post("/v1/generate", json={**body, "request_id": "other", "seed": 5})
+        assert [submit.sampling.seed for submit in r.scheduler().submits] == [seed_of("mine"), 5]
 
 
 @pytest.mark.parametrize("request_id", ["a", "a b~!", "x" * 256])

@@ -15,7 +15,7 @@ ASKED = Sampling(
 
 
 def sampling_of(**fields: object) -> Sampling:
-    return read_body(json.dumps(HI | fields).encode(), ChatBody).sampling(logprobs=2)
+    return read_body(json.dumps(HI | fields).encode(), ChatBody).sampling("an id", logprobs=2)
 
 
 def test_every_field_of_sampling_is_taken() -> None:
