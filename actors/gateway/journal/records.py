@@ -12,6 +12,7 @@ from actors.gateway.requests.request import GrowingSequence
 from messages.logprobs import TokenLogprobs
 
 RECORD_VERSION = 2
+_DTYPES = ("<i4", "<f4")  # of the arrays in `TokenLogprobs`
 
 
 class StepRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -59,6 +60,8 @@ def _array_out(value: Any) -> tuple[str, bytes]:
 
 def _array_in(kind: type, value: Any) -> Any:
     dtype, data = value
+    if dtype not in _DTYPES:  # numpy evaluates other text, and its errors have many types
+        raise ValueError(f"dtype: expected one of {_DTYPES}, got {dtype!r}")
     return np.frombuffer(data, dtype)
 
 

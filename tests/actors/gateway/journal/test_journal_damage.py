@@ -9,14 +9,16 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from actors.gateway.journal.journal import _SCHEMA, Journal
-from actors.gateway.journal.records import StepRow, encode_order, encode_step
+from actors.gateway.journal.records import StepRow, decode_step, encode_order, encode_step
 from actors.gateway.journal.restore import restore
 from actors.gateway.requests.order import Ended
 from actors.gateway.text.tokenizer import HashChainText
 from messages.errors import ConfigError
+from messages.logprobs import TokenLogprobs
 from tests.support.gateway.journal_file import key, moved_aside, opened, unwanted, written
 from tests.support.gateway.journal_writer import order_of, row_at, token_of
 
@@ -193,3 +195,13 @@ async def test_a_link_to_a_journal_is_followed(tmp_path: Path) -> None:
     (tmp_path / "journal").symlink_to(tmp_path / "there")
     await opened(tmp_path / "journal").close()
     assert moved_aside(tmp_path) == []
+
+
+@pytest.mark.parametrize("dtype", [b"01f", b"(08", b"<O4", b"<f8"])
+def test_a_damaged_dtype_is_a_value_error(dtype: bytes) -> None:
+    """numpy parses a dtype as Python text, so that damaged ones raise SyntaxError and others."""
+    logprobs = TokenLogprobs(chosen=np.zeros(2, "<f4"))
+    blob = encode_step([StepRow(key(1), 0, bytes(8), logprobs)], [])
+    assert decode_step(blob).rows[0].logprobs is not None
+    with pytest.raises(ValueError, match="dtype"):
+        decode_step(blob.replace(b"<f4", dtype))
