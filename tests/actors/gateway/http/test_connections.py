@@ -216,6 +216,22 @@ async def test_a_client_that_hangs_up_is_noticed_and_its_sequences_are_cancelled
                 assert b"200 OK" in await stayer.reader.readuntil(b"\r\n\r\n")
 
 
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_client_that_closes_its_sending_side_counts_as_gone(is_streamed: bool) -> None:
+    """To the server, a half-closed connection looks like a fully closed one (see docs/architecture.md)."""
+    async with rig(with_scheduler=False, with_socket=True) as r:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        body = json.dumps({"prompt": [7], "max_tokens": 50, "stream": is_streamed}).encode()
+        async with connected(r) as (raw,):
+            raw.writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+            await r.cluster.wait_until(lambda: scheduler.running)
+            raw.writer.write_eof()
+            await r.cluster.wait_until(lambda: not scheduler.running)
+            assert [cancel.why for cancel in scheduler.cancels] == ["client_left"]
+            async with asyncio.timeout(DEADLINE_S):
+                assert b"[DONE]" not in await raw.reader.read()
+
+
 async def test_the_short_way_answers_for_broken_handlers_and_wrong_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     async with rig() as r, r.http() as http:
         wrong = await http.get("/v1/completions")
