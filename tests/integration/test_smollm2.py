@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,6 +61,13 @@ async def answer(client: AsyncClient, prompt: str) -> list[int]:
     if prompt in CHAT:
         return list((await client.chat([{"role": "user", "content": prompt}], **options)).tokens)
     return list((await client.generate(prompt, **options)).tokens)
+
+
+async def wait_until_active(client: AsyncClient, n: int) -> None:
+    """Until the gateway holds `n` requests without an ending. Each question is one round trip."""
+    async with asyncio.timeout(60.0):
+        while (await client.stats())["active"] < n:
+            pass
 
 
 async def test_greedy_tokens_equal_transformers(server: RealServer, reference: dict[str, list[int]]) -> None:
@@ -128,9 +136,15 @@ async def test_thirty_two_streams_end_as_without_kills(server: RealServer, name:
 
 
 async def test_sixty_four_at_once_run_together(server: RealServer) -> None:
+    options: dict[str, Any] = {"max_tokens": 16, "temperature": 1.0, "seed": 5, "ignore_eos": True}
     async with AsyncClient(server.front) as client:
-        options: dict[str, Any] = {"max_tokens": 16, "temperature": 1.0, "seed": 5, "ignore_eos": True}
-        answers = await asyncio.gather(*(client.generate(f"{n} is a number and", **options) for n in range(64)))
+        await asyncio.to_thread(server.kill, "worker/0.0", signal.SIGSTOP)  # nobody is done before the last one has come
+        try:
+            work = [asyncio.ensure_future(client.generate(f"{n} is a number and", **options)) for n in range(64)]
+            await wait_until_active(client, 64)
+        finally:
+            await asyncio.to_thread(server.kill, "worker/0.0", signal.SIGCONT)
+        answers = await asyncio.gather(*work)
         assert all(len(a.tokens) == 16 for a in answers)
         alone = await client.generate("7 is a number and", **options)
         assert alone.tokens == answers[7].tokens  # noise by seed and position, not by batch
