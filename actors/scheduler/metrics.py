@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from actors.pages.page_ledger import LedgerStatistics
-from actors.scheduler.plan_builder import PlannedStep
+from actors.scheduler.planning.plan_builder import PlannedStep
 
 
 class SchedulerMetrics:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from actors.scheduler.sequence import Sequence
-from actors.scheduler.step_tracker import Advance
+from actors.scheduler.planning.step_tracker import Advance
+from actors.scheduler.sequences.sequence import Sequence
 from messages.generation import Ending, Tokens
 from messages.logprobs import TokenLogprobs, place_logprobs
 from messages.steps import Result

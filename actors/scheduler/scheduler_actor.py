@@ -15,16 +15,16 @@ import msgspec
 from actors.actor import Actor, Handler
 from actors.pages.page_updates import PageUpdates
 from actors.scheduler.admission import judge, unfit
-from actors.scheduler.drafts import ReceivedDrafts, TailReport
-from actors.scheduler.gang_view import GangView
+from actors.scheduler.gang.gang_view import GangView
+from actors.scheduler.gang.probation import ForcedEnding
 from actors.scheduler.metrics import SchedulerMetrics
 from actors.scheduler.outgoing import Outgoing
-from actors.scheduler.policy import make_order
-from actors.scheduler.probation import ForcedEnding
-from actors.scheduler.queues import SequenceQueues
-from actors.scheduler.sequence import Sequence
+from actors.scheduler.planning.drafts import ReceivedDrafts, TailReport
+from actors.scheduler.planning.step_tracker import Advance
+from actors.scheduler.sequences.policy import make_order
+from actors.scheduler.sequences.queues import SequenceQueues
+from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
-from actors.scheduler.step_tracker import Advance
 from messages import cache, drafts, generation, steps
 from messages.birth import Birth
 from messages.errors import MailboxFull

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import msgspec
 
-from actors.scheduler.policy import EvictionName, OrderName
+from actors.scheduler.sequences.policy import EvictionName, OrderName
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Limits and policies of one scheduler. The policies are declared in actors.scheduler.policy and actors.pages."""
+    """Limits and policies of one scheduler. The policies are declared in actors.scheduler.sequences.policy and actors.pages."""
 
     tp: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # ranks of the gang
     plans_in_flight: Annotated[int, msgspec.Meta(ge=1, le=4)] = 2  # 2 or more keep the device busy between steps

@@ -13,14 +13,14 @@ from typing import Any
 
 import msgspec
 
-from actors.scheduler.drafts import ReceivedDrafts
-from actors.scheduler.gang_view import GangView
-from actors.scheduler.plan_builder import PlannedStep, Row
-from actors.scheduler.policy import make_order
-from actors.scheduler.queues import SequenceQueues
-from actors.scheduler.sequence import Sequence
+from actors.scheduler.gang.gang_view import GangView
+from actors.scheduler.planning.drafts import ReceivedDrafts
+from actors.scheduler.planning.plan_builder import PlannedStep, Row
+from actors.scheduler.planning.step_tracker import Advance
+from actors.scheduler.sequences.policy import make_order
+from actors.scheduler.sequences.queues import SequenceQueues
+from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
-from actors.scheduler.step_tracker import Advance
 from messages.generation import Sampling, Submit, Terms
 from messages.lifecycle import Cause
 from messages.steps import PAGE_TOKENS, Capacity, EngineCapacity, Result

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from actors.pages.eviction import EvictionPolicy
 from actors.pages.lfu import _MOST_USES, LfuEviction
 from actors.pages.page_ledger import PageLedger
-from actors.scheduler.policy import EvictionName, make_eviction
+from actors.scheduler.sequences.policy import EvictionName, make_eviction
 
 POLICIES = [type(make_eviction(name)) for name in EvictionName]
 N_PAGES = 6

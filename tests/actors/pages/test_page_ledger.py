@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from actors.pages.eviction import LruEviction
 from actors.pages.page_hash import ROOT, page_hash, page_hashes
 from actors.pages.page_ledger import PageLedger
-from actors.scheduler.policy import EvictionName, make_eviction
+from actors.scheduler.sequences.policy import EvictionName, make_eviction
 from tests.support.depth import examples
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from actors.scheduler.outgoing import Outgoing
-from actors.scheduler.plan_builder import Row
-from actors.scheduler.sequence import Sequence
-from actors.scheduler.step_tracker import Advance
+from actors.scheduler.planning.plan_builder import Row
+from actors.scheduler.planning.step_tracker import Advance
+from actors.scheduler.sequences.sequence import Sequence
 from messages.generation import Ending, Sampling, Submit, Terms, Tokens
 from messages.logprobs import TokenLogprobs
 from messages.steps import Result

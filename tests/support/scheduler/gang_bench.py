@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 
-from actors.scheduler.gang_view import GangView
-from actors.scheduler.plan_builder import PlannedStep
-from actors.scheduler.policy import PriorityOrder
-from actors.scheduler.probation import ForcedEnding
-from actors.scheduler.queues import SequenceQueues
-from actors.scheduler.sequence import Sequence
+from actors.scheduler.gang.gang_view import GangView
+from actors.scheduler.gang.probation import ForcedEnding
+from actors.scheduler.planning.plan_builder import PlannedStep
+from actors.scheduler.sequences.policy import PriorityOrder
+from actors.scheduler.sequences.queues import SequenceQueues
+from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
 from messages.generation import Sampling, Submit, Terms
 from messages.lifecycle import Cause

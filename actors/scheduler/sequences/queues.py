@@ -5,8 +5,8 @@ from __future__ import annotations
 import heapq
 from bisect import insort
 
-from actors.scheduler.policy import AdmissionOrder
-from actors.scheduler.sequence import Sequence, State
+from actors.scheduler.sequences.policy import AdmissionOrder
+from actors.scheduler.sequences.sequence import Sequence, State
 
 
 class SequenceQueues:

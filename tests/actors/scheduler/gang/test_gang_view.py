@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.scheduler.sequence import Sequence
+from actors.scheduler.sequences.sequence import Sequence
 from messages.lifecycle import Cause
 from tests.support.scheduler.gang_bench import GangBench
 

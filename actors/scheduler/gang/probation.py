@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from actors.scheduler.plan_builder import RowEnd
-from actors.scheduler.policy import AdmissionOrder
-from actors.scheduler.sequence import Sequence, State
+from actors.scheduler.planning.plan_builder import RowEnd
+from actors.scheduler.sequences.policy import AdmissionOrder
+from actors.scheduler.sequences.sequence import Sequence, State
 from messages.lifecycle import Cause
 
 _DEATHS_TO_PROBATION = 2

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from actors.scheduler.policy import PriorityOrder
-from actors.scheduler.queues import SequenceQueues
-from actors.scheduler.sequence import Sequence, State
+from actors.scheduler.sequences.policy import PriorityOrder
+from actors.scheduler.sequences.queues import SequenceQueues
+from actors.scheduler.sequences.sequence import Sequence, State
 from tests.support.planner_bench import sequence_of
 
 

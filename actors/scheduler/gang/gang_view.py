@@ -16,16 +16,16 @@ from collections.abc import Callable
 
 from actors.pages.page_ledger import PageLedger
 from actors.scheduler.admission import usable_capacity
-from actors.scheduler.batch_planner import BatchPlanner
-from actors.scheduler.drafts import ReceivedDrafts
-from actors.scheduler.look_ahead import LookAhead
-from actors.scheduler.plan_builder import PlannedStep, RowEnd
-from actors.scheduler.policy import LastInOrder, make_eviction
-from actors.scheduler.probation import ForcedEnding, Probation, is_evidence
-from actors.scheduler.queues import SequenceQueues
-from actors.scheduler.sequence import Sequence, State
+from actors.scheduler.gang.probation import ForcedEnding, Probation, is_evidence
+from actors.scheduler.planning.batch_planner import BatchPlanner
+from actors.scheduler.planning.drafts import ReceivedDrafts
+from actors.scheduler.planning.look_ahead import LookAhead
+from actors.scheduler.planning.plan_builder import PlannedStep, RowEnd
+from actors.scheduler.planning.step_tracker import Advance, StepTracker
+from actors.scheduler.sequences.policy import LastInOrder, make_eviction
+from actors.scheduler.sequences.queues import SequenceQueues
+from actors.scheduler.sequences.sequence import Sequence, State
 from actors.scheduler.settings import SchedulerSettings
-from actors.scheduler.step_tracker import Advance, StepTracker
 from messages.lifecycle import Cause
 from messages.steps import Capacity, EngineCapacity, Reset, Result, StepFailed
 

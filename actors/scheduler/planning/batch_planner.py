@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from actors.pages.page_ledger import PageLedger
-from actors.scheduler.drafts import ReceivedDrafts
-from actors.scheduler.plan_builder import PlanBuilder, PlannedStep, Row
-from actors.scheduler.policy import VictimChoice
-from actors.scheduler.queues import SequenceQueues
-from actors.scheduler.sequence import Sequence, State
+from actors.scheduler.planning.drafts import ReceivedDrafts
+from actors.scheduler.planning.plan_builder import PlanBuilder, PlannedStep, Row
+from actors.scheduler.sequences.policy import VictimChoice
+from actors.scheduler.sequences.queues import SequenceQueues
+from actors.scheduler.sequences.sequence import Sequence, State
 from actors.scheduler.settings import SchedulerSettings
 from messages.steps import PAGE_TOKENS, EngineCapacity
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.scheduler.look_ahead import LookAhead
+from actors.scheduler.planning.look_ahead import LookAhead
 
 
 def look_ahead_of(step_s: float, lease_s: float, plans: int = 2) -> LookAhead:

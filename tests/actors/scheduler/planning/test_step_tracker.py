@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.scheduler.plan_builder import PlannedStep
+from actors.scheduler.planning.plan_builder import PlannedStep
 from messages.steps import Result
 from messages.wire.arrays import int32s
 from tests.support.planner_bench import PlannerBench, next_token

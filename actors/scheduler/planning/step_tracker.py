@@ -7,7 +7,7 @@ from collections import deque
 
 import msgspec
 
-from actors.scheduler.plan_builder import PlannedStep, Row, RowEnd
+from actors.scheduler.planning.plan_builder import PlannedStep, Row, RowEnd
 from messages.outcomes import EndReason
 from messages.steps import Result
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.scheduler.drafts import ReceivedDrafts, TailReport
+from actors.scheduler.planning.drafts import ReceivedDrafts, TailReport
 from messages.drafts import Drafts
 from messages.wire.arrays import int32s, int64s
 from tests.support.planner_bench import sequence_of

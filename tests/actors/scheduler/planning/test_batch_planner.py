@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.scheduler.plan_builder import PlannedStep
-from actors.scheduler.sequence import Sequence, State
+from actors.scheduler.planning.plan_builder import PlannedStep
+from actors.scheduler.sequences.sequence import Sequence, State
 from messages.drafts import Drafts
 from messages.steps import PAGE_TOKENS
 from messages.wire.arrays import int32s, int64s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from actors.scheduler.sequence import Sequence
+from actors.scheduler.sequences.sequence import Sequence
 from messages.drafts import Drafts, Tails
 from messages.wire.arrays import int32s, int64s
 

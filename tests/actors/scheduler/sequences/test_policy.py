@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from actors.pages.lfu import LfuEviction
-from actors.scheduler.policy import EvictionName, LastInOrder, OrderName, make_eviction, make_order
+from actors.scheduler.sequences.policy import EvictionName, LastInOrder, OrderName, make_eviction, make_order
 from actors.scheduler.settings import SchedulerSettings
 from tests.support.planner_bench import sequence_of
 

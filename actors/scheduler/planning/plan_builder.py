@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from actors.scheduler.sequence import Sequence, State
+from actors.scheduler.sequences.sequence import Sequence, State
 from messages.steps import NewSequence, Plan
 from messages.wire.arrays import EMPTY_I32, int32s
 

@@ -15,7 +15,7 @@ from actors.pages.eviction import EvictionPolicy, LruEviction
 from actors.pages.lfu import LfuEviction
 
 if TYPE_CHECKING:  # the supervisor imports the settings; without numpy it starts 0.2 s faster
-    from actors.scheduler.sequence import Sequence
+    from actors.scheduler.sequences.sequence import Sequence
 
 
 class AdmissionOrder(Protocol):

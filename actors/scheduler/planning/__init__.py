@@ -1,0 +1,1 @@
+"""Planning: what the next step computes, the plan message, and what a result changes."""
