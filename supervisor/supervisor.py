@@ -17,6 +17,7 @@ from messages import lifecycle
 from messages.child import EXIT_UNUSABLE
 from messages.ids import SUPERVISOR
 from messages.lifecycle import ChildState, TreeState
+from messages.transport.mailbox import MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
 from supervisor.children.child_manager import ChildManager
@@ -42,7 +43,13 @@ _PROOF_S = 2.0
 class Supervisor:
     """One run of the server. `spawner`: how processes are started; on this machine by default."""
 
-    def __init__(self, server: Server, display: Display, spawner: Spawner | None = None) -> None:
+    def __init__(
+        self,
+        server: Server,
+        display: Display,
+        spawner: Spawner | None = None,
+        make_mailbox: MailboxFactory = ZmqMailbox,
+    ) -> None:
         self._server, self._display = server, display
         self._log = structlog.get_logger()
         self._began_s = time.monotonic()
@@ -52,7 +59,7 @@ class Supervisor:
         self._state = TreeState.STARTING
         incarnations = Incarnations(server.run_dir.path / "incarnations.json")
         incarnation = incarnations.next(SUPERVISOR)
-        self._mailbox = ZmqMailbox(SUPERVISOR, incarnation, server.run_dir.supervisor_endpoint)
+        self._mailbox = make_mailbox(SUPERVISOR, incarnation, server.run_dir.supervisor_endpoint)
         template = server.birth_template(incarnation)
         spawner = spawner or LocalSpawner(server.run_dir.register_path)
         self.children = ChildManager(

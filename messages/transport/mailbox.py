@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from messages.errors import MailboxFull, UnknownPeer, WireError
@@ -175,10 +176,14 @@ class MailboxCore:
 
 
 class MemoryNetwork:
-    """The mailboxes of one process by endpoint. Tests use it to cut links."""
+    """The mailboxes of one process by endpoint. A subclass may delay, drop or repeat what it carries."""
 
     def __init__(self) -> None:
         self.mailbox_by_endpoint: dict[str, MemoryMailbox] = {}
+
+    def carry(self, source: str, target: str, arrive: Callable[[], None]) -> None:
+        """Carry one message, or one return of credits, between two endpoints: `arrive` hands it over. At once here."""
+        arrive()
 
 
 class MemoryMailbox(Mailbox):
@@ -222,15 +227,20 @@ class MemoryMailbox(Mailbox):
     def _pump(self, outbox: Outbox) -> None:
         target = self._network.mailbox_by_endpoint.get(self._endpoint_of[outbox.peer])
         while target is not None and outbox.backlog and outbox.window.is_open:
-            target._core.arrive(self.endpoint.encode(), self._core.enclose(outbox, outbox.backlog.popleft()))
+            frames = self._core.enclose(outbox, outbox.backlog.popleft())
+            self._network.carry(self.endpoint, target.endpoint, partial(target._core.arrive, self.endpoint.encode(), frames))
+
+    def _acknowledge(self, peer: str, number: int) -> None:
+        outbox = self._outbox.get(peer)
+        if outbox is not None:
+            outbox.window.acknowledge(number)
+            self._pump(outbox)
 
     async def wait_mail(self) -> list[Delivery]:
         for link, number in self._core.arrivals.credits_due():
             sender = self._network.mailbox_by_endpoint.get(link.decode())
-            outbox = sender._outbox.get(self.name) if sender else None
-            if sender is not None and outbox is not None:
-                outbox.window.acknowledge(number)
-                sender._pump(outbox)
+            if sender is not None:
+                self._network.carry(self.endpoint, sender.endpoint, partial(sender._acknowledge, self.name, number))
         return await self._core.take()
 
     def statistics(self) -> MailboxStatistics:
