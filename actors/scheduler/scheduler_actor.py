@@ -13,13 +13,13 @@ from collections.abc import Mapping
 import msgspec
 
 from actors.actor import Actor, Handler
-from actors.pages.page_updates import PageUpdates
 from actors.scheduler.admission import judge, unfit
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.gang.probation import ForcedEnding
+from actors.scheduler.hints import Hints
 from actors.scheduler.metrics import SchedulerMetrics
 from actors.scheduler.outgoing import Outgoing
-from actors.scheduler.planning.drafts import ReceivedDrafts, TailReport
+from actors.scheduler.planning.drafts import ReceivedDrafts
 from actors.scheduler.planning.step_tracker import Advance
 from actors.scheduler.sequences.policy import make_order
 from actors.scheduler.sequences.queues import SequenceQueues
@@ -27,7 +27,6 @@ from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
 from messages import cache, drafts, generation, steps
 from messages.birth import Birth
-from messages.errors import MailboxFull
 from messages.generation import Ending
 from messages.ids import actor_name, replica_of, role_of
 from messages.lifecycle import Peer
@@ -35,8 +34,6 @@ from messages.outcomes import EndReason
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
-
-DIRECTORY, SPECULATION = "cache_directory/0", "speculation/0"
 
 
 class SchedulerActor(Actor):
@@ -50,8 +47,7 @@ class SchedulerActor(Actor):
         self._queues = SequenceQueues(make_order(self.settings.order))
         self._gang = GangView(self._queues, self.settings)
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
-        self._drafts, self._tails = ReceivedDrafts(), TailReport()
-        self._page_updates = PageUpdates()
+        self._hints = Hints(self, self._gang)
         self._next_number = 1
         self._is_draining = False
         self.metrics = SchedulerMetrics(self.registry)
@@ -64,8 +60,8 @@ class SchedulerActor(Actor):
             steps.Capacity: self.on_capacity,
             steps.Result: self.on_result,
             steps.StepFailed: self.on_step_failed,
-            cache.InventoryWanted: self.on_inventory_wanted,
-            drafts.Drafts: self.on_drafts,
+            cache.InventoryWanted: lambda delivery, message: self._hints.publish_inventory(),
+            drafts.Drafts: lambda delivery, message: self._hints.on_drafts(message),
         }
 
     # -- gateways ----------------------------------------------------------------------------------------------------
@@ -102,27 +98,23 @@ class SchedulerActor(Actor):
     def peer_up(self, peer: Peer) -> None:
         if peer.name in self._ranks and all(rank in self.child.peers for rank in self._ranks):
             self._begin_epoch()
-        elif peer.name == DIRECTORY:
-            self.on_inventory_wanted(None, None)
-        elif peer.name == SPECULATION:
-            self._tails.clear()
+        self._hints.peer_up(peer.name)
 
     def peer_down(self, name: str, incarnation: int) -> None:
         if name in self._ranks:
             self._lose_rank(name, incarnation)
-        elif name == SPECULATION:
-            self._drafts.clear()
         elif role_of(name) == "gateway":
             self._outgoing.pop(name, None)
             for sequence in self._queues.of_gateway(name):
                 self._release(sequence)
+        self._hints.peer_down(name)
 
     def on_capacity(self, delivery: Delivery, capacity: steps.Capacity) -> None:
         """The ranks have reset: plans can be sent."""
         if not self._gang.tracker.is_current(capacity.epoch):
             return
         usable = self._gang.begin(capacity)
-        self.on_inventory_wanted(None, None)
+        self._hints.publish_inventory()
         for sequence in list(self._queues.waiting):
             self._fit_to(sequence, usable)
         self.log.info("gang ready", epoch=capacity.epoch, waiting=len(self._queues.waiting), device=usable.device)
@@ -134,7 +126,7 @@ class SchedulerActor(Actor):
         self.metrics.steps.inc()
         advances = self._gang.apply(result)
         self.metrics.generated_tokens.inc(sum([len(advance.ids) for advance in advances]))
-        is_drafting = self._usable_drafts() is not None and SPECULATION in self.child.peers
+        is_drafting = self._usable_drafts() is not None and self._hints.has_speculation
         for advance in advances:
             self._advance(advance, result, is_drafting)
 
@@ -173,8 +165,7 @@ class SchedulerActor(Actor):
             message = outgoing.take()
             if message is not None and gateway in self.child.peers:
                 self.send(gateway, message)
-        self._update_directory()
-        self._report_tails()
+        self._hints.send_changes()
         self._gang.audit()
         if self._is_draining and not len(self._queues):
             self._is_draining = False
@@ -190,7 +181,7 @@ class SchedulerActor(Actor):
     def _usable_drafts(self) -> ReceivedDrafts | None:
         """The received drafts; None when so many sequences run that drafts cost more than they give."""
         is_few = len(self._queues.running) <= self.settings.draft_rows
-        return self._drafts if self.settings.speculation and is_few else None
+        return self._hints.drafts if self.settings.speculation and is_few else None
 
     # -- endings -------------------------------------------------------------------------------------------------------
 
@@ -204,7 +195,7 @@ class SchedulerActor(Actor):
         if advance.ending is not None:
             self._end(sequence, advance.ending)
         elif is_drafting and sequence.terms.speculation:
-            self._tails.add(sequence, n_drafts, len(advance.ids) - 1 if n_drafts else 0)
+            self._hints.advanced(sequence, n_drafts, len(advance.ids) - 1 if n_drafts else 0)
 
     def _fit_to(self, sequence: Sequence, capacity: steps.EngineCapacity) -> None:
         """Limit the length of a sequence by the capacity; end it if it can never run or is already complete."""
@@ -226,40 +217,7 @@ class SchedulerActor(Actor):
 
     def _release(self, sequence: Sequence) -> None:
         self._gang.release(sequence)
-        self._drafts.drop(sequence.number)
-        self._tails.end(sequence)
-
-    # -- hints: directory and speculation --------------------------------------------------------------------------------
-
-    def on_drafts(self, delivery: Delivery, message: drafts.Drafts) -> None:
-        """Keep the drafts; the planner uses those that are still in time."""
-        self._drafts.receive(message)
-
-    def on_inventory_wanted(self, delivery: Delivery | None, message: cache.InventoryWanted | None) -> None:
-        """Publish every page that can be reused, as a snapshot."""
-        if DIRECTORY not in self.child.peers:
-            return
-        self._send_hint(DIRECTORY, self._page_updates.snapshot(self._gang.ledger if self._gang.is_alive else None))
-
-    def _update_directory(self) -> None:
-        if self._gang.ledger is None:
-            return
-        updates = self._page_updates.changes(self._gang.ledger)
-        if DIRECTORY in self.child.peers:
-            for message in updates:
-                self._send_hint(DIRECTORY, message)
-
-    def _report_tails(self) -> None:
-        tails = self._tails.take()
-        if tails is not None and SPECULATION in self.child.peers:
-            self._send_hint(SPECULATION, tails)
-
-    def _send_hint(self, name: str, message: Message) -> None:
-        """Send a message that may be lost: the directory notices a gap in the numbers, and a missing draft costs only speed."""
-        try:
-            self.send(name, message)
-        except MailboxFull:
-            self.log.warning("hint dropped", peer=name, kind=type(message).__name__)
+        self._hints.ended(sequence)
 
     # -- life cycle ------------------------------------------------------------------------------------------
 

@@ -1,0 +1,76 @@
+"""What a scheduler tells the cache directory and speculation, and the drafts that it receives. Each of these messages may be
+lost: the directory notices a gap in the numbers, and a missing draft costs only speed."""
+
+from __future__ import annotations
+
+from actors.actor import Actor
+from actors.pages.page_updates import PageUpdates
+from actors.scheduler.gang.gang_view import GangView
+from actors.scheduler.planning.drafts import ReceivedDrafts, TailReport
+from actors.scheduler.sequences.sequence import Sequence
+from messages.drafts import Drafts
+from messages.errors import MailboxFull
+from messages.wire.message import Message
+
+DIRECTORY, SPECULATION = "cache_directory/0", "speculation/0"
+
+
+class Hints:
+    """The hints of one scheduler. `actor` sends them; `gang` has the pages that the directory is told of."""
+
+    def __init__(self, actor: Actor, gang: GangView) -> None:
+        self._actor, self._gang = actor, gang
+        self._page_updates, self._tails = PageUpdates(), TailReport()
+        self.drafts = ReceivedDrafts()
+
+    @property
+    def has_speculation(self) -> bool:
+        """True if speculation is a living peer."""
+        return SPECULATION in self._actor.child.peers
+
+    def peer_up(self, name: str) -> None:
+        """The directory gets an inventory; a new speculation is told of every sequence from its beginning."""
+        if name == DIRECTORY:
+            self.publish_inventory()
+        elif name == SPECULATION:
+            self._tails.clear()
+
+    def peer_down(self, name: str) -> None:
+        """The drafts of a dead speculation process are dropped."""
+        if name == SPECULATION:
+            self.drafts.clear()
+
+    def on_drafts(self, message: Drafts) -> None:
+        """Keep the drafts; the planner uses those that are still in time."""
+        self.drafts.receive(message)
+
+    def advanced(self, sequence: Sequence, n_drafts: int, n_accepted: int) -> None:
+        """A sequence that wants drafts has new tokens; of its last `n_drafts` draft tokens `n_accepted` were accepted."""
+        self._tails.add(sequence, n_drafts, n_accepted)
+
+    def ended(self, sequence: Sequence) -> None:
+        """A sequence has ended."""
+        self.drafts.drop(sequence.number)
+        self._tails.end(sequence)
+
+    def publish_inventory(self) -> None:
+        """Publish every page that can be reused, as a snapshot."""
+        if DIRECTORY in self._actor.child.peers:
+            self._send(DIRECTORY, self._page_updates.snapshot(self._gang.ledger if self._gang.is_alive else None))
+
+    def send_changes(self) -> None:
+        """Send what has changed since the last call: pages to the directory, tails to speculation."""
+        if self._gang.ledger is not None:
+            updates = self._page_updates.changes(self._gang.ledger)
+            if DIRECTORY in self._actor.child.peers:
+                for message in updates:
+                    self._send(DIRECTORY, message)
+        tails = self._tails.take()
+        if tails is not None and self.has_speculation:
+            self._send(SPECULATION, tails)
+
+    def _send(self, name: str, message: Message) -> None:
+        try:
+            self._actor.send(name, message)
+        except MailboxFull:
+            self._actor.log.warning("hint dropped", peer=name, kind=type(message).__name__)
