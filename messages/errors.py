@@ -4,6 +4,7 @@ TardigradeError
  ├─ WireError              bytes that are not a message of this protocol; only their sender's connection is affected
  ├─ MailboxFull            a peer's credit and backlog are used up: the sender decides what to do
  ├─ UnknownPeer            the receiver of a message was not announced, or is proven dead
+ ├─ DescriptorError        a descriptor store refuses, or has gone
  ├─ ConfigError            the configuration cannot be used; the text names the key
  └─ ClientError            the errors that messages.client raises
      ├─ InvalidRequest     the request is wrong; `field` says where. A retry cannot help
@@ -31,6 +32,10 @@ class MailboxFull(TardigradeError):
 
 class UnknownPeer(TardigradeError):
     """There is no link to a peer of this name: it was not announced, or it is proven dead."""
+
+
+class DescriptorError(TardigradeError):
+    """A descriptor store has refused a request, does not answer, or has gone."""
 
 
 class ConfigError(TardigradeError):

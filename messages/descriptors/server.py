@@ -1,0 +1,168 @@
+"""The server of a descriptor store: a unix socket in the run directory, on an asyncio loop, around a `DescriptorTable`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from messages.descriptors.packets import (
+    Answer,
+    Done,
+    Drop,
+    Find,
+    Found,
+    Put,
+    Refused,
+    check_peer,
+    close_all,
+    decode_request,
+    receive_packet,
+    send_packet,
+)
+from messages.descriptors.table import DescriptorTable
+from messages.errors import DescriptorError
+
+_BACKLOG = 128
+_MAX_CLIENTS = 256
+_PAUSE_S = 0.05  # between two tries to accept while this process has no descriptor left
+_FULL_BATCH = 64  # packets of one client in one turn of the loop
+
+
+class DescriptorServer:
+    """Serves `table` to processes of the same user. Entries stay when a client goes: only Put and Drop change them.
+
+    `on_change`: called after each Put and Drop.
+    """
+
+    def __init__(self, path: Path, table: DescriptorTable, on_change: Callable[[], None] = lambda: None) -> None:
+        """Bind the socket at `path`, which may be left over from a dead process. Raises: OSError."""
+        self.path, self.table = path, table
+        self._on_change = on_change
+        self._clients: set[socket.socket] = set()
+        self._loop = asyncio.get_running_loop()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            unfinished = path.with_name(path.name + ".new")
+            unfinished.unlink(missing_ok=True)
+            self._listener.bind(os.fspath(unfinished))
+            self._listener.listen(_BACKLOG)
+            unfinished.rename(path)  # whoever finds the socket can connect
+        except OSError:
+            self._listener.close()
+            raise
+        self._loop.add_reader(self._listener, self._accept)
+
+    def close(self) -> None:
+        """Close the socket, the connections and every kept descriptor."""
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+        for client in list(self._clients):
+            self._leave(client)
+        self.table.clear()
+
+    def _accept(self) -> None:
+        try:
+            client, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError:  # no descriptor is left: the connection waits in the backlog
+            self._loop.remove_reader(self._listener)
+            self._loop.call_later(_PAUSE_S, self._accept_again)
+            return
+        client.setblocking(False)
+        try:
+            check_peer(client)
+        except (DescriptorError, OSError):
+            client.close()
+            return
+        if len(self._clients) >= _MAX_CLIENTS:
+            client.close()
+            return
+        self._clients.add(client)
+        self._loop.add_reader(client, self._read, client)
+
+    def _accept_again(self) -> None:
+        if self._listener.fileno() >= 0:
+            self._loop.add_reader(self._listener, self._accept)
+
+    def _leave(self, client: socket.socket) -> None:
+        self._clients.discard(client)
+        self._loop.remove_reader(client)
+        self._loop.remove_writer(client)
+        client.close()
+
+    def _read(self, client: socket.socket) -> None:
+        for _ in range(_FULL_BATCH):
+            try:
+                packet = receive_packet(client)
+            except BlockingIOError:
+                return
+            except (OSError, DescriptorError):
+                packet = None
+            if packet is None:
+                self._leave(client)
+                return
+            if not self._answer(client, *self._carry_out(*packet)):
+                return
+
+    def _carry_out(self, data: bytes, descriptors: list[int]) -> tuple[Answer, list[int]]:
+        """The answer to one packet, with its descriptors. Received descriptors that are not kept are closed."""
+        try:
+            request = decode_request(data)
+            match request:
+                case Put(owner, key, meta):
+                    if len(descriptors) != 1:
+                        raise DescriptorError(f"descriptors: expected 1, got {len(descriptors)}")
+                    self.table.put(owner, key, descriptors[0], meta)
+                    descriptors = []
+                    self._on_change()
+                case Drop(owner, key):
+                    self.table.drop(owner, key)
+                    self._on_change()
+                case Find(owner, key, after):
+                    entries, found, is_last = self.table.find(owner, key, after)
+                    return Found(entries, is_last), found
+            return Done(), []
+        except DescriptorError as error:
+            return Refused(str(error)[:1024]), []
+        finally:
+            close_all(descriptors)
+
+    def _answer(self, client: socket.socket, answer: Answer, descriptors: list[int]) -> bool:
+        """Send an answer. False when the client has no room: it is not read any more until the answer has left."""
+        try:
+            send_packet(client, answer, descriptors)
+            return True
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._leave(client)
+            return False
+        copies: list[int] = []
+        try:
+            copies.extend(map(os.dup, descriptors))  # the entries may be dropped meanwhile
+        except OSError:
+            close_all(copies)
+            self._leave(client)
+            return False
+        self._loop.remove_reader(client)
+        self._loop.add_writer(client, self._answer_late, client, answer, copies)
+        return False
+
+    def _answer_late(self, client: socket.socket, answer: Answer, copies: list[int]) -> None:
+        try:
+            send_packet(client, answer, copies)
+        except BlockingIOError:
+            return
+        except OSError:
+            close_all(copies)
+            self._leave(client)
+            return
+        close_all(copies)
+        with suppress(OSError):
+            self._loop.remove_writer(client)
+            self._loop.add_reader(client, self._read, client)
