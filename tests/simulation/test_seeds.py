@@ -1,0 +1,44 @@
+"""Seeds of the simulation: whoever dies or pauses, and whenever, every accepted request ends with the oracle's tokens, once."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from gpu_workers.process.gang_agreement import EpochId
+from messages.steps import Result
+from messages.wire.arrays import int32s
+from tests.support.depth import DEPTH
+from tests.support.simulation.scenario import Scenario
+from tests.support.simulation.threads import SimulatedStepThread
+from tests.support.simulation.world import simulate
+
+_SEEDS_PER_TEST = 20
+
+
+@pytest.mark.seeds
+@pytest.mark.parametrize("block", range(10 * DEPTH))
+def test_every_promise_holds(block: int) -> None:
+    for seed in range(block * _SEEDS_PER_TEST, (block + 1) * _SEEDS_PER_TEST):
+        outcome = simulate(seed)
+        assert not outcome.problems, f"replay with: python -m tests.support.simulation {seed}"
+
+
+def test_a_seed_replays() -> None:
+    assert simulate(3).digest == simulate(3).digest
+
+
+def test_one_wrong_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = 0
+
+    def spoil(self: SimulatedStepThread, epoch: EpochId, result: Result) -> None:
+        nonlocal results
+        results += 1
+        ids = np.where(np.arange(len(result.ids)) == 0, (result.ids + 1) % 1000, result.ids) if results == 7 else result.ids
+        honest(self, epoch, msgspec.structs.replace(result, ids=int32s(ids)))
+
+    honest = SimulatedStepThread._result
+    monkeypatch.setattr(SimulatedStepThread, "_result", spoil)
+    outcome = simulate(5, Scenario(n_deaths=0))
+    assert any("wrong token" in problem for problem in outcome.problems)

@@ -1,0 +1,72 @@
+"""The faults of a simulated run: deaths, pauses, a full disk, cut links."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from tests.support.simulation.network import SimulatedNetwork
+from tests.support.simulation.processes import SimulatedProcess, SimulatedSpawner
+from tests.support.simulation.scenario import FAULTS_S, Scenario
+from tests.support.simulation.threads import SimulatedWriter
+from tests.support.simulation.virtual_loop import VirtualLoop
+
+
+class Harm:
+    """Carries out the faults of one scenario, at times drawn from `chance`."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        loop: VirtualLoop,
+        chance: random.Random,
+        network: SimulatedNetwork,
+        spawner: SimulatedSpawner,
+    ) -> None:
+        self._scenario, self._loop, self._chance = scenario, loop, chance
+        self._network, self._spawner = network, spawner
+        self.n_deaths = 0
+
+    async def run(self) -> None:
+        s = self._scenario
+        kinds = (
+            [self._kill] * s.n_deaths
+            + [self._pause] * s.n_pauses
+            + [self._fill_disk] * s.n_disk_failures
+            + [self._cut] * s.n_cuts
+        )
+        self._chance.shuffle(kinds)
+        for kind in kinds:
+            await asyncio.sleep(self._chance.uniform(0.0, 2 * FAULTS_S / max(len(kinds), 1)))
+            kind()
+        await asyncio.sleep(s.longest_pause_s if s.n_pauses else 0.0)
+        SimulatedWriter.refuses = False
+
+    def _victim(self) -> SimulatedProcess:
+        return self._chance.choice([p for p in self._spawner.processes if p.is_alive])
+
+    def _kill(self) -> None:
+        """Kill a process now, or at one of its next callbacks."""
+        victim, self.n_deaths = self._victim(), self.n_deaths + 1
+        if self._chance.random() < 0.5:
+            victim.die(-9)
+        else:
+            victim.life.dies_at = victim.life.n_callbacks + self._chance.randrange(1, 300)
+
+    def _pause(self) -> None:
+        victim = self._victim()
+        victim.pause()
+        self._loop.call_later(self._chance.uniform(0.01, self._scenario.longest_pause_s), victim.resume)
+
+    def _fill_disk(self) -> None:
+        SimulatedWriter.refuses = True
+        self._loop.call_later(self._chance.uniform(0.01, 2.0), _free_disk)
+
+    def _cut(self) -> None:
+        endpoints = self._network.endpoints[-12:]
+        source, target = self._chance.sample(endpoints, 2)
+        self._network.cut(source, target, self._chance.uniform(0.01, 1.0))
+
+
+def _free_disk() -> None:
+    SimulatedWriter.refuses = False

@@ -1,0 +1,63 @@
+"""The simulated network: delays, ordered on each link as in libzmq; messages may be lost while a link is cut, or repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from dataclasses import dataclass
+
+from messages.transport.mailbox import MemoryMailbox, MemoryNetwork
+
+_SHORTEST_S, _USUAL_S, _LONGEST_S = 50e-6, 500e-6, 0.05
+_SLOW_SHARE = 0.002
+_APART_S = 1e-7  # between two messages of one link: they keep their order
+
+
+@dataclass
+class Loss:
+    """Which messages get lost or arrive twice. Shares are probabilities of one message."""
+
+    lost_share: float = 0.0
+    repeated_share: float = 0.0
+
+
+class SimulatedNetwork(MemoryNetwork):
+    """Carries messages between mailboxes in virtual time."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__()
+        self._chance = chance
+        self._context_by_endpoint: dict[str, Context] = {}
+        self._last_s: dict[tuple[str, str], float] = {}
+        self._cut_until_s: dict[tuple[str, str], float] = {}
+        self.loss = Loss()
+        self.n_carried = self.n_lost = 0
+
+    def mailbox(self, name: str, incarnation: int, endpoint: str) -> MemoryMailbox:
+        """A mailbox of the process that calls this."""
+        self._context_by_endpoint[endpoint] = copy_context()
+        return MemoryMailbox(self, name, incarnation, endpoint)
+
+    def cut(self, source: str, target: str, for_s: float) -> None:
+        """Lose everything between these endpoints, in this direction, for some time."""
+        self._cut_until_s[source, target] = asyncio.get_running_loop().time() + for_s
+
+    @property
+    def endpoints(self) -> list[str]:
+        """Every endpoint that was ever opened, in that order."""
+        return list(self._context_by_endpoint)
+
+    def carry(self, source: str, target: str, arrive: Callable[[], None]) -> None:
+        loop, chance, link = asyncio.get_running_loop(), self._chance, (source, target)
+        self.n_carried += 1
+        if self._cut_until_s.get(link, 0.0) > loop.time() or chance.random() < self.loss.lost_share:
+            self.n_lost += 1
+            return
+        slow = chance.random() < _SLOW_SHARE
+        delay_s = chance.uniform(_SHORTEST_S, _LONGEST_S if slow else _USUAL_S)
+        for _ in range(2 if chance.random() < self.loss.repeated_share else 1):
+            at_s = max(loop.time() + delay_s, self._last_s.get(link, 0.0) + _APART_S)
+            self._last_s[link] = at_s
+            loop.call_at(at_s, arrive, context=self._context_by_endpoint[target])

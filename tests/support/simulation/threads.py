@@ -1,0 +1,147 @@
+"""What takes the place of threads in a simulation: the journal's writer, on a real SQLite file, and a rank's step thread."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from actors.gateway.journal.backlog import Entry
+from actors.gateway.journal.writer import JournalWriter
+from gpu_workers.process.gang_agreement import EpochId
+from gpu_workers.process.step_thread import StepThread
+from messages.steps import Plan, Reset, StepFailed
+from tests.support.simulation.virtual_loop import PROCESS
+
+_COMMIT_S = (0.0001, 0.004)
+_LOAD_S = (0.05, 0.5)
+_STEP_S = (0.001, 0.01)
+
+
+class SimulatedWriter(JournalWriter):
+    """Commits in virtual time. What was not committed when its process dies is lost; what was committed stays.
+
+    `chance` is set by the simulation. While `refuses` is set, every commit fails as on a full disk.
+    """
+
+    chance: random.Random
+    refuses = False
+
+    def __init__(self, connection: sqlite3.Connection, limit_bytes: int, window_s: float, hang_s: float, name: str) -> None:
+        super().__init__(connection, limit_bytes, window_s, hang_s, name)
+        self._is_due = False
+        self.put = self._put
+        self._life = PROCESS.get()
+        self.open_connections.append((self._life, connection))
+
+    open_connections: list[tuple[Any, sqlite3.Connection]] = []
+
+    @classmethod
+    def close_connections_of(cls, life: object) -> None:
+        """Close the files of a dead process, as the kernel does."""
+        for owner, connection in [one for one in cls.open_connections if one[0] is life]:
+            connection.close()
+            cls.open_connections.remove((owner, connection))
+
+    def start(self) -> None:
+        """There is no thread."""
+
+    async def close(self) -> None:
+        self._record_all()
+        self._connection.close()
+
+    def _put(self, entry: Entry | None) -> None:
+        if entry is not None:
+            self._backlog.add([entry])
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_later(self.chance.uniform(*_COMMIT_S), self._work)
+
+    def _work(self) -> None:
+        self._is_due = False
+        self._record_all()
+        if self._trouble:
+            self._is_due = True
+            self._loop.call_later(self._retry_wait_s, self._work)
+
+    def _commit(self, batch: list[Entry]) -> str:
+        return "database or disk is full" if SimulatedWriter.refuses else super()._commit(batch)
+
+
+class SimulatedStepThread(StepThread[Any]):
+    """Runs the commands of a rank in virtual time, one after the other. A step takes some milliseconds."""
+
+    chance: random.Random
+
+    def start(self) -> None:
+        self._queue: deque[tuple[EpochId, Reset | Plan]] = deque()
+        self._engine: Any = None
+        self._is_working = True
+        self._loop.call_later(self.chance.uniform(*_LOAD_S), self._load)
+
+    def submit(self, epoch: EpochId, command: Reset | Plan) -> None:
+        self._queue.append((epoch, command))
+        self._work_soon()
+
+    def stop(self, timeout_s: float) -> bool:
+        return True
+
+    def _load(self) -> None:
+        self._engine = self._build(self._report_loading)
+        self._report(self._events.on_loaded, self._engine.capacity())
+        self._is_working = False
+        self._work_soon()
+
+    def _work_soon(self) -> None:
+        if not self._is_working and self._queue:
+            self._is_working = True
+            self._loop.call_soon(self._work)
+
+    def _work(self) -> None:
+        epoch, command = self._queue.popleft()
+        later: list[Callable[[], None]] = []
+        try:
+            self._execute(self._engine, epoch, command, lambda epoch, launched: later.extend(self._events_of(epoch, launched)))
+        except Exception as error:
+            self._fault(error)
+            return
+        self._step_through(later)
+
+    def _events_of(self, epoch: EpochId, launched: Any) -> list[Callable[[], None]]:
+        if isinstance(launched, StepFailed):
+            return [lambda: self._events.on_refused(epoch, launched)]
+        if launched is None:
+            return []
+        return [lambda result=result: self._result(epoch, result) for result in self._engine.collect(launched)]
+
+    def _result(self, epoch: EpochId, result: Any) -> None:
+        self.steps += 1
+        self._events.on_result(epoch, result)
+
+    def _step_through(self, later: list[Callable[[], None]]) -> None:
+        if not later:
+            self._n_ended = self._n_begun
+            self._is_working = False
+            self._work_soon()
+            return
+        event, *rest = later
+
+        def ended() -> None:
+            event()
+            self._step_through(rest)
+
+        self._loop.call_later(self.chance.uniform(*_STEP_S), ended)
+
+
+def make_threads_virtual(patch: Callable[[Any, str, Any], None], chance: random.Random) -> None:
+    """Replace the threads of gateways and workers. `patch(object, name, value)` must undo itself after the simulation."""
+    import actors.gateway.journal.journal as journal
+    import gpu_workers.process.worker as worker
+
+    SimulatedWriter.chance = SimulatedStepThread.chance = chance
+    SimulatedWriter.refuses = False
+    SimulatedWriter.open_connections = []
+    patch(journal, "JournalWriter", SimulatedWriter)
+    patch(worker, "StepThread", SimulatedStepThread)
