@@ -1,54 +1,24 @@
 """An actor's mailbox: one inbox, and one outgoing link with credits to each peer. The Protocol and an in-memory implementation.
 
-Delivery on a link is ordered, at most once, and bounded: a sender may have WINDOW_MESSAGES in flight and BACKLOG_MESSAGES more
-waiting on its own side; then `send` raises MailboxFull. The receiver returns credits when it has *handled* messages, not when
-they have arrived in a buffer. An actor receives messages in batches: all that have come since its last batch.
+Between two living incarnations, every message of a link is delivered exactly once and in order, whatever happens to their
+connection: what is lost is noticed within a second and sent again (see `outbox.py`). Delivery is bounded: a sender may have
+WINDOW_MESSAGES in flight and BACKLOG_MESSAGES more waiting on its own side; then `send` raises MailboxFull. The receiver
+returns credits when it has *handled* messages, not when they have arrived in a buffer. An actor receives messages in batches:
+all that have come since its last batch.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Protocol
 
-from messages.errors import MailboxFull, UnknownPeer, WireError
-from messages.ids import role_of
-from messages.routes import INTERNAL_KINDS, is_allowed
-from messages.transport.credits import Arrivals, SendWindow
-from messages.wire.codec import Codec, decode_envelope, encode_envelope
-from messages.wire.envelope import ENVELOPE_VERSION, Envelope, Staleness, staleness
+from messages.errors import UnknownPeer
+from messages.transport.mailbox_core import Delivery, MailboxCore, MailboxStatistics
+from messages.transport.outbox import BEAT_S, EncodedMessage, Outbox
+from messages.wire.envelope import Answer
 from messages.wire.message import NO_TRACE, Message
-
-BACKLOG_MESSAGES = 16_384
-_OPERATORS = "operator/"  # they connect once and never announce their exit: their incarnations are not remembered
-
-
-EncodedMessage = tuple[bytes, bytes, bytes]  # message, arrays, trace id: what an envelope needs
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """One message as it came: its sender, which incarnation of it, and the trace that it belongs to, if any."""
-
-    sender: str
-    sender_incarnation: int
-    message: Message
-    trace: bytes = NO_TRACE
-
-
-@dataclass(frozen=True)
-class MailboxStatistics:
-    """Counts since the mailbox was opened."""
-
-    sent: int
-    received: int
-    refused: int  # frames that could not be decoded, and messages that the routes do not allow
-    stale: int  # messages from or for another incarnation
-    lost: int  # numbers missing on a link
-    backlog: int  # messages waiting for credit now
 
 
 class Mailbox(Protocol):
@@ -85,6 +55,10 @@ class Mailbox(Protocol):
         """Wait for messages; returns all that have come, at least one. The next call acknowledges this batch as handled."""
         ...
 
+    def hold(self, senders: Collection[str]) -> None:
+        """Acknowledge no messages of these senders, which are kept unhandled, until the next call of this method."""
+        ...
+
     def statistics(self) -> MailboxStatistics:
         """Counts since the mailbox was opened."""
         ...
@@ -94,92 +68,12 @@ class Mailbox(Protocol):
         ...
 
 
-@dataclass
-class Outbox:
-    """The waiting messages of one link: encoded already, numbered only when they are sent."""
-
-    peer: str
-    incarnation: int
-    window: SendWindow = field(default_factory=SendWindow)
-    backlog: deque[EncodedMessage] = field(default_factory=deque)
-
-    def push(self, frames: EncodedMessage) -> None:
-        """Queue one message. Raises: MailboxFull."""
-        if len(self.backlog) >= BACKLOG_MESSAGES:
-            raise MailboxFull(f"{self.peer}: expected credit within {BACKLOG_MESSAGES} waiting messages, got none")
-        self.backlog.append(frames)
-
-
-class MailboxCore:
-    """What both mailboxes share: it decodes, checks, counts and queues arriving frames, and knows which credits are due."""
-
-    def __init__(self, name: str, incarnation: int) -> None:
-        self.name, self.incarnation = name, incarnation
-        self.codec: Codec[Message] = Codec(INTERNAL_KINDS)
-        self.counts: Counter[str] = Counter()
-        self._queue: list[Delivery] = []
-        self._waiter: asyncio.Future[None] | None = None
-        self.arrivals = Arrivals()
-        self._known_incarnation: dict[str, int] = {}
-
-    def arrive(self, link: bytes, frames: list[bytes]) -> None:
-        """Take the frames of one message from one link. A stale, malformed or forbidden message is counted and dropped."""
-        try:
-            if len(frames) != 3:
-                raise WireError(f"frames: expected 3, got {len(frames)}")
-            envelope = decode_envelope(frames[0])
-            verdict = staleness(envelope, self.name, self.incarnation, self._known_incarnation.get(envelope.sender))
-            if verdict is not Staleness.CURRENT:
-                self.counts["stale"] += 1
-                return
-            message = self.codec.decode(frames[1], frames[2])
-            if not is_allowed(type(message).__name__, role_of(envelope.sender), role_of(self.name)):
-                raise WireError(f"route: {type(message).__name__} from {envelope.sender} is not for {self.name}")
-        except WireError:
-            self.counts["refused"] += 1
-            return
-        if not envelope.sender.startswith(_OPERATORS):
-            self._known_incarnation[envelope.sender] = envelope.sender_incarnation
-        self.counts["received"] += 1
-        self.counts["lost"] += self.arrivals.note(link, envelope.sequence)
-        self._queue.append(Delivery(envelope.sender, envelope.sender_incarnation, message, envelope.trace))
-        self.wake()
-
-    def wake(self) -> None:
-        """Wake the actor that waits in `take`."""
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def take(self) -> list[Delivery]:
-        """Wait until a message has come; returns all that have come."""
-        while not self._queue:
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        batch, self._queue = self._queue, []
-        return batch
-
-    def enclose(self, outbox: Outbox, frames: EncodedMessage) -> list[bytes]:
-        """Give a message its number and its envelope, immediately before it is sent; returns its frames."""
-        body, arrays, trace = frames
-        number = outbox.window.take()
-        envelope = Envelope(ENVELOPE_VERSION, self.name, self.incarnation, outbox.peer, outbox.incarnation, number, trace)
-        self.counts["sent"] += 1
-        return [encode_envelope(envelope), body, arrays]
-
-    def statistics(self, backlog: int) -> MailboxStatistics:
-        """Counts since the mailbox was opened."""
-        c = self.counts
-        return MailboxStatistics(c["sent"], c["received"], c["refused"], c["stale"], c["lost"], backlog)
-
-
 class MemoryNetwork:
     """The mailboxes of one process by endpoint. A subclass may delay, drop or repeat what it carries."""
 
     def __init__(self) -> None:
         self.mailbox_by_endpoint: dict[str, MemoryMailbox] = {}
+        self.beat_s = BEAT_S  # tests shorten it
 
     def carry(self, source: str, target: str, arrive: Callable[[], None]) -> None:
         """Carry one message, or one return of credits, between two endpoints: `arrive` hands it over. At once here."""
@@ -193,15 +87,17 @@ class MemoryMailbox(Mailbox):
         self.name, self.incarnation = name, incarnation
         self.endpoint = endpoint or f"memory://{name}.{incarnation}"
         self._network = network
-        self._core = MailboxCore(name, incarnation)
+        self._core = MailboxCore(name, incarnation, self._reply)
         self._outbox: dict[str, Outbox] = {}
         self._endpoint_of: dict[str, str] = {}
+        self._pumping: set[str] = set()
+        self._timer: asyncio.TimerHandle | None = None
         network.mailbox_by_endpoint[self.endpoint] = self
 
     def connect(self, name: str, incarnation: int, endpoint: str) -> None:
         known = self._outbox.get(name)
         if known is None or known.incarnation != incarnation:
-            self._outbox[name] = Outbox(name, incarnation)
+            self._outbox[name] = self._core.open_outbox(name, incarnation)
             self._endpoint_of[name] = endpoint
 
     def disconnect(self, name: str) -> None:
@@ -223,30 +119,59 @@ class MemoryMailbox(Mailbox):
                 raise UnknownPeer(f"{name}: expected a connected peer, got none")
             outbox.push(frames)
             self._pump(outbox)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._network.beat_s, self._beat)
 
     def _pump(self, outbox: Outbox) -> None:
-        target = self._network.mailbox_by_endpoint.get(self._endpoint_of[outbox.peer])
-        while target is not None and outbox.backlog and outbox.window.is_open:
-            frames = self._core.enclose(outbox, outbox.backlog.popleft())
-            self._network.carry(self.endpoint, target.endpoint, partial(target._core.arrive, self.endpoint.encode(), frames))
+        if outbox.peer in self._pumping:  # an answer to a message that is being carried: the loop below goes on
+            return
+        self._pumping.add(outbox.peer)
+        while self._is_open(outbox) and (frames := outbox.next_message()) is not None:
+            enclosed = self._core.enclose(outbox, frames)
+            outbox.sent += 1
+            self._core.counts["sent"] += 1
+            self._carry(outbox, enclosed)
+        self._pumping.discard(outbox.peer)
 
-    def _acknowledge(self, peer: str, number: int) -> None:
+    def _is_open(self, outbox: Outbox) -> bool:
+        return self._endpoint_of[outbox.peer] in self._network.mailbox_by_endpoint
+
+    def _carry(self, outbox: Outbox, frames: list[bytes]) -> None:
+        target = self._network.mailbox_by_endpoint[self._endpoint_of[outbox.peer]]
+        self._network.carry(self.endpoint, target.endpoint, partial(target._core.arrive, self.endpoint.encode(), frames))
+
+    def _reply(self, route: bytes, answer: Answer) -> bool:
+        sender = self._network.mailbox_by_endpoint.get(route.decode())
+        if sender is not None:
+            self._network.carry(self.endpoint, sender.endpoint, partial(sender._take_answer, self.name, answer))
+        return True
+
+    def _take_answer(self, peer: str, answer: Answer) -> None:
         outbox = self._outbox.get(peer)
         if outbox is not None:
-            outbox.window.acknowledge(number)
+            outbox.take_answer(answer)
             self._pump(outbox)
 
+    def _beat(self) -> None:
+        self._core.beat()
+        for outbox in list(self._outbox.values()):
+            if outbox.beat() and self._is_open(outbox):
+                self._carry(outbox, self._core.question(outbox))
+        self._timer = asyncio.get_running_loop().call_later(self._network.beat_s, self._beat)
+
+    def hold(self, senders: Collection[str]) -> None:
+        self._core.held = frozenset(senders)
+
     async def wait_mail(self) -> list[Delivery]:
-        for link, number in self._core.arrivals.credits_due():
-            sender = self._network.mailbox_by_endpoint.get(link.decode())
-            if sender is not None:
-                self._network.carry(self.endpoint, sender.endpoint, partial(sender._acknowledge, self.name, number))
+        self._core.handled()
         return await self._core.take()
 
     def statistics(self) -> MailboxStatistics:
-        return self._core.statistics(sum(len(outbox.backlog) for outbox in self._outbox.values()))
+        return self._core.statistics(sum(outbox.n_waiting for outbox in self._outbox.values()))
 
     async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self._network.mailbox_by_endpoint.pop(self.endpoint, None)
 
 

@@ -1,50 +1,63 @@
-"""The mailbox over ZeroMQ: a ROUTER inbox, a DEALER to each peer, credits in the other direction of the same connection.
+"""The mailbox over ZeroMQ: a ROUTER inbox, a DEALER to each peer, answers in the other direction of the same connection.
 
-A message is [envelope, message, arrays] from DEALER to ROUTER; a credit is one frame of 8 bytes (little-endian number) from
-ROUTER to DEALER.
+A message is [envelope, message, arrays] from DEALER to ROUTER; an answer is one frame from ROUTER to DEALER. The ROUTER gives
+each connection an identity of its own. With identities chosen by the DEALERs it would ignore a new connection as long as it
+believes in the old one: for ever, if one side was paused while the other one connected again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable, Collection
 
 import zmq
 
-from messages.errors import UnknownPeer
+from messages.errors import UnknownPeer, WireError
 from messages.transport import zmq_options
-from messages.transport.mailbox import Delivery, EncodedMessage, Mailbox, MailboxCore, MailboxStatistics, Outbox
+from messages.transport.mailbox import Mailbox
+from messages.transport.mailbox_core import Delivery, MailboxCore, MailboxStatistics
+from messages.transport.outbox import BEAT_S, EncodedMessage, Outbox
 from messages.transport.zmq_reader import ZmqReader
+from messages.wire.codec import decode_answer, encode_answer
+from messages.wire.envelope import Answer
 from messages.wire.message import NO_TRACE, Message
-
-_SWEEP_S = 1.0
-_CREDIT_BYTES = 8
 
 
 class _Link:
-    """One outgoing connection: its waiting messages and its socket."""
+    """One outgoing link: its messages and its socket. `open_socket` makes a new connection to the peer."""
 
-    def __init__(self, core: MailboxCore, outbox: Outbox, socket: zmq.Socket) -> None:
+    def __init__(self, core: MailboxCore, outbox: Outbox, open_socket: Callable[[], zmq.Socket]) -> None:
         self.outbox = outbox
-        self._core = core
-        self._refused: list[bytes] | None = None  # a numbered message that the socket could not take
-        self.reader = ZmqReader(socket, self._credit, self.pump)
+        self._core, self._open_socket = core, open_socket
+        self.reader = ZmqReader(open_socket(), self._take_answer, self.pump)
 
     def pump(self) -> None:
-        """Send what credit allows. A message that the socket refuses keeps its number and is sent first the next time."""
-        outbox = self.outbox
-        while outbox.backlog and (self._refused is not None or outbox.window.is_open):
-            frames = self._refused or self._core.enclose(outbox, outbox.backlog[0])
-            if not self.reader.send(frames):
-                self._refused = frames
-                return
-            self._refused = None
-            outbox.backlog.popleft()
+        """Send what credit and the socket allow."""
+        outbox, core = self.outbox, self._core
+        while (frames := outbox.next_message()) is not None and self.reader.send(core.enclose(outbox, frames)):
+            outbox.sent += 1
+            core.counts["sent"] += 1
 
-    def _credit(self, frames: list[bytes]) -> None:
-        if len(frames) == 1 and len(frames[0]) == _CREDIT_BYTES:
-            self.outbox.window.acknowledge(int.from_bytes(frames[0], "little"))
-            self.pump()
+    def beat(self) -> None:
+        """Ask the peer what it has if it is silent; try a new connection if it stays silent."""
+        self.reader.check()
+        if self.outbox.beat():
+            self.reader.send(self._core.question(self.outbox))
+        if self.outbox.must_reconnect():
+            try:
+                socket = self._open_socket()
+            except zmq.ZMQError:  # no descriptor is left
+                return
+            self.reader.close()
+            self.reader = ZmqReader(socket, self._take_answer, self.pump)
+
+    def _take_answer(self, frames: list[bytes]) -> None:
+        try:
+            self.outbox.take_answer(decode_answer(b"".join(frames)))
+        except WireError:
+            self._core.counts["refused"] += 1
+        self.pump()
 
 
 class ZmqMailbox(Mailbox):
@@ -53,29 +66,25 @@ class ZmqMailbox(Mailbox):
     def __init__(self, name: str, incarnation: int, endpoint: str) -> None:
         self.name, self.incarnation, self.endpoint = name, incarnation, endpoint
         self._context = zmq.Context()
-        self._core = MailboxCore(name, incarnation)
-        self._n_links = 0  # each link has its own identity: a ROUTER ignores a second one of the same name
+        self._core = MailboxCore(name, incarnation, self._reply)
         self._links: dict[str, _Link] = {}
         path = endpoint.removeprefix("ipc://")
         if path != endpoint and os.path.exists(path):
             os.unlink(path)  # a socket file of an incarnation that is proven dead
         self._inbox = ZmqReader(zmq_options.inbox(self._context, endpoint), self._arrive, lambda: None)
-        self._sweep = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep_sockets)
+        self._timer = asyncio.get_running_loop().call_later(BEAT_S, self._beat)
 
     def connect(self, name: str, incarnation: int, endpoint: str) -> None:
         known = self._links.get(name)
         if known is not None and known.outbox.incarnation == incarnation:
             return
         self.disconnect(name)
-        self._n_links += 1
-        identity = f"{self.name}#{self.incarnation}#{self._n_links}".encode()
-        socket = zmq_options.outgoing(self._context, endpoint, identity)
-        self._links[name] = _Link(self._core, Outbox(name, incarnation), socket)
+        outbox = self._core.open_outbox(name, incarnation)
+        self._links[name] = _Link(self._core, outbox, lambda: zmq_options.outgoing(self._context, endpoint, b""))
 
     def disconnect(self, name: str) -> None:
         link = self._links.pop(name, None)
         if link is not None:
-            self._core.arrivals.forget(f"{name}#{link.outbox.incarnation}#".encode())
             link.reader.close()
 
     def is_connected(self, name: str) -> bool:
@@ -96,18 +105,19 @@ class ZmqMailbox(Mailbox):
             link.pump()
 
     async def wait_mail(self) -> list[Delivery]:
-        for link, number in self._core.arrivals.credits_due():
-            if not self._inbox.send([link, number.to_bytes(_CREDIT_BYTES, "little")]):
-                self._core.arrivals.credit_unsent(link)
+        self._core.handled()
         return await self._core.take()
 
+    def hold(self, senders: Collection[str]) -> None:
+        self._core.held = frozenset(senders)
+
     def statistics(self) -> MailboxStatistics:
-        return self._core.statistics(sum(len(link.outbox.backlog) for link in self._links.values()))
+        return self._core.statistics(sum(link.outbox.n_waiting for link in self._links.values()))
 
     async def close(self) -> None:
-        self._sweep.cancel()
+        self._timer.cancel()
         for _ in range(100):  # let the last messages leave: at most a fifth of a second
-            if not any(link.outbox.backlog for link in self._links.values()):
+            if not any(link.outbox.n_waiting for link in self._links.values()):
                 break
             await asyncio.sleep(0.002)
         await asyncio.sleep(0.01)  # the I/O thread writes what the pipe has taken
@@ -119,9 +129,13 @@ class ZmqMailbox(Mailbox):
     def _arrive(self, frames: list[bytes]) -> None:
         self._core.arrive(frames[0], frames[1:])
 
-    def _sweep_sockets(self) -> None:
-        """Check all sockets once a second, so that a lost wake-up delays a message but never loses it."""
+    def _reply(self, route: bytes, answer: Answer) -> bool:
+        return self._inbox.send([route, encode_answer(answer)])
+
+    def _beat(self) -> None:
+        """Also check all sockets, so that a lost wake-up delays a message but never loses it."""
         self._inbox.check()
+        self._core.beat()
         for link in self._links.values():
-            link.reader.check()
-        self._sweep = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep_sockets)
+            link.beat()
+        self._timer = asyncio.get_running_loop().call_later(BEAT_S, self._beat)

@@ -1,6 +1,7 @@
 """Messages to frames and back: msgpack by msgspec, arrays in one raw frame. The only place that encodes or decodes.
 
-A message between actors is three frames: [envelope, message, arrays]; a public one is two: [message, arrays].
+A message between actors is three frames: [envelope, message, arrays]; a public one is two: [message, arrays]. An answer on a
+link is one frame.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from messages.errors import WireError
 from messages.wire.arrays import ArrayFrame, read_array
-from messages.wire.envelope import ENVELOPE_VERSION, Envelope
+from messages.wire.envelope import ENVELOPE_VERSION, Answer, Envelope
 from messages.wire.message import Message
 
 M = TypeVar("M", bound=Message)
@@ -65,6 +66,7 @@ class Codec(Generic[M]):
 
 _envelope_encoder = msgspec.msgpack.Encoder()
 _envelope_decoder = msgspec.msgpack.Decoder(Envelope)
+_answer_decoder = msgspec.msgpack.Decoder(Answer)
 
 
 def encode_envelope(envelope: Envelope) -> bytes:
@@ -87,3 +89,16 @@ def decode_envelope(frame: bytes | memoryview) -> Envelope:
     if envelope.version != ENVELOPE_VERSION:
         raise WireError(f"version: expected {ENVELOPE_VERSION}, got {envelope.version}")
     return envelope
+
+
+def encode_answer(answer: Answer) -> bytes:
+    """The one frame of an answer."""
+    return _envelope_encoder.encode(answer)
+
+
+def decode_answer(frame: bytes | memoryview) -> Answer:
+    """The answer in a frame. Raises: WireError."""
+    try:
+        return _answer_decoder.decode(frame)
+    except _DECODE_ERRORS as error:
+        raise WireError(f"answer: {error}") from None

@@ -8,14 +8,15 @@ import msgspec
 
 from messages.wire.message import NO_TRACE, TraceId
 
-ENVELOPE_VERSION = 2
+ENVELOPE_VERSION = 3
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """Sender, receiver, the incarnation of each (the receiver's as the sender knows it), and the message's number on the link.
 
-    `sequence` counts from 1 on each link from a sender's incarnation to a recipient's; credits acknowledge it. `trace` is set
-    only on messages that concern one traced request; elsewhere it is empty and takes two bytes.
+    `sequence` counts from 1 on each link from a sender's incarnation to a recipient's; an `Answer` acknowledges it. `link`
+    numbers the links of the sender. `trace` is set only on messages that concern one traced request; elsewhere it is empty and
+    takes two bytes. An envelope around an empty message asks for an Answer; its `sequence` is that of the last message sent.
     """
 
     version: int
@@ -24,7 +25,17 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     recipient: str
     recipient_incarnation: int
     sequence: int
+    link: int
     trace: TraceId = NO_TRACE
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """What the receiver of a link says to its sender: the number up to which it has handled the messages of this link, and the
+    number of a missing message, from which on all must be sent again (0: none is missing)."""
+
+    link: int
+    handled: int
+    wanted: int
 
 
 class Staleness(Enum):

@@ -12,9 +12,10 @@ import zmq
 from messages.errors import MailboxFull, UnknownPeer
 from messages.generation import Ack, Cancel
 from messages.lifecycle import StatusWanted
-from messages.transport import mailbox as mailbox_module
-from messages.transport.credits import MAX_LINKS, WINDOW_MESSAGES
+from messages.transport import outbox as outbox_module
+from messages.transport.arrivals import MAX_OPERATORS
 from messages.transport.mailbox import Delivery, Mailbox, MemoryMailbox, MemoryNetwork
+from messages.transport.outbox import WINDOW_MESSAGES
 from messages.transport.zmq_mailbox import ZmqMailbox
 
 DEADLINE_S = 10.0
@@ -79,7 +80,7 @@ async def test_unknown_peer_is_an_error(make: Make) -> None:
 
 
 async def test_without_credit_mail_waits_and_then_fills_up(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mailbox_module, "BACKLOG_MESSAGES", 500)
+    monkeypatch.setattr(outbox_module, "BACKLOG_MESSAGES", 500)
     gateway, scheduler = pair(make)
     gateway.send("scheduler/0", Ack(up_to=0))
     await take(scheduler, 1)
@@ -171,15 +172,15 @@ async def test_passing_operators_leave_nothing_behind_and_disturb_no_peer() -> N
     network = MemoryNetwork()
     supervisor, gateway = MemoryMailbox(network, "supervisor/0", 1), MemoryMailbox(network, "gateway/0", 1)
     gateway.connect("supervisor/0", 1, supervisor.endpoint)
-    for pid in range(1, 2 * MAX_LINKS):
+    for pid in range(1, 2 * MAX_OPERATORS):
         operator = MemoryMailbox(network, f"operator/{pid}", pid)
         operator.connect("supervisor/0", 1, supervisor.endpoint)
         operator.send("supervisor/0", StatusWanted(reply_to=operator.endpoint, metrics=False))
         gateway.send("supervisor/0", StatusWanted(reply_to=gateway.endpoint, metrics=False))
         await take(supervisor, 2)
         await operator.close()
-    assert len(supervisor._core.arrivals) <= MAX_LINKS
-    assert set(supervisor._core._known_incarnation) == {"gateway/0"}
+    assert len(supervisor._core.arrivals) <= MAX_OPERATORS + 1
+    assert supervisor._core.arrivals.incarnation_of("gateway/0") == 1
     assert supervisor.statistics().lost == 0
 
 

@@ -110,22 +110,22 @@ def test_deep_nesting_is_refused() -> None:
 
 def test_envelope() -> None:
     for trace in (b"", bytes(range(16))):
-        envelope = Envelope(2, "gateway/0", 3, "scheduler/0", 2, 9, trace)
+        envelope = Envelope(3, "gateway/0", 3, "scheduler/0", 2, 9, 4, trace)
         assert decode_envelope(encode_envelope(envelope)) == envelope
-    with pytest.raises(WireError, match="version: expected 2, got 1"):
-        decode_envelope(packed([1, "a", 1, "b", 1, 1]))
+    with pytest.raises(WireError, match="version: expected 3, got 1"):
+        decode_envelope(packed([1, "a", 1, "b", 1, 1, 1]))
     with pytest.raises(WireError, match="sender_incarnation"):
-        decode_envelope(packed([2, "a", "one", "b", 1, 1, b""]))
+        decode_envelope(packed([3, "a", "one", "b", 1, 1, 1, b""]))
     with pytest.raises(WireError, match="trace"):
-        decode_envelope(packed([2, "a", 1, "b", 1, 1, bytes(17)]))
+        decode_envelope(packed([3, "a", 1, "b", 1, 1, 1, bytes(17)]))
     with pytest.raises(WireError):
-        decode_envelope(packed([2, "a", 1, "b", 1, 1, b"", 1]))
+        decode_envelope(packed([3, "a", 1, "b", 1, 1, 1, b"", 1]))
 
 
 def test_a_trace_costs_two_bytes_when_there_is_none() -> None:
-    frame = encode_envelope(Envelope(2, "gateway/0", 3, "scheduler/0", 2, 9))
-    assert frame == packed([2, "gateway/0", 3, "scheduler/0", 2, 9, b""])
-    assert len(frame) - len(packed([2, "gateway/0", 3, "scheduler/0", 2, 9])) == 2
+    frame = encode_envelope(Envelope(3, "gateway/0", 3, "scheduler/0", 2, 9, 4))
+    assert frame == packed([3, "gateway/0", 3, "scheduler/0", 2, 9, 4, b""])
+    assert len(frame) - len(packed([3, "gateway/0", 3, "scheduler/0", 2, 9, 4])) == 2
 
 
 @pytest.mark.parametrize(
@@ -141,4 +141,4 @@ def test_a_trace_costs_two_bytes_when_there_is_none() -> None:
     ],
 )
 def test_staleness(recipient: str, its_life: int, sender_life: int, known: int | None, verdict: Staleness) -> None:
-    assert staleness(Envelope(2, "a", sender_life, recipient, its_life, 1), "b", 5, known) is verdict
+    assert staleness(Envelope(3, "a", sender_life, recipient, its_life, 1, 1), "b", 5, known) is verdict
