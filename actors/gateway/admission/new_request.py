@@ -28,6 +28,8 @@ class NewRequest:
     is_whole: bool = False  # not streamed: the client reads nothing before the request is over
     is_resumable: bool = False  # the client can ask for it again by its id
     digest: str = ""  # of a resumable request's content: the same id with another digest is another request
+    with_usage: bool = False  # its stream ends with an event of the usage
+    echo: Sequence[str] = ()  # prompts to repeat before their answers, or none
     model: str = ""  # empty: the served model, whatever its name
     # the names of these fields in the API of the client, for refusals
     prompt_field: str = "prompt"

@@ -39,6 +39,8 @@ class OrderBuilder:
             is_whole=new.is_whole,
             is_resumable=new.is_resumable,
             digest=new.digest,
+            with_usage=new.with_usage,
+            echo=list(new.echo),
         )
 
     def check(self, new: NewRequest) -> None:

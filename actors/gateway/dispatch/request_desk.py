@@ -114,6 +114,14 @@ class RequestDesk:
                 rows.ended(sequence)
         self._publisher.record(rows, None)
 
+    def ping(self, request: Request) -> None:
+        """Put a ping into the streams of a silent request. It is recorded as tokens are, so that it can be repeated."""
+        if request.is_recorded and not request.is_over and not request.is_ping_coming:
+            request.is_ping_coming = True
+            rows = StepRows()
+            rows.pings.append(request)
+            self._publisher.record(rows, None)
+
     def reader_left(self, request: Request) -> None:
         """A reader has left. Without another one, a resumable request waits `orphan_s`; any other request is cancelled."""
         if request.watchers or request.is_over:
@@ -272,7 +280,7 @@ class RequestDesk:
             if request.orphaned_s and now_s - request.orphaned_s > self._settings.orphan_s:
                 self.cancel(request)
             elif self._journal.is_healthy:
-                self._retained.checkpoint(request)
+                self._retained.checkpoint(request, self._publisher.coming_turns)
         self.undelivered.drop_expired(now_s)
         if self._journal.is_healthy:
             self._retained.expire(self._post.wall_s())

@@ -6,6 +6,7 @@ that are not resumable skip the journal, unless earlier rows are still queued in
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import structlog
@@ -37,16 +38,20 @@ class StepPublisher:
     ) -> None:
         self._settings, self._post, self._journal, self._metrics, self._gate = settings, post, journal, metrics, gate
         self._on_over = on_over
-        self._n_in_journal = 0  # calls of `record` whose rows the journal has not confirmed
+        self._in_journal: deque[StepRows] = deque()  # rows that the journal has not confirmed, in order
 
     def record(self, rows: StepRows, ack: Ack | None) -> None:
         """Record rows and endings, then publish them. `ack`: the message to acknowledge to its scheduler afterwards."""
         record = rows.record()
-        if not record and not self._n_in_journal and rows.are_admitted:
+        if not record and not self._in_journal and rows.are_admitted:
             self._publish(rows, ack)
             return
-        self._n_in_journal += 1
+        self._in_journal.append(rows)
         self._journal.step(record, lambda: self._on_recorded(rows, ack))
+
+    def coming_turns(self, request: Request) -> list[int]:
+        """The turns of a request that are on their way into the journal, in the order in which they will become visible."""
+        return [turn for rows in self._in_journal for turn in rows.turns_of(request)]
 
     def close(self, sequence: GrowingSequence) -> None:
         """Make the ending of a sequence visible."""
@@ -55,7 +60,7 @@ class StepPublisher:
         self._gate.n_active -= 1
 
     def _on_recorded(self, rows: StepRows, ack: Ack | None) -> None:
-        self._n_in_journal -= 1
+        self._in_journal.popleft()
         self._publish(rows, ack)
 
     def _publish(self, rows: StepRows, ack: Ack | None) -> None:
@@ -68,6 +73,10 @@ class StepPublisher:
             sequence.note_visible(now_s)
             sequence.publish(stop, False)
             touched[sequence.request.number] = sequence.request
+        for request in rows.pings:
+            if not request.is_over:
+                request.show_ping()
+                touched[request.number] = request
         for sequence in rows.endings:
             if not sequence.is_end_visible:
                 self.close(sequence)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from actors.gateway.journal.records import encode_step, row_of
-from actors.gateway.requests.request import GrowingSequence
+from actors.gateway.journal.records import encode_step, ping_row, row_of
+from actors.gateway.requests.request import END_TURN, PING_TURN, GrowingSequence, Request
 from messages import generation
 from messages.logprobs import TokenLogprobs
 
 
 class StepRows:
-    """`rows`: (sequence, first, stop) for each sequence with new tokens first .. stop - 1. `endings`: ended sequences."""
+    """`rows`: (sequence, first, stop) for each sequence with new tokens first .. stop - 1. `endings`: ended sequences.
+    `pings`: requests whose streams get a ping.
+    """
 
-    __slots__ = ("endings", "rows")
+    __slots__ = ("endings", "pings", "rows")
 
     def __init__(self) -> None:
         self.rows: list[tuple[GrowingSequence, int, int]] = []
         self.endings: list[GrowingSequence] = []
+        self.pings: list[Request] = []
 
     @property
     def n_tokens(self) -> int:
@@ -33,10 +36,17 @@ class StepRows:
         self.endings.append(sequence)
 
     def record(self) -> bytes:
-        """The journal's record: rows and endings of resumable requests; b"" if there are none."""
+        """The journal's record: rows, pings and endings of resumable requests; b"" if there are none."""
         rows = [row_of(*row) for row in self.rows if row[0].request.order.is_resumable]
+        rows += [ping_row(request) for request in self.pings if request.order.is_resumable]
         endings = [(s.key, s.ended) for s in self.endings if s.ended is not None and s.request.order.is_resumable]
         return encode_step(rows, endings) if rows or endings else b""
+
+    def turns_of(self, request: Request) -> list[int]:
+        """What these rows will add to the turns of one request, in order."""
+        turns = [s.index for s, first, stop in self.rows if s.request is request for _ in range(first, stop)]
+        turns += [PING_TURN for other in self.pings if other is request]
+        return turns + [END_TURN | s.index for s in self.endings if s.request is request]
 
     @property
     def are_admitted(self) -> bool:

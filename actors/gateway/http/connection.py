@@ -19,8 +19,9 @@ import msgspec
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from actors.gateway.http import chunk_sender, hangup
 from actors.gateway.http.errors import error_body, error_response
-from actors.gateway.http.hangup import EXTENSION, Hangup
+from actors.gateway.http.hangup import Hangup
 from actors.gateway.requests.refusals import Refusal
 
 _SPARE_CONNECTIONS = 256  # connections above the limit that still get a status 503
@@ -79,8 +80,10 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._is_head_read = True
-        self.scope["extensions"] = {EXTENSION: self._hangup}  # pyright: ignore[reportGeneralTypeIssues]
+        extensions: dict[str, Any] = {hangup.EXTENSION: self._hangup}
+        self.scope["extensions"] = extensions  # pyright: ignore[reportGeneralTypeIssues]
         super().on_headers_complete()
+        extensions[chunk_sender.EXTENSION] = chunk_sender.ConnectionSender(self.cycle)
 
     def on_message_complete(self) -> None:
         self._since_s, self._is_reading = 0.0, False

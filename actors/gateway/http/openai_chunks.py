@@ -1,4 +1,4 @@
-"""Response bodies in OpenAI's format. Streamed chunks are joined from JSON that is encoded once for each request. Pure."""
+"""Response bodies in OpenAI's format. Streamed events are joined from JSON that is encoded once for each request. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 
 from actors.gateway.requests.order import Ended
-from actors.gateway.requests.reader import Piece
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.text.tokenizer import TextModel
 
 _encode = msgspec.json.Encoder().encode
-DONE = b"data: [DONE]\n\n"
+DONE = b"data: [DONE]\n"
 _FINISH = {reason: b'"' + reason.encode() + b'"' for reason in ("stop", "length")}
 _LOWEST_LOGPROB = -9999.0  # JSON has no minus infinity; OpenAI writes this
 
@@ -36,54 +35,55 @@ def usage_of(request: Request) -> dict[str, Any]:
 
 
 class ChunkWriter:
-    """Encodes the server-sent events of one streamed request. `echo`: the prompts to repeat before their answers, or []."""
+    """Encodes the `data:` lines of one streamed request: each method returns one line for each event, without the empty line
+    that ends an event. What it returns depends on the order, the tokens and the endings alone.
+    """
 
-    def __init__(self, request: Request, model_name: str, model: TextModel, *, with_usage: bool, echo: list[str]) -> None:
+    def __init__(self, request: Request, model_name: str, model: TextModel) -> None:
+        order = request.order
         self._request, self._model = request, model
-        self._is_chat = request.order.api == "chat"
-        self._with_usage, self._echo = with_usage, echo
-        self._wants_logprobs = request.order.sampling.logprobs >= 0
+        self._is_chat = order.api == "chat"
+        self._wants_logprobs = order.sampling.logprobs >= 0
         kind = "chat.completion.chunk" if self._is_chat else "text_completion"
-        head = {"id": request.order.request, "object": kind, "created": int(request.order.created_s), "model": model_name}
+        head = {"id": order.request, "object": kind, "created": int(order.created_s), "model": model_name}
         self._head = b"data: " + _encode(head)[:-1] + b',"choices":['
-        self._tail = b'],"usage":null}\n\n' if with_usage else b"]}\n\n"
-        self._openings = {s.index for s in request.sequences}  # indices of sequences whose first chunk has not been written
+        self._tail = b'],"usage":null}\n' if order.with_usage else b"]}\n"
+        self._plain_token = b',"logprobs":null,"finish_reason":null}' + self._tail
+        before = b'{"index":%d,"delta":{"content":' if self._is_chat else b'{"index":%d,"text":'
+        self._before_text = [self._head + before % sequence.index for sequence in request.sequences]
+        if self._is_chat:
+            self._plain_token = b"}" + self._plain_token
 
-    def opening(self) -> bytes:
-        """The chunks before the first token: the assistant's role (chat) or the echoed prompt; b"" if there are none."""
-        return b"".join(self._open(sequence) for sequence in self._request.sequences)
-
-    def write(self, pieces: list[Piece]) -> bytes:
-        """The events of new pieces, in their order; b"" if they have neither text nor an ending."""
-        parts: list[bytes] = []
-        for piece in pieces:
-            sequence = piece.sequence
-            if sequence.index in self._openings:
-                parts.append(self._open(sequence))
-            text = piece.text + piece.tail
-            if text or (self._wants_logprobs and piece.stop > piece.first):
-                logprobs = self._logprobs(piece) if self._wants_logprobs else b"null"
-                parts.append(self._event(sequence.index, text, logprobs, b"null"))
-            if piece.ended is not None and not piece.ended.is_failure:
-                parts.append(self._event(sequence.index, None, b"null", _FINISH[finish_reason(piece.ended)]))
-        return b"".join(parts)
-
-    def closing(self) -> bytes:
-        """The last events: `usage` if it was asked for, then [DONE]."""
-        if not self._with_usage:
-            return DONE
-        return self._head + b'],"usage":' + _encode(usage_of(self._request)) + b"}\n\n" + DONE
-
-    def _open(self, sequence: GrowingSequence) -> bytes:
-        if sequence.index not in self._openings:
-            return b""
-        self._openings.discard(sequence.index)
+    def openings(self) -> list[bytes]:
+        """The events before the first token: the assistant's role (chat) or the echoed prompt; [] if there are none."""
+        order = self._request.order
         if self._is_chat:
             delta = b'{"index":%d,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
-            return self._head + delta % sequence.index + self._tail
-        if self._echo:
-            return self._event(sequence.index, self._echo[sequence.index // self._request.order.n], b"null", b"null")
-        return b""
+            return [self._head + delta % sequence.index + self._tail for sequence in self._request.sequences]
+        if order.echo:
+            return [self._event(s.index, order.echo[s.index // order.n], b"null", b"null") for s in self._request.sequences]
+        return []
+
+    def token(self, sequence: GrowingSequence, number: int) -> bytes:
+        """The event of one token; b"" if it adds no text and its log-probability is not asked for."""
+        text = sequence.texts[number]
+        if not self._wants_logprobs:
+            return self._before_text[sequence.index] + _encode(text) + self._plain_token if text else b""
+        return self._event(sequence.index, text, self._logprobs(sequence, number), b"null")
+
+    def ending(self, sequence: GrowingSequence) -> bytes:
+        """The event of an ending, with the text that became certain by it; b"" for a failure without such a text."""
+        ended = sequence.ended
+        assert ended is not None
+        if ended.is_failure:
+            return self._event(sequence.index, sequence.tail, b"null", b"null") if sequence.tail else b""
+        return self._event(sequence.index, sequence.tail or None, b"null", _FINISH[finish_reason(ended)])
+
+    def usage(self) -> bytes:
+        """The event of the usage; b"" if the client did not ask for it."""
+        if not self._request.order.with_usage:
+            return b""
+        return self._head + b'],"usage":' + _encode(usage_of(self._request)) + b"}\n"
 
     def _event(self, index: int, text: str | None, logprobs: bytes, finish: bytes) -> bytes:
         if self._is_chat:
@@ -93,13 +93,13 @@ class ChunkWriter:
             middle = b'{"index":%d,"text":' % index + _encode(text or "")
         return self._head + middle + b',"logprobs":' + logprobs + b',"finish_reason":' + finish + b"}" + self._tail
 
-    def _logprobs(self, piece: Piece) -> bytes:
-        return _encode(logprobs_json(piece.sequence, piece.first, piece.stop, self._model, is_chat=self._is_chat))
+    def _logprobs(self, sequence: GrowingSequence, number: int) -> bytes:
+        return _encode(logprobs_json(sequence, number, number + 1, self._model, is_chat=self._is_chat))
 
 
-def whole_body(request: Request, model_name: str, model: TextModel, echo: list[str]) -> bytes:
+def whole_body(request: Request, model_name: str, model: TextModel) -> bytes:
     """The JSON body of a request that is over."""
-    is_chat = request.order.api == "chat"
+    is_chat, echo = request.order.api == "chat", request.order.echo
     choices = []
     for sequence in request.sequences:
         assert sequence.ended is not None

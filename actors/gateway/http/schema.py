@@ -135,6 +135,7 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
             model=self.model or "",
             n=self.n_or_one,
             is_whole=not self.stream,
+            with_usage=self.stream_options is not None and bool(self.stream_options.include_usage),
         )
 
 

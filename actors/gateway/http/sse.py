@@ -14,28 +14,22 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.http.chunk_sender import chunk_sender
 from actors.gateway.http.errors import error_body, error_response, refusal_of
 from actors.gateway.http.hangup import watch_hangup
-from actors.gateway.http.openai_chunks import DONE, ChunkWriter
+from actors.gateway.http.openai_chunks import ChunkWriter
+from actors.gateway.http.stream_events import StreamEvents, failure_of, stream_headers
 from actors.gateway.requests.reader import Reader
 from actors.gateway.requests.request import Request
 
 _SETTLE_S = 1.0  # longest wait before the headers of a stream, so that an early failure can still get an error status
 _SLOW_CLIENT_S = 120.0  # time to read the rest of the answer after the request's own deadline
-_PING = b": waiting\n\n"
-_STREAM_HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-]
 
 
 def _failure(request: Request) -> Response | None:
     """The error response of a request if one of its sequences has visibly failed; else None."""
-    for sequence in request.sequences:
-        if sequence.is_end_visible and sequence.ended is not None and sequence.ended.is_failure:
-            return error_response(refusal_of(sequence.ended), {"X-Request-Id": request.order.request})
-    return None
+    ended = failure_of(request)
+    return None if ended is None else error_response(refusal_of(ended), {"X-Request-Id": request.order.request})
 
 
 class _Answer:
@@ -65,41 +59,39 @@ class _Answer:
 
 
 class EventStream(_Answer):
-    """Streams one request as server-sent events, with a comment line after every `ping_s` of silence.
+    """Streams one request as server-sent events: those of `StreamEvents`, each in a chunk of its own. After every `ping_s` of
+    silence the desk is asked for a ping.
 
     A request that fails before its first token gets an error status; one that fails later, an error event before [DONE].
     """
 
-    def __init__(self, desk: RequestDesk, request: Request, writer: ChunkWriter, longest_s: float, ping_s: float) -> None:
+    def __init__(
+        self, desk: RequestDesk, request: Request, writer: ChunkWriter, longest_s: float, ping_s: float, start: int = 0
+    ) -> None:
+        """`start`: the id of the last event that the client has; 0: it has none. Raises: ValueError for one from the future."""
+        self._events, self._start = StreamEvents(request, writer, start), start
         super().__init__(desk, request, longest_s)
-        self._writer, self._ping_s = writer, ping_s
+        self._ping_s = ping_s
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         reader = self.reader
         await reader.wait_settled(_SETTLE_S)
         failure = _failure(self.request)
-        if failure is not None and not self.request.n_generated:
+        if failure is not None and not self.request.n_generated and not self._start:
             await failure(scope, receive, send)
             return
-        headers = [*_STREAM_HEADERS, (b"x-request-id", self.request.order.request.encode("latin-1"))]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        first = reader.take()
-        await self._send(send, self._writer.write(first) if first else self._writer.opening())
-        while not reader.is_done and not reader.has_left:
-            pieces = await reader.wait_pieces(self._ping_s)
-            if pieces:
-                await self._send(send, self._writer.write(pieces))
-            elif not reader.has_left:
-                await self._send(send, _PING)
-        if reader.has_left:
-            return
-        failure = _failure(self.request)
-        last = self._writer.closing() if failure is None else b"data: " + bytes(failure.body) + b"\n\n" + DONE
-        await send({"type": "http.response.body", "body": last})
-
-    async def _send(self, send: Send, body: bytes) -> None:
-        if body:
-            await send({"type": "http.response.body", "body": body, "more_body": True})
+        sender = chunk_sender(scope, send)
+        await sender.begin(stream_headers(self.request))
+        while not reader.has_left:
+            events = self._events.take()
+            if self._events.is_done:
+                last = events.pop()
+                await sender.send(events)
+                await sender.end(last)
+                return
+            await sender.send(events)
+            if not await reader.wait_update(self._ping_s) and not reader.has_left:
+                self._desk.ping(self.request)
 
 
 class WholeAnswer(_Answer):

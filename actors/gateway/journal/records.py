@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from actors.gateway.requests.order import Ended, Order
-from actors.gateway.requests.request import GrowingSequence
+from actors.gateway.requests.request import KEY_BITS, PING_TURN, GrowingSequence, Request
 from messages.logprobs import TokenLogprobs
 
 RECORD_VERSION = 2
@@ -16,7 +17,9 @@ _DTYPES = ("<i4", "<f4")  # of the arrays in `TokenLogprobs`
 
 
 class StepRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """New tokens of one sequence: its key, the number of the first, and the ids as int32 bytes."""
+    """New tokens of one sequence: its key, the number of the first, and the ids as int32 bytes. A ping of a request: the key
+    of sequence `PING_TURN`, and no ids.
+    """
 
     key: int
     first: int
@@ -38,6 +41,8 @@ class SequenceState(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     row: StepRow
     ended: Ended | None = None
+    # `Request.turns` as int32 bytes, in the state of a request's first sequence; b"": all tokens, then the ending
+    turns: bytes = b""
 
 
 class Recovered(msgspec.Struct):
@@ -46,7 +51,8 @@ class Recovered(msgspec.Struct):
     number: int
     order: Order
     states: list[SequenceState]
-    steps: list[StepRow] = []  # rows after `states`, in order
+    # rows after `states`, in order; a row without ids stands where the ending of its sequence was recorded
+    steps: list[StepRow] = []
     endings: dict[int, Ended] = {}  # by key
     ended_s: float | None = None
 
@@ -116,11 +122,20 @@ def row_of(sequence: GrowingSequence, first: int, stop: int) -> StepRow:
     return StepRow(sequence.key, first, ids, sequence.logprobs_of(first, stop), n_cached)
 
 
-def state_of(sequence: GrowingSequence) -> SequenceState:
-    """The state of a sequence with all its tokens."""
-    return SequenceState(row_of(sequence, 0, len(sequence.ids)), sequence.ended)
+def ping_row(request: Request) -> StepRow:
+    """The row of a ping."""
+    return StepRow(request.number << KEY_BITS | PING_TURN, 0, b"")
 
 
-def replay_row(sequence: GrowingSequence, row: StepRow) -> None:
-    """Append a recorded row to a sequence. Raises: Gap, ValueError when the row does not fit."""
-    sequence.accept(row.first, np.frombuffer(row.ids, "<i4").tolist(), row.logprobs, row.n_cached)
+def states_of(request: Request, coming: Sequence[int] = ()) -> list[SequenceState]:
+    """The states of a request's sequences, with all their tokens. `coming`: the turns that are not visible yet, in order."""
+    states = [SequenceState(row_of(s, 0, len(s.ids)), s.ended) for s in request.sequences]
+    turns = [*request.turns, *coming]
+    if len(states) > 1 or PING_TURN in turns:
+        states[0] = msgspec.structs.replace(states[0], turns=np.array(turns, "<i4").tobytes())
+    return states
+
+
+def replay_row(sequence: GrowingSequence, row: StepRow) -> int:
+    """Append a recorded row to a sequence; returns how many tokens were new. Raises: Gap, ValueError when it does not fit."""
+    return sequence.accept(row.first, np.frombuffer(row.ids, "<i4").tolist(), row.logprobs, row.n_cached)

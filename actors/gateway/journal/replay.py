@@ -12,7 +12,7 @@ import structlog
 
 from actors.gateway.journal.records import Recovered, StepRow, decode_order, decode_states, decode_step
 from actors.gateway.requests.order import Ended
-from actors.gateway.requests.request import KEY_BITS
+from actors.gateway.requests.request import KEY_BITS, PING_TURN
 from messages.outcomes import EndReason
 
 _ENDS_WITH_A_TOKEN: tuple[EndReason, ...] = ("stop", "length")
@@ -79,6 +79,9 @@ class _Steps:
         request = self._found.get(number)
         if request is None or request.ended_s is not None or step < self._from_step[number]:
             return
+        if index == PING_TURN and not row.ids:
+            request.steps.append(row)
+            return
         n_tokens = self._n_tokens.get(row.key, 0)
         if index >= request.order.n_sequences or len(row.ids) % 4 or not 0 <= row.first <= n_tokens:
             self._lacks_tokens.add(row.key)
@@ -95,3 +98,4 @@ class _Steps:
         if key in self._lacks_tokens and ended.reason in _ENDS_WITH_A_TOKEN:
             return  # the ending comes again with the tokens
         self._found[number].endings.setdefault(key, ended)
+        self._found[number].steps.append(StepRow(key, self._n_tokens.get(key, 0), b""))

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from actors.gateway.journal.records import Recovered, replay_row
-from actors.gateway.requests.request import KEY_BITS, Gap, Request
+from array import array
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+
+from actors.gateway.journal.records import Recovered, StepRow, replay_row
+from actors.gateway.requests.request import END_TURN, KEY_BITS, PING_TURN, Gap, Request
 from actors.gateway.text.tokenizer import TextModel
 
 
@@ -13,25 +19,63 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
     Raises: ValueError when the record contradicts itself, because the journal is damaged.
     """
     request = Request(recovered.number, recovered.order, model.detokenizer, now_s)
-    sequences = request.sequences
-    rows = [state.row for state in recovered.states] + recovered.steps
     endings = {state.row.key: state.ended for state in recovered.states if state.ended is not None} | recovered.endings
-    for row in rows:
-        index = row.key & ((1 << KEY_BITS) - 1)
-        if index >= len(sequences):
-            raise ValueError(f"key: expected a sequence below {len(sequences)}, got {index}")
-        try:
-            replay_row(sequences[index], row)
-        except Gap as gap:
-            raise ValueError(f"journal: {gap}") from None
-    for sequence in sequences:
+    for state in recovered.states:
+        _replay(request, state.row)
+    turns = _turns_of(request, recovered)
+    for row in recovered.steps:
+        turns += _replay(request, row)
+    for sequence in request.sequences:
         ended = endings.get(sequence.key)
         if ended is not None:
             sequence.end(ended)
         sequence.publish(len(sequence.ids), sequence.ended is not None)
         request.n_open -= sequence.is_end_visible
+    if len(request.sequences) > 1 or PING_TURN in turns:  # otherwise there is only one order
+        request.turns = _in_order(request.turns, turns)
+    while request.is_over and request.turns[-1] == PING_TURN:  # recorded after the last ending, so it was not shown
+        request.turns.pop()
     if recovered.ended_s is not None:  # so that its latency is what the journal has recorded
         request.began_s, request.ended_s = now_s - max(recovered.ended_s - recovered.order.created_s, 0.0), now_s
     request.is_recorded = True
     request.n_checkpointed = request.n_generated
     return request
+
+
+def _replay(request: Request, row: StepRow) -> list[int]:
+    """Append a row to its sequence; returns the turns that it stands for. Raises: ValueError."""
+    index = row.key & ((1 << KEY_BITS) - 1)
+    if index == PING_TURN:
+        return [PING_TURN]
+    if index >= len(request.sequences):
+        raise ValueError(f"key: expected a sequence below {len(request.sequences)}, got {index}")
+    try:
+        n_taken = replay_row(request.sequences[index], row)
+    except Gap as gap:
+        raise ValueError(f"journal: {gap}") from None
+    return [index] * n_taken if row.ids else [END_TURN | index]
+
+
+def _turns_of(request: Request, recovered: Recovered) -> list[int]:
+    """The turns of the recorded states, whose rows have been replayed. Raises: ValueError."""
+    if not recovered.states:
+        return []
+    if recovered.states[0].turns:
+        return np.frombuffer(recovered.states[0].turns, "<i4").tolist()
+    tokens = [s.index for s in request.sequences for _ in s.ids]
+    ends = [END_TURN | index for index, state in enumerate(recovered.states) if state.ended is not None]
+    return tokens + ends
+
+
+def _in_order(turns: Iterable[int], recorded: list[int]) -> array[int]:
+    """The turns of a request in their recorded order. Those without a record, because rows were lost, come last."""
+    left = Counter(turns)
+    ordered = array("i")
+    for turn in recorded:
+        if turn != PING_TURN:
+            if not left[turn]:
+                continue
+            left[turn] -= 1
+        ordered.append(turn)
+    ordered.extend(left.elements())
+    return ordered

@@ -6,10 +6,11 @@ and size.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from actors.gateway.journal.journal import Journal
-from actors.gateway.journal.records import Recovered, decode_states, encode_states, state_of
+from actors.gateway.journal.records import Recovered, decode_states, encode_states, states_of
 from actors.gateway.requests.order import Order
 from actors.gateway.requests.request import Request
 
@@ -50,7 +51,7 @@ class RetainedRequests:
         if not request.order.is_resumable:
             self._journal.delete(request.number)
             return
-        states = encode_states([state_of(sequence) for sequence in request.sequences])
+        states = encode_states(states_of(request))
         self._journal.finish(request.number, states, ended_s)
         self._remove(request.order.request)
         kept = self._by_id[request.order.request] = Retained(request.number, request.order, states, ended_s)
@@ -58,12 +59,14 @@ class RetainedRequests:
         while len(self._by_id) > 1 and (len(self._by_id) > _MAX_RETAINED or self._n_bytes > self._most_bytes):
             self._drop_oldest()
 
-    def checkpoint(self, request: Request) -> None:
-        """Write a checkpoint of a running request if it has many tokens since the last one."""
+    def checkpoint(self, request: Request, coming: Callable[[Request], list[int]]) -> None:
+        """Write a checkpoint of a running request if it has many tokens since the last one. `coming`: its turns that are not
+        visible yet.
+        """
         if request.n_generated - request.n_checkpointed > _CHECKPOINT_TOKENS * len(request.sequences):
             request.n_checkpointed = request.n_generated
-            kept = request.sequences if request.order.is_resumable else []
-            self._journal.checkpoint(request.number, encode_states([state_of(sequence) for sequence in kept]))
+            states = states_of(request, coming(request)) if request.order.is_resumable else []
+            self._journal.checkpoint(request.number, encode_states(states))
 
     def find(self, request_id: str) -> Retained | None:
         """The finished request with this id, or None."""

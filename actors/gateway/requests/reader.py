@@ -86,17 +86,16 @@ class Reader:
         finally:
             timer.cancel()
 
-    async def wait_pieces(self, longest_s: float) -> list[Piece]:
-        """Wait for the next pieces. Returns [] after `longest_s` without any, or when the client has left."""
+    async def wait_update(self, longest_s: float) -> bool:
+        """Wait until more may be visible. Returns False after `longest_s` without news, or when the client has left."""
         loop = asyncio.get_running_loop()
         self._silent_since_s, self._is_silent = loop.time(), False
         while True:
+            if self.has_left or self._is_silent:
+                return False
             if self._has_update:
                 self._has_update = False
-                if pieces := self.take():
-                    return pieces
-            if self.has_left or self._is_silent:
-                return []
+                return True
             if self._silence_timer is None:
                 self._silence_timer = loop.call_later(longest_s, self._check_silence, loop, longest_s)
             await self._wait()

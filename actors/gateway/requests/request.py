@@ -7,10 +7,12 @@
 Invariants: tokens are numbered from 0 and accepted without a gap or a repetition. `ended` is set once; only a withdrawal may
 replace it, because no client has seen anything of a withdrawn request. Everything visible is recorded (`journal/writer.py` says
 what happens while the disk refuses writes). Replaying the recorded tokens gives the same text at the same token numbers.
+`turns` is the order in which all of it became visible, and replaying gives the same order.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -21,6 +23,8 @@ from actors.gateway.text.stop_strings import StopStringFilter
 from messages.logprobs import TokenLogprobs, join_logprobs
 
 KEY_BITS = 20  # the low bits of a journal key: the index of the sequence in its request
+END_TURN = 1 << KEY_BITS  # added to the index of a sequence: the turn of its ending
+PING_TURN = END_TURN - 1  # the turn of a ping; no sequence has this index
 
 
 class Gap(Exception):
@@ -135,8 +139,15 @@ class GrowingSequence:
 
     def publish(self, n_tokens: int, with_end: bool) -> None:
         """Make tokens below `n_tokens`, and the ending if `with_end`, visible to readers."""
+        turns, n_new = self.request.turns, n_tokens - self.n_visible
+        if n_new == 1:  # the most frequent case
+            turns.append(self.index)
+        elif n_new > 1:
+            turns.extend([self.index] * n_new)
         self.n_visible = n_tokens
-        self.is_end_visible = self.is_end_visible or with_end
+        if with_end and not self.is_end_visible:
+            turns.append(END_TURN | self.index)
+            self.is_end_visible = True
 
     def note_visible(self, now_s: float) -> None:
         """Note that tokens have become visible at `now_s`: for this sequence, and for the request if they are its first."""
@@ -167,6 +178,9 @@ class Request:
             GrowingSequence(self, index, new_detokenizer(order.prompt_of(index))) for index in range(order.n_sequences)
         ]
         self.n_open = len(self.sequences)  # sequences whose ending is not visible
+        # Everything visible, in order: the index of its sequence for each token, `END_TURN` more for an ending, `PING_TURN`.
+        self.turns = array("i")
+        self.is_ping_coming = False  # a ping is on its way into the journal
         self.is_recorded = False  # the journal has its order
         self.first_token_s = 0.0  # when its first token became visible, 0: none has
         self.ended_s = 0.0  # when its last ending became visible, 0: it has not
@@ -188,6 +202,11 @@ class Request:
     def n_generated(self) -> int:
         """Number of visible tokens of all sequences."""
         return sum(s.n_visible for s in self.sequences)
+
+    def show_ping(self) -> None:
+        """A ping becomes visible: every stream of this request has it at this place."""
+        self.is_ping_coming = False
+        self.turns.append(PING_TURN)
 
     def wake(self) -> None:
         """Call the watchers."""

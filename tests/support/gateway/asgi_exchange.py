@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import numpy as np
 from starlette.types import ASGIApp, Message
@@ -13,6 +14,7 @@ from starlette.types import ASGIApp, Message
 from actors.gateway.dispatch.undelivered import UndeliveredAnswers
 from actors.gateway.http.openai_chunks import ChunkWriter
 from actors.gateway.http.sse import EventStream, WholeAnswer
+from actors.gateway.http.stream_events import PING as PING
 from actors.gateway.requests.order import Api, Ended, Order
 from actors.gateway.requests.request import Request
 from actors.gateway.text.tokenizer import HashChainText
@@ -22,7 +24,6 @@ DEADLINE_S = 20.0
 NEVER_S = 1000.0
 MODEL = HashChainText()
 LENGTH = Ended(reason="length")
-PING = b": waiting\n\n"
 
 
 class Desk:
@@ -31,6 +32,10 @@ class Desk:
     def __init__(self) -> None:
         self.undelivered = UndeliveredAnswers(NEVER_S)
         self.left: list[Request] = []
+
+    def ping(self, request: Request) -> None:
+        request.show_ping()
+        request.wake()
 
     def reader_left(self, request: Request) -> None:
         self.left.append(request)
@@ -90,7 +95,7 @@ class Exchange:
     @property
     def events(self) -> list[dict]:
         """The JSON of all events but [DONE]."""
-        lines = [event.removeprefix(b"data: ") for event in b"".join(self.bodies).split(b"\n\n")]
+        lines = [line.removeprefix(b"data: ") for line in b"".join(self.bodies).split(b"\n")]
         return [json.loads(line) for line in lines if line.startswith(b"{")]
 
     @property
@@ -102,7 +107,10 @@ class Exchange:
         return self.desk.undelivered.n_pending(0.0) == 0
 
 
-def request_of(*, api: Api = "completion", n: int = 1, is_recorded: bool = True, is_taken: bool = True) -> Request:
+def request_of(
+    *, api: Api = "completion", n: int = 1, is_recorded: bool = True, is_taken: bool = True, **fields: Any
+) -> Request:
+    """A request whose tokens a test shows. `fields`: further ones of its order."""
     order = Order(
         request="r",
         api=api,
@@ -111,6 +119,7 @@ def request_of(*, api: Api = "completion", n: int = 1, is_recorded: bool = True,
         sampling=Sampling(),
         terms=Terms(max_tokens=100),
         n=n,
+        **fields,
     )
     request = Request(1, order, MODEL.detokenizer, 0.0)
     request.is_recorded = is_recorded
@@ -132,14 +141,14 @@ def show(request: Request, *ids: int, index: int = 0, ended: Ended | None = None
 
 @asynccontextmanager
 async def exchange(
-    request: Request, *, ping_s: float = NEVER_S, longest_s: float = NEVER_S, with_usage: bool = False, stream: bool = True
+    request: Request, *, ping_s: float = NEVER_S, longest_s: float = NEVER_S, stream: bool = True, start: int = 0
 ) -> AsyncIterator[Exchange]:
     """An answer that runs; afterwards it has ended, its reader is closed and the desk knows that the reader has left."""
     desk = Desk()
     desk.undelivered.add(request.order.request, 100, 0.0)
     if stream:
-        writer = ChunkWriter(request, "model", MODEL, with_usage=with_usage, echo=[])
-        answer: ASGIApp = EventStream(desk, request, writer, longest_s, ping_s)  # pyright: ignore[reportArgumentType]
+        writer = ChunkWriter(request, "model", MODEL)
+        answer: ASGIApp = EventStream(desk, request, writer, longest_s, ping_s, start)  # pyright: ignore[reportArgumentType]
     else:
         answer = WholeAnswer(desk, request, lambda: b'{"whole": true}', longest_s)  # pyright: ignore[reportArgumentType]
     one = Exchange(desk, request, answer)

@@ -29,7 +29,7 @@ async def chat(services: Services, call: Call) -> ASGIApp:
         turns=turns_of(body.messages),
         prompt_field="messages",
     )
-    return await _answer(services, body, new, [])
+    return await _answer(services, body, new)
 
 
 async def completions(services: Services, call: Call) -> ASGIApp:
@@ -49,21 +49,20 @@ async def completions(services: Services, call: Call) -> ASGIApp:
         logprobs=-1 if body.logprobs is None else body.logprobs,
         texts=texts,
         ids=ids,
+        echo=texts or () if body.echo else (),
     )
-    return await _answer(services, body, new, list(texts or ()) if body.echo else [])
+    return await _answer(services, body, new)
 
 
-async def _answer(services: Services, body: RequestFields, new: NewRequest, echo: list[str]) -> ASGIApp:
+async def _answer(services: Services, body: RequestFields, new: NewRequest) -> ASGIApp:
     if body.stream_options is not None and not body.stream:
         raise Refusal("invalid", "stream_options: expected stream: true beside it, got none", field="stream_options")
     request = await services.admission.admit(new)
     settings, desk = services.settings, services.desk
     name, model, longest_s = settings.model_name, services.model, settings.request_timeout_s
     if not body.stream:
-        return WholeAnswer(desk, request, lambda: whole_body(request, name, model, echo), longest_s)
-    with_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-    writer = ChunkWriter(request, name, model, with_usage=with_usage, echo=echo)
-    return EventStream(desk, request, writer, longest_s, settings.sse_ping_s)
+        return WholeAnswer(desk, request, lambda: whole_body(request, name, model), longest_s)
+    return EventStream(desk, request, ChunkWriter(request, name, model), longest_s, settings.sse_ping_s)
 
 
 ENDPOINTS = (

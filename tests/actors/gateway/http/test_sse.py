@@ -21,16 +21,16 @@ from tests.support.gateway.asgi_exchange import (
 # -- streams ----------------------------------------------------------------------------------------------------------
 
 
-async def test_each_publication_is_an_event_and_the_stream_ends_with_done() -> None:
+async def test_each_token_is_an_event_and_the_stream_ends_with_done() -> None:
     request = request_of()
     async with exchange(request) as one:
         show(request, 5)
         await one.wait_until(lambda: one.texts == ["5 "])
         show(request, 6, 7)
-        await one.wait_until(lambda: one.texts == ["5 ", "6 7 "])
+        await one.wait_until(lambda: one.texts == ["5 ", "6 ", "7 "])
         show(request, 8, ended=LENGTH)
-    assert one.texts == ["5 ", "6 7 ", "8 "]
-    assert [event["choices"][0]["finish_reason"] for event in one.events] == [None, None, None, "length"]
+    assert one.texts == ["5 ", "6 ", "7 ", "8 "]
+    assert [event["choices"][0]["finish_reason"] for event in one.events] == [None, None, None, None, "length"]
     assert one.bodies[-1] == b"data: [DONE]\n\n"
     assert [message.get("more_body", False) for message in one.sent[1:]] == [True] * (len(one.sent) - 2) + [False]
     assert one.is_delivered
@@ -47,22 +47,23 @@ async def test_headers_are_those_of_an_event_stream_that_no_proxy_keeps_back() -
         "cache-control": "no-cache",
         "x-accel-buffering": "no",
         "x-request-id": "r",
+        "date": "Thu, 01 Jan 1970 00:00:00 GMT",  # that of the request
     }
 
 
-async def test_what_gathers_before_the_client_is_served_is_one_event() -> None:
+async def test_what_gathers_before_the_client_is_served_is_cut_into_the_same_events() -> None:
     request = request_of()
     for token in range(5):
         show(request, token)
     show(request, ended=LENGTH)
     async with exchange(request) as one:
         pass
-    assert one.texts == ["0 1 2 3 4 "]
+    assert one.texts == ["0 ", "1 ", "2 ", "3 ", "4 "]
 
 
 async def test_a_chat_begins_with_the_role_before_any_token_and_ends_with_usage() -> None:
-    request = request_of(api="chat")
-    async with exchange(request, with_usage=True) as one:
+    request = request_of(api="chat", with_usage=True)
+    async with exchange(request) as one:
         await one.wait_until(lambda: len(one.bodies) == 1)
         assert one.events[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
         show(request, 5, 6, ended=LENGTH)

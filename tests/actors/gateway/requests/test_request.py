@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.gateway.journal.records import Recovered, decode_states, decode_step, encode_states, encode_step, row_of, state_of
+from actors.gateway.journal.records import Recovered, decode_states, decode_step, encode_states, encode_step, row_of, states_of
 from actors.gateway.journal.restore import restore
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.reader import Reader
@@ -113,14 +113,15 @@ def test_readers_see_what_is_recorded_once_and_in_order(
 )
 def test_a_replay_gives_the_same_request(sequences: list[list[int]], cut: int, ends: bool, width: int, stop: list[str]) -> None:
     request = request_of(order_of(len(sequences), stop, width))
-    states, rows, endings = [], [], {}
+    rows, endings = [], {}
     for sequence, ids in zip(request.sequences, sequences, strict=True):
         for start, stop_at in pairwise(sorted({0, min(cut, len(ids)), len(ids)})):
             part = ids[start:stop_at]
             before = len(sequence.ids)
             sequence.accept(start, part, logprobs_for(part, width) if width >= 0 else None, n_cached=9 if start else 5)
             rows.append(row_of(sequence, before, len(sequence.ids)))
-        states.append(state_of(sequence))
+    states = states_of(request)
+    for sequence in request.sequences:
         if ends and sequence.end(Ended(reason="length", n_cached=2)):
             endings[sequence.key] = sequence.ended
     record = decode_step(encode_step(rows, list(endings.items())))

@@ -1,0 +1,73 @@
+"""What the HTTP server writes to a socket is what `StreamBytes` computes from the request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from actors.gateway.http.openai_chunks import ChunkWriter
+from actors.gateway.http.stream_events import LAST_CHUNK, StreamBytes, StreamEvents, stream_head
+from actors.gateway.requests.request import Request
+from tests.support.gateway.fake_scheduler import FakeScheduler
+from tests.support.gateway.gateway_rig import Rig, rig
+from tests.support.waiting import DEADLINE_S
+
+CHAT = {"messages": [{"role": "user", "content": "hi"}], "n": 2, "logprobs": True, "stream_options": {"include_usage": True}}
+COMPLETION = {"prompt": "hello", "echo": True, "stop": ["nothing like this"]}
+
+
+def bytes_of(request: Request, r: Rig, *, is_kept_alive: bool, skip_bytes: int = 0) -> StreamBytes:
+    writer = ChunkWriter(request, r.gateway.settings.model_name, r.gateway.model)
+    head = stream_head(request, is_kept_alive=is_kept_alive)
+    return StreamBytes(StreamEvents(request, writer), head, skip_bytes)
+
+
+async def until_running(r: Rig, scheduler: FakeScheduler, n: int) -> Request:
+    await r.cluster.wait_until(lambda: len(scheduler.running) == n)
+    return r.desk.unfinished[0]
+
+
+@pytest.mark.parametrize(("path", "question", "n"), [("chat/completions", CHAT, 2), ("completions", COMPLETION, 1)])
+@pytest.mark.parametrize("is_kept_alive", [True, False])
+async def test_a_socket_gets_the_computed_bytes(path: str, question: dict, n: int, is_kept_alive: bool) -> None:
+    async with rig(with_scheduler=False, with_socket=True) as r:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        body = json.dumps({**question, "max_tokens": 12, "temperature": 0, "stream": True}).encode()
+        head = f"POST /v1/{path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n"
+        reader, writer = await asyncio.open_connection(*r.address)
+        writer.write(head.encode() + (b"" if is_kept_alive else b"connection: close\r\n") + b"\r\n" + body)
+        request = await until_running(r, scheduler, n)
+        for n_tokens in (1, 3, 2, 6):  # several tokens at a time are still one event each
+            scheduler.step(n_tokens)
+        async with asyncio.timeout(DEADLINE_S):
+            read = await reader.readuntil(LAST_CHUNK)
+            rest = bytes_of(request, r, is_kept_alive=is_kept_alive)
+            assert rest.take() == read
+            assert rest.is_done
+            half = bytes_of(request, r, is_kept_alive=is_kept_alive, skip_bytes=len(read) // 2)
+            assert half.take() == read[len(read) // 2 :]
+            if is_kept_alive:
+                writer.write(b"GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+                models = await reader.read()
+                assert models.startswith(b"HTTP/1.1 200 OK\r\ndate: "), "other answers have the present date"
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_silent_stream_gets_pings_that_its_request_remembers() -> None:
+    async with rig(with_scheduler=False, with_socket=True, sse_ping_s=0.01) as r:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        body = json.dumps({"prompt": [1, 2], "max_tokens": 2, "temperature": 0, "stream": True}).encode()
+        reader, writer = await asyncio.open_connection(*r.address)
+        writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        request = await until_running(r, scheduler, 1)
+        async with asyncio.timeout(DEADLINE_S):
+            read = await reader.readuntil(b": waiting\n\r\n") + await reader.readuntil(b": waiting\n\r\n")
+            scheduler.step()
+            read += await reader.readuntil(b": waiting\n\r\n")
+            scheduler.step()
+            read += await reader.readuntil(LAST_CHUNK)
+        assert bytes_of(request, r, is_kept_alive=True).take() == read
+        writer.close()

@@ -1,0 +1,247 @@
+"""The bytes of a stream are a function of what was recorded: whoever writes them, whenever, they are the same."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.gateway.dispatch.step_rows import StepRows
+from actors.gateway.http.openai_chunks import ChunkWriter
+from actors.gateway.http.stream_events import PING, StreamBytes, StreamEvents, as_chunk, stream_head
+from actors.gateway.journal.records import (
+    Recovered,
+    SequenceState,
+    StepRow,
+    decode_states,
+    decode_step,
+    encode_states,
+    states_of,
+)
+from actors.gateway.journal.restore import restore
+from actors.gateway.requests.order import Api, Ended, Order
+from actors.gateway.requests.request import PING_TURN, Request
+from messages.generation import Sampling, Terms
+from messages.logprobs import TokenLogprobs
+from tests.support.gateway.asgi_exchange import LENGTH, MODEL, request_of, show
+
+FAILED = Ended(reason="failed", code="internal", detail="it broke")
+CANCELLED = Ended(reason="cancelled", detail="client_left")
+
+
+@dataclass
+class Life:
+    """A request whose steps are recorded and shown as the gateway does, and what a journal would have of it."""
+
+    order: Order
+    states: list[SequenceState] = field(default_factory=list)
+    records: list[bytes] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.request = Request(7, self.order, MODEL.detokenizer, 0.0)
+        self.request.is_recorded = True
+
+    def step(
+        self, tokens: list[tuple[int, int]], *, ping: bool = False, endings: list[tuple[int, Ended]] | None = None
+    ) -> None:
+        """`tokens`: (sequence, id) in the order of a message; `endings`: (sequence, ending)."""
+        rows = StepRows()
+        for index, token in tokens:
+            sequence = self.request.sequences[index]
+            before, was_over = len(sequence.ids), sequence.ended is not None
+            wide = self.order.sampling.logprobs
+            tops = {"top_ids": np.full(max(wide, 0), token, "<i4"), "top": np.full(max(wide, 0), -0.5, "<f4")}
+            logprobs = TokenLogprobs(chosen=np.array([-0.5], "<f4"), width=wide, **tops) if wide >= 0 else None
+            if sequence.accept(before, [token], logprobs):
+                rows.add(sequence, before)
+            if sequence.ended is not None and not was_over:
+                rows.ended(sequence)
+        for index, ended in endings or []:
+            if self.request.sequences[index].end(ended):
+                rows.ended(self.request.sequences[index])
+        if ping:
+            rows.pings.append(self.request)
+        self.records.append(rows.record())
+        for sequence, _, stop in rows.rows:
+            sequence.publish(stop, False)
+        if ping and not self.request.is_over:
+            self.request.show_ping()
+        for sequence in rows.endings:
+            sequence.publish(sequence.n_visible, True)
+            self.request.n_open -= 1
+
+    def checkpoint(self) -> None:
+        self.states = decode_states(encode_states(states_of(self.request)))
+        self.records = []
+
+    def restored(self) -> Request:
+        """The request as the next incarnation restores it. Endings are marked as by the replay of a journal."""
+        recovered = Recovered(7, self.order, self.states, steps=[], endings={})
+        for record in map(decode_step, filter(None, self.records)):
+            recovered.steps += record.rows
+            for key, ended in record.endings:
+                recovered.endings[key] = ended
+                recovered.steps.append(StepRow(key, 0, b""))
+        return restore(recovered, MODEL, 0.0)
+
+
+def order_of(n: int, api: Api, stop: list[str], logprobs: int, with_usage: bool) -> Order:
+    return Order(
+        request="r",
+        api=api,
+        created_s=1e9,
+        prompts=[np.array([1, 2], "<i4").tobytes()],
+        sampling=Sampling(logprobs=logprobs),
+        terms=Terms(max_tokens=100, stop=stop),
+        n=n,
+        is_resumable=True,
+        with_usage=with_usage,
+        echo=["1 2 "] if api == "completion" else [],
+    )
+
+
+def events_of(request: Request, start: int = 0) -> StreamEvents:
+    return StreamEvents(request, ChunkWriter(request, "model", MODEL), start)
+
+
+def id_of(event: bytes) -> int:
+    """The id of an event; 0 if it has none."""
+    found = re.search(rb"^id: (\d+)$", event, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20)), min_size=1, max_size=6),
+        st.sampled_from(["ping", "take", "checkpoint", "end", "fail", "cancel"]),
+    ),
+    max_size=12,
+)
+ENDINGS = {"end": LENGTH, "fail": FAILED, "cancel": CANCELLED}
+
+
+def play(life: Life, steps: list, events: StreamEvents) -> list[bytes]:
+    """Let the request live through `steps`, end it, and return what a client reads that is served in between."""
+    sent: list[bytes] = []
+    n = len(life.request.sequences)
+    for step in steps:
+        if step == "take":
+            sent += events.take()
+        elif step == "ping":
+            life.step([], ping=True)
+        elif step == "checkpoint":
+            life.checkpoint()
+        elif isinstance(step, str):
+            life.step([], endings=[(len(life.records) % n, ENDINGS[step])])
+        else:
+            life.step([(index % n, token) for index, token in step])
+    life.step([(0, 5)], endings=[(index, LENGTH) for index in range(n)])
+    return sent + events.take()
+
+
+@given(
+    STEPS,
+    st.integers(1, 3),
+    st.sampled_from(["chat", "completion"]),
+    st.sampled_from([[], ["7 1"]]),
+    st.integers(-1, 2),
+    st.booleans(),
+)
+def test_every_restored_request_gives_the_same_bytes_from_any_event_and_any_byte_on(
+    steps: list, n: int, api: Api, stop: list[str], logprobs: int, with_usage: bool
+) -> None:
+    life = Life(order_of(n, api, stop, logprobs, with_usage))
+    sent = play(life, steps, events_of(life.request))
+    again = life.restored()
+    assert again.is_over
+    assert events_of(again).take() == sent
+    assert sent[-1].startswith(b"data: [DONE]\nid: ")
+    for place, event in enumerate(sent):
+        if id_of(event):
+            assert events_of(again, id_of(event)).take() == sent[place + 1 :]
+    head = stream_head(again, is_kept_alive=True)
+    whole = head + b"".join(map(as_chunk, sent)) + b"0\r\n\r\n"
+    for k in {0, 1, len(head), len(whole) // 2, len(whole) - 1, len(whole)}:
+        rest = StreamBytes(events_of(again), head, skip_bytes=k)
+        assert (rest.take(), rest.is_done, rest.n_missing) == (whole[k:], True, 0)
+
+
+@given(STEPS, STEPS, st.integers(1, 3))
+def test_a_stream_goes_on_in_the_next_life_at_the_byte_where_the_last_one_was_killed(before: list, after: list, n: int) -> None:
+    """The first process dies between the steps; what it had written ends anywhere in what it could have written."""
+    order = order_of(n, "completion", [], -1, True)
+    undisturbed = Life(order)
+    plain = [step for step in before + after if step != "checkpoint"]
+    head = stream_head(undisturbed.request, is_kept_alive=False)
+    whole = head + b"".join(map(as_chunk, play(undisturbed, plain, events_of(undisturbed.request)))) + b"0\r\n\r\n"
+
+    life = Life(order)
+    for step in before:
+        if step == "ping":
+            life.step([], ping=True)
+        elif isinstance(step, str) and step in ENDINGS:
+            life.step([], endings=[(len(life.records) % n, ENDINGS[step])])
+        elif not isinstance(step, str):
+            life.step([(index % n, token) for index, token in step])
+    written = StreamBytes(events_of(life.request), head).take()
+    for k in {0, len(written) // 2, len(written)}:
+        second = Life(order, list(life.states), list(life.records))
+        second.request = second.restored()
+        rest = StreamBytes(events_of(second.request), head, skip_bytes=k)
+        first = rest.take()
+        assert rest.n_missing == 0
+        play(second, [step for step in after if step != "checkpoint"], events_of(second.request))
+        assert written[:k] + first + rest.take() == whole
+
+
+def test_a_written_part_that_the_records_do_not_have_is_reported() -> None:
+    life = Life(order_of(1, "completion", [], -1, False))
+    head = stream_head(life.request, is_kept_alive=False)
+    rest = StreamBytes(events_of(life.request), head, skip_bytes=len(head) + 1000)
+    assert rest.take() == b""
+    assert rest.n_missing > 0
+
+
+def test_an_event_has_the_number_of_its_turn_as_id() -> None:
+    life = Life(order_of(2, "chat", [], -1, True))
+    events = events_of(life.request)
+    assert [id_of(event) for event in events.take()] == [0, 0], "the roles come before any turn"
+    life.step([(1, 5), (0, 6)])
+    life.step([], ping=True)
+    life.step([(0, 7)], endings=[(0, LENGTH), (1, LENGTH)])
+    assert [id_of(event) for event in events.take()] == [1, 2, 0, 4, 5, 6, 7, 8]
+    assert [event == PING for event in events_of(life.restored(), 2).take()] == [True, False, False, False, False, False]
+
+
+def test_only_resumable_streams_have_ids() -> None:
+    request = request_of()
+    show(request, 5, ended=LENGTH)
+    assert b"id: " not in b"".join(events_of(request).take())
+
+
+def test_a_client_may_come_back_after_the_last_token_the_usage_or_the_end() -> None:
+    life = Life(order_of(1, "completion", [], -1, True))
+    life.step([(0, 5)], endings=[(0, LENGTH)])
+    for start, left in ((2, [3, 4]), (3, [4]), (4, [])):
+        assert [id_of(event) for event in events_of(life.request, start).take()] == left
+    with pytest.raises(ValueError, match="expected at most 2, the number of the newest event, got 5"):
+        events_of(life.request, 5)
+
+
+def test_an_event_that_was_never_sent_is_refused() -> None:
+    life = Life(order_of(1, "completion", [], -1, True))
+    life.step([(0, 5)])
+    with pytest.raises(ValueError, match="expected at most 1"):
+        events_of(life.request, 2)
+
+
+def test_rows_that_were_lost_are_shown_after_the_others() -> None:
+    life = Life(order_of(2, "completion", [], -1, False))
+    life.step([(0, 5), (1, 6)], ping=True)
+    life.checkpoint()
+    life.states[0] = SequenceState(life.states[0].row, None, np.array([1, 1, PING_TURN], "<i4").tobytes())
+    assert list(life.restored().turns) == [1, PING_TURN, 0]
