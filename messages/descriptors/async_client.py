@@ -73,6 +73,14 @@ class AsyncDescriptorClient:
         """Send the Drop of one entry, or of all entries of an owner, now. Raises: DescriptorError as `start_put`."""
         return self._done(self._ask(Drop(owner, key)))
 
+    def tell_put(self, owner: str, key: str, descriptor: int, meta: bytes = b"") -> None:
+        """Send a Put that has no answer. Nothing is raised when the store has gone: `closed` says so."""
+        self._tell(Put(owner, key, meta, is_quiet=True), descriptor)
+
+    def tell_drop(self, owner: str, key: str = "") -> None:
+        """Send a Drop that has no answer; as `tell_put`."""
+        self._tell(Drop(owner, key, is_quiet=True))
+
     async def drop(self, owner: str, key: str = "") -> None:
         """Close one entry, or all entries of an owner."""
         await self.start_drop(owner, key)
@@ -103,6 +111,14 @@ class AsyncDescriptorClient:
         if self._unsent or not self._send(request, descriptor):
             self._queue(request, descriptor)
         return reply
+
+    def _tell(self, request: Request, descriptor: int | None = None) -> None:
+        if self.closed.done():
+            return
+        if self._unsent or not self._send(request, descriptor):
+            self._queue(request, descriptor)
+            if len(self._unsent) > _MAX_WAITING:  # the store does not read
+                self.close()
 
     def _done(self, reply: asyncio.Future[_Reply]) -> asyncio.Future[None]:
         done: asyncio.Future[None] = self._loop.create_future()

@@ -1,8 +1,8 @@
 """The packets of a descriptor store: one msgpack struct each, with the file descriptors that it names attached (SCM_RIGHTS).
 
     client                                       server
-    Put(owner, key, meta) + 1 descriptor  ---->  Done, or Refused
-    Drop(owner, key)                      ---->  Done
+    Put(owner, key, meta) + 1 descriptor  ---->  Done, or Refused; nothing when it is quiet
+    Drop(owner, key)                      ---->  Done; nothing when it is quiet
     Find(owner, key, after)               ---->  Found(entries, is_last) + 1 descriptor for each entry
 
 The socket is a unix SOCK_SEQPACKET socket: packets stay whole and in order. Answers come in the order of the requests. Both
@@ -40,6 +40,7 @@ class Put(msgspec.Struct, frozen=True, tag="put", array_like=True):
     owner: Owner  # the name of an actor
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
     meta: Meta = b""  # what the owner wants to know when it gets the descriptor back
+    is_quiet: bool = False  # the client wants no answer
 
 
 class Drop(msgspec.Struct, frozen=True, tag="drop", array_like=True):
@@ -47,10 +48,14 @@ class Drop(msgspec.Struct, frozen=True, tag="drop", array_like=True):
 
     owner: Owner
     key: Key = ""
+    is_quiet: bool = False  # the client wants no answer
 
 
 class Find(msgspec.Struct, frozen=True, tag="find", array_like=True):
-    """Ask for one entry, or with an empty key for all entries of an owner whose numbers are above `after`."""
+    """Ask for one entry, or with an empty key for all entries of an owner whose numbers are above `after`.
+
+    The answer contains all that a process which is dead by now has put, whether or not the server had read it before.
+    """
 
     owner: Owner
     key: Key = ""

@@ -30,6 +30,7 @@ _BACKLOG = 128
 _MAX_CLIENTS = 256
 _PAUSE_S = 0.05  # between two tries to accept while this process has no descriptor left
 _FULL_BATCH = 64  # packets of one client in one turn of the loop
+_MORE_THAN_WAITS = 65_536  # packets; the buffer of a socket holds fewer
 
 
 class DescriptorServer:
@@ -43,6 +44,8 @@ class DescriptorServer:
         self.path, self.table = path, table
         self._on_change = on_change
         self._clients: set[socket.socket] = set()
+        self._late: set[socket.socket] = set()  # clients that have no room for an answer
+        self._busy: set[socket.socket] = set()  # clients that are being read
         self._loop = asyncio.get_running_loop()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
@@ -64,26 +67,28 @@ class DescriptorServer:
             self._leave(client)
         self.table.clear()
 
-    def _accept(self) -> None:
+    def _accept(self) -> bool:
+        """Accept one connection. False when none waits, or none can be accepted now."""
         try:
             client, _ = self._listener.accept()
         except (BlockingIOError, ConnectionError):
-            return
+            return False
         except OSError:  # no descriptor is left: the connection waits in the backlog
             self._loop.remove_reader(self._listener)
             self._loop.call_later(_PAUSE_S, self._accept_again)
-            return
+            return False
         client.setblocking(False)
         try:
             check_peer(client)
         except (DescriptorError, OSError):
             client.close()
-            return
+            return True
         if len(self._clients) >= _MAX_CLIENTS:
             client.close()
-            return
+            return True
         self._clients.add(client)
-        self._loop.add_reader(client, self._read, client)
+        self._loop.add_reader(client, self._read, client, _FULL_BATCH)
+        return True
 
     def _accept_again(self) -> None:
         if self._listener.fileno() >= 0:
@@ -91,12 +96,21 @@ class DescriptorServer:
 
     def _leave(self, client: socket.socket) -> None:
         self._clients.discard(client)
+        self._late.discard(client)
         self._loop.remove_reader(client)
         self._loop.remove_writer(client)
         client.close()
 
-    def _read(self, client: socket.socket) -> None:
-        for _ in range(_FULL_BATCH):
+    def _read(self, client: socket.socket, most: int) -> None:
+        """Carry out up to `most` packets of a client."""
+        self._busy.add(client)
+        try:
+            self._read_packets(client, most)
+        finally:
+            self._busy.discard(client)
+
+    def _read_packets(self, client: socket.socket, most: int) -> None:
+        for _ in range(most):
             try:
                 packet = receive_packet(client)
             except BlockingIOError:
@@ -106,29 +120,40 @@ class DescriptorServer:
             if packet is None:
                 self._leave(client)
                 return
-            if not self._answer(client, *self._carry_out(*packet)):
+            answer, found = self._carry_out(*packet)
+            if answer is not None and not self._answer(client, answer, found):
                 return
 
-    def _carry_out(self, data: bytes, descriptors: list[int]) -> tuple[Answer, list[int]]:
-        """The answer to one packet, with its descriptors. Received descriptors that are not kept are closed."""
+    def _catch_up(self) -> None:
+        """Read what every other client has sent until now, so that a Find finds what a dead process had put at last."""
+        while self._accept():
+            pass
+        for client in list(self._clients - self._busy - self._late):
+            if client in self._clients:
+                self._read(client, _MORE_THAN_WAITS)
+
+    def _carry_out(self, data: bytes, descriptors: list[int]) -> tuple[Answer | None, list[int]]:
+        """The answer to one packet, None when it wants none, with its descriptors. Received ones that are not kept are closed."""
+        is_quiet = False
         try:
             request = decode_request(data)
             match request:
-                case Put(owner, key, meta):
+                case Put(owner, key, meta, is_quiet):
                     if len(descriptors) != 1:
                         raise DescriptorError(f"descriptors: expected 1, got {len(descriptors)}")
                     self.table.put(owner, key, descriptors[0], meta)
                     descriptors = []
                     self._on_change()
-                case Drop(owner, key):
+                case Drop(owner, key, is_quiet):
                     self.table.drop(owner, key)
                     self._on_change()
                 case Find(owner, key, after):
+                    self._catch_up()
                     entries, found, is_last = self.table.find(owner, key, after)
                     return Found(entries, is_last), found
-            return Done(), []
+            return None if is_quiet else Done(), []
         except DescriptorError as error:
-            return Refused(str(error)[:1024]), []
+            return None if is_quiet else Refused(str(error)[:1024]), []
         finally:
             close_all(descriptors)
 
@@ -149,6 +174,7 @@ class DescriptorServer:
             close_all(copies)
             self._leave(client)
             return False
+        self._late.add(client)
         self._loop.remove_reader(client)
         self._loop.add_writer(client, self._answer_late, client, answer, copies)
         return False
@@ -164,5 +190,6 @@ class DescriptorServer:
             return
         close_all(copies)
         with suppress(OSError):
+            self._late.discard(client)
             self._loop.remove_writer(client)
-            self._loop.add_reader(client, self._read, client)
+            self._loop.add_reader(client, self._read, client, _FULL_BATCH)

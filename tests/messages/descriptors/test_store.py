@@ -91,6 +91,50 @@ def test_all_entries_of_an_owner_come_back_and_none_stays_open(store: StoreProce
         assert len(os.listdir(f"/proc/{store.process.pid}/fd")) < 20
 
 
+@pytest.mark.parametrize("n_puts", [1, 40])
+async def test_a_find_sees_all_that_a_dead_process_had_put(store: StoreProcess, n_puts: int) -> None:
+    """The store is paused, so that it reads nothing before the successor's question waits as well."""
+    os.kill(store.process.pid, signal.SIGSTOP)
+    successor = AsyncDescriptorClient(store.path)  # connected first: a loop that reads in turn would answer it first
+    search = asyncio.ensure_future(successor.find("gateway/0"))
+    await asyncio.sleep(0)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            put_quietly(store.path, n_puts)
+            os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    os.kill(store.process.pid, signal.SIGCONT)
+    found = await asyncio.wait_for(search, DEADLINE_S)
+    assert [kept.key for kept in found] == [str(index) for index in range(1, n_puts)] + ["0"]
+    assert [content_of(kept.descriptor) for kept in found][-1] == b"again"
+    successor.close()
+
+
+def put_quietly(path: Path, n_puts: int) -> None:
+    """Put `n_puts` entries without an answer, and the first of them a second time."""
+    with packets.open_link(path, DEADLINE_S) as link:
+        for index in range(n_puts):
+            packets.send_packet(link, Put("gateway/0", str(index), is_quiet=True), [memory(b"x")])
+        packets.send_packet(link, Put("gateway/0", "0", is_quiet=True), [memory(b"again")])
+
+
+async def test_what_is_told_has_no_answer(store: StoreProcess) -> None:
+    client = AsyncDescriptorClient(store.path)
+    descriptor = memory(b"x")
+    for index in range(300):
+        client.tell_put("gateway/0", str(index), descriptor, b"note")
+    for index in range(299):
+        client.tell_drop("gateway/0", str(index))
+    (kept,) = await asyncio.wait_for(client.find("gateway/0"), DEADLINE_S)
+    assert (kept.key, kept.meta, content_of(kept.descriptor)) == ("299", b"note", b"x")
+    client.close()
+    client.tell_put("gateway/0", "late", descriptor)
+    os.close(descriptor)
+
+
 def test_a_successor_of_a_killed_store_is_empty_and_takes_the_same_path(store: StoreProcess) -> None:
     client = store.client()
     descriptor = memory(b"kept by its maker")
