@@ -6,6 +6,7 @@ numbered from 0 over all attempts of a sequence, so a token that is delivered tw
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Literal, TypedDict
 
 import msgspec
@@ -93,6 +94,15 @@ class TermsOptions(TypedDict, total=False):
     trace_id: bytes
 
 
+class Suspicion(Part, frozen=True):
+    """The deaths of gangs that one sequence may have caused. It goes with the sequence when it moves to another replica."""
+
+    deaths: Count  # at which a step of the sequence was in flight
+    certain: Count  # of these, the ones that no other sequence can have caused, in a row and without progress
+    reach: Count  # tokens: once so many positions are computed, the sequence is free of suspicion
+    passed: Count  # tokens: positions that were computed without a death
+
+
 class Submit(Message, frozen=True):
     """Submits one sequence: prompt tokens, followed by the generated tokens that the gateway already has."""
 
@@ -102,6 +112,7 @@ class Submit(Message, frozen=True):
     n_prompt: Count  # how many of `tokens` are prompt
     sampling: Sampling
     terms: Terms  # limits count over all attempts: `max_tokens` includes the generated ones in `tokens`
+    suspicion: Suspicion | None = None  # None: no gang has died with this sequence
 
 
 class Taken(Message, frozen=True):
@@ -172,3 +183,29 @@ class Cancel(Message, frozen=True):
 
     attempt: Count
     why: CancelReason
+
+
+class ReplicaCondition(StrEnum):
+    """Whether the gang of a replica can compute."""
+
+    UP = "up"
+    DOWN = "down"  # no gang, or one that is not ready
+    SICK = "sick"  # its gang dies of a built-in step, so the device is at fault and no request
+
+
+class Suspect(Part, frozen=True):
+    """An attempt under suspicion."""
+
+    attempt: Count
+    suspicion: Suspicion
+
+
+class ReplicaState(Message, frozen=True):
+    """The condition of a scheduler's replica, sent to a gateway that appears and to all gateways when it changes.
+
+    `since_s`: for how many seconds the condition has lasted. `suspects`: all attempts of this gateway that are under suspicion.
+    """
+
+    condition: ReplicaCondition
+    since_s: float
+    suspects: Annotated[list[Suspect], msgspec.Meta(max_length=65_536)] = []

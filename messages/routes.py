@@ -54,6 +54,7 @@ ROUTES: tuple[Route, ...] = (
     Route(generation.Tokens, ("scheduler",), ("gateway",), "Ack"),
     Route(generation.Ack, ("gateway",), ("scheduler",)),
     Route(generation.Cancel, ("gateway",), ("scheduler",), "an Ending in Tokens"),
+    Route(generation.ReplicaState, ("scheduler",), ("gateway",)),
     Route(steps.Reset, ("scheduler",), ("worker",), "Capacity from rank 0"),
     Route(steps.Capacity, ("worker",), ("scheduler",)),
     Route(steps.Plan, ("scheduler",), ("worker",), "Result or StepFailed from rank 0"),

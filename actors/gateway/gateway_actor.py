@@ -17,8 +17,8 @@ from actors.actor import Actor, Handler
 from actors.gateway.admission.admission import Admission
 from actors.gateway.admission.bodies import BodyBudget
 from actors.gateway.admission.order_builder import OrderBuilder
-from actors.gateway.dispatch.dispatcher import Post
 from actors.gateway.dispatch.draining import Draining
+from actors.gateway.dispatch.post import Post
 from actors.gateway.dispatch.recovery import take_over_all
 from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.http.api import build_app
@@ -32,6 +32,7 @@ from actors.gateway.tree_status import TreeStatus
 from actors.gateway.zeromq.server import ZmqServer
 from messages import cache, generation, lifecycle
 from messages.birth import LISTEN_SOCKET, Birth
+from messages.generation import ReplicaCondition
 from messages.ids import actor_name, replica_of, role_of
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
@@ -51,7 +52,7 @@ class GatewayActor(Actor, Post, Status):
         self.zmq_server: ZmqServer | None = None
         self.draining: Draining | None = None
         self.desk: RequestDesk | None = None
-        self._resubmissions_counted = 0
+        self._resubmissions_counted = self._moved_counted = 0
 
     # -- start and stop -------------------------------------------------------------------------------------------
 
@@ -120,7 +121,7 @@ class GatewayActor(Actor, Post, Status):
 
     def peer_up(self, peer: lifecycle.Peer) -> None:
         if role_of(peer.name) == "scheduler" and self.desk is not None:
-            self.desk.scheduler_up()
+            self.desk.scheduler_up(peer.name)
 
     def peer_down(self, name: str, incarnation: int) -> None:
         if role_of(name) == "scheduler" and self.desk is not None:
@@ -133,6 +134,7 @@ class GatewayActor(Actor, Post, Status):
             generation.Tokens: self._on_tokens,
             generation.Taken: lambda delivery, message: self._desk.on_taken(message),
             generation.Refused: lambda delivery, message: self._desk.dispatcher.on_refused(message),
+            generation.ReplicaState: self._on_replica_state,
             cache.PrefixFound: lambda delivery, message: self._desk.dispatcher.on_prefix_found(message),
             lifecycle.StatusReport: lambda delivery, message: self.tree.on_report(message),
         }
@@ -144,6 +146,9 @@ class GatewayActor(Actor, Post, Status):
 
     def _on_tokens(self, delivery: Delivery, message: generation.Tokens) -> None:
         self._desk.on_tokens(delivery.sender, delivery.sender_incarnation, message)
+
+    def _on_replica_state(self, delivery: Delivery, message: generation.ReplicaState) -> None:
+        self._desk.dispatcher.failover.on_state(delivery.sender, message)
 
     def _on_cut(self, why: str) -> None:
         self.metrics.cut.labels(why).inc()
@@ -176,19 +181,32 @@ class GatewayActor(Actor, Post, Status):
     def health(self) -> tuple[bool, dict[str, Any]]:
         """Returns whether requests can be served now, and the JSON of /v1/health."""
         schedulers, workers = self.living("scheduler"), self.living("worker")
-        has_replica = any(actor_name("worker", replica_of(name), 0) in workers for name in schedulers)
+        conditions = {name: self._condition(name, workers) for name in schedulers}
+        # a replica that is down but has its workers is about to be up
+        has_replica = any(
+            condition is not ReplicaCondition.SICK and actor_name("worker", replica_of(name), 0) in workers
+            for name, condition in conditions.items()
+        )
         is_journal_healthy = self.desk is not None and self.journal.is_healthy
         is_draining = self.desk is not None and self.desk.gate.is_draining
         is_serving = has_replica and is_journal_healthy and not is_draining
-        state = "draining" if is_draining else "serving" if is_serving else "unavailable"
+        is_whole = len(conditions) == 1 or all(condition is ReplicaCondition.UP for condition in conditions.values())
+        state = "draining" if is_draining else "unavailable" if not is_serving else "serving" if is_whole else "degraded"
         parts = {
             "schedulers": schedulers,
             "workers": workers,
+            "replicas": conditions,
             "cache_directory": bool(self.living("cache_directory")),
             "speculation": bool(self.living("speculation")),
             "journal": str(self.journal.state) if self.desk is not None else "not open yet",
         }
         return is_serving, {"status": state, "model": self.settings.model_name, "parts": parts}
+
+    def _condition(self, scheduler: str, workers: list[str]) -> ReplicaCondition:
+        """The condition of a replica: what its scheduler has told, unless its first worker is dead."""
+        if actor_name("worker", replica_of(scheduler), 0) not in workers:
+            return ReplicaCondition.DOWN
+        return ReplicaCondition.UP if self.desk is None else self.desk.dispatcher.failover.replicas.condition(scheduler)
 
     def statistics(self) -> dict[str, float]:
         desk, metrics = self.desk, self.metrics
@@ -201,6 +219,8 @@ class GatewayActor(Actor, Post, Status):
         metrics.journal_waiting_bytes.set(self.journal.state.waiting_bytes)
         metrics.resubmitted.inc(desk.dispatcher.resubmissions - self._resubmissions_counted)
         self._resubmissions_counted = desk.dispatcher.resubmissions
+        metrics.moved.inc(desk.dispatcher.failover.n_moved - self._moved_counted)
+        self._moved_counted = desk.dispatcher.failover.n_moved
         return {
             "active": desk.n_active,
             "waiting": desk.dispatcher.n_waiting,

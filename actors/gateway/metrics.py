@@ -30,6 +30,11 @@ class GatewayMetrics:
             "tardigrade_reattached_streams", "Streams that clients have continued on a new connection.", registry=registry
         )
         self.resubmitted = Counter("tardigrade_resubmissions", "Sequences submitted to a scheduler again.", registry=registry)
+        self.moved = Counter(
+            "tardigrade_moved_sequences",
+            "Sequences moved to another replica, because theirs could not compute.",
+            registry=registry,
+        )
         self.stale_rows = Counter(
             "tardigrade_stale_rows", "Token rows that arrived for closed attempts and were ignored.", registry=registry
         )

@@ -7,6 +7,8 @@ It keeps nothing on disk. When it dies, gateways submit their sequences again, a
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 
@@ -27,13 +29,15 @@ from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
 from messages import cache, drafts, generation, steps
 from messages.birth import Birth
-from messages.generation import Ending
+from messages.generation import Ending, ReplicaCondition, ReplicaState
 from messages.ids import actor_name, replica_of, role_of
 from messages.lifecycle import Peer
 from messages.outcomes import EndReason
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
+
+_SICK_PAUSE_S = 1.0  # before a gang that has refused the canary is asked again
 
 
 class SchedulerActor(Actor):
@@ -49,6 +53,8 @@ class SchedulerActor(Actor):
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
         self._hints = Hints(self, self._gang)
         self._next_number = 1
+        self._n_changes_told = 0  # of the gang's condition, to the gateways
+        self._condition, self._condition_since_s = ReplicaCondition.DOWN, time.monotonic()  # as told to the gateways
         self._is_draining = False
         self.metrics = SchedulerMetrics(self.registry)
 
@@ -79,6 +85,8 @@ class SchedulerActor(Actor):
         sequence = Sequence(delivery.sender, submit, self._next_number)
         self._next_number += 1
         self._queues.add(sequence)
+        if submit.suspicion is not None:
+            self._gang.probation.arrived(sequence, submit.suspicion)
         if self._gang.capacity is not None:
             self._fit_to(sequence, self._gang.capacity)
 
@@ -96,8 +104,10 @@ class SchedulerActor(Actor):
     # -- the gang ----------------------------------------------------------------------------------------------------
 
     def peer_up(self, peer: Peer) -> None:
-        if peer.name in self._ranks and all(rank in self.child.peers for rank in self._ranks):
+        if peer.name in self._ranks:
             self._begin_epoch()
+        elif role_of(peer.name) == "gateway":
+            self._tell_condition(peer.name)
         self._hints.peer_up(peer.name)
 
     def peer_down(self, name: str, incarnation: int) -> None:
@@ -137,10 +147,14 @@ class SchedulerActor(Actor):
         self.log.error("step failed", step=failed.step, reason=failed.reason, suspects=failed.suspects.tolist())
         self.metrics.recomputed.inc(len(self._queues.running))
         self._end_forced(self._gang.refuse(failed))
-        self._begin_epoch()
+        if self._gang.condition is ReplicaCondition.SICK:
+            asyncio.get_running_loop().call_later(_SICK_PAUSE_S, self._begin_epoch)
+        else:
+            self._begin_epoch()
 
     def _begin_epoch(self) -> None:
-        self.mailbox.send_all(self._ranks, self._gang.begin_epoch())
+        if not self._gang.is_alive and all(rank in self.child.peers for rank in self._ranks):
+            self.mailbox.send_all(self._ranks, self._gang.begin_epoch())
 
     def _lose_rank(self, name: str, incarnation: int) -> None:
         cause, n_running = self.child.deaths[name].cause, len(self._queues.running)
@@ -161,6 +175,8 @@ class SchedulerActor(Actor):
 
     def after_mail(self) -> None:
         self._plan_ahead()
+        if self._gang.n_changes != self._n_changes_told:
+            self._tell_all()
         for gateway, outgoing in self._outgoing.items():
             message = outgoing.take()
             if message is not None and gateway in self.child.peers:
@@ -170,6 +186,22 @@ class SchedulerActor(Actor):
         if self._is_draining and not len(self._queues):
             self._is_draining = False
             self.child.drained()
+
+    def _tell_all(self) -> None:
+        """Tell every gateway in which condition this replica is."""
+        self._n_changes_told = self._gang.n_changes
+        condition = self._gang.condition
+        if condition is not self._condition:
+            self._condition, self._condition_since_s = condition, time.monotonic()
+            log = self.log.error if condition is ReplicaCondition.SICK else self.log.info
+            log("replica", condition=condition)
+        for gateway in self.child.names_of("gateway"):
+            self._tell_condition(gateway)
+
+    def _tell_condition(self, gateway: str) -> None:
+        since_s = time.monotonic() - self._condition_since_s
+        suspects = self._gang.probation.suspects_of(gateway)
+        self.send(gateway, ReplicaState(condition=self._condition, since_s=since_s, suspects=suspects))
 
     def _plan_ahead(self) -> None:
         limit = self.settings.unacked_messages

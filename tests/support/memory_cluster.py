@@ -62,10 +62,16 @@ class Gang(ScriptedActor):
     """Rank 0 of a gang of one: the real hash-chain engine, whose results can be held back."""
 
     def __init__(
-        self, cluster: MemoryCluster, settings: WorkerSettings, incarnation: int = 1, before: Gang | None = None
+        self,
+        cluster: MemoryCluster,
+        settings: WorkerSettings,
+        incarnation: int = 1,
+        before: Gang | None = None,
+        replica: int = 0,
     ) -> None:
         """before: an earlier incarnation of this gang, whose memory this one takes over."""
-        super().__init__(cluster, "worker/0.0", incarnation)
+        super().__init__(cluster, f"worker/{replica}.0", incarnation)
+        self.replica, self.scheduler = replica, f"scheduler/{replica}"
         self.engine = before.engine if before is not None else HashChainEngine(settings)
         self.memory_generation: int = before.memory_generation if before is not None else incarnation
         self.plans: list[steps.Plan] = []
@@ -80,7 +86,7 @@ class Gang(ScriptedActor):
         """Send the results that were held back, and hold back no more."""
         held, self._held = self._held or [], None
         for result in held:
-            self.mailbox.send("scheduler/0", result)
+            self.mailbox.send(self.scheduler, result)
 
     def handle(self, sender: str, message: object) -> None:
         match message:
@@ -113,6 +119,7 @@ class CollectingGateway(ScriptedActor):
         self.endings: dict[int, generation.Ending] = {}
         self.refused: dict[int, generation.Refused] = {}
         self.taken: set[int] = set()
+        self.conditions: list[generation.ReplicaCondition] = []  # of the scheduler's replica, as it has told them
         self.n_messages = 0
         self.acknowledges = True
 
@@ -132,6 +139,8 @@ class CollectingGateway(ScriptedActor):
                 assert message.attempt not in self.refused
                 assert message.attempt not in self.endings
                 self.refused[message.attempt] = message
+            case generation.ReplicaState():
+                self.conditions.append(message.condition)
             case generation.Tokens():
                 self.n_messages += 1
                 self._collect(message)

@@ -70,6 +70,12 @@ INTERNAL: tuple[Message, ...] = (
         n_prompt=2,
         sampling=_SAMPLING,
         terms=Terms(max_tokens=16, stop_tokens=[2], priority=-1),
+        suspicion=generation.Suspicion(deaths=2, certain=1, reach=5, passed=3),
+    ),
+    generation.ReplicaState(
+        condition=generation.ReplicaCondition.DOWN,
+        since_s=0.5,
+        suspects=[generation.Suspect(attempt=5, suspicion=generation.Suspicion(deaths=1, certain=0, reach=4, passed=0))],
     ),
     generation.Taken(attempt=5),
     generation.Refused(attempt=5, code="too_long", detail="tokens: expected fewer than 8, got 9", retryable=False),

@@ -12,6 +12,8 @@ from messages import steps
 from messages.lifecycle import Cause
 from tests.support.memory_cluster import Gang, MemoryCluster
 
+CANARY = [1, 2, 3]  # the built-in prompt of `actors/scheduler/gang/canary.py`
+
 
 @dataclass
 class Fate:
@@ -22,19 +24,27 @@ class Fate:
     cause: Cause = "crashed"  # of the deaths by poison, as PeerDown reports it
     deaths: list[int] = field(default_factory=list)  # rows of each plan that killed
     is_alive: bool = False
-    is_mute: bool = False  # no result is sent
+    is_mute: bool = False  # no result of a request is sent
+    is_broken: bool = False  # every plan kills
+    returns: asyncio.Event = field(default_factory=asyncio.Event)  # set: a dead gang has a successor soon
     tasks: list[asyncio.Future[None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.returns.set()
 
 
 class MortalGang(Gang):
     """One incarnation. Results are sent after some turns of the event loop, and are lost if it dies before."""
 
-    def __init__(self, cluster: MemoryCluster, settings: WorkerSettings, fate: Fate, incarnation: int = 1) -> None:
-        super().__init__(cluster, settings, incarnation)
+    def __init__(
+        self, cluster: MemoryCluster, settings: WorkerSettings, fate: Fate, incarnation: int = 1, replica: int = 0
+    ) -> None:
+        super().__init__(cluster, settings, incarnation, replica=replica)
         self._settings, self._fate = settings, fate
         self._tokens: dict[int, list[int]] = {}  # by slot
         self._late: deque[steps.Result] = deque()
         self._is_dead = False
+        self._n_canary = 0  # results of the canary still to send
         fate.is_alive = True
         self.hold()
 
@@ -46,6 +56,8 @@ class MortalGang(Gang):
             self._tokens.clear()
         elif isinstance(message, steps.Plan) and message.epoch == self._epoch:
             self._enter(message)
+            if message.new_tokens.tolist() == CANARY:
+                self._n_canary = 2
             self._take_held()
             if self._is_deadly(message):
                 self._fate.deaths.append(len(message.row_slots))
@@ -58,9 +70,10 @@ class MortalGang(Gang):
 
     async def _replace(self, cause: Cause) -> None:
         await self.cluster.kill(self.name, cause)
+        await self._fate.returns.wait()
         for _ in range(self._fate.rng.randint(0, 30)):
             await asyncio.sleep(0)
-        self.cluster.introduce(MortalGang(self.cluster, self._settings, self._fate, self.incarnation + 1))
+        self.cluster.introduce(MortalGang(self.cluster, self._settings, self._fate, self.incarnation + 1, self.replica))
 
     def _enter(self, plan: steps.Plan) -> None:
         at = 0
@@ -69,6 +82,8 @@ class MortalGang(Gang):
             at += new.n_tokens
 
     def _is_deadly(self, plan: steps.Plan) -> bool:
+        if self._fate.is_broken:
+            return True
         more = plan.n_steps - 1
         rows = zip(plan.row_slots.tolist(), plan.row_starts.tolist(), plan.row_counts.tolist(), strict=True)
         return any(not self._fate.poison.isdisjoint(self._tokens[slot][start : start + n + more]) for slot, start, n in rows)
@@ -89,5 +104,7 @@ class MortalGang(Gang):
             await asyncio.sleep(0)
         while not self._is_dead and self._late and self._late[0] is not result:
             await asyncio.sleep(0)
-        if not self._is_dead and not self._fate.is_mute and self._late:
-            self.mailbox.send("scheduler/0", self._late.popleft())
+        is_muted = self._fate.is_mute and not self._n_canary
+        self._n_canary = max(self._n_canary - 1, 0)
+        if not self._is_dead and not is_muted and self._late:
+            self.mailbox.send(self.scheduler, self._late.popleft())

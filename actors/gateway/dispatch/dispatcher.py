@@ -10,8 +10,9 @@ A sequence without a living scheduler waits here, up to its request's deadline.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
+from actors.gateway.dispatch.failover import Failover
+from actors.gateway.dispatch.post import Post, Timer
 from actors.gateway.dispatch.routing import AttemptBook, choose_replica
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
@@ -20,46 +21,10 @@ from actors.pages.page_hash import page_hashes
 from messages import cache, generation, lifecycle
 from messages.errors import MailboxFull, UnknownPeer
 from messages.wire.arrays import int32s
-from messages.wire.message import NO_TRACE, Message
+from messages.wire.message import Message
 
 _RETRY_FIRST_S, _RETRY_LONGEST_S = 0.02, 1.0
 _SUSPICIOUS: frozenset[lifecycle.Cause] = frozenset(("crashed", "faulted", "hung"))  # deaths that a request may have caused
-
-
-class Timer(Protocol):
-    """What `loop.call_later` returns."""
-
-    def cancel(self) -> None:
-        """Cancel the callback."""
-        ...
-
-
-class Post(Protocol):
-    """What the request desk and its parts need of their actor: messages, peers, clocks and timers."""
-
-    def send(self, name: str, message: Message, trace: bytes = NO_TRACE) -> None:
-        """Send a message; `trace` is the trace id of the one request that it concerns. Raises: UnknownPeer, MailboxFull."""
-        ...
-
-    def living(self, role: str) -> list[str]:
-        """Names of the living peers of a role."""
-        ...
-
-    def incarnation_of(self, name: str) -> int:
-        """The incarnation of a living peer; -1 if it is not living."""
-        ...
-
-    def now_s(self) -> float:
-        """The monotonic clock."""
-        ...
-
-    def wall_s(self) -> float:
-        """Unix time."""
-        ...
-
-    def later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
-        """Call `callback` after `delay_s`."""
-        ...
 
 
 class Dispatcher:
@@ -70,6 +35,7 @@ class Dispatcher:
     ) -> None:
         self._settings, self._post, self._give_up = settings, post, give_up
         self.book = AttemptBook(incarnation)
+        self.failover = Failover(settings.failover_s, post, self.book, self._move)
         self._waiting: dict[int, GrowingSequence] = {}  # by key, in order of arrival
         # by number of a query to the cache directory: the sequences of one prompt, which wait for the answer
         self._asked: dict[int, tuple[list[GrowingSequence], Timer]] = {}
@@ -99,6 +65,11 @@ class Dispatcher:
         """Close the present attempt and submit the sequence again."""
         self.remove(sequence, why)
         self._place_lost(sequence)
+
+    def _move(self, sequence: GrowingSequence) -> None:
+        """Submit a sequence to another replica. It has lost nothing by its own doing, so this counts as no loss."""
+        self.remove(sequence, "replaced")
+        self._place_again(sequence)
 
     # -- mail -----------------------------------------------------------------------------------------------------
 
@@ -130,8 +101,9 @@ class Dispatcher:
             pages = {f"scheduler/{r}": n for r, n in zip(message.replicas, message.pages, strict=False)}
             self._route(asked[0], pages)
 
-    def scheduler_up(self) -> None:
+    def scheduler_up(self, name: str) -> None:
         """A scheduler is ready: submit every waiting sequence."""
+        self.failover.replicas.forget(name)
         self._retry()
 
     def scheduler_down(self, name: str, cause: lifecycle.Cause) -> None:
@@ -140,6 +112,7 @@ class Dispatcher:
         A loss counts against the budget of a sequence only if the sequence may have caused it: the scheduler was not killed
         from outside, and it had confirmed the attempt, which is the first thing that it does with one.
         """
+        self.failover.replicas.forget(name)
         for sequence in self.book.close_all_of(name):
             if cause in _SUSPICIOUS and sequence.is_taken:
                 self._place_lost(sequence)
@@ -161,10 +134,14 @@ class Dispatcher:
         sequences = [s for s in sequences if not self._is_finished(s)]
         if not sequences:
             return
-        candidates = self._post.living("scheduler")
+        candidates = self._candidates()
         if len(candidates) > 1 and self._post.living("cache_directory") and self._ask_directory(list(sequences)):
             return
         self._route(sequences, {})
+
+    def _candidates(self) -> list[str]:
+        """The schedulers that attempts may go to now."""
+        return self.failover.replicas.candidates(self._post.living("scheduler"))
 
     def _ask_directory(self, sequences: list[GrowingSequence]) -> bool:
         hashes = page_hashes(sequences[0].all_tokens())
@@ -184,7 +161,7 @@ class Dispatcher:
 
     def _route(self, sequences: Sequence[GrowingSequence], pages_by_name: dict[str, int]) -> None:
         sequences = [s for s in sequences if s.ended is None]
-        candidates = self._post.living("scheduler")
+        candidates = self._candidates()
         if not candidates:
             self._waiting.update((s.key, s) for s in sequences)
             return
@@ -202,6 +179,7 @@ class Dispatcher:
             n_prompt=len(order.prompt_of(sequence.index)),
             sampling=order.sampling_of(sequence.index),
             terms=order.terms,
+            suspicion=sequence.suspicion_now(),
         )
         if not self._send(name, message, sequence):
             self.book.close(sequence)

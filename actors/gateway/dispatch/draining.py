@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Mapping
 
 import structlog
 
-from actors.gateway.dispatch.dispatcher import Post, Timer
+from actors.gateway.dispatch.post import Post, Timer
 from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.dispatch.undelivered import UndeliveredAnswers
 

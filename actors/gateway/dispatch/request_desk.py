@@ -9,7 +9,8 @@ from __future__ import annotations
 import structlog
 
 from actors.gateway.dispatch.admission_gate import AdmissionGate
-from actors.gateway.dispatch.dispatcher import Dispatcher, Post, Timer
+from actors.gateway.dispatch.dispatcher import Dispatcher
+from actors.gateway.dispatch.post import Post, Timer
 from actors.gateway.dispatch.step_publisher import StepPublisher
 from actors.gateway.dispatch.step_rows import StepRows
 from actors.gateway.dispatch.undelivered import UndeliveredAnswers
@@ -169,10 +170,10 @@ class RequestDesk:
         if sequence is not None:
             sequence.request.wake()
 
-    def scheduler_up(self) -> None:
+    def scheduler_up(self, name: str) -> None:
         """A scheduler is ready."""
         self.gate.was_ready = True
-        self.dispatcher.scheduler_up()
+        self.dispatcher.scheduler_up(name)
 
     def _on_ending(self, ending: generation.Ending, rows: StepRows) -> GrowingSequence | None:
         """End the sequence of an attempt; returns it, or None if that attempt was closed before."""

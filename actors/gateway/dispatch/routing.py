@@ -63,10 +63,15 @@ class AttemptBook:
 
     def close_all_of(self, scheduler: str) -> list[GrowingSequence]:
         """Close all attempts of a scheduler; returns their sequences in the order of submission."""
-        lost = [self._sequence_by_attempt[attempt] for attempt in sorted(self._attempts_by_scheduler.pop(scheduler, ()))]
+        lost = self.at(scheduler)
         for sequence in lost:
             self.close(sequence)
+        self._attempts_by_scheduler.pop(scheduler, None)
         return lost
+
+    def at(self, scheduler: str) -> list[GrowingSequence]:
+        """The sequences with an open attempt at this scheduler, in the order of submission."""
+        return [self._sequence_by_attempt[attempt] for attempt in sorted(self._attempts_by_scheduler.get(scheduler, ()))]
 
     def loads(self, names: Collection[str]) -> dict[str, int]:
         """Number of open attempts at each of these schedulers."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import structlog
 
 from actors.gateway.dispatch.admission_gate import AdmissionGate
-from actors.gateway.dispatch.dispatcher import Post
+from actors.gateway.dispatch.post import Post
 from actors.gateway.dispatch.step_rows import StepRows
 from actors.gateway.journal.journal import Journal
 from actors.gateway.metrics import GatewayMetrics

@@ -20,6 +20,7 @@ import numpy as np
 from actors.gateway.requests.order import Ended, Order
 from actors.gateway.text.detokenizer import Detokenizer
 from actors.gateway.text.stop_strings import StopStringFilter
+from messages.generation import Suspicion
 from messages.logprobs import TokenLogprobs, join_logprobs
 
 KEY_BITS = 20  # the low bits of a journal key: the index of the sequence in its request
@@ -53,6 +54,7 @@ class GrowingSequence:
         "n_visible",
         "request",
         "scheduler",
+        "suspicion",
         "tail",
         "texts",
     )
@@ -72,6 +74,7 @@ class GrowingSequence:
         self.is_taken = False  # that scheduler has confirmed the submission
         self.n_submissions = 0
         self.n_losses = 0  # submissions lost since the last new token
+        self.suspicion: Suspicion | None = None  # as the last replica has told it
         self._detokenizer = detokenizer
         self._stop_filter = StopStringFilter(request.order.terms.stop)
         self._stop_set, self._min_tokens = request.stop_set, request.order.terms.min_tokens
@@ -161,6 +164,12 @@ class GrowingSequence:
             self._logprobs = [join_logprobs(self._logprobs)]
         return self._logprobs[0].part(start, stop) if self._logprobs else TokenLogprobs()
 
+    def suspicion_now(self) -> Suspicion | None:
+        """The suspicion under which it is; None once it has more tokens than were computed at the deaths of gangs."""
+        if self.suspicion is not None and len(self.ids) + self.request.n_prompt_of(self.index) > self.suspicion.reach:
+            self.suspicion = None
+        return self.suspicion
+
     def all_tokens(self) -> np.ndarray:
         """Prompt tokens followed by the known output tokens: int32 [n]."""
         prompt = self.request.order.prompt_of(self.index)
@@ -187,6 +196,10 @@ class Request:
         self.n_checkpointed = 0  # visible tokens at the last checkpoint
         self.orphaned_s = 0.0  # when its last reader left; 0: it has a reader
         self.watchers: list[Callable[[], None]] = []
+
+    def n_prompt_of(self, index: int) -> int:
+        """Prompt tokens of sequence `index`."""
+        return self.n_prompt[index // self.order.n]
 
     @property
     def is_over(self) -> bool:

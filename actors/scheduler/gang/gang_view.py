@@ -5,6 +5,8 @@ killed it. Pure: the actor passes on what it has received, and sends what these 
     ------------------> no epoch ------------> epoch is open ------> plans can be sent
                                  Reset         waits for Capacity    (is_alive)
 
+After a death that a computation may have caused, the first plans are those of the canary (`canary.py`).
+
 Three numbers differ. An *incarnation* is one run of one process. An *epoch* is the time from one Reset to the loss of the
 gang's slots and of the steps in flight. A *memory generation* is the time in which the contents of the KV memory are kept. It
 may outlive processes, and then the page ledger, which describes these contents, is kept too.
@@ -16,6 +18,7 @@ from collections.abc import Callable
 
 from actors.pages.page_ledger import PageLedger
 from actors.scheduler.admission import usable_capacity
+from actors.scheduler.gang.canary import Canary
 from actors.scheduler.gang.probation import ForcedEnding, Probation, is_evidence
 from actors.scheduler.planning.batch_planner import BatchPlanner
 from actors.scheduler.planning.drafts import ReceivedDrafts
@@ -26,6 +29,7 @@ from actors.scheduler.sequences.policy import LastInOrder, make_eviction
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence, State
 from actors.scheduler.settings import SchedulerSettings
+from messages.generation import ReplicaCondition
 from messages.lifecycle import Cause
 from messages.steps import Capacity, EngineCapacity, Reset, Result, StepFailed
 
@@ -46,11 +50,23 @@ class GangView:
         self._is_dirty = False
         self._lost_rows: list[RowEnd] = []  # in flight when the first rank died
         self._causes: list[Cause] = []  # how its ranks died, in the order in which they died
+        self._needs_canary = False  # the last gang may have died of a computation
+        self._canary: Canary | None = None  # being computed
+        self._died_of_canary = False  # it was being computed when the first rank died
+        self._is_sick = False  # the last canary was not computed
+        self.n_changes = 0  # of `condition`, or of the suspects; grows when gateways need to know
 
     @property
     def is_alive(self) -> bool:
         """True while plans can be sent."""
         return self._planner is not None
+
+    @property
+    def condition(self) -> ReplicaCondition:
+        """Whether the gang can compute, for the gateways."""
+        if self.is_alive and self._canary is None:
+            return ReplicaCondition.UP
+        return ReplicaCondition.SICK if self._is_sick else ReplicaCondition.DOWN
 
     # -- epochs -----------------------------------------------------------------------------------------------------
 
@@ -69,6 +85,9 @@ class GangView:
         self._planner = BatchPlanner(self._queues, self.ledger, capacity, LastInOrder(), self._settings)
         self._look_ahead = LookAhead(self._settings.plans_in_flight, capacity.lease_s)
         self._queues.set_slots(capacity.n_slots)
+        if self._needs_canary:
+            self._canary = Canary(self.ledger, capacity, self._settings)
+        self.n_changes += 1
         return capacity
 
     def rank_died(self, cause: Cause, is_last: bool) -> list[ForcedEnding]:
@@ -76,12 +95,19 @@ class GangView:
         causes others, with errors of their own, and those may be reported first."""
         if self.is_alive:
             self._lost_rows, self._causes = self.tracker.in_flight(), []
+            self._died_of_canary = self._canary is not None
         self._end_epoch()
         self._causes.append(cause)
-        if not is_last:
+        # gateways move sequences off at a change, and suspects must not move before their suspicion is known
+        self.n_changes += is_last or not is_evidence(self._causes)
+        if not is_last or not is_evidence(self._causes):
             return []
         computed, self._lost_rows = self._lost_rows, []
-        return self.probation.gang_died(computed) if is_evidence(self._causes) else []
+        self._needs_canary = True
+        if self._died_of_canary:
+            self._fall_sick()
+            return []
+        return self.probation.gang_died(computed)
 
     def refuse(self, failed: StepFailed) -> list[ForcedEnding]:
         """The gang has refused a plan as a whole; a new epoch must begin. Returns the sequences that must end.
@@ -89,23 +115,38 @@ class GangView:
         `failed` names suspects by their slots in that plan; other sequences may be in these slots now. The ledger is not kept:
         plans after the refused one may have been computed, with page tables that lack its differences.
         """
+        if self._canary is not None:
+            self._end_epoch()
+            self.ledger = None
+            self._fall_sick()
+            return []
         rows = self.tracker.of_step(int(failed.step)) or self.tracker.in_flight()
         slots = set(failed.suspects.tolist())
         suspects = [(row, stop) for row, stop in rows if row.slot in slots] or rows
         endings = self.probation.plan_refused(suspects, failed.reason[:1000])
         self._end_epoch()
         self.ledger = None
+        self.n_changes += 1
         return endings
 
     def _end_epoch(self) -> None:
         """The gang's slots and the steps in flight are lost: running sequences wait and will be computed again. The ledger
         keeps the content of pages whose steps have been applied, until the next gang says whether it has the same memory."""
         self.tracker.end_epoch()
+        if self._canary is not None:
+            self._canary.end()
+            self._canary = None
         for sequence in list(self._queues.running):
             self._give_back(self._queues.preempt(sequence))
         if self.ledger is not None:
             self.ledger.drop_unapplied()
         self._planner = None
+
+    def _fall_sick(self) -> None:
+        """The gang has not computed the canary: the device is at fault, and no sequence."""
+        self._is_sick = True
+        self.probation.acquit()
+        self.n_changes += 1
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -114,7 +155,9 @@ class GangView:
         tracker, planner = self.tracker, self._planner
         if planner is None or self.capacity is None:
             return None
-        if self.probation.is_active:
+        if self._canary is not None:
+            planned = self._canary.plan(tracker.epoch, tracker.next_step) if not tracker.plans_in_flight else None
+        elif self.probation.is_active:
             planned = self._plan_apart(planner, has_credit, drafts) if not tracker.plans_in_flight else None
         elif self._look_ahead.is_enough_in_flight(tracker.plans_in_flight, tracker.steps_in_flight):
             return None
@@ -148,9 +191,18 @@ class GangView:
         advances = self.tracker.apply(result)
         if self.tracker.plans_in_flight < n_plans and self.ledger is not None:
             self.ledger.apply_plan()
+        if self._canary is not None:
+            self._apply_canary(self._canary)
+            return []
         if computed:
             self.probation.computed(computed)
         return advances
+
+    def _apply_canary(self, canary: Canary) -> None:
+        if canary.is_computed:
+            canary.end()
+            self._canary, self._needs_canary, self._is_sick = None, False, False
+            self.n_changes += 1
 
     # -- sequences and pages -----------------------------------------------------------------------------------------
 
@@ -167,7 +219,8 @@ class GangView:
         Raises: AssertionError naming the first page that is wrong.
         """
         if self._is_dirty and self.ledger is not None and not self.tracker.plans_in_flight:
-            self.ledger.audit([s.pages for s in [*self._queues.running, *self._queues.waiting]])
+            apart = [self._canary.pages] if self._canary is not None else []
+            self.ledger.audit([*apart, *(s.pages for s in [*self._queues.running, *self._queues.waiting])])
             self._is_dirty = False
 
     def _give_back(self, pages: list[int]) -> None:

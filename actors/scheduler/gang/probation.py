@@ -14,6 +14,9 @@ computed; progress between two of them starts the count again. So a poisonous se
 one that makes progress between deaths never is.
 
 A refused plan counts like a death. If it names a single sequence, that sequence is proven guilty.
+
+After each death that counts, the next gang first computes a built-in step (`canary.py`). If it dies of that, the device is at
+fault, and all suspects are acquitted. So a certain death is always one of a gang that was just able to compute.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from typing import Literal
 from actors.scheduler.planning.plan_builder import RowEnd
 from actors.scheduler.sequences.policy import AdmissionOrder
 from actors.scheduler.sequences.sequence import Sequence, State
+from messages.generation import Suspect, Suspicion
 from messages.lifecycle import Cause
 
 _DEATHS_TO_PROBATION = 2
@@ -46,6 +50,12 @@ class _Suspicion:
     def is_on_probation(self) -> bool:
         """True if it must be computed alone."""
         return self.deaths >= _DEATHS_TO_PROBATION or self.certain > 0
+
+    @property
+    def part(self) -> Suspicion:
+        """What another replica needs to know of it."""
+        certain = self.certain if self.passed == self.passed_before else 0
+        return Suspicion(deaths=self.deaths, certain=certain, reach=self.reach, passed=self.passed)
 
 
 @dataclass(frozen=True)
@@ -90,7 +100,23 @@ class Probation:
         first = min(ready, key=lambda s: (-s.certain, self._order.key(s.sequence)), default=None)
         return first.sequence if first is not None else None
 
+    def suspects_of(self, gateway: str) -> list[Suspect]:
+        """The suspects among the sequences of one gateway."""
+        mine = [s for s in self._suspicions.values() if s.sequence.gateway == gateway]
+        return [Suspect(attempt=s.sequence.attempt, suspicion=s.part) for s in mine]
+
     # -- events ---------------------------------------------------------------------------------------------
+
+    def arrived(self, sequence: Sequence, before: Suspicion) -> None:
+        """A sequence has come that was suspect at another replica."""
+        deaths, certain, reach, passed = int(before.deaths), int(before.certain), int(before.reach), int(before.passed)
+        self._suspicions[sequence.number] = _Suspicion(sequence, reach, deaths, certain, passed, passed)
+        self._update()
+
+    def acquit(self) -> None:
+        """The device was at fault: nobody is suspect any more."""
+        self._suspicions.clear()
+        self._update()
 
     def gang_died(self, in_flight: list[RowEnd]) -> list[ForcedEnding]:
         """The gang has died. `in_flight`: every row in flight, and the number of positions that it would have completed.

@@ -16,6 +16,7 @@ from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
 from messages import generation
+from messages.lifecycle import Cause
 from tests.support.depth import examples
 from tests.support.memory_cluster import CollectingGateway, MemoryCluster
 from tests.support.mortal_gang import Fate, MortalGang
@@ -190,9 +191,11 @@ async def test_the_first_death_puts_no_sequence_on_probation() -> None:
         bench.gateway.submit(attempt, [attempt + 1] * 20, 100)
     await cluster.wait_until(lambda: bench.gateway.n_messages > 10)
     bench.present().die("crashed")
-    await cluster.wait_until(lambda: bench.fate.is_alive and len(bench.present().plans) > 3)
+    await cluster.wait_until(lambda: bench.fate.is_alive and len(bench.present().plans) > 5)
     assert bench.scheduler.statistics()["on_probation"] == 0
-    assert {len(plan.row_slots) for plan in bench.present().plans} == {8}
+    canary, plans = bench.present().plans[:2], bench.present().plans[2:]
+    assert [plan.new_tokens.tolist() for plan in canary] == [[1, 2, 3], []]
+    assert {len(plan.row_slots) for plan in plans} == {8}
     await bench.ended(8)
     await cluster.close()
 
@@ -237,4 +240,25 @@ async def test_one_on_probation_takes_slots_and_pages_of_those_that_wait_for_it(
     assert bench.scheduler.statistics()["on_probation"] == 2
     await bench.ended(2)
     assert {ending.reason for ending in bench.gateway.endings.values()} == {"length"}
+    await cluster.close()
+
+
+@pytest.mark.parametrize("cause", ["crashed", "faulted", "hung"])
+async def test_a_device_that_faults_in_every_step_condemns_nobody(cause: Cause) -> None:
+    cluster = MemoryCluster()
+    worker = WorkerSettings(model_folder="hash-chain", n_slots=8, max_length=256, hash_chain_vocabulary=VOCABULARY)
+    bench = MortalBench(cluster, worker, Fate(set(), random.Random(4), cause, is_broken=True))
+    jobs = {attempt: ([attempt, 2, 3], 10) for attempt in range(1, 7)}
+    await bench.begin()
+    for attempt, (prompt, n) in jobs.items():
+        bench.gateway.submit(attempt, prompt, n)
+    await cluster.wait_until(lambda: len(bench.fate.deaths) == 20)
+    assert not bench.gateway.endings
+    assert bench.gateway.conditions[-1] == "sick"
+    assert set(bench.fate.deaths[1:]) == {1}  # the requests were computed once; after that only the canary
+    bench.fate.is_broken = False
+    await bench.ended(len(jobs))
+    bench.check(jobs, {})
+    assert bench.gateway.conditions[-1] == "up"
+    assert not bench.scheduler._gang.probation.has_suspects
     await cluster.close()

@@ -11,7 +11,7 @@ from actors.scheduler.sequences.policy import PriorityOrder
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
-from messages.generation import Sampling, Submit, Terms
+from messages.generation import ReplicaCondition, Sampling, Submit, Terms
 from messages.lifecycle import Cause
 from messages.steps import Capacity, EngineCapacity, Result, StepFailed
 from messages.wire.arrays import int32s
@@ -26,6 +26,7 @@ class GangBench:
         self._n_slots = n_slots
         self._number = self._generation = 0
         self._planned: deque[PlannedStep] = deque()
+        self.passes_canary = True  # after each death; False: the test decides what becomes of it
         self.begin()
 
     def begin(self) -> None:
@@ -46,6 +47,14 @@ class GangBench:
                 ),
             )
         )
+
+    def compute_canary(self) -> None:
+        """The gang computes the canary, if it is asked to."""
+        while self.gang.condition is not ReplicaCondition.UP:
+            planned = self.gang.plan(lambda s: True, None)
+            assert planned is not None
+            self._planned.append(planned)
+            self.answer()
 
     def submit(self, n_tokens: int = 5) -> Sequence:
         self._number += 1
@@ -108,4 +117,6 @@ class GangBench:
             self.gang.release(ending.sequence)
         self._planned.clear()
         self.begin()
+        if self.passes_canary:
+            self.compute_canary()
         return [(ending.sequence, ending.reason) for ending in endings]

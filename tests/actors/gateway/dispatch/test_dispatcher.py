@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from actors.gateway.dispatch.dispatcher import Dispatcher, Post, Timer
+from actors.gateway.dispatch.dispatcher import Dispatcher
+from actors.gateway.dispatch.post import Post, Timer
 from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.settings import GatewaySettings
@@ -114,7 +115,7 @@ def test_without_a_scheduler_a_sequence_waits_until_one_comes() -> None:
     bench.submit([1], n=2)
     assert (bench.dispatcher.n_waiting, bench.post.sent) == (2, [])
     bench.post.names.append(ONE)
-    bench.dispatcher.scheduler_up()
+    bench.dispatcher.scheduler_up("scheduler/0")
     assert bench.dispatcher.n_waiting == 0
     assert [name for name, _ in bench.post.submits()] == [ONE, ONE]
 

@@ -1,0 +1,70 @@
+"""Moves sequences off replicas that cannot compute, while another one can.
+
+    a gang dies ----ReplicaState(down)----> `failover_s` of grace -------> its sequences move       (a gang that is back
+         |                                                                                           by then keeps them)
+         |                                  a suspect was alone: it moves at once, because only a second device tells
+         |                                  whether the first one or the sequence is to blame
+         +--- it dies of the canary: ReplicaState(sick) -----------------> its sequences move at once
+
+A move closes the attempt and opens another one with prompt and output, as after the death of a scheduler, so the stream goes on
+at the next token. The suspicion of a sequence goes with it. Without another replica that is up, sequences wait where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import structlog
+
+from actors.gateway.dispatch.post import Post
+from actors.gateway.dispatch.replicas import Replicas
+from actors.gateway.dispatch.routing import AttemptBook
+from actors.gateway.requests.request import GrowingSequence
+from messages.generation import ReplicaCondition, ReplicaState
+
+
+class Failover:
+    """`move` closes the attempt of a sequence and submits it again."""
+
+    def __init__(self, grace_s: float, post: Post, book: AttemptBook, move: Callable[[GrowingSequence], None]) -> None:
+        self._grace_s, self._post, self._book, self._move = grace_s, post, book, move
+        self._log = structlog.get_logger()
+        self.replicas = Replicas()
+        self.n_moved = 0  # sequences
+
+    def on_state(self, name: str, state: ReplicaState) -> None:
+        """A scheduler tells the condition of its replica, and who is suspect there."""
+        suspicion_of = {suspect.attempt: suspect.suspicion for suspect in state.suspects}
+        for sequence in self._book.at(name):
+            sequence.suspicion = suspicion_of.get(sequence.attempt)
+        number = self.replicas.note(name, state.condition)
+        if state.condition is ReplicaCondition.DOWN:
+            if number:
+                self._post.later(self._grace_s, partial(self._leave_if_lasting, name, number))
+            self._part_suspects(name)
+        else:
+            self._leave()
+
+    def _leave_if_lasting(self, name: str, number: int) -> None:
+        if self.replicas.lasts(name, number):
+            self._leave()
+
+    def _leave(self) -> None:
+        """Move all sequences off replicas that are out for long enough."""
+        for name in self.replicas.to_leave(self._post.living("scheduler")):
+            self._move_all(name, self._book.at(name))
+
+    def _part_suspects(self, name: str) -> None:
+        """Move the sequences with which alone the gang has died."""
+        others = [other for other in self._post.living("scheduler") if other != name]
+        if any(self.replicas.condition(other) is ReplicaCondition.UP for other in others):
+            self._move_all(name, [s for s in self._book.at(name) if s.suspicion is not None and s.suspicion.certain])
+
+    def _move_all(self, name: str, sequences: list[GrowingSequence]) -> None:
+        if sequences:
+            condition = self.replicas.condition(name)
+            self._log.warning("sequences move", away_from=name, condition=condition, sequences=len(sequences))
+        self.n_moved += len(sequences)
+        for sequence in sequences:
+            self._move(sequence)

@@ -1,0 +1,78 @@
+"""Which replicas get attempts, and which ones are left, by what their schedulers have told."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.gateway.dispatch.replicas import Replicas
+from messages.generation import ReplicaCondition
+
+UP, DOWN, SICK = ReplicaCondition.UP, ReplicaCondition.DOWN, ReplicaCondition.SICK
+BOTH = ["scheduler/0", "scheduler/1"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (None, None, BOTH),
+        (UP, None, BOTH),  # one that has told nothing yet counts as up
+        (DOWN, None, ["scheduler/1"]),
+        (DOWN, UP, ["scheduler/1"]),
+        (SICK, UP, ["scheduler/1"]),
+        (SICK, DOWN, ["scheduler/1"]),
+        (DOWN, DOWN, BOTH),
+        (SICK, SICK, BOTH),
+    ],
+)
+def test_attempts_go_to_replicas_in_the_best_condition(
+    first: ReplicaCondition | None, second: ReplicaCondition | None, expected: list[str]
+) -> None:
+    replicas = Replicas()
+    for name, condition in zip(BOTH, (first, second), strict=True):
+        if condition is not None:
+            replicas.note(name, condition)
+    assert replicas.candidates(BOTH) == expected
+
+
+def test_without_a_scheduler_there_is_no_candidate() -> None:
+    assert Replicas().candidates([]) == []
+
+
+def test_a_replica_that_is_down_is_left_after_its_grace_if_it_has_not_changed_since() -> None:
+    replicas = Replicas()
+    first = replicas.note("scheduler/0", DOWN)
+    assert replicas.to_leave(BOTH) == []
+    assert replicas.lasts("scheduler/0", first)
+    assert replicas.to_leave(BOTH) == ["scheduler/0"]
+    replicas.note("scheduler/0", UP)
+    assert replicas.to_leave(BOTH) == []
+    replicas.note("scheduler/0", DOWN)
+    assert not replicas.lasts("scheduler/0", first)
+    assert replicas.to_leave(BOTH) == []
+
+
+def test_a_sick_replica_is_left_at_once() -> None:
+    replicas = Replicas()
+    replicas.note("scheduler/0", SICK)
+    assert replicas.to_leave(BOTH) == ["scheduler/0"]
+
+
+def test_nothing_is_left_while_no_other_replica_is_up() -> None:
+    replicas = Replicas()
+    replicas.note("scheduler/0", SICK)
+    replicas.note("scheduler/1", DOWN)
+    assert replicas.to_leave(BOTH) == []
+    assert replicas.to_leave(["scheduler/0"]) == []
+
+
+def test_the_same_condition_again_is_no_change() -> None:
+    replicas = Replicas()
+    assert replicas.note("scheduler/0", DOWN)
+    assert not replicas.note("scheduler/0", DOWN)
+
+
+def test_a_scheduler_that_is_new_has_told_nothing() -> None:
+    replicas = Replicas()
+    replicas.note("scheduler/0", SICK)
+    replicas.forget("scheduler/0")
+    assert replicas.condition("scheduler/0") is UP
