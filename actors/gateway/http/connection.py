@@ -1,8 +1,8 @@
 """One HTTP connection as uvicorn drives it, with deadlines for the client and a limit on the number of connections.
 
-A client that sends its request too slowly gets status 408 and is disconnected. A client that reads nothing of its answer is
-disconnected without an answer. A client that connects above the limit gets status 503; far above the limit its connection is
-closed at once.
+A client that sends its request too slowly gets status 408 and is disconnected. One whose headers are too large gets status 431
+and is disconnected. A client that reads nothing of its answer is disconnected without an answer. A client that connects above
+the limit gets status 503; far above the limit its connection is closed at once.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import termios
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -23,6 +24,8 @@ from actors.gateway.http import chunk_sender, hangup
 from actors.gateway.http.errors import error_body, error_response
 from actors.gateway.http.hangup import Hangup
 from actors.gateway.requests.refusals import Refusal
+
+MAX_HEAD_BYTES = 16 << 10  # request line and headers together; trailers after a body; extensions between its chunks
 
 _SPARE_CONNECTIONS = 256  # connections above the limit that still get a status 503
 
@@ -37,7 +40,7 @@ class ConnectionLimits:
     head_s: float  # to the end of the headers
     body_s: float  # to the end of the body
     unread_s: float  # longest time for which bytes may wait while the client's machine accepts none
-    on_cut: Callable[[str], None]  # called with the reason when a client is disconnected: "slow", "unread" or "many"
+    on_cut: Callable[[str], None]  # called with the reason when a client is disconnected: "slow", "unread", "many" or "head"
 
 
 class Connection(HttpToolsProtocol):
@@ -49,6 +52,7 @@ class Connection(HttpToolsProtocol):
         self._since_s = 0.0  # when the wait for the rest of a request began; 0: no request is incomplete
         self._is_reading = False  # part of a request has arrived, but not all of it
         self._is_head_read = False
+        self._head_bytes = 0  # received since the last end of headers, part of a body, or end of a request
         self._unread_bytes = 0  # at the last check
         self._unread_since_s = 0.0  # when `_unread_bytes` last became less, or was 0
         self._hangup = Hangup()
@@ -70,7 +74,10 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if not self._since_s and not self._is_answering:
             self._since_s, self._is_head_read = self.loop.time(), False
+        self._head_bytes += len(data)
         super().data_received(data)
+        if self._head_bytes > MAX_HEAD_BYTES and self._is_reading and not self.transport.is_closing():
+            self._cut("head", 431, _too_large_head("more"), "headers_too_large")
 
     def on_message_begin(self) -> None:
         self._is_reading, self._is_head_read = True, False
@@ -80,13 +87,23 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._is_head_read = True
+        if self._head_bytes > MAX_HEAD_BYTES:  # what has come may also hold a body, or other requests
+            n_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if n_bytes > MAX_HEAD_BYTES:
+                self._limits.on_cut("head")
+                self.app = _refused_head(n_bytes)
+        self._head_bytes = 0
         extensions: dict[str, Any] = {hangup.EXTENSION: self._hangup}
         self.scope["extensions"] = extensions  # pyright: ignore[reportGeneralTypeIssues]
         super().on_headers_complete()
         extensions[chunk_sender.EXTENSION] = chunk_sender.ConnectionSender(self.cycle)
 
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
-        self._since_s, self._is_reading = 0.0, False
+        self._since_s, self._is_reading, self._head_bytes = 0.0, False, 0
         super().on_message_complete()
         if not self.pipeline:
             self.flow.resume_reading()  # a large body has paused it; a disconnect would not be noticed
@@ -118,10 +135,14 @@ class Connection(HttpToolsProtocol):
         limit_s = self._limits.body_s if self._is_head_read else self._limits.head_s
         if not self._since_s or now_s - self._since_s <= limit_s or self.transport.is_closing():
             return
-        self._limits.on_cut("slow")
+        what = "body" if self._is_head_read else "headers"
+        self._cut("slow", 408, f"{what}: expected all of it within {limit_s:g} s, got less", "request_timeout")
+
+    def _cut(self, why: str, status: int, detail: str, name: str) -> None:
+        """Disconnect the client, and tell it why unless an answer is on its way."""
+        self._limits.on_cut(why)
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
-            what = "body" if self._is_head_read else "headers"
-            self.transport.write(_too_slow(f"{what}: expected all of it within {limit_s:g} s, got less"))
+            self.transport.write(_last_answer(status, detail, name))
         self.transport.close()
 
     def _is_unread_too_long(self, now_s: float) -> bool:
@@ -149,7 +170,17 @@ def _too_many_connections(limit: int) -> ASGIApp:
     )
 
 
-def _too_slow(detail: str) -> bytes:
-    body = msgspec.json.encode(error_body(408, detail, name="request_timeout"))
-    head = f"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close"
-    return head.encode() + b"\r\n\r\n" + body
+def _too_large_head(got: str) -> str:
+    return f"headers: expected at most {MAX_HEAD_BYTES} bytes, got {got}"
+
+
+def _refused_head(n_bytes: int) -> ASGIApp:
+    """The application that answers a request with too large headers, and every later one of its connection."""
+    refusal = Refusal("too_large", _too_large_head(str(n_bytes)), status=431, name="headers_too_large")
+    return error_response(refusal, {"Connection": "close"})
+
+
+def _last_answer(status: int, detail: str, name: str) -> bytes:
+    body = msgspec.json.encode(error_body(status, detail, name=name))
+    head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
+    return f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body

@@ -33,7 +33,7 @@ class HttpServer:
     """Serves one ASGI application on a listening socket given by its descriptor."""
 
     def __init__(self, app: ASGIApp, listen_fd: int, settings: GatewaySettings, on_cut: Callable[[str], None]) -> None:
-        """`on_cut` is called with the reason whenever a client is disconnected: "slow", "unread" or "many"."""
+        """`on_cut` is called with the reason whenever a client is disconnected: "slow", "unread", "many" or "head"."""
         self._socket = socket.socket(fileno=listen_fd)
         self._socket.setblocking(False)
         self._shutdown_s = settings.shutdown_s
