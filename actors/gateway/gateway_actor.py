@@ -23,6 +23,7 @@ from actors.gateway.dispatch.recovery import take_over_all
 from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.http.api import build_app
 from actors.gateway.http.endpoint import Services, Status
+from actors.gateway.http.large_bodies import BodyReader
 from actors.gateway.http.server import HttpServer
 from actors.gateway.journal.journal import Journal
 from actors.gateway.metrics import GatewayMetrics
@@ -82,7 +83,8 @@ class GatewayActor(Actor, Post, Status):
         if settings.front_endpoint:
             self.zmq_server = ZmqServer(settings, self.birth.incarnation, admission, self.desk, self.summary)
             self.zmq_server.open()
-        services = Services(settings, self.model, admission, self.desk, self, started_s=int(self.wall_s()))
+        body_reader = BodyReader(settings.max_length, settings.max_batch)
+        services = Services(settings, self.model, admission, self.desk, self, body_reader, started_s=int(self.wall_s()))
         self.http_app = build_app(services)
         address = ""
         if (listen_fd := self.birth.descriptors.get(LISTEN_SOCKET)) is not None:

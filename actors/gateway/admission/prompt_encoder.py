@@ -10,7 +10,7 @@ import numpy as np
 
 from actors.gateway.requests.refusals import Refusal, invalid
 from actors.gateway.text.chat_template import TemplateError
-from actors.gateway.text.tokenizer import NoTokenizer, TextModel
+from actors.gateway.text.tokenizer import NoTokenizer, TextModel, TextTooLong
 
 _INLINE_CHARACTERS = 4096  # longer texts are encoded in a thread, so that the event loop goes on
 _INLINE_TOKENS = 4096
@@ -38,6 +38,11 @@ class PromptEncoder:
         """The text of token ids, int32 [n], special tokens included. Raises: Refusal."""
         return await self._run(field, len(ids) > _INLINE_TOKENS, self.model.decode, ids.tolist())
 
+    async def texts_of(self, tokens: Sequence[int]) -> list[str]:
+        """The text of each token id alone."""
+        text_of = self.model.text_of
+        return await self._run("tokens", len(tokens) > _INLINE_TOKENS, lambda: [text_of(token)[0] for token in tokens])
+
     def check_ids(self, ids: Sequence[int] | np.ndarray, field: str) -> np.ndarray:
         """Token ids of a client as int32 [n], n >= 1. Raises: Refusal for ids that the model does not have."""
         if not len(ids):
@@ -58,6 +63,8 @@ class PromptEncoder:
             return await asyncio.get_running_loop().run_in_executor(None, lambda: work(*args, **kwargs))
         except (NoTokenizer, TemplateError) as error:
             raise Refusal("invalid", f"{field}: {error}", field=field) from None
+        except TextTooLong as error:
+            raise Refusal("too_long", f"{field}: {error}", field=field) from None
         except UnicodeError as error:
             reason = getattr(error, "reason", str(error))
             raise Refusal("invalid", f"{field}: expected valid Unicode text, got {reason}", field=field) from None

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from actors.gateway.admission.admission import Admission
 from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.http.large_bodies import BodyReader
 from actors.gateway.requests.refusals import invalid
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.tokenizer import TextModel
@@ -50,6 +51,7 @@ class Services:
     admission: Admission
     desk: RequestDesk
     status: Status
+    body_reader: BodyReader
     started_s: int
 
 

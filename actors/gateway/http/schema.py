@@ -5,11 +5,12 @@ Fields of OpenAI's API that are not offered here are accepted with values that c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import msgspec
+import numpy as np
 
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.http.body_errors import unreadable, wrong_field
@@ -211,13 +212,17 @@ def _drop_unused_fields(fields: dict[str, Any], kind: type[msgspec.Struct]) -> N
             raise Refusal("invalid", f"{name}: not supported by this server", field=name)
 
 
-def prompts_of(prompt: str | list[Any]) -> tuple[list[str] | None, list[list[int]] | None]:
+def prompts_of(prompt: str | list[Any] | np.ndarray) -> tuple[list[str] | None, Sequence[list[int] | np.ndarray] | None]:
     """OpenAI's `prompt` as (texts, None) or (None, lists of ids).
 
     Raises: Refusal.
     """
+    if isinstance(prompt, np.ndarray):  # many token ids, see `BodyReader`
+        return None, [prompt]
     if isinstance(prompt, str):
         return [prompt], None
+    if prompt and isinstance(prompt[0], np.ndarray):
+        return None, prompt
     if prompt and all(isinstance(item, str) for item in prompt):
         return prompt, None
     if prompt and all(_is_id(item) for item in prompt):

@@ -22,11 +22,16 @@ from actors.gateway.text.special_text import SpecialText
 from messages.errors import ConfigError
 
 _LONG_CHARACTERS = 4096
+_MOST_TOKENS = 1 << 20  # making a list of the ids of longer texts would hold the interpreter's lock for more than 20 ms
 _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
 
 class NoTokenizer(ValueError):
     """The model has no tokenizer: clients can only send token ids."""
+
+
+class TextTooLong(ValueError):
+    """The text has more tokens than any context can hold."""
 
 
 class TextModel(Protocol):
@@ -36,7 +41,8 @@ class TextModel(Protocol):
     eos_tokens: list[int]  # ids that end an answer, ascending
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Token ids of a plain prompt, with the special tokens that prompts of this model begin with. Raises: NoTokenizer."""
+        """Token ids of a plain prompt, with the special tokens that prompts of this model begin with. Raises: NoTokenizer,
+        TextTooLong."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -48,7 +54,7 @@ class TextModel(Protocol):
         ...
 
     def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Token ids of a conversation ({"role", "content"}). Raises: NoTokenizer, TemplateError."""
+        """Token ids of a conversation ({"role", "content"}). Raises: NoTokenizer, TemplateError, TextTooLong."""
         ...
 
     def takes_long(self, turns: Sequence[Mapping[str, Any]]) -> bool:
@@ -88,7 +94,9 @@ class FolderText(TextModel):
         return self._ids(text, add_special_tokens=add_special_tokens)
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self.tokenizer.decode(list(ids), skip_special_tokens=False)
+        if len(ids) <= _LONG_CHARACTERS:
+            return self.tokenizer.decode(list(ids), skip_special_tokens=False)
+        return self.tokenizer.decode_batch([list(ids)], skip_special_tokens=False)[0]  # releases the interpreter's lock
 
     def fewest_tokens(self, text: str) -> int:
         return len(text) // self._longest_bytes if self._longest_bytes else 0
@@ -107,7 +115,10 @@ class FolderText(TextModel):
         if len(text) <= _LONG_CHARACTERS:
             return self.tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
         # only the batch call releases the interpreter lock; a megabyte takes more than a second
-        return self.tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+        encoding = self.tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0]
+        if len(encoding) > _MOST_TOKENS:
+            raise TextTooLong(f"expected text of at most {_MOST_TOKENS} tokens, got {len(encoding)}")
+        return encoding.ids
 
     def detokenizer(self, prompt: np.ndarray) -> Detokenizer:
         if self._table is not None:
@@ -157,6 +168,8 @@ class HashChainText(TextModel):
     eos_tokens: list[int] = []
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        if len(text) > _MOST_TOKENS:
+            raise TextTooLong(f"expected text of at most {_MOST_TOKENS} tokens, got {len(text)}")
         return list(text.encode("utf-8"))
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -56,11 +56,20 @@ def field_in(text: str) -> str:
     return head if head.isidentifier() else ""
 
 
+class _Named(msgspec.Struct):
+    """The fields of a client's messages that name a request or a call. Others are skipped, without making objects of them."""
+
+    request: str = ""
+    call: str = ""
+
+
+_named = msgspec.msgpack.Decoder(_Named)
+
+
 def request_in(frames: list[bytes]) -> str:
     """The request id in a message that could not be decoded as a whole, or ""."""
     try:
-        fields = msgspec.msgpack.decode(frames[1]) if len(frames) > 1 else None
+        named = _named.decode(frames[1]) if len(frames) > 1 else _Named()
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
         return ""
-    value = fields.get("request", fields.get("call")) if isinstance(fields, dict) else None
-    return value[:256] if isinstance(value, str) else ""
+    return (named.request or named.call)[:256]

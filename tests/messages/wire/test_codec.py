@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tracemalloc
 from typing import Any
 
 import msgpack
@@ -142,3 +143,20 @@ def test_a_trace_costs_two_bytes_when_there_is_none() -> None:
 )
 def test_staleness(recipient: str, its_life: int, sender_life: int, known: int | None, verdict: Staleness) -> None:
     assert staleness(Envelope(3, "a", sender_life, recipient, its_life, 1, 1), "b", 5, known) is verdict
+
+    assert staleness(Envelope(2, "a", sender_life, recipient, its_life, 1), "b", 5, known) is verdict
+
+
+@pytest.mark.parametrize("junk", [b"\x90", b"\x80", b"\x01", b"\xc0"])
+def test_a_large_value_in_the_place_of_an_array_never_becomes_objects(junk: bytes) -> None:
+    """4 MiB of empty lists would take a second and 250 MiB."""
+    n_items = 4 << 20
+    body = packed({"kind": "Tokens", "step": 1}) + packed("ids") + b"\xdd" + n_items.to_bytes(4, "big") + junk * n_items
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError):
+            CODEC.decode(bytes([body[0] + 1]) + body[1:], b"")
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 3 * n_items

@@ -6,7 +6,7 @@ from starlette.types import ASGIApp
 
 from actors.gateway.http.endpoint import Call, Endpoint, Services, checked_request_id
 from actors.gateway.http.plain_bodies import batch_body, generate_body
-from actors.gateway.http.schema import BatchBody, GenerateBody, RequestFields, digest_of, read_body
+from actors.gateway.http.schema import BatchBody, GenerateBody, RequestFields, digest_of
 from actors.gateway.http.sse import WholeAnswer
 from actors.gateway.requests.refusals import check_one_given, invalid
 from messages.ids import mint_request_id
@@ -14,7 +14,7 @@ from messages.ids import mint_request_id
 
 async def generate(services: Services, call: Call) -> ASGIApp:
     """POST /v1/generate: idempotent by the request's id when the client gives one."""
-    body = read_body(call.body, GenerateBody)
+    body = await services.body_reader.read(call.body, GenerateBody, "tokens")
     _refuse_stream(body)
     check_one_given(prompt=body.prompt, tokens=body.tokens)
     if body.n_or_one != 1:
@@ -38,7 +38,7 @@ async def generate(services: Services, call: Call) -> ASGIApp:
 
 async def batch(services: Services, call: Call) -> ASGIApp:
     """POST /v1/batch."""
-    body = read_body(call.body, BatchBody)
+    body = await services.body_reader.read(call.body, BatchBody, "tokens")
     _refuse_stream(body)
     check_one_given(prompts=body.prompts, tokens=body.tokens)
     name = "prompts" if body.tokens is None else "tokens"

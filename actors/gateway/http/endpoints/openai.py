@@ -8,7 +8,7 @@ from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.http.endpoint import Call, Endpoint, Services
 from actors.gateway.http.openai_chunks import ChunkWriter, whole_body
-from actors.gateway.http.schema import ChatBody, CompletionBody, RequestFields, prompts_of, read_body
+from actors.gateway.http.schema import ChatBody, CompletionBody, RequestFields, prompts_of
 from actors.gateway.http.sse import EventStream, WholeAnswer
 from actors.gateway.requests.refusals import Refusal, invalid
 from messages.generation import NO_TOKEN_LIMIT
@@ -17,7 +17,7 @@ from messages.ids import mint_request_id
 
 async def chat(services: Services, call: Call) -> ASGIApp:
     """POST /v1/chat/completions."""
-    body = read_body(call.body, ChatBody)
+    body = await services.body_reader.read(call.body, ChatBody)
     longest = body.max_completion_tokens
     new = body.new_request(
         "chat",
@@ -34,7 +34,7 @@ async def chat(services: Services, call: Call) -> ASGIApp:
 
 async def completions(services: Services, call: Call) -> ASGIApp:
     """POST /v1/completions."""
-    body = read_body(call.body, CompletionBody)
+    body = await services.body_reader.read(call.body, CompletionBody, "prompt")
     texts, ids = prompts_of(body.prompt)
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise invalid("best_of", "the same as n", body.best_of)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -85,6 +86,7 @@ def test_the_field_in_a_decoders_error(text: str, field: str) -> None:
         (msgspec.msgpack.encode({"request": "x" * 300}), "x" * 256),
         (msgspec.msgpack.encode({"request": 7}), ""),
         (msgspec.msgpack.encode([1, 2]), ""),
+        (b"\x82\xa7request\xa1r\xa6tokens\xdd\x00\x01\x00\x00" + b"\x90" * 65536, "r"),
         (b"\xc1 no msgpack", ""),
         (b"", ""),
     ],
@@ -92,3 +94,13 @@ def test_the_field_in_a_decoders_error(text: str, field: str) -> None:
 def test_the_request_in_a_message_that_cannot_be_read(body: bytes, request_id: str) -> None:
     assert request_in([b"identity", body, b""]) == request_id
     assert request_in([b"identity"]) == ""
+
+
+def test_junk_of_many_mebibytes_never_becomes_objects() -> None:
+    tracemalloc.start()
+    try:
+        assert request_in([b"identity", b"\x81\xa5other\xdd\x00\x40\x00\x00" + b"\x90" * (4 << 20), b""]) == ""
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 16 << 20
