@@ -144,8 +144,6 @@ def test_a_trace_costs_two_bytes_when_there_is_none() -> None:
 def test_staleness(recipient: str, its_life: int, sender_life: int, known: int | None, verdict: Staleness) -> None:
     assert staleness(Envelope(3, "a", sender_life, recipient, its_life, 1, 1), "b", 5, known) is verdict
 
-    assert staleness(Envelope(2, "a", sender_life, recipient, its_life, 1), "b", 5, known) is verdict
-
 
 @pytest.mark.parametrize("junk", [b"\x90", b"\x80", b"\x01", b"\xc0"])
 def test_a_large_value_in_the_place_of_an_array_never_becomes_objects(junk: bytes) -> None:
