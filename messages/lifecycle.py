@@ -163,7 +163,7 @@ class TreeState(StrEnum):
 
     STARTING = "starting"  # some child has never been ready yet
     SERVING = "serving"  # every child is ready
-    DEGRADED = "degraded"  # some child is missing and is being replaced
+    DEGRADED = "degraded"  # some child is missing; it is being replaced, or retired and tried again from time to time
     DRAINING = "draining"  # no new requests; the accepted ones are being finished
     DRAINED = "drained"  # nothing is left to finish
     STOPPING = "stopping"  # children are being stopped, in reverse start order
@@ -189,6 +189,7 @@ class ChildStatus(Part, frozen=True):
     has_spare: bool = False  # a spare process waits to become its next incarnation
     last_exit: ShortText = ""  # how its last incarnation ended; if its supervisor killed it, also why
     last_exit_age_s: float = 0.0
+    retired: ShortText = ""  # why the server goes on without it for now; "": it does not
 
 
 class StatusReport(Message, frozen=True):

@@ -31,10 +31,10 @@ from supervisor.operator.notify import notify
 from supervisor.operator.orders import Orders
 from supervisor.operator.server import OperatorServer
 from supervisor.policy.liveness import Liveness, Verdict
-from supervisor.policy.restart_policy import Action, GiveUp, Kill, Promote, RestartPolicy, Start
+from supervisor.policy.restart_policy import Action, GiveUp, Kill, Promote, RestartPolicy, Retire, Start
 from supervisor.policy.spawn_retries import SpawnRetries
-from supervisor.policy.states import tree_state
 from supervisor.server import Server
+from supervisor.tree_status import TreeStatus
 
 _CHECK_EVERY_S = 0.1
 _PROOF_S = 2.0
@@ -52,11 +52,9 @@ class Supervisor:
     ) -> None:
         self._server, self._display = server, display
         self._log = structlog.get_logger()
-        self._began_s = time.monotonic()
         self._policy = RestartPolicy(server.groups)
         self._liveness = Liveness(_CHECK_EVERY_S)
         self._spawn_retries = SpawnRetries()
-        self._state = TreeState.STARTING
         incarnations = Incarnations(server.run_dir.path / "incarnations.json")
         incarnation = incarnations.next(SUPERVISOR)
         self._mailbox = make_mailbox(SUPERVISOR, incarnation, server.run_dir.supervisor_endpoint)
@@ -73,6 +71,7 @@ class Supervisor:
             server.settings.spares,
         )
         self.orders = Orders(self.children, display, server.settings.drain_s, self._on_stopping)
+        self._status = TreeStatus(server, self.children, self._policy, self.orders, display)
         self._operator_server = OperatorServer(server.run_dir.path, self._mailbox, self.children, self.orders, self.report)
 
     async def run(self) -> int:
@@ -98,28 +97,11 @@ class Supervisor:
     @property
     def state(self) -> TreeState:
         """What the whole tree is doing now."""
-        return tree_state(
-            self.orders.present,
-            is_drained=self.orders.is_drained,
-            all_serving=all(record.is_serving for record in self.children.records),
-            has_served=self.orders.has_served,
-        )
+        return self._status.state
 
     def report(self, with_metrics: bool) -> lifecycle.StatusReport:
         """The state of the whole tree. `with_metrics`: include the metric families of the children."""
-        now_s = time.monotonic()
-        return lifecycle.StatusReport(
-            state=self.state,
-            uptime_s=now_s - self._began_s,
-            model=self._server.model_name,
-            url=self._server.url,
-            layout=self._server.layout[:256],
-            children=[self._status(record, now_s, with_metrics) for record in self.children.records],
-        )
-
-    def _status(self, record: ChildRecord, now_s: float, with_metrics: bool) -> lifecycle.ChildStatus:
-        has_spare = record.name in self.children.spares.names
-        return record.status(now_s, with_metrics, self._policy.restarts_left(record.name, now_s), has_spare)
+        return self._status.report(with_metrics)
 
     # -- starts and deaths ---------------------------------------------------------------------------------------
 
@@ -147,7 +129,7 @@ class Supervisor:
         unexplained = f"{record.name}: {exit_status}; its log has the reason"
         final = record.fault if record.has_reported_fault else unexplained
         cannot_succeed = final if exit_status.code == EXIT_UNUSABLE else ""
-        self._notice_state()
+        self._status.notice()
         is_foreign = cause in ("killed", "out_of_memory")
         self._carry_out(self._policy.died(record.name, incarnation, time.monotonic(), cannot_succeed, is_foreign))
 
@@ -164,6 +146,8 @@ class Supervisor:
                     self._log.warning("standby promoted", gang=names, instead_of=instead_of)
                     for name in names:
                         self.children.announce(self.children.record_by_name[name])
+                case Retire(title, reason, pause_s):
+                    self._status.retired(title, reason, pause_s)
                 case GiveUp(exit_status, reason, name):
                     self._give_up(exit_status, reason, self.children.record_by_name[name])
 
@@ -201,23 +185,6 @@ class Supervisor:
                 self._start(names)
             self.children.retry_writes()
             notify("WATCHDOG=1")
-
-    def _notice_state(self) -> None:
-        """Report a new state of the tree to the log, the service manager and the terminal. Make spares only while it serves."""
-        state = self.state
-        if state == self._state:
-            return
-        self._state = state
-        self._log.info("state", state=state, after_s=round(time.monotonic() - self._began_s, 3))
-        notify(f"STATUS={state}")
-        if state is TreeState.SERVING:
-            self.children.spares.fill(record.spec for record in self.children.records)
-        else:
-            self.children.spares.pause()  # a child that restarts needs the cores
-        if state is TreeState.SERVING and not self.orders.has_served:
-            self.orders.has_served = True
-            self._display.serving(time.monotonic() - self._began_s)
-            notify("READY=1")
 
     # -- messages -------------------------------------------------------------------------------------------------
 
@@ -257,7 +224,7 @@ class Supervisor:
             self._log.info("child ready", **facts)
         self._display.ready(record.name, took_s)
         self.orders.note_ready(record)
-        self._notice_state()
+        self._status.notice()
 
     def _on_progress(self, record: ChildRecord, message: lifecycle.Progress) -> None:
         record.last, record.heard_s = message, time.monotonic()

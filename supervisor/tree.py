@@ -15,7 +15,7 @@ gateways first; gangs, speculation and the cache directory last.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -25,7 +25,7 @@ from messages.ids import actor_name
 from messages.run_dir import front_endpoint
 from supervisor.children.entrypoint import warm_ups
 from supervisor.config import ServerConfig
-from supervisor.policy.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy
+from supervisor.policy.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy, Unit
 from supervisor.policy.placement import Placement
 
 _GPU_ENV = {
@@ -35,6 +35,7 @@ _GPU_ENV = {
     "NVSHMEM_DISABLE_NVLS": "1",
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",  # only the supervisor ends a gang, never a watchdog thread in a rank
 }
+_GATEWAY_PATIENCE_S = 600.0  # a journal's disk that refuses to be read may come back
 _DEFAULT_LENGTH_TOKENS = 8192  # of a model without a known context
 
 
@@ -65,18 +66,18 @@ def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:
 
 def _directory(config: ServerConfig) -> Group:
     why = "finds cached prefixes; without it every prefix is computed again"
-    return _single(config, actor_name("cache_directory", 0), why, config.cache_directory)
+    return replace(_single(config, actor_name("cache_directory", 0), why, config.cache_directory), is_optional=True)
 
 
 def _speculation(config: ServerConfig) -> Group:
     why = "proposes drafts; without it every step gives one token of each sequence"
-    return _single(config, actor_name("speculation", 0), why, config.speculation)
+    return replace(_single(config, actor_name("speculation", 0), why, config.speculation), is_optional=True)
 
 
 def _scheduler(config: ServerConfig, facts: StartFacts, replica: int) -> Group:
     settings = msgspec.structs.replace(config.scheduler, tp=facts.placement.tp, speculation=config.speculate)
     why = "plans the steps of its gang; after its death gateways submit again"
-    return _single(config, actor_name("scheduler", replica), why, settings)
+    return replace(_single(config, actor_name("scheduler", replica), why, settings), unit=Unit("replica", replica))
 
 
 def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
@@ -93,7 +94,8 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
     why = "accepts requests and owns them; its successor reads the journal and goes on"
     # a spare gateway loads the tokenizer in advance: a large vocabulary takes half a second
     warm_up = (f"actors.gateway.text.tokenizer:load_text_model={facts.model_setting}",)
-    return _single(config, actor_name("gateway", index), why, settings, {LISTEN_SOCKET: facts.listen_fd}, warm_up)
+    group = _single(config, actor_name("gateway", index), why, settings, {LISTEN_SOCKET: facts.listen_fd}, warm_up)
+    return replace(group, unit=Unit("gateway", index), patience_s=_GATEWAY_PATIENCE_S)
 
 
 def _single(
@@ -122,6 +124,7 @@ def _gang(config: ServerConfig, facts: StartFacts, replica: int) -> Group:
         Budget(s.gang_restarts, s.gang_window_s, s.start_attempts, s.restart_attempts),
         tuple(_rank(config, facts, replica, rank) for rank in range(facts.placement.tp)),
         has_rendezvous=True,
+        unit=Unit("replica", replica),
     )
 
 

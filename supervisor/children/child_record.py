@@ -91,7 +91,9 @@ class ChildRecord:
         self.enter(ChildState.DEAD)
         self.phase = how
 
-    def status(self, now_s: float, with_metrics: bool, restarts_left: int = 0, has_spare: bool = False) -> ChildStatus:
+    def status(
+        self, now_s: float, with_metrics: bool, restarts_left: int = 0, has_spare: bool = False, retired: str = ""
+    ) -> ChildStatus:
         """This child in a status report."""
         last, is_alive = self.last, self.is_alive
         return ChildStatus(
@@ -106,19 +108,21 @@ class ChildRecord:
             steps=last.steps if last else 0,
             busy_s=last.busy_s if last else 0.0,
             statistics=last.statistics if last else {},
-            metrics=[*self._families(), *self.metrics] if with_metrics else [],
+            metrics=[*self._families(retired), *self.metrics] if with_metrics else [],
             memory_bytes=self.process.resident_bytes() if self.process is not None and is_alive else 0,
             restarts_left=restarts_left,
             has_spare=has_spare,
             last_exit=self.last_exit,
             last_exit_age_s=now_s - self.died_s if self.last_exit else 0.0,
+            retired=retired[:256],
         )
 
-    def _families(self) -> list[MetricFamily]:
+    def _families(self, retired: str) -> list[MetricFamily]:
         """The metric families that only the supervisor can measure."""
         up, restarts = float(self.is_serving), float(max(self.n_starts - 1, 0))
         return [
             _family("tardigrade_up", "gauge", "1 while the actor can serve.", "", up),
+            _family("tardigrade_retired", "gauge", "1 while the server goes on without the actor.", "", float(bool(retired))),
             _family("tardigrade_restarts", "counter", "Restarts since the server started.", "_total", restarts),
         ]
 

@@ -110,7 +110,8 @@ def _note(child: ChildStatus, with_figures: bool) -> str:
     # a dead child's phase repeats how it ended, unless it says why the child is not back yet
     is_said = child.state is ChildState.DEAD and child.last_exit.startswith(child.phase)
     now = "" if is_said else child.phase or figures
-    return "; ".join(part for part in (now, ended) if part)
+    retired = f"retired: {child.retired}" if child.retired else ""
+    return "; ".join(part for part in (retired, now, ended) if part)
 
 
 def span_text(span_s: float) -> str:

@@ -62,11 +62,22 @@ class ChildSpec:
 
 
 @dataclass(frozen=True)
+class Unit:
+    """Groups that do one piece of work together. Units of one service can stand in for each other."""
+
+    service: str  # "replica", "gateway"
+    index: int
+
+
+@dataclass(frozen=True)
 class Group:
     """Children that share a restart strategy and a budget, in start order.
 
     `needs`: titles of groups without which this one cannot work. When one of them dies, this group is restarted with it.
     `standby_of`: title of the gang whose standby this group is. When that gang dies, this one is promoted.
+    `unit`: what it is a part of; None: nothing else does its work.
+    `is_optional`: the server serves without it, only worse.
+    `patience_s`: for how long it is retired and started again, although nothing else does its work, before the server ends.
     """
 
     title: str
@@ -77,6 +88,9 @@ class Group:
     has_rendezvous: bool = False  # its children meet in a directory that is new for each incarnation
     needs: tuple[str, ...] = ()
     standby_of: str = ""
+    unit: Unit | None = None
+    is_optional: bool = False
+    patience_s: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.children:

@@ -9,8 +9,9 @@
     the active gang of a pair died and its   kill the rest of the gang; when the last is proven dead, promote the standby
     standby is ready                         gang, and start the dead gang again as the new standby
     a death that was reported before         nothing
-    too many restarts in the window          give up, with the exit status that says so
-    a start that cannot succeed              give up at once: the same configuration would fail again
+    too many restarts in the window          retire the group: start it again after a long pause; give up, with the exit
+                                             status that says so, if the server cannot serve without it (`retirement.py`)
+    a start that cannot succeed              the same, at once: the same configuration would fail again
     stopping                                 nothing: deaths are expected now
 
 A restart is immediate, unless incarnations are short: each further one in a row that was not ready for a second doubles the
@@ -26,6 +27,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from supervisor.policy.child_spec import Group, Strategy, check_groups
+from supervisor.policy.retirement import Retirement
 
 EXIT_START_FAILED = 3
 EXIT_BUDGET_SPENT = 4
@@ -59,6 +61,15 @@ class Promote:
 
 
 @dataclass(frozen=True)
+class Retire:
+    """The server goes on without a group for now: raise an alarm. A `Start` after `pause_s` seconds follows."""
+
+    title: str
+    reason: str
+    pause_s: float
+
+
+@dataclass(frozen=True)
 class GiveUp:
     """Stop the whole tree and exit with this status."""
 
@@ -67,7 +78,7 @@ class GiveUp:
     name: str  # the child whose death led to it
 
 
-Action = Kill | Start | Promote | GiveUp
+Action = Kill | Start | Promote | Retire | GiveUp
 
 
 @dataclass(eq=False)
@@ -83,10 +94,13 @@ class _GroupState:
     failed_starts: int = 0  # in a row
     n_short: int = 0  # short incarnations in a row
     was_ready: bool = False  # all of it, at least once
+    retired_s: float = 0.0  # the pause before the next start of a retired group
 
     @property
     def delay_s(self) -> float:
         """The pause before the next start."""
+        if self.retired_s:
+            return self.retired_s
         doublings = self.n_short - 2
         return 0.0 if doublings < 0 else min(_FIRST_DELAY_S * 2.0**doublings, _LONGEST_DELAY_S)
 
@@ -116,6 +130,7 @@ class RestartPolicy:
         self._alive: dict[str, _Incarnation] = {}
         self._is_awaited = set(self._order)  # a start was ordered and has not happened yet
         self._recoveries: list[set[str]] = []  # disjoint sets of dead or dying children, each to be started together
+        self._retirement = Retirement(groups)
         self._is_stopping = False
 
     def started(self, name: str, incarnation: int) -> None:
@@ -131,13 +146,18 @@ class RestartPolicy:
         present.ready_s = now_s
         group = self._group_of[name]
         if self._is_ready(group):
-            group.was_ready, group.failed_starts = True, 0
+            group.was_ready, group.failed_starts, group.retired_s = True, 0, 0.0
+            self._retirement.became_ready(group.group.title)
 
     def restarts_left(self, name: str, now_s: float) -> int:
         """How many more deaths the group of this child may have, if they came at once."""
         group = self._group_of[name]
         budget = group.group.budget
         return max(budget.restarts - sum(now_s - at < budget.window_s for at in group.restarts_s), 0)
+
+    def retired(self, name: str) -> str:
+        """Why the group of this child is retired; "" if it is not."""
+        return self._retirement.reason(self._group_of[name].group.title)
 
     def is_standby(self, name: str) -> bool:
         """True if this child belongs to the standby gang of a pair now."""
@@ -164,19 +184,34 @@ class RestartPolicy:
         if self._is_stopping:
             return []
         group = self._group_of[name]
+        refusal = None
         if cannot_succeed and not group.was_ready:
-            return [GiveUp(EXIT_START_FAILED, cannot_succeed, name)]
-        if not ended.is_condemned:
-            refusal = self._charge(group, name, ended, now_s, is_foreign)
-            if refusal is not None:
+            refusal = GiveUp(EXIT_START_FAILED, cannot_succeed, name)
+            if not self._another_was_ready(group):
                 return [refusal]
-        return self._recover(group, name)
+        elif not ended.is_condemned:
+            refusal = self._charge(group, name, ended, now_s, is_foreign)
+        if refusal is None:
+            return self._recover(group, name)
+        pause_s = self._retirement.retire(group.group, refusal.reason, now_s, group.was_ready)
+        if pause_s is None:
+            return [refusal]
+        group.retired_s = pause_s
+        return [Retire(group.group.title, refusal.reason, pause_s), *self._recover(group, name)]
+
+    def _another_was_ready(self, group: _GroupState) -> bool:
+        """True if another unit of the same service has been ready, so the configuration can be used."""
+        unit = group.group.unit
+        states = [state for state in self._group_of.values() if state.group.unit not in (None, unit)]
+        others = {s.group.unit for s in states if s.group.unit and unit and s.group.unit.service == unit.service}
+        return any(all(s.was_ready for s in states if s.group.unit == other) for other in others)
 
     def _charge(self, group: _GroupState, name: str, ended: _Incarnation, now_s: float, is_foreign: bool) -> GiveUp | None:
         """Count one death against the group's budget; returns the refusal when the budget is spent."""
         budget = group.group.budget
         group.restarts_s = [at for at in group.restarts_s if now_s - at < budget.window_s]
         group.restarts_s.append(now_s)
+        self._retirement.note_life(group.group.title, 0.0 if ended.ready_s is None else now_s - ended.ready_s)
         if not (is_foreign and group.was_ready):
             group.failed_starts += ended.ready_s is None
             is_short = ended.ready_s is None or now_s - ended.ready_s < _SHORT_S

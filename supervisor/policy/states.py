@@ -60,11 +60,13 @@ def next_order(present: TreeOrder, wanted: TreeOrder) -> TreeOrder:
     return wanted
 
 
-def tree_state(order: TreeOrder, *, is_drained: bool, all_serving: bool, has_served: bool) -> TreeState:
+def tree_state(
+    order: TreeOrder, *, is_drained: bool, all_serving: bool, has_served: bool, has_retired: bool = False
+) -> TreeState:
     """The state of the tree as operators see it.
 
-    `is_drained`: a drain was ordered and no gateway has anything left to finish. `all_serving`: every child can serve now.
-    `has_served`: every child could serve at least once.
+    `is_drained`: a drain was ordered and no gateway has anything left to finish. `all_serving`: every child that is not
+    retired can serve now. `has_served`: that was so at least once. `has_retired`: some child is retired.
     """
     match order:
         case TreeOrder.STOP:
@@ -73,7 +75,7 @@ def tree_state(order: TreeOrder, *, is_drained: bool, all_serving: bool, has_ser
             return TreeState.DRAINING
         case TreeOrder.DRAIN:
             return TreeState.DRAINED if is_drained else TreeState.DRAINING
-        case TreeOrder.NONE if all_serving:
+        case TreeOrder.NONE if all_serving and not has_retired:
             return TreeState.SERVING
         case TreeOrder.NONE:
-            return TreeState.DEGRADED if has_served else TreeState.STARTING
+            return TreeState.DEGRADED if has_served or all_serving else TreeState.STARTING

@@ -33,6 +33,7 @@ _CHILD = lifecycle.ChildStatus(
     has_spare=True,
     last_exit="killed by SIGKILL (frozen: no beat for 5 s)",
     last_exit_age_s=1.5,
+    retired="worker/0.1: died 5 times in a row before it was ready",
 )
 _SAMPLING = Sampling(temperature=0.5, top_p=0.9, top_k=40, min_p=0.05, seed=7, repetition_penalty=1.25, logprobs=2)
 

@@ -77,3 +77,18 @@ def test_the_state_of_the_tree(
 ) -> None:
     state = tree_state(order, is_drained=is_drained, all_serving=all_serving, has_served=has_served)
     assert state is expected
+
+
+@pytest.mark.parametrize(
+    ("all_serving", "has_served", "expected"),
+    [
+        (False, False, TreeState.STARTING),
+        (True, False, TreeState.DEGRADED),  # the others serve: the start is over
+        (True, True, TreeState.DEGRADED),
+        (False, True, TreeState.DEGRADED),
+    ],
+)
+def test_the_state_of_a_tree_with_a_retired_child(all_serving: bool, has_served: bool, expected: TreeState) -> None:
+    order = TreeOrder.NONE
+    state = tree_state(order, is_drained=False, all_serving=all_serving, has_served=has_served, has_retired=True)
+    assert state is expected

@@ -1,0 +1,93 @@
+"""The state of the whole tree as operators see it: the report, and the announcement of each change."""
+
+from __future__ import annotations
+
+import time
+
+import structlog
+
+from messages import lifecycle
+from messages.lifecycle import TreeState
+from supervisor.children.child_manager import ChildManager
+from supervisor.children.child_record import ChildRecord
+from supervisor.operator.display import Display
+from supervisor.operator.notify import notify
+from supervisor.operator.orders import Orders
+from supervisor.policy.restart_policy import RestartPolicy
+from supervisor.policy.states import tree_state
+from supervisor.server import Server
+
+
+class TreeStatus:
+    """Reads the records of children, the policy and the orders. `notice` must be called after each change of them."""
+
+    def __init__(self, server: Server, children: ChildManager, policy: RestartPolicy, orders: Orders, display: Display) -> None:
+        self._server, self._children, self._policy = server, children, policy
+        self._orders, self._display = orders, display
+        self._began_s = time.monotonic()
+        self._shown, self._was_complete = TreeState.STARTING, False  # as last noticed
+        self._log = structlog.get_logger()
+
+    @property
+    def state(self) -> TreeState:
+        """What the whole tree is doing now."""
+        return tree_state(
+            self._orders.present,
+            is_drained=self._orders.is_drained,
+            all_serving=self._is_complete,
+            has_served=self._orders.has_served,
+            has_retired=any(self._policy.retired(record.name) for record in self._children.records),
+        )
+
+    @property
+    def _is_complete(self) -> bool:
+        """True if every child that is not retired can serve."""
+        return all(record.is_serving for record in self._children.records if not self._policy.retired(record.name))
+
+    def report(self, with_metrics: bool) -> lifecycle.StatusReport:
+        """The state of the whole tree. `with_metrics`: include the metric families of the children."""
+        now_s = time.monotonic()
+        return lifecycle.StatusReport(
+            state=self.state,
+            uptime_s=now_s - self._began_s,
+            model=self._server.model_name,
+            url=self._server.url,
+            layout=self._server.layout[:256],
+            children=[self._child(record, now_s, with_metrics) for record in self._children.records],
+        )
+
+    def _child(self, record: ChildRecord, now_s: float, with_metrics: bool) -> lifecycle.ChildStatus:
+        has_spare = record.name in self._children.spares.names
+        restarts_left = self._policy.restarts_left(record.name, now_s)
+        return record.status(now_s, with_metrics, restarts_left, has_spare, self._policy.retired(record.name))
+
+    def notice(self) -> None:
+        """Report a new state of the tree to the log, the service manager and the terminal."""
+        state, is_complete = self.state, self._is_complete
+        is_new, is_other = state != self._shown, is_complete != self._was_complete
+        self._shown, self._was_complete = state, is_complete
+        if is_new or is_other:
+            self._make_spares(is_complete and state in (TreeState.SERVING, TreeState.DEGRADED))
+        if not is_new:
+            return
+        after_s = time.monotonic() - self._began_s
+        self._log.info("state", state=state, after_s=round(after_s, 3))
+        notify(f"STATUS={state}")
+        if state in (TreeState.SERVING, TreeState.DEGRADED) and not self._orders.has_served:
+            self._orders.has_served = True
+            self._display.serving(after_s)
+            notify("READY=1")
+
+    def _make_spares(self, is_wanted: bool) -> None:
+        """Make the missing spares; none while a child restarts and needs the cores."""
+        spares = self._children.spares
+        if is_wanted:
+            spares.fill(record.spec for record in self._children.records)
+        else:
+            spares.pause()
+
+    def retired(self, title: str, reason: str, pause_s: float) -> None:
+        """Raise an alarm: the server goes on without this group, which is started again after `pause_s` seconds."""
+        self._log.error("retired: the server goes on without it", group=title, reason=reason, next_start_s=pause_s)
+        self.notice()
+        notify(f"STATUS={self.state}: {title} is retired, next start in {pause_s:g} s ({reason})")
