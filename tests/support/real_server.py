@@ -17,7 +17,7 @@ from messages.lifecycle import ChildStatus, StatusReport
 from supervisor.operator.calls import NoServer, ask_status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 START_S = 90.0
 _POLL_S = 0.02
@@ -61,6 +61,10 @@ class RealServer:
     def wait_serving(self, deadline_s: float = START_S) -> StatusReport:
         """Until every child is ready. Raises: AssertionError with the log after the deadline, or when the server ended."""
         return self._wait(lambda report: report.state == "serving", deadline_s)
+
+    def wait_for(self, condition: Callable[[StatusReport], bool], deadline_s: float = START_S) -> StatusReport:
+        """Until the status fulfils a condition. Raises: AssertionError as `wait_serving` does."""
+        return self._wait(condition, deadline_s)
 
     def wait_new_life(self, name: str, old_incarnation: int, deadline_s: float = START_S) -> ChildStatus:
         """Until a child is ready in a later life."""

@@ -1,0 +1,67 @@
+"""A device that a test can break while a real server runs: a `sitecustomize` for its processes, and the switches.
+
+`load`: the worker's engine cannot be loaded. `step`: every step of it is an error. The switches are files, so they work in
+incarnations to come too.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+_PLANTED = """
+import os
+from pathlib import Path
+
+from gpu_workers.hash_chain import HashChainEngine
+from gpu_workers.process.worker import Worker
+
+_switches = Path({folder!r})
+_names = []
+_init, _init_engine, _launch = Worker.__init__, HashChainEngine.__init__, HashChainEngine.launch
+
+def _is_broken(what):
+    return any((_switches / f"{{what}}-{{name.replace('/', '-')}}").exists() for name in _names)
+
+def init(self, birth, *more, **fields):
+    _names.append(birth.name)
+    _init(self, birth, *more, **fields)
+
+def init_engine(self, *more, **fields):
+    if _is_broken("load"):
+        raise RuntimeError("CUDA error: no such device")
+    _init_engine(self, *more, **fields)
+
+def launch(self, plan):
+    if _is_broken("step"):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+    return _launch(self, plan)
+
+Worker.__init__, HashChainEngine.__init__, HashChainEngine.launch = init, init_engine, launch
+"""
+
+
+class FaultyDevices:
+    """The switches of the workers' devices. `plant` must be called before the server starts."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def plant(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let the processes that start from now on read the switches."""
+        (self._folder / "sitecustomize.py").write_text(_PLANTED.format(folder=str(self._folder)))
+        root = Path(__file__).parents[2]
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(self._folder), str(root)]))
+
+    def break_it(self, worker: str, what: str) -> None:
+        """From now on the device of this worker fails at `what`: "load" or "step"."""
+        self._switch(worker, what).touch()
+
+    def repair(self, worker: str, what: str) -> None:
+        """Undo `break_it`."""
+        self._switch(worker, what).unlink()
+
+    def _switch(self, worker: str, what: str) -> Path:
+        return self._folder / f"{what}-{worker.replace('/', '-')}"
