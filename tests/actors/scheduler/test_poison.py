@@ -19,7 +19,7 @@ from messages import generation
 from messages.lifecycle import Cause
 from tests.support.depth import examples
 from tests.support.memory_cluster import CollectingGateway, MemoryCluster
-from tests.support.mortal_gang import Fate, MortalGang
+from tests.support.scheduler.mortal_gang import Fate, MortalGang
 from tests.support.scheduler.scheduler_bench import SchedulerBench
 
 Jobs = dict[int, tuple[list[int], int]]

@@ -13,7 +13,7 @@ from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.settings import WorkerSettings
 from messages.generation import ReplicaCondition
 from tests.support.gateway.gateway_rig import Rig, rig
-from tests.support.mortal_gang import Fate, MortalGang
+from tests.support.scheduler.mortal_gang import Fate, MortalGang
 
 WORKER = WorkerSettings(model_folder="hash-chain", n_slots=16, max_length=512, max_step_tokens=64, hash_chain_pages=128)
 

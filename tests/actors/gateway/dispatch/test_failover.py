@@ -10,7 +10,7 @@ import httpx
 from tests.support.gateway.fake_scheduler import oracle
 from tests.support.gateway.replicas_rig import TwoReplicas, two_replicas
 from tests.support.gateway.whole_server import n_visible
-from tests.support.mortal_gang import Fate
+from tests.support.scheduler.mortal_gang import Fate
 
 N_STREAMS, N_TOKENS = 12, 60
 

@@ -52,7 +52,7 @@ class FaultyDevices:
     def plant(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let the processes that start from now on read the switches."""
         (self._folder / "sitecustomize.py").write_text(_PLANTED.format(folder=str(self._folder)))
-        root = Path(__file__).parents[2]
+        root = Path(__file__).parents[3]
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(self._folder), str(root)]))
 
     def break_it(self, worker: str, what: str) -> None:
