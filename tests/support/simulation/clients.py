@@ -148,8 +148,9 @@ async def _serve(gateway: Any, new: NewRequest, have: int, connection: _Connecti
     reader = Reader(request, have)
     try:
         while not reader.is_done:
-            for piece in await reader.wait_pieces(_QUIET_S):
-                connection.send(piece)
+            if await reader.wait_update(_QUIET_S):
+                for piece in reader.take():
+                    connection.send(piece)
     finally:
         reader.close()
         gateway.desk.reader_left(request)
