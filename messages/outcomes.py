@@ -24,6 +24,7 @@ Code = Literal[
     "overloaded",  # too many requests now: retry later
     "unavailable",  # the server does not accept requests now: it starts, drains, or cannot record
     "deadline",  # not finished within the server's limit
+    "model_changed",  # the server was started again with another model before the request had ended
     "internal",  # a fault of the server
 ]
 NoCode = Literal[""]

@@ -89,7 +89,7 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         max_length=_length(config, facts) or _DEFAULT_LENGTH_TOKENS,
         front_endpoint=front_endpoint(facts.run_dir, index),
         front_tcp_endpoint=tcp,
-        journal_path=str(facts.state_dir / f"journal-{index}.sqlite"),
+        journal_path=str(facts.state_dir / f"journal-{index}"),
     )
     why = "accepts requests and owns them; its successor reads the journal and goes on"
     # a spare gateway loads the tokenizer in advance: a large vocabulary takes half a second

@@ -25,6 +25,7 @@ from actors.gateway.http.api import build_app
 from actors.gateway.http.endpoint import Services, Status
 from actors.gateway.http.large_bodies import BodyReader
 from actors.gateway.http.server import HttpServer
+from actors.gateway.journal.identity import identify_model
 from actors.gateway.journal.journal import Journal
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.settings import read_settings
@@ -69,17 +70,18 @@ class GatewayActor(Actor, Post, Status):
             commit_window_s=settings.commit_window_s,
             buffer_bytes=settings.journal_buffer_bytes,
         )
+        identity = await loop.run_in_executor(None, identify_model, settings.model_folder)
         recovered = await loop.run_in_executor(None, self.journal.open)
         self.journal.start()
         self.journal.on_commit = self.metrics.commit_s.observe
         self.journal.on_failure = lambda error: self.fail("journal", error)
-        self.desk = RequestDesk(settings, self.birth.incarnation, self, self.journal, self.model, self.metrics)
-        resumed = take_over_all(self.desk, recovered, self.model, self.now_s())
+        self.desk = RequestDesk(settings, self.birth.incarnation, self, self.journal, self.model, self.metrics, identity)
+        resumed = take_over_all(self.desk, self.journal, recovered, self.model, self.now_s())
         # after a restart, do not refuse clients while the schedulers reconnect
         self.desk.gate.was_ready = resumed > 0 or self.birth.incarnation > 1
         self.desk.start()
         builder = OrderBuilder(settings, self.model)
-        admission = self.admission = Admission(builder, self.bodies, self.desk, self.wall_s)
+        admission = self.admission = Admission(builder, self.bodies, self.desk, self.wall_s, self.now_s)
         if settings.front_endpoint:
             self.zmq_server = ZmqServer(settings, self.birth.incarnation, admission, self.desk, self.summary)
             self.zmq_server.open()

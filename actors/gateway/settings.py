@@ -25,7 +25,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     max_length: _Positive = 8192  # tokens of one sequence, prompt and output
     front_endpoint: str = ""  # address for ZeroMQ clients, "ipc://..."; "": none
     front_tcp_endpoint: str = ""  # a second address for them, "tcp://127.0.0.1:5555"; "": none
-    journal_path: str = ""  # SQLite file; "": in memory, requests do not survive the gateway
+    journal_path: str = ""  # folder of its files; "": in memory, requests do not survive the gateway
     max_body_bytes: _Positive = 16 << 20  # of one request
     max_bodies_bytes: _Positive = 256 << 20  # of all large requests being read, HTTP and ZeroMQ together; above it: 503
     max_active_requests: _Positive = 4096  # sequences accepted at a time; above it: 429 with Retry-After

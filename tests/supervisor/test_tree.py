@@ -104,7 +104,7 @@ def test_gateways_share_the_listener_and_own_their_journals() -> None:
     children = [child for group in groups for child in group.children if child.name.startswith("gateway")]
     assert [child.descriptors for child in children] == [{LISTEN_SOCKET: 9}] * 2
     second = settings_of(groups, "gateway/1")
-    assert second["journal_path"] == "/s/journal-1.sqlite"
+    assert second["journal_path"] == "/s/journal-1"
     assert second["front_endpoint"] == "ipc:///r/front-1"
     assert second["front_tcp_endpoint"] == "tcp://127.0.0.1:5001"
 

@@ -45,9 +45,16 @@ class Arrival:
 class Admission:
     """Admits the requests of all APIs of one gateway."""
 
-    def __init__(self, builder: OrderBuilder, bodies: BodyBudget, desk: RequestDesk, wall_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        builder: OrderBuilder,
+        bodies: BodyBudget,
+        desk: RequestDesk,
+        wall_s: Callable[[], float],
+        now_s: Callable[[], float],
+    ) -> None:
         self.builder, self.bodies = builder, bodies
-        self._desk, self._wall_s = desk, wall_s
+        self._desk, self._wall_s, self._now_s = desk, wall_s, now_s
         self._arrivals: dict[str, Arrival] = {}  # by request id
 
     async def admit(self, new: NewRequest) -> Request:
@@ -106,6 +113,6 @@ class Admission:
 
     async def _accept(self, new: NewRequest) -> Request:
         order = await self.builder.build(new, self._wall_s())
-        self._desk.quarantine.check(order, self._wall_s())
+        self._desk.quarantine.check(order, self._now_s())
         self._desk.gate.check_state()  # a drain may have begun since `begin`
         return self._desk.admit(order)

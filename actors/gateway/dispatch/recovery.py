@@ -5,18 +5,22 @@ from __future__ import annotations
 import structlog
 
 from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.records import Recovered
 from actors.gateway.journal.restore import restore
 from actors.gateway.text.tokenizer import TextModel
 
 
-def take_over_all(desk: RequestDesk, recovered: list[Recovered], model: TextModel, now_s: float) -> int:
-    """Hand every recovered request to the desk; returns how many of them go on.
+def take_over_all(desk: RequestDesk, journal: Journal, recovered: list[Recovered], model: TextModel, now_s: float) -> int:
+    """Hand every request of the journal to the desk; returns how many of them go on.
 
-    Unfinished resumable requests are submitted to schedulers again. All other unfinished ones are cancelled: their connections
-    ended with the previous incarnation.
+    Unfinished resumable requests are submitted to schedulers again, unless another model is served now. All other unfinished
+    ones are cancelled: their connections ended with the previous incarnation. Finished ones are not decoded.
     """
     log, resumed = structlog.get_logger(), 0
+    for answer in journal.finished:
+        desk.keep_answer(answer)
+    journal.finished = []
     for entry in recovered:
         try:
             request = restore(entry, model, now_s)
@@ -25,7 +29,7 @@ def take_over_all(desk: RequestDesk, recovered: list[Recovered], model: TextMode
             desk.discard(entry.number)
             continue
         if request.is_over:
-            desk.keep_finished(request, entry.ended_s)
-        elif desk.take_over(request):
+            desk.keep_finished(request, now_s)
+        elif desk.take_over(request, entry.identity):
             resumed += 1
     return resumed

@@ -14,12 +14,12 @@ from actors.gateway.dispatch.post import Post, Timer
 from actors.gateway.dispatch.step_publisher import StepPublisher
 from actors.gateway.dispatch.step_rows import StepRows
 from actors.gateway.dispatch.undelivered import UndeliveredAnswers
+from actors.gateway.journal.identity import ModelIdentity
 from actors.gateway.journal.journal import Journal
-from actors.gateway.journal.records import encode_order
-from actors.gateway.journal.restore import restore
+from actors.gateway.journal.records import Finished, encode_record, request_record
 from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.metrics import GatewayMetrics
-from actors.gateway.requests.order import Ended, Order
+from actors.gateway.requests.order import Ended, Order, model_changed
 from actors.gateway.requests.quarantine import Quarantine, is_same_computation
 from actors.gateway.requests.refusals import journal_unavailable
 from actors.gateway.requests.request import Gap, GrowingSequence, Request
@@ -44,15 +44,17 @@ class RequestDesk:
         journal: Journal,
         model: TextModel,
         metrics: GatewayMetrics,
+        identity: ModelIdentity,
     ) -> None:
         self._settings, self._post, self._journal = settings, post, journal
-        self._model, self.metrics = model, metrics
+        self._model, self.identity, self.metrics = model, identity, metrics
         self._log = structlog.get_logger()
         self.dispatcher = Dispatcher(settings, incarnation, post, self._end_without_tokens)
         self._request_by_id: dict[str, Request] = {}
         self._deadline_by_number: dict[int, Timer] = {}
-        self._retained = RetainedRequests(journal, settings.retention_s)
-        self._next_number = 1
+        self._retained = RetainedRequests(journal, identity, settings.retention_s)
+        self._next_number = journal.next_number
+        journal.on_pinned = self._record_again
         self.gate = AdmissionGate(journal, settings.max_active_requests)
         self.quarantine = Quarantine(settings.retention_s)
         self._publisher = StepPublisher(settings, post, journal, metrics, self.gate, self._finish)
@@ -90,18 +92,15 @@ class RequestDesk:
         request = Request(self._next_number, order, self._model.detokenizer, self._post.now_s())
         self._register(request)
         self.metrics.prompt_tokens.inc(sum(request.n_prompt) * order.n)
-        self._journal.admit(
-            request.number, encode_order(order), lambda: self._admitted(request), lambda: self._withdrawn(request)
-        )
+        record = encode_record(request_record(request, self.identity, request.began_s))
+        self._journal.admit(request.number, record, lambda: self._admitted(request), lambda: self._withdrawn(request))
         self.dispatcher.submit_request(request)
         return request
 
     def find(self, request_id: str) -> Request | None:
         """The request with this id, if it is running or retained; else None."""
         request = self._request_by_id.get(request_id)
-        if request is None and (kept := self._retained.find(request_id)) is not None:
-            request = restore(kept.recovered(), self._model, self._post.now_s())
-        return request
+        return request if request is not None else self._retained.restore(request_id, self._model, self._post.now_s())
 
     def cancel(self, request: Request, why: generation.CancelReason = "client_left") -> None:
         """End every sequence that has not ended: as failed if `why` is "deadline", else as cancelled."""
@@ -190,7 +189,7 @@ class RequestDesk:
     def _quarantine(self, sequence: GrowingSequence, detail: str) -> None:
         """Refuse the prompt of a quarantined sequence from now on, and end running sequences that compute the same."""
         order, n_given = sequence.request.order, len(sequence.ids)
-        self.quarantine.add(order, sequence.index, n_given, self._post.wall_s())
+        self.quarantine.add(order, sequence.index, n_given, self._post.now_s())
         ended = Ended(reason="quarantined", code="quarantined", detail=f"of an equal sequence: {detail}")
         self.dispatcher.end_all(lambda other: is_same_computation(sequence, other), ended, "quarantined")
 
@@ -207,6 +206,10 @@ class RequestDesk:
     def _admitted(self, request: Request) -> None:
         request.is_recorded = True
         request.wake()
+
+    def _record_again(self, numbers: list[int]) -> None:
+        """Write these requests to the journal's newest file, so that older files can be deleted."""
+        self._retained.record_again(numbers, self.unfinished, self._publisher.coming_turns, self._post.now_s())
 
     def _withdrawn(self, request: Request) -> None:
         """The journal cannot record a request: it is not accepted, and nothing of it has been visible."""
@@ -227,34 +230,45 @@ class RequestDesk:
         self._next_number = max(self._next_number, request.number + 1)
         self._request_by_id[request.order.request] = request
         self.gate.n_active += request.n_open
-        left_s = self._settings.request_timeout_s - max(0.0, self._post.wall_s() - request.order.created_s)
+        left_s = self._settings.request_timeout_s - (self._post.now_s() - request.began_s)
         self._deadline_by_number[request.number] = self._post.later(max(left_s, 0.0), lambda: self.cancel(request, "deadline"))
 
     def _unregister(self, request: Request) -> None:
         self._deadline_by_number.pop(request.number).cancel()
         self._request_by_id.pop(request.order.request, None)
 
-    def take_over(self, request: Request) -> bool:
-        """Continue an unfinished request of an earlier incarnation; cancel it and return False if it is not resumable."""
+    def take_over(self, request: Request, identity: ModelIdentity) -> bool:
+        """Continue an unfinished request of an earlier incarnation, which accepted it for the model `identity`.
+
+        It ends, and False is returned, if it is not resumable or if another model is served now.
+        """
         self._register(request)
         if not request.order.is_resumable:
             self.cancel(request)
+            return False
+        if identity != self.identity:
+            for sequence in request.sequences:  # its answer would go on with other weights
+                self._end_without_tokens(sequence, model_changed())
             return False
         request.orphaned_s = self._post.now_s()
         self.metrics.resumed.inc()
         self.dispatcher.submit_request(request)
         return True
 
-    def keep_finished(self, request: Request, ended_s: float | None) -> None:
-        """Retain a finished request of an earlier incarnation. `ended_s`: Unix time; None: now."""
-        self._next_number = max(self._next_number, request.number + 1)
-        wall_s = self._post.wall_s()
-        self._retained.keep(request, wall_s if ended_s is None else ended_s)
-        self.add_undelivered(request, self._post.now_s() - (0.0 if ended_s is None else wall_s - ended_s))
+    def keep_finished(self, request: Request, now_s: float) -> None:
+        """Record the final state of a request that is over, and retain it."""
+        self._retained.keep(request, now_s)
+        self.add_undelivered(request, now_s)
+
+    def keep_answer(self, answer: Finished) -> None:
+        """Retain a finished request of an earlier incarnation, encoded as it is."""
+        record, ended_s = answer.record, self._post.now_s() - answer.ended_age_s
+        self._retained.add(answer.number, record, ended_s)
+        if record.finish is not None and not record.finish.is_cancelled:
+            self.undelivered.add(record.request, record.finish.n_tokens + 1, ended_s)
 
     def discard(self, number: int) -> None:
         """Delete a request whose record is damaged."""
-        self._next_number = max(self._next_number, number + 1)
         self._journal.delete(number)
 
     def _finish(self, request: Request, now_s: float) -> None:
@@ -264,8 +278,7 @@ class RequestDesk:
         ending = next(r for r in _MOST_SERIOUS_FIRST if r in reasons)
         self.metrics.requests.labels(request.order.api, ending).inc()
         self.metrics.whole_s.observe(now_s - request.began_s)
-        self._retained.keep(request, self._post.wall_s())
-        self.add_undelivered(request, now_s)
+        self.keep_finished(request, now_s)
 
     def add_undelivered(self, request: Request, since_s: float) -> None:
         """Note that an ended request waits for its client, if the client can ask for it again and did not cancel it."""
@@ -275,14 +288,12 @@ class RequestDesk:
             self.undelivered.add(request.order.request, request.n_generated + 1, since_s)
 
     def _sweep(self) -> None:
-        """Once a second: cancel orphans; if the disk accepts writes, write checkpoints and delete expired requests."""
+        """Once a second: cancel orphans; if the disk accepts writes, delete expired requests."""
         now_s = self._post.now_s()
         for request in self.unfinished:
             if request.orphaned_s and now_s - request.orphaned_s > self._settings.orphan_s:
                 self.cancel(request)
-            elif self._journal.is_healthy:
-                self._retained.checkpoint(request, self._publisher.coming_turns)
         self.undelivered.drop_expired(now_s)
         if self._journal.is_healthy:
-            self._retained.expire(self._post.wall_s())
+            self._retained.expire(now_s)
         self._sweep_timer = self._post.later(_SWEEP_S, self._sweep)

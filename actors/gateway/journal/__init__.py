@@ -1,1 +1,1 @@
-"""The journal of one gateway: records in SQLite on a writer thread, replayed by the next incarnation."""
+"""The journal of one gateway: checksummed records on a writer thread, replayed by the next incarnation."""

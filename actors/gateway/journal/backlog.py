@@ -11,28 +11,34 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
-_ENTRY_BYTES = 200  # memory of an entry without its blobs
+from actors.gateway.journal.frames import Kind
+
+_ENTRY_BYTES = 200  # memory of an entry without its payload
 
 Callback = Callable[[], None]
 
 
 class Entry(NamedTuple):
-    """One SQL statement with its values. `done` is called when it is recorded, or kept in memory while the disk refuses writes.
+    """One frame to be written. `done` is called when it is recorded, or kept in memory while the disk refuses writes.
 
-    `withdrawn`: if given, the entry is dropped when the disk refuses writes, and `withdrawn` is called instead of `done`.
+    `kind` None: nothing is written. `withdrawn`: if given, the entry is dropped when the disk refuses writes, and `withdrawn`
+    is called instead of `done`. `obsolete`: a folder that is deleted when all entries up to this one are recorded.
     """
 
-    statement: str
-    values: tuple[Any, ...] = ()
+    kind: Kind | None
+    number: int = 0
+    payload: bytes = b""
     done: Callback | None = None
     withdrawn: Callback | None = None
+    obsolete: Path | None = None
 
     @property
     def n_bytes(self) -> int:
         """Approximate memory of this entry."""
-        return _ENTRY_BYTES + sum(len(value) for value in self.values if isinstance(value, bytes))
+        return _ENTRY_BYTES + len(self.payload)
 
 
 class Backlog:

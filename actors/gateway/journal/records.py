@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from actors.gateway.journal.identity import ModelIdentity
 from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.request import KEY_BITS, PING_TURN, GrowingSequence, Request
 from messages.logprobs import TokenLogprobs
 
-RECORD_VERSION = 2
+RECORD_VERSION = 3
 _DTYPES = ("<i4", "<f4")  # of the arrays in `TokenLogprobs`
 
 
@@ -45,16 +46,45 @@ class SequenceState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     turns: bytes = b""
 
 
+class FinishRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The final state of a request."""
+
+    states: bytes  # of all its sequences, see `encode_states`
+    n_tokens: int  # in them
+    is_cancelled: bool  # at least one of its sequences was cancelled
+    age_s: float  # from its end to this record
+
+
+class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Everything about one request up to now. A finished one stays encoded until a client asks for it."""
+
+    request: str  # its id
+    identity: ModelIdentity
+    order: bytes  # see `encode_order`
+    age_s: float = 0.0  # from its admission to this record
+    states: bytes = b""  # of its sequences up to now; b"": they have no tokens
+    finish: FinishRecord | None = None
+
+
 class Recovered(msgspec.Struct):
-    """One request as read from the journal."""
+    """One unfinished request as read from the journal."""
 
     number: int
     order: Order
     states: list[SequenceState]
     # rows after `states`, in order; a row without ids stands where the ending of its sequence was recorded
-    steps: list[StepRow] = []
-    endings: dict[int, Ended] = {}  # by key
-    ended_s: float | None = None
+    steps: list[StepRow] = []  # rows after `states`, in order
+    endings: dict[int, Ended] = {}  # by key, whose number may be another one in an adopted journal
+    age_s: float = 0.0  # since its admission
+    identity: ModelIdentity = ModelIdentity()
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """One finished request, encoded as in the journal."""
+
+    number: int
+    record: RequestRecord
+    ended_age_s: float  # since its end
 
 
 def _array_out(value: Any) -> tuple[str, bytes]:
@@ -74,6 +104,8 @@ def _array_in(kind: type, value: Any) -> Any:
 _encoder = msgspec.msgpack.Encoder(enc_hook=_array_out)
 _step_decoder = msgspec.msgpack.Decoder(StepRecord, dec_hook=_array_in)
 _order_decoder = msgspec.msgpack.Decoder(Order)
+_request_decoder = msgspec.msgpack.Decoder(RequestRecord)
+_finish_decoder = msgspec.msgpack.Decoder(FinishRecord)
 _states_decoder = msgspec.msgpack.Decoder(list[SequenceState], dec_hook=_array_in)
 
 
@@ -100,13 +132,28 @@ def decode_order(blob: bytes) -> Order:
     return _order_decoder.decode(blob)
 
 
+def encode_record(record: RequestRecord | FinishRecord) -> bytes:
+    """The payload of a REQUEST or FINISH frame."""
+    return _encoder.encode(record)
+
+
+def decode_request(blob: bytes) -> RequestRecord:
+    """Decode the payload of a REQUEST frame. Raises: ValueError for a damaged blob."""
+    return _request_decoder.decode(blob)
+
+
+def decode_finish(blob: bytes) -> FinishRecord:
+    """Decode the payload of a FINISH frame. Raises: ValueError for a damaged blob."""
+    return _finish_decoder.decode(blob)
+
+
 def encode_states(states: list[SequenceState]) -> bytes:
-    """The blob of a checkpoint or of a finished request."""
+    """The blob of the states of a request's sequences."""
     return _encoder.encode(states)
 
 
 def decode_states(blob: bytes) -> list[SequenceState]:
-    """Decode a checkpoint or a finished request. Raises: ValueError for a damaged blob."""
+    """Decode the states of a request's sequences. Raises: ValueError for a damaged blob."""
     return _states_decoder.decode(blob)
 
 
@@ -139,3 +186,19 @@ def states_of(request: Request, coming: Sequence[int] = ()) -> list[SequenceStat
 def replay_row(sequence: GrowingSequence, row: StepRow) -> int:
     """Append a recorded row to a sequence; returns how many tokens were new. Raises: Gap, ValueError when it does not fit."""
     return sequence.accept(row.first, np.frombuffer(row.ids, "<i4").tolist(), row.logprobs, row.n_cached)
+
+
+def request_record(request: Request, identity: ModelIdentity, now_s: float, coming: Sequence[int] = ()) -> RequestRecord:
+    """The record of an unfinished request: everything that its successor needs to go on.
+
+    `now_s`: the monotonic clock. `coming`: its turns that are not visible yet, in order.
+    """
+    has_tokens = request.order.is_resumable and (coming or request.turns or any(s.ids for s in request.sequences))
+    states = encode_states(states_of(request, coming)) if has_tokens else b""
+    return RequestRecord(request.order.request, identity, encode_order(request.order), now_s - request.began_s, states)
+
+
+def finish_record(request: Request) -> FinishRecord:
+    """The record of a request that is over."""
+    is_cancelled = any(s.ended is not None and s.ended.reason == "cancelled" for s in request.sequences)
+    return FinishRecord(encode_states(states_of(request)), request.n_generated, is_cancelled, age_s=0.0)

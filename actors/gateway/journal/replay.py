@@ -1,101 +1,174 @@
-"""Reads a journal: requests, their states, and the steps after those states. Damaged rows are skipped.
+"""Reads a journal: its requests, and the tokens and endings after their last whole record. Pure; damaged frames are skipped.
 
-A request whose tokens stood in a damaged step keeps the tokens before it. The later ones are left out and are computed again,
-with the seed of its order, so they are the same.
+A request whose tokens stood in a damaged frame keeps the tokens before it. The later ones are left out and are computed again,
+with the seed of its order, so they are the same. Finished requests stay encoded, and steps before the oldest unfinished request
+are not decoded, so a start takes the time of reading the files.
 """
 
 from __future__ import annotations
 
-import sqlite3
+from dataclasses import dataclass, field
 
-import structlog
+import msgspec
 
-from actors.gateway.journal.records import Recovered, StepRow, decode_order, decode_states, decode_step
+from actors.gateway.journal.clock import Life
+from actors.gateway.journal.frames import Damage, Frame, Kind
+from actors.gateway.journal.records import (
+    Finished,
+    FinishRecord,
+    Recovered,
+    RequestRecord,
+    StepRow,
+    decode_finish,
+    decode_order,
+    decode_request,
+    decode_states,
+    decode_step,
+)
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import KEY_BITS, PING_TURN
 from messages.outcomes import EndReason
 
 _ENDS_WITH_A_TOKEN: tuple[EndReason, ...] = ("stop", "length")
+_life_decoder = msgspec.msgpack.Decoder(Life)
 
 
-def read_journal(connection: sqlite3.Connection) -> tuple[list[Recovered], list[int]]:
-    """Returns every readable request, oldest first, and the numbers of the unreadable ones.
+@dataclass(slots=True)
+class _Known:
+    """The newest whole record of a request. `position`: number of its frame; times are the journal's clock."""
 
-    Raises: sqlite3.DatabaseError when the file itself is damaged.
-    """
-    found: dict[int, Recovered] = {}
-    from_step: dict[int, int] = {}
-    unreadable: list[int] = []
-    rows = connection.execute("SELECT number, admitted, state, from_step, ended_s FROM requests ORDER BY number")
-    for number, admitted, state, start, ended_s in rows:
-        if not isinstance(start, int) or not isinstance(ended_s, float | None):  # SQLite stores any type in any column
-            unreadable.append(number)
-            continue
+    position: int
+    record: RequestRecord
+    began_s: float
+    finish: FinishRecord | None
+    ended_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Growing:
+    """An unfinished request, and its rows so far. Sequences by index."""
+
+    position: int
+    recovered: Recovered
+    n_tokens: dict[int, int] = field(default_factory=dict)
+    lacks_tokens: set[int] = field(default_factory=set)  # with a later row that cannot be appended
+
+
+class Replay:
+    """Takes all frames of a journal in order, then says what they amount to."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Known] = {}
+        self._steps: list[tuple[int, bytes]] = []  # position, payload
+        self._n_frames = 0
+        self.life: Life | None = None  # of the newest file that says it
+        self.last_s = 0.0  # the newest time of any frame
+        self.next_number = 1
+        self.damages: list[Damage] = []
+        self.unreadable: set[int] = set()  # numbers of requests whose frame is whole, but says nothing that can be used
+        self.shortened: set[int] = set()  # numbers of requests that have lost tokens
+
+    def add(self, frame: Frame | Damage) -> None:
+        """Take the next frame."""
+        if isinstance(frame, Damage):
+            self.damages.append(frame)
+            return
+        self._n_frames += 1
+        self.last_s = max(self.last_s, frame.time_s)
+        self.next_number = max(self.next_number, frame.number + 1)
+        if frame.kind is Kind.STEP:
+            self._steps.append((self._n_frames, frame.payload))
+            return
+        self.unreadable.discard(frame.number)
         try:
-            states = decode_states(state) if state else []
-            found[number] = Recovered(number, decode_order(admitted), states, ended_s=ended_s)
-            from_step[number] = start
+            self._apply(frame)
         except (ValueError, TypeError):
-            unreadable.append(number)
-    steps = _Steps(found, from_step)
-    steps.read(connection)
-    if steps.n_unreadable or unreadable:
-        structlog.get_logger().error("journal: unreadable rows skipped", rows=steps.n_unreadable + len(unreadable))
-    if steps.damaged:
-        structlog.get_logger().error("journal: lost tokens are computed again", requests=sorted(steps.damaged))
-    return list(found.values()), unreadable
+            self._known.pop(frame.number, None)
+            if frame.number:
+                self.unreadable.add(frame.number)
 
-
-class _Steps:
-    """Adds the rows and endings of steps to the requests in `found`. `from_step`: the first step of each, by its number."""
-
-    def __init__(self, found: dict[int, Recovered], from_step: dict[int, int]) -> None:
-        self._found, self._from_step = found, from_step
-        states = [state for request in found.values() for state in request.states]
-        self._n_tokens = {state.row.key: state.row.first + len(state.row.ids) // 4 for state in states}  # read, by sequence
-        self._lacks_tokens: set[int] = set()  # keys of sequences with a later row that cannot be appended
-        self.n_unreadable = 0  # steps
-        self.damaged: set[int] = set()  # numbers of requests that have lost tokens
-
-    def read(self, connection: sqlite3.Connection) -> None:
-        """Read all steps that an unfinished request needs."""
-        unfinished = [start for number, start in self._from_step.items() if self._found[number].ended_s is None]
-        if not unfinished:
-            return
-        rows = connection.execute("SELECT step, record FROM steps WHERE step >= ? ORDER BY step", (min(unfinished),))
-        for step, blob in rows:
-            try:
-                record = decode_step(blob)
-            except (ValueError, TypeError):
-                self.n_unreadable += 1
+    def results(self, now_s: float) -> tuple[list[Recovered], list[Finished]]:
+        """Returns the unfinished and the finished requests, by number. `now_s`: the journal's clock."""
+        growing: dict[int, _Growing] = {}
+        finished: list[Finished] = []
+        for number, known in sorted(self._known.items()):
+            if known.finish is not None:
+                age_s = max(known.ended_s - known.began_s, 0.0)
+                record = msgspec.structs.replace(known.record, age_s=age_s, states=b"", finish=known.finish)
+                finished.append(Finished(number, record, max(now_s - known.ended_s, 0.0)))
                 continue
-            for row in record.rows:
-                self._add_row(step, row)
-            for key, ended in record.endings:
-                self._add_ending(step, key, ended)
+            try:
+                growing[number] = _growing_of(number, known, now_s)
+            except (ValueError, TypeError):
+                self.unreadable.add(number)
+        self._add_steps(growing)
+        return [one.recovered for one in growing.values()], finished
 
-    def _add_row(self, step: int, row: StepRow) -> None:
-        number, index = row.key >> KEY_BITS, row.key & ((1 << KEY_BITS) - 1)
-        request = self._found.get(number)
-        if request is None or request.ended_s is not None or step < self._from_step[number]:
-            return
-        if index == PING_TURN and not row.ids:
-            request.steps.append(row)
-            return
-        n_tokens = self._n_tokens.get(row.key, 0)
-        if index >= request.order.n_sequences or len(row.ids) % 4 or not 0 <= row.first <= n_tokens:
-            self._lacks_tokens.add(row.key)
-            self.damaged.add(number)
-            return
-        self._n_tokens[row.key] = max(n_tokens, row.first + len(row.ids) // 4)
-        self._lacks_tokens.discard(row.key)  # a later incarnation has computed them again
-        request.steps.append(row)
+    def _apply(self, frame: Frame) -> None:
+        if frame.kind is Kind.LIFE:
+            self.life = _life_decoder.decode(frame.payload)
+            self.next_number = max(self.next_number, self.life.next_number)
+        elif frame.kind in (Kind.REQUEST, Kind.ANSWER):
+            record = decode_request(frame.payload)
+            known = _Known(self._n_frames, record, frame.time_s - record.age_s, record.finish)
+            if record.finish is not None:  # its age is counted up to its end
+                known.ended_s = frame.time_s - record.finish.age_s
+                known.began_s = known.ended_s - record.age_s
+            self._known[frame.number] = known
+        elif frame.kind is Kind.FORGET:
+            self._known.pop(frame.number, None)
+        elif frame.kind is Kind.FINISH:
+            known, finish = self._known.get(frame.number), decode_finish(frame.payload)
+            if known is not None:
+                known.finish, known.ended_s = finish, frame.time_s - finish.age_s
 
-    def _add_ending(self, step: int, key: int, ended: Ended) -> None:
-        number = key >> KEY_BITS
-        if number not in self._found or step < self._from_step[number]:
-            return
-        if key in self._lacks_tokens and ended.reason in _ENDS_WITH_A_TOKEN:
-            return  # the ending comes again with the tokens
-        self._found[number].endings.setdefault(key, ended)
-        self._found[number].steps.append(StepRow(key, self._n_tokens.get(key, 0), b""))
+    def _add_steps(self, growing: dict[int, _Growing]) -> None:
+        oldest = min((one.position for one in growing.values()), default=self._n_frames)
+        for position, payload in self._steps:
+            if position < oldest:
+                continue
+            try:
+                step = decode_step(payload)
+            except (ValueError, TypeError):
+                continue
+            for row in step.rows:
+                one = growing.get(row.key >> KEY_BITS)
+                if one is not None and one.position < position and not _add_row(one, row):
+                    self.shortened.add(one.recovered.number)
+            for key, ended in step.endings:
+                one = growing.get(key >> KEY_BITS)
+                if one is not None and one.position < position:
+                    _add_ending(one, key, ended)
+
+
+def _growing_of(number: int, known: _Known, now_s: float) -> _Growing:
+    record = known.record
+    states = decode_states(record.states) if record.states else []
+    age_s = max(now_s - known.began_s, 0.0)
+    recovered = Recovered(number, decode_order(record.order), states, age_s=age_s, identity=record.identity)
+    n_tokens = {state.row.key & ((1 << KEY_BITS) - 1): state.row.first + len(state.row.ids) // 4 for state in states}
+    return _Growing(known.position, recovered, n_tokens)
+
+
+def _add_row(one: _Growing, row: StepRow) -> bool:
+    """Append a row to its request; False if the tokens before it are missing, or it belongs to no sequence."""
+    index = row.key & ((1 << KEY_BITS) - 1)
+    if index == PING_TURN and not row.ids:
+        one.recovered.steps.append(row)
+        return True
+    n_tokens = one.n_tokens.get(index, 0)
+    if index >= one.recovered.order.n_sequences or len(row.ids) % 4 or not 0 <= row.first <= n_tokens:
+        one.lacks_tokens.add(index)
+        return False
+    one.n_tokens[index] = max(n_tokens, row.first + len(row.ids) // 4)
+    one.lacks_tokens.discard(index)  # a later process has computed them again
+    one.recovered.steps.append(row)
+    return True
+
+
+def _add_ending(one: _Growing, key: int, ended: Ended) -> None:
+    index = key & ((1 << KEY_BITS) - 1)
+    if index in one.lacks_tokens and ended.reason in _ENDS_WITH_A_TOKEN:
+        return  # the ending comes again with the tokens
+    one.recovered.endings.setdefault(key, ended)
+    one.recovered.steps.append(StepRow(key, one.n_tokens.get(index, 0), b""))

@@ -8,9 +8,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from actors.gateway.journal.records import Recovered, StepRow, replay_row
+from actors.gateway.journal.identity import ModelIdentity
+from actors.gateway.journal.records import Recovered, RequestRecord, StepRow, decode_order, decode_states, replay_row
+from actors.gateway.requests.order import model_changed
 from actors.gateway.requests.request import END_TURN, KEY_BITS, PING_TURN, Gap, Request
 from actors.gateway.text.tokenizer import TextModel
+
+_INDEX_MASK = (1 << KEY_BITS) - 1
 
 
 def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
@@ -18,15 +22,16 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
 
     Raises: ValueError when the record contradicts itself, because the journal is damaged.
     """
-    request = Request(recovered.number, recovered.order, model.detokenizer, now_s)
-    endings = {state.row.key: state.ended for state in recovered.states if state.ended is not None} | recovered.endings
+    request = Request(recovered.number, recovered.order, model.detokenizer, now_s - recovered.age_s)
+    endings = {i: state.ended for i, state in enumerate(recovered.states) if state.ended is not None}
+    endings |= {key & _INDEX_MASK: ended for key, ended in recovered.endings.items()}
     for state in recovered.states:
         _replay(request, state.row)
     turns = _turns_of(request, recovered)
     for row in recovered.steps:
         turns += _replay(request, row)
     for sequence in request.sequences:
-        ended = endings.get(sequence.key)
+        ended = endings.get(sequence.index)
         if ended is not None:
             sequence.end(ended)
         sequence.publish(len(sequence.ids), sequence.ended is not None)
@@ -35,16 +40,29 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
         request.turns = _in_order(request.turns, turns)
     while request.is_over and request.turns[-1] == PING_TURN:  # recorded after the last ending, so it was not shown
         request.turns.pop()
-    if recovered.ended_s is not None:  # so that its latency is what the journal has recorded
-        request.began_s, request.ended_s = now_s - max(recovered.ended_s - recovered.order.created_s, 0.0), now_s
     request.is_recorded = True
-    request.n_checkpointed = request.n_generated
+    return request
+
+
+def restore_finished(number: int, record: RequestRecord, model: TextModel, identity: ModelIdentity, now_s: float) -> Request:
+    """As `restore`, of a finished request. Its latency is what the journal has recorded.
+
+    With another tokenizer than that of `identity` its tokens would become another text, so it has failed and shows none.
+    Raises: ValueError when the record contradicts itself.
+    """
+    recovered = Recovered(number, decode_order(record.order), [], age_s=record.age_s)
+    if record.identity.tokenizer != identity.tokenizer:
+        recovered.endings = dict.fromkeys(range(recovered.order.n_sequences), model_changed())
+    elif record.finish is not None:
+        recovered.states = decode_states(record.finish.states)
+    request = restore(recovered, model, now_s)
+    request.ended_s = now_s
     return request
 
 
 def _replay(request: Request, row: StepRow) -> list[int]:
     """Append a row to its sequence; returns the turns that it stands for. Raises: ValueError."""
-    index = row.key & ((1 << KEY_BITS) - 1)
+    index = row.key & _INDEX_MASK
     if index == PING_TURN:
         return [PING_TURN]
     if index >= len(request.sequences):

@@ -1,7 +1,6 @@
-"""Finished requests that clients can still ask for, and checkpoints of long running ones.
+"""Finished requests that clients can still ask for. They stay encoded, as the journal has them, until they are asked for.
 
-Finished requests are kept, with prompts and tokens, in the journal and in memory: for a bounded time, up to a bounded number
-and size.
+They are kept, with prompts and tokens, in the journal and in memory: for a bounded time, up to a bounded number and size.
 """
 
 from __future__ import annotations
@@ -9,72 +8,104 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
+from actors.gateway.journal.identity import ModelIdentity
 from actors.gateway.journal.journal import Journal
-from actors.gateway.journal.records import Recovered, decode_states, encode_states, states_of
-from actors.gateway.requests.order import Order
+from actors.gateway.journal.records import (
+    FinishRecord,
+    RequestRecord,
+    encode_order,
+    encode_record,
+    finish_record,
+    request_record,
+)
+from actors.gateway.journal.restore import restore_finished
 from actors.gateway.requests.request import Request
+from actors.gateway.text.tokenizer import TextModel
 
 _MAX_RETAINED, _MAX_RETAINED_BYTES = 8192, 256 << 20
-_CHECKPOINT_TOKENS = 4096  # new tokens for each sequence after which a request gets a checkpoint
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Retained:
-    """One finished request: `states` as in the journal, `ended_s` Unix time."""
+    """One finished request. `ended_s`: the monotonic clock; negative if it ended before the machine's boot."""
 
     number: int
-    order: Order
-    states: bytes
+    record: RequestRecord
+    finish: FinishRecord
     ended_s: float
 
     @property
     def n_bytes(self) -> int:
-        """Memory of the states and the prompts."""
-        return len(self.states) + sum(map(len, self.order.prompts))
-
-    def recovered(self) -> Recovered:
-        """The same request as if read from the journal."""
-        return Recovered(self.number, self.order, decode_states(self.states), ended_s=self.ended_s)
+        """Memory of the tokens and the prompts."""
+        return len(self.finish.states) + len(self.record.order)
 
 
 class RetainedRequests:
-    """At most 8192 finished requests by id. The oldest are dropped first."""
+    """At most 8192 finished requests by id. The oldest are dropped first. All times are the monotonic clock."""
 
-    def __init__(self, journal: Journal, retention_s: float, most_bytes: int = _MAX_RETAINED_BYTES) -> None:
+    def __init__(
+        self, journal: Journal, identity: ModelIdentity, retention_s: float, most_bytes: int = _MAX_RETAINED_BYTES
+    ) -> None:
         """`most_bytes` bounds them all together; the newest request is always kept, however large."""
-        self._journal, self._retention_s = journal, retention_s
+        self._journal, self._identity, self._retention_s = journal, identity, retention_s
         self._by_id: dict[str, Retained] = {}
+        self._id_by_number: dict[int, str] = {}
         self._most_bytes, self._n_bytes = most_bytes, 0
 
     def keep(self, request: Request, ended_s: float) -> None:
-        """Keep a request that is over if it is resumable, else delete it from the journal. `ended_s`: Unix time."""
+        """Record the end of a request and keep it if it is resumable, else delete it from the journal."""
         if not request.order.is_resumable:
             self._journal.delete(request.number)
             return
-        states = encode_states(states_of(request))
-        self._journal.finish(request.number, states, ended_s)
-        self._remove(request.order.request)
-        kept = self._by_id[request.order.request] = Retained(request.number, request.order, states, ended_s)
+        finish = finish_record(request)
+        self._journal.finish(request.number, encode_record(finish))
+        age_s = max(ended_s - request.began_s, 0.0)
+        record = RequestRecord(request.order.request, self._identity, encode_order(request.order), age_s, b"", finish)
+        self.add(request.number, record, ended_s)
+
+    def add(self, number: int, record: RequestRecord, ended_s: float) -> None:
+        """Keep a request whose end the journal has."""
+        assert record.finish is not None, "it is finished"
+        before = self._remove(record.request)
+        if before and before != number:
+            self._journal.delete(before)
+        kept = self._by_id[record.request] = Retained(number, record, record.finish, ended_s)
+        self._id_by_number[number] = record.request
         self._n_bytes += kept.n_bytes
         while len(self._by_id) > 1 and (len(self._by_id) > _MAX_RETAINED or self._n_bytes > self._most_bytes):
             self._drop_oldest()
-
-    def checkpoint(self, request: Request, coming: Callable[[Request], list[int]]) -> None:
-        """Write a checkpoint of a running request if it has many tokens since the last one. `coming`: its turns that are not
-        visible yet.
-        """
-        if request.n_generated - request.n_checkpointed > _CHECKPOINT_TOKENS * len(request.sequences):
-            request.n_checkpointed = request.n_generated
-            states = states_of(request, coming(request)) if request.order.is_resumable else []
-            self._journal.checkpoint(request.number, encode_states(states))
 
     def find(self, request_id: str) -> Retained | None:
         """The finished request with this id, or None."""
         return self._by_id.get(request_id)
 
+    def restore(self, request_id: str, model: TextModel, now_s: float) -> Request | None:
+        """The finished request with this id, decoded; None if it is not kept."""
+        kept = self._by_id.get(request_id)
+        return None if kept is None else restore_finished(kept.number, kept.record, model, self._identity, now_s)
+
+    def record_again(
+        self, numbers: list[int], unfinished: list[Request], coming: Callable[[Request], list[int]], now_s: float
+    ) -> None:
+        """Write these requests to the journal's newest file, so that older files can be deleted.
+
+        `coming`: the turns of a request that are not visible yet, in order.
+        """
+        running = {request.number: request for request in unfinished}
+        for number in numbers:
+            request, kept = running.get(number), self._by_id.get(self._id_by_number.get(number, ""))
+            if request is not None:
+                self._journal.request(number, encode_record(request_record(request, self._identity, now_s, coming(request))))
+            elif kept is not None:
+                finish = msgspec.structs.replace(kept.finish, age_s=max(now_s - kept.ended_s, 0.0))
+                self._journal.answer(number, encode_record(msgspec.structs.replace(kept.record, finish=finish)))
+            else:
+                self._journal.delete(number)
+
     def expire(self, now_s: float) -> None:
-        """Delete requests past their retention and steps that no request needs. `now_s`: Unix time."""
-        self._journal.prune(now_s - self._retention_s)
+        """Delete requests past their retention."""
         while self._by_id and now_s - next(iter(self._by_id.values())).ended_s > self._retention_s:
             self._drop_oldest()
 
@@ -86,6 +117,7 @@ class RetainedRequests:
         kept = self._by_id.pop(request_id, None)
         if kept is None:
             return 0
+        del self._id_by_number[kept.number]
         self._n_bytes -= kept.n_bytes
         return kept.number
 

@@ -1,40 +1,35 @@
 """The journal's writer thread: group commit, retries while the disk refuses writes, and a watch for writes that hang.
 
     healthy --(the disk refuses a commit)--> refusing: retried after 0.05 s, 0.1 s, ... 1 s --(a commit succeeds)--> healthy
-    healthy or refusing --(a statement does not return)--> hanging --(it returns)--> healthy or refusing
+    healthy or refusing --(a write does not return)--> hanging --(it returns)--> healthy or refusing
 
 While the disk refuses writes, `done` means "in this process's memory" for tokens and endings, up to the backlog's limit:
 clients see them and schedulers are acknowledged. If the process is killed then, these records are lost. The requests themselves
 were recorded before, so the next incarnation has their tokens computed again. New requests are never accepted from memory.
-While a statement hangs (a network disk, a device with errors) the thread can do nothing: the event loop notices it, and
+While a write hangs (a network disk, a device with errors) the thread can do nothing: the event loop notices it, and
 everything that is not recorded waits.
 
-Only errors that may pass by themselves are retried: disk full, read-only, locked, input/output. After any other error the
-thread ends and calls `on_failure`, because nothing can be recorded any more.
+Every error of the operating system is retried, if need be in a new file. After any other error the thread ends and calls
+`on_failure`, because nothing can be recorded any more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import queue
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import structlog
 
 from actors.gateway.journal.backlog import Backlog, Callback, Entry
+from actors.gateway.journal.segment_log import SegmentLog
 
 _BATCH_ENTRIES = 4096
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.05, 1.0
 _CLOSE_WAIT_S = 10.0
-
-
-def can_never_work(error: sqlite3.OperationalError) -> bool:
-    """True if the statement does not fit the file (no such table, no such column), so that a later attempt fails as well."""
-    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_IOERR) & 0xFF == sqlite3.SQLITE_ERROR
 
 
 class JournalState(NamedTuple):
@@ -43,7 +38,7 @@ class JournalState(NamedTuple):
     trouble: str = ""
     waiting_bytes: int = 0  # in memory, callers answered, not recorded
     is_full: bool = False  # the limit of `waiting_bytes` is reached: callers wait
-    is_hanging: bool = False  # a statement has neither succeeded nor failed for `hang_s`
+    is_hanging: bool = False  # a call of the system has neither succeeded nor failed for `hang_s`
 
     def __str__(self) -> str:
         if self.is_hanging:
@@ -52,10 +47,11 @@ class JournalState(NamedTuple):
 
 
 class JournalWriter:
-    """Owns the SQLite connection from `start` to `close`. Callbacks run in order on the event loop that creates it."""
+    """Owns the files from `start` to `close`. Callbacks run in order on the event loop that creates it."""
 
-    def __init__(self, connection: sqlite3.Connection, limit_bytes: int, window_s: float, hang_s: float, name: str) -> None:
-        self._connection, self._window_s, self._hang_s = connection, window_s, hang_s
+    def __init__(self, files: SegmentLog, limit_bytes: int, window_s: float, hang_s: float, name: str) -> None:
+        self._files, self._window_s, self._hang_s = files, window_s, hang_s
+        files.on_call = self._call_begins
         self._queue: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
         self._backlog = Backlog(limit_bytes)
         self._log = structlog.get_logger().bind(journal=name)
@@ -64,10 +60,11 @@ class JournalWriter:
         self._trouble = ""
         self._retry_at_s = self._retry_wait_s = 0.0
         self.state = JournalState()  # changes on the event loop only
-        self.on_commit: Callable[[float], None] = lambda took_s: None  # seconds; this and the next two run on the event loop
+        self.on_commit: Callable[[float], None] = lambda took_s: None  # seconds; this and the next three run on the event loop
         self.on_failure: Callable[[BaseException], None] = lambda error: None
         self.on_hang: Callable[[], None] = lambda: None
-        self._busy_since_s = 0.0  # monotonic time at which the running statement began, 0: none runs
+        self.on_pinned: Callable[[list[int]], None] = lambda numbers: None  # requests that must be written again
+        self._busy_since_s = 0.0  # monotonic time at which the running call of the system began, 0: none runs
         self._check_timer: asyncio.TimerHandle | None = None
         self.put = self._queue.put
 
@@ -86,7 +83,7 @@ class JournalWriter:
             self._log.error(
                 "journal closed, its last entries are not recorded", entries=len(self._backlog), error=self._trouble
             )
-        self._connection.close()
+        self._files.close()
 
     # -- the thread -----------------------------------------------------------------------------------------------
 
@@ -143,26 +140,18 @@ class JournalWriter:
             self._answer_soon(self._backlog.recorded(len(batch)), time.monotonic() - began_s)
 
     def _commit(self, batch: list[Entry]) -> str:
-        """Record some entries in one transaction; returns the disk's error, or "" for success."""
-        connection = self._connection
+        """Write some entries; returns the disk's error, or "" for success."""
         try:
-            self._execute("BEGIN IMMEDIATE")
-            for entry in batch:
-                if entry.statement:
-                    self._execute(entry.statement, entry.values)
-            self._execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            if can_never_work(error):
-                raise
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            self._files.append(batch)
+        except OSError as error:
             return str(error)
+        if pinned := self._files.pinned():
+            self._call_soon(lambda: self.on_pinned(pinned))
         return ""
 
-    def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> None:
-        """Run one statement. Each has its own start time, so that many slow statements do not count as a hang."""
+    def _call_begins(self) -> None:
+        """Each call of the system has its own start time, so that many slow ones do not count as a hang."""
         self._busy_since_s = time.monotonic()
-        self._connection.execute(statement, values)
 
     def _answer_soon(self, calls: list[Callback], took_s: float = -1.0) -> None:
         state = JournalState(self._trouble, self._backlog.n_bytes, bool(self._trouble) and self._backlog.is_full)
@@ -182,7 +171,7 @@ class JournalWriter:
             call()
 
     def _check_hang(self) -> None:
-        """Set `is_hanging` and call `on_hang` when a statement has run for longer than `hang_s`."""
+        """Set `is_hanging` and call `on_hang` when a call of the system has run for longer than `hang_s`."""
         self._check_timer = self._loop.call_later(self._hang_s / 4, self._check_hang)
         since_s = self._busy_since_s
         if since_s and not self.state.is_hanging and time.monotonic() - since_s > self._hang_s:

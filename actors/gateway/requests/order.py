@@ -66,3 +66,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     def is_failure(self) -> bool:
         """True if the server failed to finish the sequence."""
         return self.reason in FAILURES
+
+
+def model_changed() -> Ended:
+    """The ending of a request that was accepted for another model than the one that is served now."""
+    return Ended(reason="failed", code="model_changed", detail="the server was started again with another model")

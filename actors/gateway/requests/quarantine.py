@@ -28,7 +28,7 @@ class _Entry(NamedTuple):
 
 
 class Quarantine:
-    """At most 1024 prompts; the oldest is dropped first. All times are Unix time."""
+    """At most 1024 prompts; the oldest is dropped first. All times are the monotonic clock."""
 
     def __init__(self, retention_s: float) -> None:
         self._retention_s = retention_s

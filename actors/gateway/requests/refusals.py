@@ -21,6 +21,7 @@ STATUS_BY_CODE: dict[Code, int] = {
     "quarantined": 422,  # not 500: clients retry a 500 automatically, which would kill workers again
     "overloaded": 429,
     "internal": 500,
+    "model_changed": 500,
     "unavailable": 503,
     "deadline": 504,
 }

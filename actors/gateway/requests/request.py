@@ -193,7 +193,6 @@ class Request:
         self.is_recorded = False  # the journal has its order
         self.first_token_s = 0.0  # when its first token became visible, 0: none has
         self.ended_s = 0.0  # when its last ending became visible, 0: it has not
-        self.n_checkpointed = 0  # visible tokens at the last checkpoint
         self.orphaned_s = 0.0  # when its last reader left; 0: it has a reader
         self.watchers: list[Callable[[], None]] = []
 

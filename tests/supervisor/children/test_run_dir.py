@@ -71,12 +71,12 @@ def test_sockets_and_gang_directories_of_an_earlier_server_are_cleared_and_journ
     path.mkdir(mode=0o700)
     (path / "gang-0.3").mkdir()
     (path / "gang-0.3" / "store").write_text("x")
-    (path / "journal-0.sqlite").write_text("precious")
+    (path / "journal-0").write_text("precious")
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(path / "gateway-0.1"))
     run_dir = RunDir.take(path)
     left = {entry.name for entry in path.iterdir()}
-    assert left == {"lock", "supervisor.pid", "journal-0.sqlite"}
+    assert left == {"lock", "supervisor.pid", "journal-0"}
     run_dir.release()
 
 

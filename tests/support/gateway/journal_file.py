@@ -1,13 +1,30 @@
-"""A journal in a file, for tests that write it, close it and read it again."""
+"""A journal in a folder, for tests that write it, close it and read it again."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
+from actors.gateway.journal.frames import Damage, Frame, Kind, read_frames
+from actors.gateway.journal.identity import ModelIdentity
 from actors.gateway.journal.journal import Journal
+from actors.gateway.journal.records import (
+    Finished,
+    FinishRecord,
+    Recovered,
+    RequestRecord,
+    SequenceState,
+    encode_order,
+    encode_record,
+    encode_states,
+)
+from actors.gateway.journal.segments import read_segment, segments_in
+from actors.gateway.requests.order import Order
 from actors.gateway.requests.request import KEY_BITS
 from tests.support.waiting import DEADLINE_S
+
+IDENTITY = ModelIdentity(b"hash-chain", b"hash-chain")  # of the model that tests serve
 
 
 async def written(journal: Journal) -> None:
@@ -19,11 +36,28 @@ async def written(journal: Journal) -> None:
 
 
 def opened(path: Path) -> Journal:
-    """A started journal in a new file, or in one without a readable request."""
+    """A started journal in a new folder, or in one without a readable request."""
     journal = Journal(str(path))
     assert journal.open() == []
     journal.start()
     return journal
+
+
+async def read_again(path: Path) -> list[Recovered]:
+    """The unfinished requests in a journal that is closed, or whose process was killed."""
+    journal = Journal(str(path))
+    try:
+        return journal.open()
+    finally:
+        await journal.close()
+
+
+async def finished_in(path: Path) -> list[Finished]:
+    """The finished requests in a journal that is closed."""
+    journal = Journal(str(path))
+    journal.open()
+    await journal.close()
+    return journal.finished
 
 
 def unwanted() -> None:
@@ -36,6 +70,40 @@ def key(number: int) -> int:
     return number << KEY_BITS
 
 
-def moved_aside(folder: Path) -> list[Path]:
-    """The files in `folder` that were renamed because they were unreadable."""
-    return [p for p in folder.iterdir() if ".unreadable-" in p.name and not p.name.endswith(("-wal", "-shm"))]
+def request_blob(order: Order, *states: SequenceState, identity: ModelIdentity = IDENTITY, age_s: float = 0.0) -> bytes:
+    """The record of an unfinished request."""
+    encoded = encode_states(list(states)) if states else b""
+    return encode_record(RequestRecord(order.request, identity, encode_order(order), age_s, encoded))
+
+
+def finish_blob(*states: SequenceState) -> bytes:
+    """The record of the end of a request."""
+    n_tokens = sum(len(state.row.ids) // 4 for state in states)
+    return encode_record(FinishRecord(encode_states(list(states)), n_tokens, is_cancelled=False, age_s=0.0))
+
+
+def files_in(folder: Path) -> list[Path]:
+    """The files of a journal, oldest first."""
+    return [segment.path for segment in segments_in(folder)]
+
+
+def frames_in(folder: Path) -> Iterator[Frame]:
+    """All frames of a journal, in order."""
+    for segment in segments_in(folder):
+        for frame in read_frames(read_segment(segment), segment.salt):
+            assert not isinstance(frame, Damage)
+            yield frame
+
+
+def n_steps_in(folder: Path) -> int:
+    """The number of recorded steps."""
+    return sum(frame.kind is Kind.STEP for frame in frames_in(folder))
+
+
+def spoil(folder: Path, nth: int) -> None:
+    """Overwrite one byte in the frame with number `nth` of the oldest file; its LIFE frame is number 0."""
+    segment = segments_in(folder)[0]
+    data = bytearray(read_segment(segment))
+    at = [i for i in range(len(data)) if data.startswith(b"\xf7TJ2", i)][nth]
+    data[at + 40] ^= 0xFF
+    segment.path.write_bytes(data)

@@ -6,9 +6,10 @@ import asyncio
 import sys
 
 from actors.gateway.journal.journal import Journal
-from actors.gateway.journal.records import StepRow, encode_order, encode_step
+from actors.gateway.journal.records import StepRow, encode_step
 from actors.gateway.requests.order import Order
 from messages.generation import Sampling, Terms
+from tests.support.gateway.journal_file import request_blob
 
 N_REQUESTS = 4
 
@@ -54,7 +55,7 @@ async def main(path: str) -> None:
         sys.exit("a disk that takes its time withdraws nothing")
 
     for number in range(1, N_REQUESTS + 1):
-        journal.admit(number, encode_order(order_of(number)), lambda number=number: report(f"admitted {number}"), withdrawn)
+        journal.admit(number, request_blob(order_of(number)), lambda number=number: report(f"admitted {number}"), withdrawn)
     at = 0
     while True:
         rows = [row_at(number, at) for number in range(1, N_REQUESTS + 1)]

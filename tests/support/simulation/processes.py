@@ -84,7 +84,7 @@ class SimulatedProcess(ChildProcess):
             return
         self.life.state = LifeState.DEAD
         self.life.held = []
-        SimulatedWriter.close_connections_of(self.life)
+        SimulatedWriter.close_files_of(self.life)
         for call in self.on_death:
             call()
         delay_s = self._spawner.chance.uniform(*_REAP_S)

@@ -1,14 +1,15 @@
-"""What takes the place of threads in a simulation: the journal's writer, on a real SQLite file, and a rank's step thread."""
+"""What takes the place of threads in a simulation: the journal's writer, on real files, and a rank's step thread."""
 
 from __future__ import annotations
 
+import asyncio
 import random
-import sqlite3
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from actors.gateway.journal.backlog import Entry
+from actors.gateway.journal.segment_log import SegmentLog
 from actors.gateway.journal.writer import JournalWriter
 from gpu_workers.process.gang_agreement import EpochId
 from gpu_workers.process.step_thread import StepThread
@@ -29,28 +30,28 @@ class SimulatedWriter(JournalWriter):
     chance: random.Random
     refuses = False
 
-    def __init__(self, connection: sqlite3.Connection, limit_bytes: int, window_s: float, hang_s: float, name: str) -> None:
-        super().__init__(connection, limit_bytes, window_s, hang_s, name)
+    def __init__(self, files: SegmentLog, limit_bytes: int, window_s: float, hang_s: float, name: str) -> None:
+        super().__init__(files, limit_bytes, window_s, hang_s, name)
         self._is_due = False
         self.put = self._put
         self._life = PROCESS.get()
-        self.open_connections.append((self._life, connection))
+        self.open_files.append((self._life, files))
 
-    open_connections: list[tuple[Any, sqlite3.Connection]] = []
+    open_files: list[tuple[Any, SegmentLog]] = []
 
     @classmethod
-    def close_connections_of(cls, life: object) -> None:
-        """Close the files of a dead process, as the kernel does."""
-        for owner, connection in [one for one in cls.open_connections if one[0] is life]:
-            connection.close()
-            cls.open_connections.remove((owner, connection))
+    def close_files_of(cls, life: object) -> None:
+        """Close the files of a dead process and release its lock, as the kernel does."""
+        for owner, files in [one for one in cls.open_files if one[0] is life]:
+            files.close()
+            cls.open_files.remove((owner, files))
 
     def start(self) -> None:
         """There is no thread."""
 
     async def close(self) -> None:
         self._record_all()
-        self._connection.close()
+        self._files.close()
 
     def _put(self, entry: Entry | None) -> None:
         if entry is not None:
@@ -137,11 +138,13 @@ class SimulatedStepThread(StepThread[Any]):
 
 def make_threads_virtual(patch: Callable[[Any, str, Any], None], chance: random.Random) -> None:
     """Replace the threads of gateways and workers. `patch(object, name, value)` must undo itself after the simulation."""
+    import actors.gateway.journal.clock as clock
     import actors.gateway.journal.journal as journal
     import gpu_workers.process.worker as worker
 
     SimulatedWriter.chance = SimulatedStepThread.chance = chance
     SimulatedWriter.refuses = False
-    SimulatedWriter.open_connections = []
+    SimulatedWriter.open_files = []
     patch(journal, "JournalWriter", SimulatedWriter)
+    patch(clock, "since_boot_s", lambda: asyncio.get_running_loop().time())
     patch(worker, "StepThread", SimulatedStepThread)

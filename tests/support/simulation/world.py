@@ -125,8 +125,8 @@ class World:
             if not task.done() and (coroutine := task.get_coro()) is not None:
                 with suppress(BaseException):
                     coroutine.close()  # type: ignore[union-attr]
-        for life, _ in list(SimulatedWriter.open_connections):
-            SimulatedWriter.close_connections_of(life)
+        for life, _ in list(SimulatedWriter.open_files):
+            SimulatedWriter.close_files_of(life)
         self._loop.close()
 
     # -- the server -----------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.requests.request import Request
 from tests.support.gateway.gateway_rig import rig
 from tests.support.gateway.http_connections import BODY, HEAD, connected, until_connected
+from tests.support.gateway.journal_file import IDENTITY
 from tests.support.gateway.request_examples import order_of, request_of
 
 LARGE = 4 * UNCOUNTED_BYTES
@@ -68,8 +69,8 @@ def finished(request_id: str, n_bytes: int) -> Request:
 
 def test_finished_answers_are_kept_within_a_size() -> None:
     deleted: list[int] = []
-    journal = SimpleNamespace(finish=lambda *_: None, delete=deleted.append, prune=lambda _: None)
-    kept = RetainedRequests(journal, 600.0, most_bytes=10_000)  # pyright: ignore[reportArgumentType]
+    journal = SimpleNamespace(finish=lambda *_: None, delete=deleted.append)
+    kept = RetainedRequests(journal, IDENTITY, 600.0, most_bytes=10_000)  # pyright: ignore[reportArgumentType]
     for number in range(1, 6):
         request = finished(f"r{number}", 4000)
         request.number = number

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from actors.gateway.dispatch.recovery import take_over_all
-from actors.gateway.journal.records import Recovered, StepRow
-from actors.gateway.journal.restore import restore
-from actors.gateway.requests.order import Ended, Order
+from actors.gateway.journal.identity import ModelIdentity
+from actors.gateway.journal.records import (
+    Finished,
+    FinishRecord,
+    Recovered,
+    RequestRecord,
+    SequenceState,
+    StepRow,
+    encode_order,
+    encode_states,
+)
+from actors.gateway.journal.restore import restore, restore_finished
+from actors.gateway.requests.order import Ended, Order, model_changed
 from actors.gateway.requests.request import KEY_BITS, Request
 from actors.gateway.text.tokenizer import HashChainText
 from messages.generation import Sampling, Terms
+from tests.support.gateway.journal_file import IDENTITY
 
 MODEL = HashChainText()
 LENGTH = Ended(reason="length")
@@ -22,23 +35,27 @@ class Desk:
 
     def __init__(self) -> None:
         self.taken_over: list[int] = []
-        self.settled: dict[int, float | None] = {}
+        self.settled: list[int] = []
+        self.kept: list[tuple[int, float]] = []
         self.dropped: list[int] = []
 
-    def take_over(self, request: Request) -> bool:
+    def take_over(self, request: Request, identity: ModelIdentity) -> bool:
+        assert identity == IDENTITY
         self.taken_over.append(request.number)
         return request.order.is_resumable
 
-    def keep_finished(self, request: Request, ended_s: float | None) -> None:
-        self.settled[request.number] = ended_s
+    def keep_finished(self, request: Request, now_s: float) -> None:
+        assert now_s == 50.0
+        self.settled.append(request.number)
+
+    def keep_answer(self, answer: Finished) -> None:
+        self.kept.append((answer.number, answer.ended_age_s))
 
     def discard(self, number: int) -> None:
         self.dropped.append(number)
 
 
-def recovered(
-    number: int, *rows: StepRow, is_resumable: bool = True, ended: Ended | None = None, ended_s: float | None = None
-) -> Recovered:
+def recovered(number: int, *rows: StepRow, is_resumable: bool = True, ended: Ended | None = None) -> Recovered:
     order = Order(
         request=f"r{number}",
         api="front",
@@ -49,7 +66,7 @@ def recovered(
         is_resumable=is_resumable,
     )
     endings = {} if ended is None else {number << KEY_BITS: ended}
-    return Recovered(number, order, [], list(rows), endings, ended_s)
+    return Recovered(number, order, [], list(rows), endings, identity=IDENTITY)
 
 
 def row(number: int, first: int, *ids: int, index: int = 0) -> StepRow:
@@ -62,14 +79,15 @@ def test_each_request_gets_what_its_record_says() -> None:
         recovered(1, row(1, 0, 5, 6)),
         recovered(2, row(2, 0, 5), is_resumable=False),
         recovered(3, row(3, 0, 5), ended=LENGTH),
-        recovered(4, row(4, 0, 5), ended_s=107.0, ended=LENGTH),
         recovered(5, row(5, 3, 5)),
         recovered(6, row(6, 0, 5, index=1)),
         recovered(7),
     ]
-    assert take_over_all(desk, entries, MODEL, 50.0) == 2  # pyright: ignore[reportArgumentType]
+    answer = Finished(4, RequestRecord("r4", IDENTITY, b"not decoded"), 3.0)
+    journal = SimpleNamespace(finished=[answer])
+    assert take_over_all(desk, journal, entries, MODEL, 50.0) == 2  # pyright: ignore[reportArgumentType]
     assert desk.taken_over == [1, 2, 7]
-    assert desk.settled == {3: None, 4: 107.0}
+    assert (desk.settled, desk.kept, journal.finished) == ([3], [(4, 3.0)], [])
     assert desk.dropped == [5, 6], "a gap, and a sequence that the order does not have"
 
 
@@ -86,6 +104,17 @@ def test_a_record_that_contradicts_itself_is_named(entry: Recovered, message: st
 
 
 def test_a_finished_request_keeps_how_long_it_took() -> None:
-    request = restore(recovered(4, row(4, 0, 5), ended_s=107.0, ended=LENGTH), MODEL, 50.0)
+    order = recovered(4).order
+    finish = FinishRecord(encode_states([SequenceState(row(4, 0, 5), LENGTH)]), 1, is_cancelled=False, age_s=2.0)
+    record = RequestRecord("r4", IDENTITY, encode_order(order), age_s=7.0, finish=finish)
+    request = restore_finished(4, record, MODEL, IDENTITY, 50.0)
     assert (request.is_over, request.is_recorded, request.n_generated) == (True, True, 1)
     assert request.ended_s - request.began_s == 7.0
+
+
+def test_a_finished_answer_of_another_tokenizer_shows_no_text() -> None:
+    finish = FinishRecord(encode_states([SequenceState(row(4, 0, 5), LENGTH)]), 1, is_cancelled=False, age_s=2.0)
+    record = RequestRecord("r4", ModelIdentity(b"hash-chain", b"other"), encode_order(recovered(4).order), finish=finish)
+    request = restore_finished(4, record, MODEL, IDENTITY, 50.0)
+    (sequence,) = request.sequences
+    assert (request.is_over, sequence.ids, sequence.ended) == (True, [], model_changed())

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
+from pathlib import Path
 
 import httpx
 import pytest
 
-from actors.gateway.journal.records import decode_order
+from actors.gateway.journal.frames import Kind
+from actors.gateway.journal.records import decode_order, decode_request
 from messages.client import AsyncClient
 from messages.errors import Unavailable
 from tests.support.gateway.fake_scheduler import oracle
 from tests.support.gateway.gateway_rig import Rig
+from tests.support.gateway.journal_file import frames_in, spoil
 from tests.support.gateway.journal_rig import COMPLETION, GREEDY, journal_rig
 from tests.support.metric_values import metric_value
 from tests.support.waiting import DEADLINE_S, until
@@ -161,8 +163,7 @@ async def test_a_damaged_step_costs_no_request_and_changes_no_token() -> None:
             await until(lambda n=n: scheduler.acked == n)
         await until(lambda: [len(s.state.tokens) for s in client._streams.values()] == [8])
         await r.kill_gateway()
-        with sqlite3.connect(r.settings.journal_path) as journal:
-            journal.execute("UPDATE steps SET record = x'ff' WHERE step = (SELECT min(step) + 1 FROM steps)")
+        spoil(Path(r.settings.journal_path), 3)  # after its life, the request and the first step
         scheduler.running.clear()
         await r.start_gateway(2)
         await until(lambda: bool(scheduler.running))
@@ -226,5 +227,10 @@ async def test_a_disk_that_hangs_is_told_and_what_waits_goes_on_when_it_answers(
 
 def _requests_in(r: Rig) -> list[str]:
     """The routes of the requests that the journal still holds."""
-    with sqlite3.connect(r.settings.journal_path) as journal:
-        return [decode_order(blob).api for (blob,) in journal.execute("SELECT admitted FROM requests")]
+    living: dict[int, str] = {}
+    for frame in frames_in(Path(r.settings.journal_path)):
+        if frame.kind is Kind.REQUEST:
+            living[frame.number] = decode_order(decode_request(frame.payload).order).api
+        elif frame.kind is Kind.FORGET:
+            living.pop(frame.number, None)
+    return list(living.values())

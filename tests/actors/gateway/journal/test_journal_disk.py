@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
+import errno
 import subprocess
 import sys
-import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.gateway.journal import segment_log
 from actors.gateway.journal.backlog import Backlog, Entry
+from actors.gateway.journal.frames import Kind
 from actors.gateway.journal.journal import Journal
-from actors.gateway.journal.records import encode_order, encode_step
+from actors.gateway.journal.records import encode_step
 from actors.gateway.journal.restore import restore
 from actors.gateway.text.tokenizer import HashChainText
 from tests.support.gateway.faulty_disk import replace_disk
+from tests.support.gateway.journal_file import files_in, read_again, request_blob, unwanted
 from tests.support.gateway.journal_writer import order_of, row_at, token_of
-from tests.support.waiting import DEADLINE_S, until
+from tests.support.waiting import until
 
 
 def opened(path: Path, **options: int) -> Journal:
@@ -47,18 +48,18 @@ def test_every_caller_is_answered_once_and_what_is_recorded_is_in_order(acts: li
         if act == "add":
             n, n_put = n_put, n_put + 1
             refuse = (lambda n=n: withdrawn.append(n)) if is_promise else None
-            backlog.add([Entry("S", (n, b"x" * value), lambda n=n: said.append(n), refuse)])
+            backlog.add([Entry(Kind.STEP, n, b"x" * value, lambda n=n: said.append(n), refuse)])
             continue
         calls = backlog.refused() if act == "refused" else []
         if act == "recorded":
             batch = backlog.first(value)
-            recorded += [entry.values[0] for entry in batch]
+            recorded += [entry.number for entry in batch]
             calls = backlog.recorded(len(batch))
         for call in calls:
             call()
         assert backlog.n_bytes <= limit_bytes
     while batch := backlog.first(7):
-        recorded += [entry.values[0] for entry in batch]
+        recorded += [entry.number for entry in batch]
         for call in backlog.recorded(len(batch)):
             call()
     assert recorded == sorted(recorded)
@@ -72,7 +73,7 @@ async def test_what_runs_goes_on_from_memory_and_lands_when_the_disk_recovers(tm
     journal = opened(tmp_path / "journal")
     disk, said = replace_disk(journal), []
     journal.start()
-    journal.admit(1, encode_order(order_of(1)), lambda: said.append("one"), lambda: said.append("not one"))
+    journal.admit(1, request_blob(order_of(1)), lambda: said.append("one"), lambda: said.append("not one"))
     await until(lambda: said == ["one"])
     disk.is_late = is_late
     disk.refuse()
@@ -85,10 +86,8 @@ async def test_what_runs_goes_on_from_memory_and_lands_when_the_disk_recovers(tm
     await until(lambda: journal.is_healthy)
     assert journal.state.waiting_bytes == 0
     await journal.close()
-    again = opened(tmp_path / "journal")
-    (recovered,) = again._read()
+    (recovered,) = await read_again(tmp_path / "journal")
     assert restore(recovered, HashChainText(), 0.0).sequences[0].ids == [token_of(1, at) for at in range(50)]
-    await again.close()
 
 
 async def test_a_promise_is_not_kept_for_later(tmp_path: Path) -> None:
@@ -97,19 +96,17 @@ async def test_a_promise_is_not_kept_for_later(tmp_path: Path) -> None:
     disk.refuse()
     journal.start()
     for number in (1, 2):
-        journal.admit(number, encode_order(order_of(number)), lambda: said.append("yes"), lambda n=number: said.append(n))
+        journal.admit(number, request_blob(order_of(number)), lambda: said.append("yes"), lambda n=number: said.append(n))
     await until(lambda: said == [1, 2])
     disk.recover()
     journal.step(b"", lambda: said.append("rest"))
-    journal.admit(3, encode_order(order_of(3)), lambda: said.append("yes"), lambda: said.append(3))
+    journal.admit(3, request_blob(order_of(3)), lambda: said.append("yes"), lambda: said.append(3))
     await until(lambda: len(said) == 4)
     await until(lambda: journal.is_healthy)
-    journal.admit(4, encode_order(order_of(4)), lambda: said.append("four"), lambda: said.append("not four"))
+    journal.admit(4, request_blob(order_of(4)), lambda: said.append("four"), lambda: said.append("not four"))
     await until(lambda: said[-1] == "four")
     await journal.close()
-    again = opened(tmp_path / "journal")
-    assert [r.number for r in again._read()] == [4]
-    await again.close()
+    assert [r.number for r in await read_again(tmp_path / "journal")] == [4]
 
 
 async def test_answers_wait_when_the_buffer_is_full(tmp_path: Path) -> None:
@@ -131,7 +128,7 @@ async def test_answers_wait_when_the_buffer_is_full(tmp_path: Path) -> None:
     await journal.close()
 
 
-@pytest.mark.parametrize("error", [MemoryError("none left"), sqlite3.DatabaseError("malformed"), KeyError("a bug")])
+@pytest.mark.parametrize("error", [MemoryError("none left"), KeyError("a bug")])
 async def test_any_other_trouble_is_told_at_once(tmp_path: Path, error: BaseException) -> None:
     journal, told = opened(tmp_path / "journal"), []
     replace_disk(journal).trouble = error
@@ -143,35 +140,30 @@ async def test_any_other_trouble_is_told_at_once(tmp_path: Path, error: BaseExce
     await journal.close()
 
 
-async def test_a_disk_that_takes_its_time_does_not_hang(tmp_path: Path) -> None:
-    """One commit of many entries may last longer than any of its statements."""
-    journal, told = opened(tmp_path / "journal"), []
-    journal._hang_s = 0.2
-    disk, lets_through = replace_disk(journal), threading.Event()
-
-    def slow(statement: str, values: tuple[Any, ...] = (), execute: Any = disk.execute) -> sqlite3.Cursor:
-        lets_through.wait(0.01)  # never set: every statement takes so long
-        return execute(statement, values)
-
-    disk.execute = slow
+async def test_a_disk_that_takes_its_time_does_not_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One commit of many entries may last long: each call of the system has its own time."""
+    monkeypatch.setattr(segment_log, "_WRITE_BYTES", 64)
+    journal, told, calls = opened(tmp_path / "journal"), [], []
+    disk = replace_disk(journal)
     disk.gate.clear()
     journal.start()
+    writer, begin = journal._writer, journal._files.on_call
+    assert writer is not None
+
+    def call_begins() -> None:
+        writer._busy_since_s = -1.0
+        begin()
+        calls.append(writer._busy_since_s)
+
+    journal._files.on_call = call_begins
     for number in range(1, 61):
-        journal.admit(number, encode_order(order_of(number)), lambda: told.append("admitted"), lambda: told.append("withdrawn"))
+        journal.admit(number, request_blob(order_of(number)), lambda: told.append("admitted"), lambda: told.append("withdrawn"))
     disk.gate.set()
     await until(lambda: len(told) == 60)
     assert set(told) == {"admitted"}
-    await journal.close()
-
-
-async def test_a_statement_that_can_never_work_is_not_tried_for_ever(tmp_path: Path) -> None:
-    journal, told = opened(tmp_path / "journal"), []
-    journal.on_failure = told.append
-    journal._connection.execute("DROP TABLE steps")
-    journal.start()
-    journal.step(b"tokens", lambda: None)
-    await until(lambda: bool(told))
-    assert isinstance(told[0], sqlite3.OperationalError)
+    assert len(calls) > 60
+    assert all(since_s > 0.0 for since_s in calls)
+    assert writer._busy_since_s == 0.0
     await journal.close()
 
 
@@ -179,28 +171,45 @@ async def test_a_journal_that_is_full_can_be_taken_over(tmp_path: Path) -> None:
     """A gateway that restarts while the disk refuses reads what is there; opening writes nothing."""
     journal = opened(tmp_path / "journal")
     journal.start()
-    done = asyncio.get_running_loop().create_future()
-    journal.admit(1, encode_order(order_of(1)), lambda: done.set_result(None), lambda: None)
-    await asyncio.wait_for(done, DEADLINE_S)
-    before = journal._connection.execute("PRAGMA data_version").fetchone()
-    other = Journal(str(tmp_path / "journal"))
-    assert [r.number for r in other.open()] == [1]
-    assert journal._connection.execute("PRAGMA data_version").fetchone() == before
-    await other.close()
+    journal.admit(1, request_blob(order_of(1)), lambda: None, unwanted)
     await journal.close()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "journal").iterdir()}
+    assert [r.number for r in await read_again(tmp_path / "journal")] == [1]
+    assert {path.name: path.read_bytes() for path in (tmp_path / "journal").iterdir()} == before
+
+
+async def test_a_file_that_the_disk_cannot_write_is_left_for_another_one(tmp_path: Path) -> None:
+    journal, said = opened(tmp_path / "journal"), []
+    disk = replace_disk(journal)
+    journal.start()
+    journal.admit(1, request_blob(order_of(1)), lambda: said.append("one"), unwanted)
+    await until(lambda: said == ["one"])
+    disk.is_late = True
+    disk.refuse(errno.EIO)
+    for at in range(9):
+        journal.step(encode_step([row_at(1, at)], []), lambda at=at: said.append(at))
+    await until(lambda: not journal.is_healthy)
+    disk.recover()
+    await until(lambda: journal.is_healthy)
+    await journal.close()
+    assert len(files_in(tmp_path / "journal")) == 2
+    (recovered,) = await read_again(tmp_path / "journal")
+    assert restore(recovered, HashChainText(), 0.0).sequences[0].ids == [token_of(1, at) for at in range(9)]
 
 
 _TINY_DISK = """
 import asyncio, resource, sys
+from actors.gateway.journal.frames import Kind
 from actors.gateway.journal.journal import Journal
-from actors.gateway.journal.records import encode_order, encode_step
+from actors.gateway.journal.records import encode_step
+from tests.support.gateway.journal_file import request_blob
 from tests.support.gateway.journal_writer import order_of, row_at
 
 async def main(path):
     journal, said, n = Journal(path), [], 0
     journal.open()
     journal.start()
-    journal.admit(1, encode_order(order_of(1)), lambda: said.append("one"), lambda: said.append("refused"))
+    journal.admit(1, request_blob(order_of(1)), lambda: said.append("one"), lambda: said.append("refused"))
     async with asyncio.timeout(20):
         while not said:
             await asyncio.sleep(0.001)
@@ -211,7 +220,7 @@ async def main(path):
             await asyncio.sleep(0)
         for n in range(n, n + 100):
             journal.step(encode_step([row_at(1, n)], []), lambda: None)
-        journal.admit(2, encode_order(order_of(2)), lambda: said.append("two"), lambda: said.append("refused"))
+        journal.admit(2, request_blob(order_of(2)), lambda: said.append("two"), lambda: said.append("refused"))
         while len(said) < 2:
             await asyncio.sleep(0.001)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -232,8 +241,6 @@ async def test_a_disk_that_is_really_full_for_a_while(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     n_tokens, said = run.stdout.split()[-2:]
     assert (int(n_tokens) > 100, said) == (True, "refused")
-    journal = Journal(str(tmp_path / "journal"))
-    (recovered,) = journal.open()
+    (recovered,) = await read_again(tmp_path / "journal")
     ids = restore(recovered, HashChainText(), 0.0).sequences[0].ids
     assert ids == [token_of(1, at) for at in range(int(n_tokens))]
-    await journal.close()

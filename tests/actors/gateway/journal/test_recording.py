@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from messages.client import AsyncClient
 from tests.support.gateway.fake_scheduler import oracle
+from tests.support.gateway.journal_file import n_steps_in
 from tests.support.gateway.journal_rig import COMPLETION, GREEDY, journal_rig
 from tests.support.waiting import DEADLINE_S, until
 
 
 def n_steps_recorded(gateway: object) -> int:
-    return gateway.journal._connection.execute("SELECT count(*) FROM steps").fetchone()[0]  # pyright: ignore
+    return n_steps_in(Path(gateway.journal._path))  # pyright: ignore
 
 
 async def test_tokens_that_nobody_can_come_back_for_are_not_recorded() -> None:

@@ -50,7 +50,7 @@ async def test_generate_chat_models_stats(place: Path) -> None:
         assert await client.models() == ["hash-chain"]
         assert "time_to_first_token" in await client.stats()
         assert stat.S_IMODE(os.stat(place / "front-0").st_mode) == 0o600
-        assert stat.S_IMODE(os.stat(place / "journal").st_mode) == 0o600
+        assert stat.S_IMODE(os.stat(place / "journal").st_mode) == 0o700
 
 
 async def test_sync_client(place: Path) -> None:

@@ -1,0 +1,201 @@
+"""Appends frames to the newest file of a journal, and deletes the oldest files when nothing living is in them.
+
+Every process begins a file of its own, and another one when that has 8 MiB or the disk has failed to write it. A request lives
+in the file of its newest REQUEST frame. When all files together are larger than twice what lives in them (plus 32 MiB), the
+requests that live in the oldest file are asked to be written again (`pinned`), whether they are slow, waiting or finished, and
+then that file goes. The same is done up to the last file in which damage was found. An unfinished request is asked as soon as
+two newer files exist, so that a start has few steps to read. Files go oldest first, because a later one may say that a request
+in an earlier one is forgotten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from actors.gateway.journal.backlog import Entry
+from actors.gateway.journal.clock import JournalClock, Life
+from actors.gateway.journal.frames import Kind, encode_frame
+from actors.gateway.journal.segments import Segment, new_segment
+
+SEGMENT_BYTES = 8 << 20
+_SPARE_SEGMENTS = 4
+_WRITE_BYTES = 1 << 20
+_MAX_PINNED = 128  # requests that are asked at a time to be written again, so that the event loop is not held for long
+
+
+class SegmentLog:
+    """The files of one journal. `folder` None: entries go nowhere. Used by one thread at a time."""
+
+    def __init__(
+        self,
+        folder: Path | None,
+        clock: JournalClock,
+        *,
+        is_synchronous: bool = False,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
+        self._folder, self._clock = folder, clock
+        self._is_synchronous, self._segment_bytes = is_synchronous, segment_bytes
+        self.segments: list[Segment] = []  # oldest first
+        self.next_number = 1
+        self._home: dict[int, Segment] = {}  # where each request lives
+        self._living_bytes: dict[int, int] = {}  # its REQUEST and FINISH frames
+        self._n_living_bytes = 0
+        self._asked: set[int] = set()  # requests that `pinned` has returned
+        self.lock = -1  # the descriptor that holds the lock on the folder
+        self._descriptor = -1
+        self._size_bytes = 0  # of whole frames in the file being written
+        self.on_call: Callable[[], None] = lambda: None  # before each call of the operating system
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(segment.n_bytes for segment in self.segments)
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Write entries, in order. When this raises, none of them counts as written, and all may be given again.
+
+        Raises: OSError when the disk refuses.
+        """
+        if self._folder is not None:
+            if self._descriptor < 0 or self._size_bytes >= self._segment_bytes:
+                self._begin_segment(self._folder)
+            segment, now_s = self.segments[-1], self._clock.now_s()
+            frames = [encode_frame(e.kind, e.number, now_s, e.payload, segment.salt) for e in entries if e.kind is not None]
+            self._write_or_undo(b"".join(frames))
+            segment.n_bytes = self._size_bytes
+            for entry, frame in zip((e for e in entries if e.kind is not None), frames, strict=True):
+                self.note(segment, Kind(entry.kind), entry.number, len(frame))
+            for entry in entries:
+                if entry.obsolete is not None:
+                    shutil.rmtree(entry.obsolete, ignore_errors=True)
+        self._delete_unused()
+
+    def note(self, segment: Segment, kind: Kind, number: int, n_bytes: int) -> None:
+        """Note where a request lives: a frame about it stands in `segment`."""
+        if kind in (Kind.REQUEST, Kind.ANSWER):
+            self._leave(number)
+            segment.living.add(number)
+            if kind is Kind.REQUEST:
+                segment.growing.add(number)
+            self._home[number] = segment
+            self._add_bytes(number, n_bytes)
+            self.next_number = max(self.next_number, number + 1)
+        elif kind is Kind.FINISH and number in self._home:
+            self._home[number].growing.discard(number)
+            self._add_bytes(number, n_bytes)
+        elif kind is Kind.FORGET:
+            self._leave(number)
+
+    def pinned(self) -> list[int]:
+        """Some requests that must be written again or forgotten, so that old files can be deleted; [] if none must.
+
+        Returns no others before those are done with.
+        """
+        if self._asked or len(self.segments) < 2:
+            return []
+        limit_bytes = 2 * self._n_living_bytes + _SPARE_SEGMENTS * self._segment_bytes
+        if self.n_bytes > limit_bytes or any(segment.is_damaged for segment in self.segments[:-1]):
+            candidates = self.segments[0].living
+        else:
+            candidates = next((segment.growing for segment in self.segments[:-2] if segment.growing), set[int]())
+        self._asked = set(sorted(candidates)[:_MAX_PINNED])
+        return sorted(self._asked)
+
+    def close(self) -> None:
+        """Close the file and release the folder."""
+        self._close_file()
+        if self.lock >= 0:
+            os.close(self.lock)
+            self.lock = -1
+
+    def _close_file(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _begin_segment(self, folder: Path) -> None:
+        self.on_call()
+        self._close_file()
+        index = self.segments[-1].index + 1 if self.segments else 1
+        segment = new_segment(folder, index)
+        descriptor = os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)  # it holds prompts
+        self._descriptor, self._size_bytes = descriptor, 0
+        life = Life(self._clock.boot, self._clock.origin_s, self.next_number)
+        try:
+            frame = encode_frame(Kind.LIFE, 0, self._clock.now_s(), msgspec.msgpack.encode(life), segment.salt)
+            self._write_or_undo(frame)
+            if self._is_synchronous:
+                _sync_folder(folder)
+        except OSError:
+            self._close_file()
+            with contextlib.suppress(OSError):
+                os.unlink(segment.path)
+            raise
+        segment.n_bytes = self._size_bytes
+        self.segments.append(segment)
+
+    def _write_or_undo(self, data: bytes) -> None:
+        """Append bytes to the file. After an error, cut off what was written of them, or begin another file next time."""
+        try:
+            self._write(data)
+        except OSError as error:
+            try:
+                os.ftruncate(self._descriptor, self._size_bytes)
+                is_bad = error.errno == errno.EIO
+            except OSError:
+                is_bad = True
+            if is_bad:  # this file cannot be trusted any more, another place on the disk may do
+                self._close_file()
+            raise
+        self._size_bytes += len(data)
+
+    def _write(self, data: bytes) -> None:
+        view, at = memoryview(data), self._size_bytes
+        while view:
+            self.on_call()
+            n_bytes = os.pwrite(self._descriptor, view[:_WRITE_BYTES], at)
+            view, at = view[n_bytes:], at + n_bytes
+        if self._is_synchronous and data:
+            self.on_call()
+            os.fdatasync(self._descriptor)
+
+    def _delete_unused(self) -> None:
+        """Delete the oldest files while nothing lives in them. The newest file stays."""
+        while len(self.segments) > 1 and not self.segments[0].living:
+            try:
+                self.on_call()
+                os.unlink(self.segments[0].path)
+            except FileNotFoundError:
+                pass
+            except OSError:
+                return  # later
+            del self.segments[0]
+
+    def _leave(self, number: int) -> None:
+        self._asked.discard(number)
+        segment = self._home.pop(number, None)
+        if segment is not None:
+            segment.living.discard(number)
+            segment.growing.discard(number)
+            self._n_living_bytes -= self._living_bytes.pop(number)
+
+    def _add_bytes(self, number: int, n_bytes: int) -> None:
+        self._living_bytes[number] = self._living_bytes.get(number, 0) + n_bytes
+        self._n_living_bytes += n_bytes
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the name of a new file survive a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
