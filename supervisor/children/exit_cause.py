@@ -6,6 +6,7 @@ for want of memory. Computations crash, fault, hang and use up memory; they do n
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,25 +14,38 @@ from messages.child import EXIT_FAULT
 from messages.lifecycle import Cause
 from supervisor.children.process import ChildProcess, ExitStatus
 
-_COUNTERS = Path("/proc/vmstat")
+_OF_THE_MACHINE = Path("/proc/vmstat")
+_WINDOW_S = 3.0  # between a kill by the kernel and the proof of that death
 _OF_COMPUTATIONS = {f"SIG{name}" for name in ("SEGV", "BUS", "FPE", "ILL", "ABRT", "SYS", "TRAP", "XCPU", "XFSZ")}
 
 
 class OutOfMemoryKills:
-    """The kernel's count of processes that it killed for want of memory.
+    """The kernel's count of processes that it killed for want of memory, in the control group of this server.
 
-    The count is that of the whole machine. If the victim was some other process, the next kill from outside is wrongly
-    attributed to the kernel. That is one wrong cause, and a verdict on a sequence needs several deaths.
+    Other containers on the machine do not count. A rise explains the next SIGKILL from outside, if that is noticed within
+    `window_s` seconds. Kernels without control groups count for the whole machine.
     """
 
-    def __init__(self, counters: Path = _COUNTERS) -> None:
-        self._counters = counters
+    def __init__(
+        self, counters: Path | None = None, clock: Callable[[], float] = time.monotonic, window_s: float = _WINDOW_S
+    ) -> None:
+        self._counters = counters or own_counters()
+        self._clock, self._window_s = clock, window_s
         self._seen = self._count(0)
+        self._risen_s: float | None = None  # when the last rise was seen that explains no death yet
+
+    def look(self) -> None:
+        """Read the count. Called about ten times a second, so that the time of a rise is known."""
+        before, self._seen = self._seen, self._count(self._seen)
+        if self._seen > before:
+            self._risen_s = self._clock()
 
     def has_risen(self) -> bool:
-        """True if the count has risen since the last call. False where the kernel keeps no such count."""
-        before, self._seen = self._seen, self._count(self._seen)
-        return self._seen > before
+        """True if the count has risen within the last seconds, and the rise has explained no other death. False where the
+        kernel keeps no such count."""
+        self.look()
+        risen_s, self._risen_s = self._risen_s, None
+        return risen_s is not None and self._clock() - risen_s <= self._window_s
 
     def _count(self, unread: int) -> int:
         """The present count; `unread` when it cannot be read now."""
@@ -40,6 +54,30 @@ class OutOfMemoryKills:
         except OSError:
             return unread
         return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
+def own_counters(membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Path:
+    """The file with the count of this process's control group (version 2 or 1); that of the whole machine where there is none.
+
+    `membership`: lines "number:controllers:path". `root`: where the control groups are mounted.
+    """
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:
+        return _OF_THE_MACHINE
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        inside = path.lstrip("/")
+        if not controllers:
+            found = [root / inside / "memory.events", root / "memory.events"]
+        elif "memory" in controllers.split(","):
+            found = [root / "memory" / inside / "memory.oom_control", root / "memory" / "memory.oom_control"]
+        else:
+            continue
+        for counters in found:  # a container sees its own group as the root, whatever the path says
+            if counters.exists():
+                return counters
+    return _OF_THE_MACHINE
 
 
 def cause_of(exit_status: ExitStatus, killed_for: Cause | None, ran_out_of_memory: Callable[[], bool]) -> Cause:

@@ -26,11 +26,11 @@ class Spawner(Protocol):
         ...
 
     def ran_out_of_memory(self) -> bool:
-        """True if a process was killed for want of memory since the last call."""
+        """True if a process was killed for want of memory just now, and no earlier call was told of it."""
         ...
 
     def retry_writes(self) -> None:
-        """Write the files that a full disk has refused. Called about ten times a second."""
+        """Write the files that a full disk has refused, and look at the kernel's counts. Called about ten times a second."""
         ...
 
 
@@ -57,6 +57,7 @@ class LocalSpawner(Spawner):
 
     def retry_writes(self) -> None:
         self._register.file.retry()
+        self._memory_kills.look()
 
 
 def ignore_exit(_: ExitStatus) -> None:

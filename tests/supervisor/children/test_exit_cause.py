@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from messages.lifecycle import Cause
-from supervisor.children.exit_cause import OutOfMemoryKills, cause_of, cause_of_silence
+from supervisor.children.exit_cause import OutOfMemoryKills, cause_of, cause_of_silence, own_counters
 from supervisor.children.process import LocalProcess, decode_exit
 from supervisor.policy.child_spec import Strategy
 from tests.support.supervisor.supervisor_rig import DEADLINE_S, SupervisorRig, playing
@@ -103,7 +103,7 @@ async def test_a_kill_by_the_kernel_is_told_apart(open_rig, tmp_path: Path) -> N
     counters = tmp_path / "vmstat"
     counters.write_text("oom_kill 3\n")
     async with open_rig(group("speculation/0"), group("gateway/0")) as rig:
-        rig.supervisor.children._spawner._memory_kills = OutOfMemoryKills(counters)
+        rig.supervisor.children._spawner._memory_kills = OutOfMemoryKills(counters, window_s=DEADLINE_S)
         for life, count, cause in [(1, 4, "out_of_memory"), (2, 4, "killed")]:
             await rig.until(lambda life=life: rig.record("speculation/0").incarnation == life)
             await rig.until_serving()
@@ -123,6 +123,44 @@ def test_each_rise_of_the_count_explains_one_death(tmp_path: Path) -> None:
     counters.write_text("nr_free_pages 5\noom_kill 5\n")
     assert memory.has_risen()
     assert not memory.has_risen()
+
+
+def test_a_kill_of_long_ago_explains_no_death_of_today(tmp_path: Path) -> None:
+    counters = tmp_path / "vmstat"
+    counters.write_text("oom_kill 3\n")
+    now_s = 100.0
+    memory = OutOfMemoryKills(counters, lambda: now_s)
+    counters.write_text("oom_kill 4\n")
+    memory.look()
+    now_s = 104.0
+    assert not memory.has_risen()
+    counters.write_text("oom_kill 5\n")
+    memory.look()
+    now_s = 106.0
+    assert memory.has_risen()
+
+
+@pytest.mark.parametrize(
+    ("membership", "found"),
+    [
+        ("0::/system.slice/tardigrade.service\n", "system.slice/tardigrade.service/memory.events"),
+        ("0::/../elsewhere/of/the/host\n", "memory.events"),
+        ("9:cpu:/x\n4:memory:/pod/1\n0::/\n", "memory/pod/1/memory.oom_control"),
+        ("4:hugetlb,memory:/of/the/host\n", "memory/memory.oom_control"),
+    ],
+)
+def test_the_count_is_that_of_the_own_control_group(tmp_path: Path, membership: str, found: str) -> None:
+    (tmp_path / "cgroup").write_text(membership)
+    counters = tmp_path / "root" / found
+    counters.parent.mkdir(parents=True)
+    counters.write_text("low 0\noom 1\noom_kill 1\n")
+    assert own_counters(tmp_path / "cgroup", tmp_path / "root") == counters
+
+
+def test_without_control_groups_the_count_is_the_machines(tmp_path: Path) -> None:
+    assert own_counters(tmp_path / "none", tmp_path) == Path("/proc/vmstat")
+    (tmp_path / "cgroup").write_text("0::/\n")
+    assert own_counters(tmp_path / "cgroup", tmp_path / "root") == Path("/proc/vmstat")
 
 
 @pytest.mark.parametrize("content", [None, "", "nr_free_pages 77\n"])
