@@ -179,6 +179,9 @@ class Supervisor:
         while True:
             await asyncio.sleep(_CHECK_EVERY_S)
             now_s = time.monotonic()
+            for record in self.children.records:
+                if record.is_starting and record.process is not None:
+                    self._liveness.seen(record.name, record.process.is_suspended(), now_s)
             for verdict in self._liveness.check(now_s):
                 self._kill_silent(verdict)
             for names in self._spawn_retries.due(now_s):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from messages.lifecycle import Cause, ChildState, ChildStatus, Fault, MetricFamily, MetricSample, Peer, Progress
 from supervisor.children.process import ChildProcess
 from supervisor.policy.child_spec import ChildSpec
-from supervisor.policy.states import LINKED_STATES, SERVING_STATES, next_child_state
+from supervisor.policy.states import LINKED_STATES, SERVING_STATES, STARTING_STATES, next_child_state
 
 
 @dataclass
@@ -47,6 +47,11 @@ class ChildRecord:
     def is_serving(self) -> bool:
         """True while peers may send to it."""
         return self.state in SERVING_STATES
+
+    @property
+    def is_starting(self) -> bool:
+        """True while it has a process that is not ready yet."""
+        return self.state in STARTING_STATES
 
     @property
     def is_reachable(self) -> bool:

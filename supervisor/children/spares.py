@@ -14,6 +14,7 @@ from functools import partial
 import structlog
 
 from supervisor.children.process import ChildProcess, ExitStatus, OnExit
+from supervisor.children.spawner import ignore_exit
 from supervisor.policy.child_spec import ChildSpec
 
 _FIRST_AFTER_S = 0.5  # pause after the tree became ready, so that first requests get the cores
@@ -40,8 +41,14 @@ class Spares:
         return set(self._process_by_name)
 
     def take(self, name: str) -> ChildProcess | None:
-        """The spare of this child, which the caller owns from now on; None when there is none."""
-        return self._process_by_name.pop(name, None)
+        """The spare of this child, which the caller owns from now on; None when there is none that runs."""
+        process = self._process_by_name.pop(name, None)
+        if process is None or not process.is_suspended():
+            return process
+        structlog.get_logger().warning("spare not used: it was stopped from outside", child=name)
+        process.on_exit = ignore_exit
+        process.kill()
+        return None
 
     def keep(self, name: str, process: ChildProcess) -> None:
         """Take over a process that waits for its Birth and cannot become its child yet."""

@@ -4,6 +4,7 @@
     ------------------  ------------------  --------------------------------------------------------
     spawned             hello_s             late: it sent no Hello
     loading             ready_s             late: neither Ready nor another Loading came
+    starting: runs           frozen_s            stopped from outside (SIGSTOP, a debugger)
     ready: next beat    frozen_s            frozen: its event loop does not run (SIGSTOP, a blocking call)
     ready: same step    step_s              stuck: its loop runs beside a step that does not end
     ready: first step   first_step_s        stuck, although compilation and tuning were allowed for
@@ -43,6 +44,7 @@ class _Vitals:
     phase: _Phase = _Phase.SPAWNED
     steps: int = 0
     busy_s: float = 0.0
+    suspended_s: float | None = None  # in watched time: since when a child that is not ready has been stopped from outside
 
 
 class Liveness:
@@ -61,6 +63,16 @@ class Liveness:
     def loading(self, name: str, now_s: float) -> None:
         """The child sent Hello or Loading."""
         self._enter(name, _Phase.LOADING, now_s)
+
+    def seen(self, name: str, is_suspended: bool, now_s: float) -> None:
+        """A child that is not ready was looked at. `is_suspended`: it is stopped from outside, so it cannot get ready."""
+        vitals = self._vitals.get(name)
+        if vitals is None:
+            return
+        if not is_suspended:
+            vitals.suspended_s = None
+        elif vitals.suspended_s is None:
+            vitals.suspended_s = now_s - self._asleep_s
 
     def became_ready(self, name: str, now_s: float) -> None:
         """The child sent Ready."""
@@ -95,6 +107,8 @@ class Liveness:
 def _judge(vitals: _Vitals, watched_s: float) -> str:
     """Why this child must be killed; empty when it must not."""
     d, age_s = vitals.deadlines, watched_s - vitals.since_s
+    if vitals.phase is not _Phase.READY and vitals.suspended_s is not None and watched_s - vitals.suspended_s > d.frozen_s:
+        return f"frozen: it has not run for {d.frozen_s:g} s"
     if vitals.phase is _Phase.SPAWNED:
         return f"late: no Hello within {d.hello_s:g} s" if age_s > d.hello_s else ""
     if vitals.phase is _Phase.LOADING:

@@ -38,6 +38,7 @@ ORDER_TRANSITIONS: Mapping[TreeOrder, frozenset[TreeOrder]] = {
     _O.DRAIN_AND_STOP: frozenset({_O.STOP}),
     _O.STOP: frozenset(),
 }
+STARTING_STATES = frozenset({_C.STARTING, _C.WELCOMED})
 SERVING_STATES = frozenset({_C.READY, _C.DRAINING, _C.DRAINED})  # peers may send to a child in one of these
 LINKED_STATES = SERVING_STATES | {_C.WELCOMED, _C.STOPPING}  # the supervisor has a link to its inbox
 

@@ -97,3 +97,19 @@ def test_nobody_judges_the_dead() -> None:
     clock.liveness.gone(NAME)
     clock.liveness.beat(NAME, 1, 0.0, 0.0)
     assert clock.run(100.0) == []
+
+
+def test_a_child_that_is_stopped_before_it_is_ready_is_frozen_long_before_it_is_late() -> None:
+    clock = Clock()
+    clock.liveness.seen(NAME, True, 0.0)
+    assert clock.run(DEADLINES.frozen_s - 0.2) == []
+    assert clock.run(0.5)[0] == "frozen: it has not run for 5 s"
+
+
+def test_a_child_that_goes_on_in_time_is_not_frozen() -> None:
+    clock = Clock()
+    for _ in range(3):
+        clock.liveness.seen(NAME, True, clock.now_s)
+        assert clock.run(DEADLINES.frozen_s - 0.2) == []
+        clock.liveness.seen(NAME, False, clock.now_s)
+        assert clock.run(0.5) == []
