@@ -1,4 +1,4 @@
-"""The command line: `supervisor start | status | drain | stop | check-config`.
+"""The command line: `supervisor start | status | drain | stop | drill | check-config`.
 
     exit status  means
     -----------  ---------------------------------------------------------------
@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+
+from supervisor.drill.command import drill
 
 EXIT_USAGE = 2
 EXIT_UNDEAD = 5
@@ -277,6 +279,9 @@ def _reach(call: Any) -> Any:
 def _fail(status: int, text: str) -> NoReturn:
     click.echo(f"supervisor: {text}", err=True)
     sys.exit(status)
+
+
+main.add_command(drill)
 
 
 if __name__ == "__main__":

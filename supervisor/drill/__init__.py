@@ -1,0 +1,1 @@
+"""`supervisor drill`: harms a server while clients stream; reports what was lost or wrong, and how long streams paused."""

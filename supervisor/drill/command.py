@@ -1,0 +1,66 @@
+"""The command line of `supervisor drill`. Heavy modules are imported when it runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+EXIT_USAGE = 2
+
+
+@click.command(short_help="Harm a server under load; report what was lost and how long streams paused.")
+@click.argument("url", default="http://127.0.0.1:8000")
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    metavar="FAULT",
+    help="kill:TARGET, pause:TARGET:SECONDS or run:COMMAND; may be repeated. TARGET: a role (worker, scheduler, gateway, ...),"
+    " a name (worker/0.0), any, supervisor, pid=NUMBER or match=REGEX (of a command line)."
+    " Default: kill of worker, scheduler and gateway.",
+)
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Rounds of each fault.")
+@click.option("--streams", type=click.IntRange(1), default=16, show_default=True, help="Streams at once.")
+@click.option("--prompt-words", type=click.IntRange(1), default=32, show_default=True, help="Words of a prompt.")
+@click.option("--max-tokens", type=click.IntRange(2), default=256, show_default=True, help="Tokens of an answer.")
+@click.option("--deadline", "deadline_s", type=float, default=120.0, show_default=True, help="Seconds for one stream.")
+@click.option("--model", default="", help="Model to ask for. Default: the first one that the server names.")
+@click.option("--api-key", default="", envvar="OPENAI_API_KEY", help="Sent as a bearer token. Default: $OPENAI_API_KEY.")
+@click.option("--ignore-eos/--no-ignore-eos", default=True, show_default=True, help="Ask for all tokens.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the prompts and the choice of processes.")
+@click.option(
+    "--run-dir", type=click.Path(path_type=Path), help="Run directory of our own server. Default: that of the URL's port."
+)
+@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the result here.")
+@click.option("--svg", "svg_path", type=click.Path(dir_okay=False, path_type=Path), help="Draw the table here.")
+def drill(url: str, faults: tuple[str, ...], **options: Any) -> None:
+    """Stream from a server, harm it in the middle, and check every answer.
+
+    URL is any OpenAI-compatible server. Streams are greedy and do not reconnect; each answer is compared with what the same
+    server gave before the first fault.
+
+    \b
+    supervisor drill
+        kill workers, schedulers and gateways of the server on port 8000
+    supervisor drill http://127.0.0.1:8001 --fault 'kill:match=VLLM::EngineCore'
+        the same for another server, by a process's command line
+    supervisor drill http://127.0.0.1:8001 --fault 'run:docker kill -s KILL engine'
+        by a command
+
+    \b
+    Exit status:
+      0  every stream was complete and right
+      1  a stream was lost or wrong
+      2  the command line cannot be used, or there is no such server or process
+    """
+    from messages.errors import ConfigError
+    from supervisor.drill.session import DrillOptions, run_session
+
+    try:
+        sys.exit(run_session(DrillOptions(url=url, faults=faults, **options)))
+    except ConfigError as error:
+        click.echo(f"supervisor: {error}", err=True)
+        sys.exit(EXIT_USAGE)

@@ -1,0 +1,167 @@
+"""What a drill does to a server: signals to processes that are found by role, id or command line, or a command of the operator.
+
+kill:worker            SIGKILL to a ready child of this role, or with this name (worker/0.1), of our own server
+pause:scheduler:3      SIGSTOP, and SIGCONT after 3 seconds
+kill:pid=1234          a process by its id; its children are left alone
+kill:match=REGEX       the newest process whose command line matches
+run:COMMAND            a shell command, such as: run:docker kill -s KILL vllm
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+import signal
+import time
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import psutil
+
+from messages.errors import ConfigError
+from messages.ids import role_of
+from supervisor.operator.calls import NoServer, ask_status
+
+_COMMAND_S = 60.0
+_DEFAULT_PAUSE_S = 2.0
+_LOOK_S, _FIND_S = 0.05, 30.0
+
+
+class FaultKind(Enum):
+    """How a process is harmed."""
+
+    KILL = "kill"
+    PAUSE = "pause"
+    RUN = "run"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One kind of harm. `target`: a role, a child's name, "pid=..", "match=..", or a shell command for RUN."""
+
+    kind: FaultKind
+    target: str
+    pause_s: float = 0.0
+    text: str = ""  # as the operator wrote it
+
+
+def parse_fault(text: str) -> Fault:
+    """A fault from its text; see the head of this file. Raises: ConfigError."""
+    word, _, rest = text.partition(":")
+    try:
+        kind = FaultKind(word)
+    except ValueError:
+        kinds = ", ".join(kind.value for kind in FaultKind)
+        raise ConfigError(f"fault: expected {kinds} before the colon, got {text!r}") from None
+    if not rest:
+        raise ConfigError(f"fault: expected {word}:TARGET, got {text!r}")
+    if kind is not FaultKind.PAUSE:
+        _check_target(kind, rest)
+        return Fault(kind, rest, text=text)
+    target, _, seconds = rest.rpartition(":")
+    try:
+        pause_s = float(seconds) if target else _DEFAULT_PAUSE_S
+    except ValueError:
+        raise ConfigError(f"fault: expected pause:TARGET:SECONDS, got {text!r}") from None
+    _check_target(kind, target or rest)
+    return Fault(kind, target or rest, pause_s, text)
+
+
+def _check_target(kind: FaultKind, target: str) -> None:
+    if kind is FaultKind.RUN:
+        return
+    if target.startswith("pid=") and not target[4:].isdigit():
+        raise ConfigError(f"fault: expected a process id after pid=, got {target[4:]!r}")
+    if target.startswith("match="):
+        try:
+            re.compile(target[6:])
+        except re.error as error:
+            raise ConfigError(f"fault: expected a regular expression after match=, got {target[6:]!r} ({error})") from None
+
+
+async def inflict(fault: Fault, run_dir: Path, chance: random.Random) -> str:
+    """Harm the server once; returns what was harmed. A pause has begun when this returns; it ends by itself.
+
+    Raises: ConfigError when no such process is found within 30 s, or the command fails.
+    """
+    if fault.kind is FaultKind.RUN:
+        await _run_command(fault.target)
+        return fault.target
+    name, pid = await asyncio.to_thread(_find, fault.target, run_dir, chance)
+    os.kill(pid, signal.SIGKILL if fault.kind is FaultKind.KILL else signal.SIGSTOP)
+    if fault.kind is FaultKind.PAUSE:
+        asyncio.get_running_loop().call_later(fault.pause_s, resume, pid)
+    return name
+
+
+def resume(pid: int) -> None:
+    """Let a paused process continue, if it is still there."""
+    try:
+        os.kill(pid, signal.SIGCONT)
+    except ProcessLookupError:
+        return
+
+
+async def _run_command(command: str) -> None:
+    process = await asyncio.create_subprocess_shell(
+        command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        _, errors = await asyncio.wait_for(process.communicate(), _COMMAND_S)
+    except TimeoutError:
+        process.kill()
+        raise ConfigError(f"fault: expected {command!r} to end within {_COMMAND_S:g} s, got none") from None
+    if process.returncode:
+        last = errors.decode(errors="replace").strip()[-200:]
+        raise ConfigError(f"fault: expected {command!r} to succeed, got exit status {process.returncode}: {last}")
+
+
+def _find(target: str, run_dir: Path, chance: random.Random) -> tuple[str, int]:
+    """(name, process id) of what this target means now. Blocks until there is one. Raises: ConfigError."""
+    end_s = time.monotonic() + _FIND_S
+    while time.monotonic() < end_s:
+        if (found := _look(target, run_dir, chance)) is not None:
+            return found
+        time.sleep(_LOOK_S)
+    raise ConfigError(f"fault: expected a living process for {target!r} within {_FIND_S:g} s, got none")
+
+
+def _look(target: str, run_dir: Path, chance: random.Random) -> tuple[str, int] | None:
+    if target.startswith("pid="):
+        pid = int(target[4:])
+        return (target, pid) if psutil.pid_exists(pid) else None
+    if target.startswith("match="):
+        return _newest_match(re.compile(target[6:]))
+    return _child(target, run_dir, chance)
+
+
+def _newest_match(pattern: re.Pattern[str]) -> tuple[str, int] | None:
+    newest: tuple[float, str, int] | None = None
+    for process in psutil.process_iter(["pid", "cmdline", "create_time"]):
+        line = " ".join(process.info["cmdline"] or ())
+        if process.info["pid"] != os.getpid() and "supervisor drill" not in line and pattern.search(line):
+            found = (process.info["create_time"], line[:60], process.info["pid"])
+            newest = max(newest, found) if newest else found
+    return (newest[1], newest[2]) if newest else None
+
+
+def _child(target: str, run_dir: Path, chance: random.Random) -> tuple[str, int] | None:
+    if target == "supervisor":
+        return _supervisor(run_dir)
+    try:
+        children = ask_status(run_dir).children
+    except NoServer:
+        return None
+    ready = [c for c in children if c.state == "ready" and target in ("any", c.name, role_of(c.name))]
+    chosen = chance.choice(ready) if ready else None
+    return (chosen.name, chosen.pid) if chosen else None
+
+
+def _supervisor(run_dir: Path) -> tuple[str, int] | None:
+    try:
+        return "supervisor", int((run_dir / "supervisor.pid").read_text())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,103 @@
+"""What a drill has found: for each fault the streams that were under way, the lost and wrong ones, and their pauses. Pure."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+
+from supervisor.drill.streams import Stream
+
+
+@dataclass(frozen=True)
+class Round:
+    """One fault, the streams that ran meanwhile, and when the server answered a new request again."""
+
+    fault: str
+    harmed: str
+    at_s: float  # on the clock of the streams
+    answered_after_s: float  # math.inf: never
+    streams: Sequence[Stream]
+
+
+@dataclass(frozen=True)
+class Row:
+    """All rounds of one fault. Pauses: the longest gap after the fault of each stream that was not lost; 0 without any."""
+
+    fault: str
+    rounds: int
+    streams: int  # that were under way at the fault
+    right: int
+    lost: int
+    wrong: int
+    pause_p50_ms: float
+    pause_p99_ms: float
+    pause_max_ms: float
+    back_max_s: float  # until a new request was answered
+
+
+def rows_of(rounds: Iterable[Round], reference: dict[str, str]) -> list[Row]:
+    """One row for each fault, in the order of their first rounds. `reference`: the right answer to each prompt; prompts whose
+    answer was not the same twice without a fault are not in it, and are judged by their completeness only."""
+    by_fault: dict[str, list[Round]] = {}
+    for one in rounds:
+        by_fault.setdefault(one.fault, []).append(one)
+    return [_row(fault, together, reference) for fault, together in by_fault.items()]
+
+
+def verdict(stream: Stream, reference: dict[str, str]) -> str:
+    """right, wrong (a text that is not the beginning of the right one) or lost (cut short, or an error)."""
+    expected = reference.get(stream.prompt)
+    if expected is not None and not expected.startswith(stream.text):
+        return "wrong"
+    if not stream.is_complete or (expected is not None and stream.text != expected):
+        return "lost"
+    return "right"
+
+
+def pause_s(stream: Stream, at_s: float) -> float | None:
+    """The longest time without text from the fault on; None for a stream that was not under way, or got no more text."""
+    arrivals = stream.arrivals_s
+    after = bisect_right(arrivals, at_s)
+    if not 0 < after < len(arrivals):
+        return None
+    return max(later - before for before, later in pairwise([at_s, *arrivals[after:]]))
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least `share` (0 to 1) of the values do not exceed; 0 without values."""
+    ordered = sorted(values)
+    return ordered[max(math.ceil(share * len(ordered)) - 1, 0)] if ordered else 0.0
+
+
+def as_json(rows: Sequence[Row], facts: dict[str, object]) -> dict[str, object]:
+    """The rows and the conditions of the drill, for a file. An infinite time is null."""
+    plain = [{k: None if v == math.inf else v for k, v in asdict(row).items()} for row in rows]
+    return {**facts, "rows": plain}
+
+
+def _row(fault: str, rounds: Sequence[Round], reference: dict[str, str]) -> Row:
+    met = [(one, stream) for one in rounds for stream in one.streams if _was_under_way(stream, one.at_s)]
+    verdicts = [verdict(stream, reference) for _, stream in met]
+    whole = [pair for pair, outcome in zip(met, verdicts, strict=True) if outcome != "lost"]
+    pauses = [gap * 1e3 for one, stream in whole if (gap := pause_s(stream, one.at_s)) is not None]
+    return Row(
+        fault,
+        len(rounds),
+        len(met),
+        verdicts.count("right"),
+        verdicts.count("lost"),
+        verdicts.count("wrong"),
+        round(percentile(pauses, 0.5), 1),
+        round(percentile(pauses, 0.99), 1),
+        round(max(pauses, default=0.0), 1),
+        round(max(one.answered_after_s for one in rounds), 3),
+    )
+
+
+def _was_under_way(stream: Stream, at_s: float) -> bool:
+    """True if the stream had begun and not ended at the fault. A stream whose last text came earlier was over, or was cut."""
+    is_over = stream.is_complete and bool(stream.arrivals_s) and stream.arrivals_s[-1] <= at_s
+    return stream.began_s <= at_s and not is_over

@@ -1,0 +1,57 @@
+"""The report of a drill: a table and bars on the terminal, an SVG of both, and JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from supervisor.drill.figures import Row
+
+_BAR_CHARACTERS = 30
+_WIDE_COLUMNS = 120
+
+
+def print_report(rows: Sequence[Row], title: str, console: Console) -> None:
+    """Print one line for each fault; on a wide console with a bar of its p99 pause on a logarithmic scale."""
+    has_bars = console.width >= _WIDE_COLUMNS
+    table = Table(title=title, title_justify="left")
+    table.add_column("fault", overflow="fold")
+    for name in ("streams", "right", "lost", "wrong", "p50 ms", "p99 ms", "max ms", "back s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    if has_bars:
+        table.add_column("p99 pause: 1 ms to 100 s", no_wrap=True, min_width=_BAR_CHARACTERS)
+    for row in rows:
+        back = "never" if row.back_max_s == math.inf else f"{row.back_max_s:.2f}"
+        pauses = (f"{row.pause_p50_ms:.0f}", f"{row.pause_p99_ms:.0f}", f"{row.pause_max_ms:.0f}")
+        counts = (str(row.streams), str(row.right), _marked(row.lost), _marked(row.wrong))
+        bars = (bar(row.pause_p99_ms),) if has_bars else ()
+        table.add_row(f"{row.rounds} x {row.fault}", *counts, *pauses, back, *bars)
+    console.print(table)
+
+
+def bar(pause_ms: float) -> str:
+    """A bar on a logarithmic scale: empty at 1 ms, full at 100 s."""
+    share = min(max(math.log10(max(pause_ms, 1.0)) / 5.0, 0.0), 1.0)
+    return "█" * round(share * _BAR_CHARACTERS)
+
+
+def write_svg(rows: Sequence[Row], title: str, path: Path) -> None:
+    """Draw the same table as an SVG."""
+    console = Console(record=True, width=140, file=io.StringIO())
+    print_report(rows, title, console)
+    path.write_text(console.export_svg(title=title))
+
+
+def write_json(result: dict[str, object], path: Path) -> None:
+    """Write the result of a drill. Raises: OSError."""
+    path.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def _marked(count: int) -> str:
+    return f"[red]{count}[/red]" if count else "0"

@@ -1,0 +1,126 @@
+"""Runs a drill: a reference without faults, then round after round of streams with one fault in the middle of each."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from messages.errors import ConfigError
+from supervisor.drill.faults import Fault, inflict
+from supervisor.drill.figures import Round
+from supervisor.drill.streams import Stream, StreamOptions, find_model, follow, is_answering, prompts_of
+
+_PROBE_EVERY_S = 0.05
+_FIRST_TEXT_S = 120.0
+_SETTLE_S = 1.0  # between two rounds
+
+
+@dataclass(frozen=True)
+class DrillPlan:
+    """What a drill does. `run_dir`: of our own server, for faults that name a role."""
+
+    url: str
+    model: str  # "": the first one that the server names
+    faults: tuple[Fault, ...]
+    rounds: int  # of each fault
+    streams: int
+    prompt_words: int
+    max_tokens: int
+    deadline_s: float  # of one stream
+    seed: int
+    run_dir: Path
+    ignores_end: bool = True
+    api_key: str = ""
+
+
+@dataclass(frozen=True)
+class DrillResult:
+    """The rounds, and the right answer to each prompt whose answer was the same twice."""
+
+    model: str
+    rounds: Sequence[Round]
+    reference: dict[str, str]
+    n_unsteady: int  # prompts whose greedy answer was not the same twice without a fault
+
+
+async def run_drill(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:
+    """Carry out the plan; `say` gets a line for each round. Raises: ConfigError when the server or a target is not there."""
+    headers = {"Authorization": f"Bearer {plan.api_key}"} if plan.api_key else {}
+    limits = httpx.Limits(max_connections=plan.streams + 8, max_keepalive_connections=0)
+    async with httpx.AsyncClient(timeout=httpx.Timeout(plan.deadline_s, connect=5.0), limits=limits, headers=headers) as client:
+        options = await _options(client, plan)
+        prompts = prompts_of(plan.streams, plan.prompt_words, plan.seed)
+        reference, n_unsteady = await _reference(client, options, prompts)
+        say(f"reference: {len(prompts)} answers, {n_unsteady} of them not the same twice")
+        drill = _Drill(plan, client, options, prompts)
+        rounds = []
+        for fault in plan.faults:
+            for number in range(plan.rounds):
+                one = await drill.round(fault)
+                rounds.append(one)
+                say(f"{fault.text} {number + 1}/{plan.rounds}: {one.harmed}; a new request was answered after {_seconds(one)}")
+        return DrillResult(options.model, rounds, reference, n_unsteady)
+
+
+def _seconds(one: Round) -> str:
+    return "no time that was waited" if one.answered_after_s == math.inf else f"{one.answered_after_s:.2f} s"
+
+
+async def _options(client: httpx.AsyncClient, plan: DrillPlan) -> StreamOptions:
+    try:
+        model = plan.model or await find_model(client, plan.url)
+    except (httpx.HTTPError, ValueError) as error:
+        raise ConfigError(f"url: expected an OpenAI-compatible server at {plan.url}, got {error}") from None
+    return StreamOptions(plan.url, model, plan.prompt_words, plan.max_tokens, plan.deadline_s, plan.ignores_end, plan.api_key)
+
+
+async def _reference(client: httpx.AsyncClient, options: StreamOptions, prompts: list[str]) -> tuple[dict[str, str], int]:
+    """The answer to each prompt, asked for twice with all streams at once. Raises: ConfigError if one fails."""
+    first, second = [await _stream_all(client, options, prompts) for _ in range(2)]
+    failed = [stream.error for stream in (*first, *second) if stream.error]
+    if failed:
+        raise ConfigError(f"reference: expected every stream to end without a fault, got {failed[0]}")
+    steady = {a.prompt: a.text for a, b in zip(first, second, strict=True) if a.text == b.text}
+    return steady, len(prompts) - len(steady)
+
+
+async def _stream_all(client: httpx.AsyncClient, options: StreamOptions, prompts: list[str]) -> list[Stream]:
+    streams = [Stream(prompt) for prompt in prompts]
+    await asyncio.gather(*(follow(client, options, stream) for stream in streams))
+    return streams
+
+
+class _Drill:
+    def __init__(self, plan: DrillPlan, client: httpx.AsyncClient, options: StreamOptions, prompts: list[str]) -> None:
+        self._plan, self._client, self._options, self._prompts = plan, client, options, prompts
+        self._chance = random.Random(plan.seed)
+
+    async def round(self, fault: Fault) -> Round:
+        """Start all streams, harm the server when each has text, and follow the streams to their ends."""
+        streams = [Stream(prompt) for prompt in self._prompts]
+        work = [asyncio.create_task(follow(self._client, self._options, stream)) for stream in streams]
+        began_s = time.monotonic()
+        while not all(stream.pieces or stream.error for stream in streams) and time.monotonic() < began_s + _FIRST_TEXT_S:
+            await asyncio.sleep(_PROBE_EVERY_S)
+        await asyncio.sleep(self._chance.uniform(0.0, 0.25 * (time.monotonic() - began_s)))
+        harmed = await inflict(fault, self._plan.run_dir, self._chance)
+        at_s = time.monotonic()
+        answered_after_s = await self._wait_answer(at_s)
+        await asyncio.gather(*work)
+        await asyncio.sleep(_SETTLE_S)
+        return Round(fault.text, harmed, at_s, answered_after_s, streams)
+
+    async def _wait_answer(self, at_s: float) -> float:
+        """Seconds from the fault until a new request is answered; math.inf after the deadline of a stream."""
+        while time.monotonic() < at_s + self._plan.deadline_s:
+            if await is_answering(self._client, self._options):
+                return time.monotonic() - at_s
+            await asyncio.sleep(_PROBE_EVERY_S)
+        return math.inf

@@ -1,0 +1,98 @@
+"""One call of `supervisor drill`: its options become a plan, its result a table and files."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rich.console import Console
+
+from messages.errors import ConfigError
+from messages.run_dir import run_dir_of
+from supervisor.drill.faults import parse_fault
+from supervisor.drill.figures import as_json, rows_of
+from supervisor.drill.report import print_report, write_json, write_svg
+from supervisor.drill.run import DrillPlan, DrillResult, run_drill
+
+_OWN_FAULTS = ("kill:worker", "kill:scheduler", "kill:gateway")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrillOptions:
+    """The options of the command line; `command.py` says what they mean."""
+
+    url: str
+    faults: tuple[str, ...]
+    rounds: int
+    streams: int
+    prompt_words: int
+    max_tokens: int
+    deadline_s: float
+    model: str
+    api_key: str
+    ignore_eos: bool
+    seed: int
+    run_dir: Path | None
+    json_path: Path | None
+    svg_path: Path | None
+
+
+def run_session(options: DrillOptions) -> int:
+    """Run the drill and report it. Returns the exit status: 1 when a stream was lost or wrong. Raises: ConfigError."""
+    plan = plan_of(options)
+    log = Console(stderr=True)
+    result = asyncio.run(run_drill(plan, lambda line: log.print(line, highlight=False, markup=False)))
+    rows = rows_of(result.rounds, result.reference)
+    title = f"{result.model} at {plan.url}: {plan.streams} streams of {plan.max_tokens} tokens"
+    print_report(rows, title, Console())
+    if options.json_path is not None:
+        write_json(as_json(rows, _facts(plan, result)), options.json_path)
+    if options.svg_path is not None:
+        write_svg(rows, title, options.svg_path)
+    return 1 if any(row.lost or row.wrong for row in rows) else 0
+
+
+def plan_of(options: DrillOptions) -> DrillPlan:
+    """The plan that the options ask for. Raises: ConfigError naming the option."""
+    url = options.url.rstrip("/").removesuffix("/v1")
+    return DrillPlan(
+        url=url,
+        model=options.model,
+        faults=tuple(parse_fault(text) for text in options.faults or _OWN_FAULTS),
+        rounds=options.rounds,
+        streams=options.streams,
+        prompt_words=options.prompt_words,
+        max_tokens=options.max_tokens,
+        deadline_s=options.deadline_s,
+        seed=options.seed,
+        run_dir=(options.run_dir or run_dir_of(_port(url))).absolute(),
+        ignores_end=options.ignore_eos,
+        api_key=options.api_key,
+    )
+
+
+def _facts(plan: DrillPlan, result: DrillResult) -> dict[str, object]:
+    """The conditions of a drill, for its JSON."""
+    errors = {stream.error for one in result.rounds for stream in one.streams if stream.error}
+    return {
+        "url": plan.url,
+        "model": result.model,
+        "streams": plan.streams,
+        "prompt_words": plan.prompt_words,
+        "max_tokens": plan.max_tokens,
+        "seed": plan.seed,
+        "answers_not_the_same_twice": result.n_unsteady,
+        "errors": sorted(errors)[:16],
+    }
+
+
+def _port(url: str) -> int:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError
+        return parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        raise ConfigError(f"url: expected http://HOST:PORT, got {url!r}") from None

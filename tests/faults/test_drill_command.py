@@ -1,0 +1,46 @@
+"""`supervisor drill` against a real server: it finds nothing wrong with a killed worker, and it finds what is lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.real_server import real_server
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+def drill(url: str, run_dir: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    small = ("--rounds", "1", "--streams", "4", "--max-tokens", "120", "--run-dir", str(run_dir))
+    command = [sys.executable, "-m", "supervisor", "drill", url, *small, *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_drill_reports_what_happened(tmp_path: Path) -> None:
+    with real_server("--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.01") as server:
+        report, picture = tmp_path / "drill.json", tmp_path / "drill.svg"
+        files = ("--json", str(report), "--svg", str(picture))
+        done = drill(server.url, server.run_dir, "--fault", "kill:worker", "--fault", "kill:scheduler", *files)
+        assert done.returncode == 0, done.stdout + done.stderr
+        rows = json.loads(report.read_text())["rows"]
+        assert [(row["fault"], row["right"], row["lost"], row["wrong"]) for row in rows] == [
+            ("kill:worker", 4, 0, 0),
+            ("kill:scheduler", 4, 0, 0),
+        ]
+        assert all(row["pause_max_ms"] > 0 for row in rows)
+        assert picture.read_text().startswith("<svg")
+
+        nobody = drill(server.url, server.run_dir, "--fault", "run:exit 3")
+        assert nobody.returncode == 2
+        assert "exit status 3" in nobody.stderr
+
+
+def test_no_server_is_said_in_one_line(tmp_path: Path) -> None:
+    done = drill("http://127.0.0.1:9", tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("supervisor: url: expected an OpenAI-compatible server at http://127.0.0.1:9, got ")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,76 @@
+"""Faults of a drill: their text, and what they find and do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from messages.errors import ConfigError
+from supervisor.drill.faults import Fault, FaultKind, inflict, parse_fault, resume
+
+NOWHERE = Path("/nonexistent")
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """A process with its own words on its command line."""
+    words = [sys.executable, "-c", "import sys; sys.stdin.read()", f"drill-me-{os.getpid()}"]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_texts_of_faults() -> None:
+    assert parse_fault("kill:worker") == Fault(FaultKind.KILL, "worker", text="kill:worker")
+    assert parse_fault("kill:worker/0.1").target == "worker/0.1"
+    assert parse_fault("kill:match=VLLM::Engine").target == "match=VLLM::Engine"
+    assert parse_fault("pause:gateway") == Fault(FaultKind.PAUSE, "gateway", 2.0, "pause:gateway")
+    assert parse_fault("pause:pid=12:7.5") == Fault(FaultKind.PAUSE, "pid=12", 7.5, "pause:pid=12:7.5")
+    assert parse_fault("run:docker kill -s KILL a:b").target == "docker kill -s KILL a:b"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("worker", "expected kill, pause, run before the colon, got 'worker'"),
+        ("kill:", "expected kill:TARGET, got 'kill:'"),
+        ("pause:worker:soon", "expected pause:TARGET:SECONDS, got 'pause:worker:soon'"),
+        ("kill:pid=x", "expected a process id after pid=, got 'x'"),
+        ("kill:match=(", "expected a regular expression after match=, got '('"),
+    ],
+)
+def test_bad_texts_are_refused_by_name(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_fault(text)
+    assert str(caught.value).startswith("fault: ")
+    assert said in str(caught.value)
+
+
+async def test_a_kill_finds_a_process_by_its_command_line(sleeper: subprocess.Popen[bytes]) -> None:
+    await inflict(parse_fault(f"kill:match=drill-me-{os.getpid()}$"), NOWHERE, random.Random(1))
+    assert sleeper.wait(30) == -signal.SIGKILL
+
+
+async def test_a_pause_stops_a_process_and_ends(sleeper: subprocess.Popen[bytes]) -> None:
+    await inflict(parse_fault(f"pause:pid={sleeper.pid}:3600"), NOWHERE, random.Random(1))
+    _, status = await asyncio.to_thread(os.waitpid, sleeper.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    resume(sleeper.pid)
+    _, status = await asyncio.to_thread(os.waitpid, sleeper.pid, os.WCONTINUED)
+    assert os.WIFCONTINUED(status)
+
+
+async def test_a_command_that_fails_is_reported() -> None:
+    with pytest.raises(ConfigError, match="got exit status 3: no such container"):
+        await inflict(parse_fault("run:echo no such container >&2; exit 3"), NOWHERE, random.Random(1))

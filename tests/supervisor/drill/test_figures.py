@@ -1,0 +1,75 @@
+"""The figures of a drill, from streams written by hand."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+
+from rich.console import Console
+
+from supervisor.drill.figures import Round, Row, as_json, pause_s, percentile, rows_of, verdict
+from supervisor.drill.report import bar, print_report
+from supervisor.drill.streams import Stream, prompts_of
+
+REFERENCE = {"p": "a b c d"}
+
+
+def stream(text: str = "a b c d", arrivals_s: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0), is_complete: bool = True) -> Stream:
+    pieces = [text[at : at + 2] for at in range(0, len(text), 2)]
+    return Stream("p", 0.5, pieces, list(arrivals_s), is_complete)
+
+
+def test_verdicts() -> None:
+    assert verdict(stream(), REFERENCE) == "right"
+    assert verdict(stream("a b ", is_complete=False), REFERENCE) == "lost"
+    assert verdict(stream("a b "), REFERENCE) == "lost"  # complete, but too short
+    assert verdict(stream("a x c d"), REFERENCE) == "wrong"
+    assert verdict(stream("a b c d e"), REFERENCE) == "wrong"
+    assert verdict(stream("whatever"), {}) == "right"  # an unsteady prompt is judged by its completeness
+
+
+def test_a_pause_begins_at_the_fault() -> None:
+    assert pause_s(stream(arrivals_s=(1.0, 2.0, 5.0, 5.5)), 2.5) == 2.5
+    assert pause_s(stream(arrivals_s=(1.0, 2.0, 3.0, 9.0)), 2.5) == 6.0
+    assert pause_s(stream(), 0.7) is None  # had no text yet
+    assert pause_s(stream(), 4.5) is None  # got no more text
+
+
+def test_rows_count_the_streams_that_were_under_way() -> None:
+    over = stream(arrivals_s=(0.6, 0.7, 0.8, 0.9))
+    cut = stream("a b ", (1.0, 2.0), is_complete=False)
+    rounds = [Round("kill:x", "x/0", 2.5, 0.3, [stream(), over, cut]), Round("kill:x", "x/0", 2.5, 0.7, [stream("x")])]
+    (row,) = rows_of(rounds, REFERENCE)
+    assert (row.rounds, row.streams, row.right, row.lost, row.wrong) == (2, 3, 1, 1, 1)
+    assert row.back_max_s == 0.7
+    assert row.pause_max_ms == 1000.0
+
+
+def test_percentiles() -> None:
+    assert percentile([], 0.5) == 0.0
+    assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
+    assert percentile([1.0, 2.0], 0.99) == 2.0
+
+
+def test_a_server_that_never_came_back_is_null_in_json() -> None:
+    row = Row("kill:x", 1, 1, 0, 1, 0, 0.0, 0.0, 0.0, math.inf)
+    assert json.loads(json.dumps(as_json([row], {"url": "u"})))["rows"][0]["back_max_s"] is None
+
+
+def test_the_table_fits_eighty_columns() -> None:
+    row = Row("kill:match=VLLM::EngineCore", 20, 512, 500, 12, 0, 15_600.4, 19_500.1, 20_000.0, 31.25)
+    text = io.StringIO()
+    print_report([row], "a title", Console(file=text, width=80))
+    for number in ("512", "500", "12", "15600", "19500", "20000", "31.25"):
+        assert number in text.getvalue()
+
+
+def test_bars_are_logarithmic() -> None:
+    assert [len(bar(ms)) for ms in (0.0, 1.0, 10.0, 100_000.0, 1e9)] == [0, 0, 6, 30, 30]
+
+
+def test_prompts_differ_from_their_first_word() -> None:
+    prompts = prompts_of(20, 5, seed=1)
+    assert len({prompt.split()[0] for prompt in prompts}) == 20
+    assert prompts == prompts_of(20, 5, seed=1)
