@@ -33,7 +33,6 @@ from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import NO_TRACE, Message
 
 _SLOW_HANDLER_S = 0.25
-_MAX_EARLY_MESSAGES = 4096
 
 Handler = Callable[[Delivery, Any], None]
 
@@ -146,8 +145,8 @@ class Actor(LifecycleEvents):
         return 0
 
     def _in_order(self, batch: list[Delivery]) -> list[Delivery]:
-        """The mail of living peers, in order. Mail of unannounced incarnations waits for their PeerUp; that of dead ones is
-        dropped."""
+        """The mail of living peers, in order. Mail of unannounced incarnations waits for their PeerUp, and its senders get no
+        credit meanwhile, which bounds it; mail of dead ones is dropped."""
         known, early = [], []
         for delivery in [*self._early, *batch]:
             match self.child.sender_state(delivery):
@@ -157,7 +156,9 @@ class Actor(LifecycleEvents):
                     early.append(delivery)
                 case SenderState.DEAD:
                     pass
-        self._early = early[:_MAX_EARLY_MESSAGES]
+        if early or self._early:
+            self.mailbox.hold({delivery.sender for delivery in early})
+        self._early = early
         return known
 
     def _handle(self, delivery: Delivery) -> None:

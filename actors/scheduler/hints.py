@@ -41,8 +41,8 @@ class Hints:
             self.drafts.clear()
 
     def on_drafts(self, message: Drafts) -> None:
-        """Keep the drafts; the planner uses those that are still in time."""
-        self.drafts.receive(message)
+        """Keep the drafts of living sequences; the planner uses those that are still in time."""
+        self.drafts.receive(message, self._tails.has)
 
     def advanced(self, sequence: Sequence, n_drafts: int, n_accepted: int) -> None:
         """A sequence that wants drafts has new tokens; of its last `n_drafts` draft tokens `n_accepted` were accepted."""

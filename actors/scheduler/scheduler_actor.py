@@ -74,10 +74,10 @@ class SchedulerActor(Actor):
 
     def on_submit(self, delivery: Delivery, submit: generation.Submit) -> None:
         """Accept a sequence, or refuse it with the reason. During a drain the gateways refuse, the scheduler does not."""
+        if self._queues.find(delivery.sender, int(submit.attempt)) is not None:  # the gateway has missed the first Taken
+            self.send(delivery.sender, generation.Taken(attempt=submit.attempt))
+            return
         refusal = judge(submit, self._gang.capacity, len(self._queues.waiting), self.settings.max_waiting)
-        if self._queues.find(delivery.sender, int(submit.attempt)) is not None:
-            detail = f"attempt: {submit.attempt} is already here"
-            refusal = generation.Refused(attempt=submit.attempt, code="conflict", detail=detail, retryable=False)
         if refusal is not None:
             self.send(delivery.sender, refusal)
             return

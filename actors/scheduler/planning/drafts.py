@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from actors.scheduler.sequences.sequence import Sequence
@@ -15,13 +16,18 @@ class ReceivedDrafts:
     def __init__(self) -> None:
         self._by_number: dict[int, tuple[int, list[int]]] = {}  # sequence number -> (start, ids)
 
-    def receive(self, message: Drafts) -> None:
-        """Keep the drafts of a message. Each replaces the older draft of its sequence."""
+    def receive(self, message: Drafts, is_running: Callable[[int], bool]) -> None:
+        """Keep the drafts of a message. Each replaces the older draft of its sequence. `is_running(number)` tells whether the
+        sequence with this number still gets tokens; drafts of others are dropped."""
         offset, ids = 0, message.ids.tolist()
         rows = zip(message.sequences.tolist(), message.starts.tolist(), message.counts.tolist(), strict=True)
         for number, start, count in rows:
-            self._by_number[number] = (start, ids[offset : offset + count])
+            if is_running(number):
+                self._by_number[number] = (start, ids[offset : offset + count])
             offset += count
+
+    def __len__(self) -> int:
+        return len(self._by_number)
 
     def drop(self, number: int) -> None:
         """Drop the draft of the sequence with this number, if there is one."""
@@ -76,6 +82,10 @@ class TailReport:
         """Forget what was sent, because a new speculation process has no tokens yet."""
         self._n_sent.clear()
         self._rows.clear()
+
+    def has(self, number: int) -> bool:
+        """True if speculation knows the sequence with this number, and not its end."""
+        return number in self._n_sent
 
     def add(self, sequence: Sequence, drafted: int, accepted: int) -> None:
         """Add every token that speculation does not have; `accepted` of `drafted` draft tokens were accepted."""
