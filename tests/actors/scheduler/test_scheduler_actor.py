@@ -174,16 +174,6 @@ async def test_a_prompt_that_memory_can_never_hold_is_refused_also_when_it_came_
     assert {refused.code for refused in bench.gateway.refused.values()} == {"too_large_for_memory"}
 
 
-async def test_the_same_attempt_twice_is_refused_once(cluster: MemoryCluster) -> None:
-    bench = SchedulerBench(cluster)
-    await bench.begin()
-    bench.gang.hold()
-    bench.gateway.submit(1, [1, 2], 5)
-    bench.gateway.submit(1, [1, 2], 5)
-    await cluster.wait_until(lambda: bool(bench.gateway.refused))
-    assert bench.gateway.refused[1].code == "conflict"
-
-
 async def test_a_gateway_that_does_not_acknowledge_pauses_only_itself(cluster: MemoryCluster) -> None:
     bench = SchedulerBench(cluster, unacked_messages=8)
     await bench.begin()

@@ -187,7 +187,8 @@ def test_no_lease_while_a_sequence_waits_or_prefills() -> None:
 def draft(bench: PlannerBench, sequence: Sequence, ids: list[int]) -> None:
     n = len(ids)
     bench.drafts.receive(
-        Drafts(sequences=int64s([sequence.number]), starts=int32s([sequence.known]), counts=int32s([n]), ids=int32s(ids))
+        Drafts(sequences=int64s([sequence.number]), starts=int32s([sequence.known]), counts=int32s([n]), ids=int32s(ids)),
+        is_running=lambda number: True,
     )
 
 

@@ -16,7 +16,8 @@ def received(*rows: tuple[int, int, list[int]]) -> ReceivedDrafts:
             starts=int32s([start for _, start, _ in rows]),
             counts=int32s([len(ids) for _, _, ids in rows]),
             ids=int32s([token for _, _, ids in rows for token in ids]),
-        )
+        ),
+        is_running=lambda number: True,
     )
     return drafts
 

@@ -1,0 +1,37 @@
+"""Messages and answers that are lost or repeated at random, and links that are cut, with and without deaths beside them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from messages.transport.outbox import Outbox
+from messages.wire.envelope import Answer
+from tests.support.depth import DEPTH
+from tests.support.simulation.network import Loss
+from tests.support.simulation.scenario import Scenario, scenario_of
+from tests.support.simulation.world import simulate
+
+_SEEDS_PER_TEST = 4
+LOSS = Loss(lost_share=0.02, repeated_share=0.02)
+
+
+@pytest.mark.seeds
+@pytest.mark.parametrize("block", range(2 * DEPTH))
+def test_every_promise_holds_although_mail_is_lost(block: int) -> None:
+    for seed in range(block * _SEEDS_PER_TEST, (block + 1) * _SEEDS_PER_TEST):
+        scenario = replace(scenario_of(seed), loss=LOSS, n_cuts=2 + seed % 4)
+        outcome = simulate(seed, scenario if seed % 2 else replace(scenario, n_deaths=0))
+        assert not outcome.problems, f"seed {seed}"
+
+
+def test_without_repetitions_the_promise_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wishes of receivers are ignored: the simulation shows what the links would lose."""
+    scenario = Scenario(n_deaths=0, n_cuts=6, loss=LOSS)
+    assert not simulate(0, scenario).problems
+    take_answer = Outbox.take_answer
+    monkeypatch.setattr(
+        Outbox, "take_answer", lambda box, answer: take_answer(box, Answer(answer.link, answer.handled, wanted=0))
+    )
+    assert simulate(0, scenario).problems
