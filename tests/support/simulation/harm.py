@@ -1,4 +1,4 @@
-"""The faults of a simulated run: deaths, pauses, a full disk, cut links."""
+"""The faults of a simulated run: deaths, pauses, a full disk, cut links, jumps of the wall clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from tests.support.simulation.network import SimulatedNetwork
 from tests.support.simulation.processes import SimulatedProcess, SimulatedSpawner
 from tests.support.simulation.scenario import FAULTS_S, Scenario
 from tests.support.simulation.threads import SimulatedWriter
-from tests.support.simulation.virtual_loop import VirtualLoop
+from tests.support.simulation.virtual_loop import LifeState, SimulatedLife, VirtualLoop
+
+_SUPERVISOR_SHARE = 0.2  # of the pauses
 
 
 class Harm:
@@ -22,10 +24,12 @@ class Harm:
         chance: random.Random,
         network: SimulatedNetwork,
         spawner: SimulatedSpawner,
+        supervisor: SimulatedLife,
     ) -> None:
         self._scenario, self._loop, self._chance = scenario, loop, chance
-        self._network, self._spawner = network, spawner
+        self._network, self._spawner, self._supervisor = network, spawner, supervisor
         self.n_deaths = 0
+        self.clock_ahead_s = 0.0  # of the wall clock
 
     async def run(self) -> None:
         s = self._scenario
@@ -34,6 +38,7 @@ class Harm:
             + [self._pause] * s.n_pauses
             + [self._fill_disk] * s.n_disk_failures
             + [self._cut] * s.n_cuts
+            + [self._jump] * s.n_clock_jumps
         )
         self._chance.shuffle(kinds)
         for kind in kinds:
@@ -54,13 +59,22 @@ class Harm:
             victim.life.dies_at = victim.life.n_callbacks + self._chance.randrange(1, 300)
 
     def _pause(self) -> None:
+        """Pause a process, now and then the supervisor."""
+        for_s = self._chance.uniform(0.01, self._scenario.longest_pause_s)
+        if self._chance.random() < _SUPERVISOR_SHARE:
+            self._supervisor.state = LifeState.PAUSED
+            self._loop.call_later(for_s, self._loop.resume, self._supervisor)
+            return
         victim = self._victim()
         victim.pause()
-        self._loop.call_later(self._chance.uniform(0.01, self._scenario.longest_pause_s), victim.resume)
+        self._loop.call_later(for_s, victim.resume)
 
     def _fill_disk(self) -> None:
         SimulatedWriter.refuses = True
         self._loop.call_later(self._chance.uniform(0.01, 2.0), _free_disk)
+
+    def _jump(self) -> None:
+        self.clock_ahead_s += self._chance.choice((-7200.0, -3600.0, 3600.0, 86_400.0))
 
     def _cut(self) -> None:
         endpoints = self._network.endpoints[-12:]

@@ -26,6 +26,7 @@ class Scenario:
     n_disk_failures: int = 0
     loss: Loss = field(default_factory=Loss)
     n_cuts: int = 0
+    n_clock_jumps: int = 0
     longest_pause_s: float = 9.0
 
 
@@ -43,13 +44,16 @@ class Outcome:
 
 
 def scenario_of(seed: int) -> Scenario:
-    """The scenario of a seed: deaths always, pauses and a full disk in some of them."""
+    """The scenario of a seed: deaths always; pauses, full disks, clock jumps, lost and repeated messages in some of them."""
     chance = random.Random(f"scenario {seed}")
     return Scenario(
         n_clients=chance.randrange(2, 9),
         n_deaths=chance.randrange(1, 8),
         n_pauses=chance.choice((0, 0, 1, 3)),
         n_disk_failures=chance.choice((0, 0, 0, 2)),
+        n_cuts=chance.choice((0, 0, 3)),
+        n_clock_jumps=chance.choice((0, 0, 2)),
+        loss=Loss(chance.choice((0.0, 0.0, 0.01, 0.05)), chance.choice((0.0, 0.0, 0.01, 0.05))),
     )
 
 
@@ -87,6 +91,8 @@ def wishes_of(chance: random.Random, n_clients: int, gateways: list[str]) -> Ite
             prompt=shared + own if chance.random() < 0.5 else own,
             max_tokens=n_tokens,
             seed=chance.choice((0, chance.randrange(1, 2**31))),
+            n=chance.choice((1, 1, 1, 2, 3)),
+            stop_at=chance.randrange(n_tokens) if chance.random() < 0.3 else -1,
             leaves_after=chance.randrange(n_tokens) if chance.random() < 0.1 else -1,
             asks_after_s=chance.uniform(0.0, FAULTS_S / 2),
         )

@@ -52,12 +52,12 @@ def simulate(seed: int, scenario: Scenario | None = None) -> Outcome:
             patches.enter_context(patch.object(owner, name, value))
 
         patched(time, "monotonic", loop.time)
-        patched(time, "time", lambda: _UNIX_S + loop.time())
-        patched(time, "time_ns", lambda: int((_UNIX_S + loop.time()) * 1e9))
         log = patches.enter_context(structlog.testing.capture_logs())
         chance = random.Random(seed)
         make_threads_virtual(patched, chance)
         world = World(seed, scenario, loop, chance, Path(folder), log)
+        patched(time, "time", lambda: _UNIX_S + loop.time() + world.harm.clock_ahead_s)
+        patched(time, "time_ns", lambda: int(time.time() * 1e9))
         patched(Child, "fault", world.note_fault(Child.fault))
         try:
             return loop.run_until_complete(world.run())
@@ -77,7 +77,7 @@ class World:
         self._spawner = SimulatedSpawner(loop, self._network, chance)
         self._supervisor_life = SimulatedLife("supervisor")
         self._faults: list[str] = []
-        self._harm = Harm(scenario, loop, chance, self._network, self._spawner)
+        self.harm = Harm(scenario, loop, chance, self._network, self._spawner, self._supervisor_life)
         self._problems: list[str] = []
 
     async def run(self) -> Outcome:
@@ -92,7 +92,7 @@ class World:
         clients = [Client(wish, self._loop, self._chance, self._gateway) for wish in wishes]
         work = [asyncio.ensure_future(client.run()) for client in clients]
         self._network.loss = self._scenario.loss
-        await self._harm.run()
+        await self.harm.run()
         self._network.loss = Loss()
         await self._until(lambda: all(task.done() for task in work), _END_S, "a client still waits")
         self._problems += [f"{client.wish.request}: {text}" for client in clients for text in client.problems]
@@ -106,7 +106,7 @@ class World:
         self._problems += [str(error.get("exception") or error.get("message")) for error in self._loop.errors]
         virtual_s = self._loop.time() - began_s
         digest = hash((virtual_s, self._network.n_carried, len(self._spawner.processes)))
-        return Outcome(self._seed, self._problems, digest, self._network.n_carried, self._harm.n_deaths, virtual_s, self._log)
+        return Outcome(self._seed, self._problems, digest, self._network.n_carried, self.harm.n_deaths, virtual_s, self._log)
 
     def note_fault(self, original: Callable[..., int]) -> Callable[..., int]:
         """`Child.fault`, which also writes the error down: no actor may fault, whatever happens around it."""
