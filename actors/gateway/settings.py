@@ -45,6 +45,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     commit_window_s: _Seconds = 0.0  # the journal collects entries for this time before each commit; 0: commit at once
     ack_messages: _Positive = 16  # messages of a scheduler for each Ack to it; each Ack wakes two processes
     journal_buffer_bytes: _Positive = 64 << 20  # kept in memory while the disk refuses writes; above it streams pause
+    journal_http_streams: bool = True  # False: only those whose client has given an id can be asked for again
     journal_sync: bool = False  # fsync each commit: survives power loss, not only the death of a process
     max_connections: _Positive = 8192  # open HTTP connections; above it: 503
     head_s: _Seconds = 15.0  # time for a client to send its headers

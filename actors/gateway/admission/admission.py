@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable
 
 from actors.gateway.admission.bodies import BodyBudget
-from actors.gateway.admission.new_request import NewRequest
+from actors.gateway.admission.new_request import Naming, NewRequest
 from actors.gateway.admission.order_builder import OrderBuilder
 from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.requests.refusals import Refusal
@@ -40,6 +40,16 @@ class Arrival:
         if isinstance(outcome, Refusal):
             raise outcome
         return outcome
+
+
+def _is_replaced(known: Request, new: NewRequest) -> bool:
+    """True if a new request takes the id of a known one, which has no answer or is not asked for any more."""
+    endings = [sequence.ended for sequence in known.sequences]
+    if new.naming is Naming.FIXED or known.order.api == "front" or None in endings:
+        return False
+    if any(ended is not None and (ended.is_failure or ended.reason == "cancelled") for ended in endings):
+        return True
+    return new.naming is Naming.LABEL and known.order.digest != new.digest
 
 
 class Admission:
@@ -74,13 +84,39 @@ class Admission:
         Raises: Refusal when that is a different request.
         """
         known = self._arrivals.get(new.request) or self._desk.find(new.request)
+        if known is not None and not new.must_be_known and isinstance(known, Request) and _is_replaced(known, new):
+            known = None
         if known is None:
+            if new.must_be_known:
+                raise self.unknown(new.request, new.request_field)
             return None
         digest = known.new.digest if isinstance(known, Arrival) else known.order.digest
         if not new.is_resumable or digest != new.digest:
             detail = f"{new.request_field}: {new.request!r} belongs to another request"
-            raise Refusal("conflict", detail, field=new.request_field)
+            # clients repeat a 409 by themselves, which never helps under a key
+            is_key = new.naming is Naming.KEY
+            name = "idempotency_key_reused" if is_key else ""
+            raise Refusal("conflict", detail, field=new.request_field, status=422 if is_key else 0, name=name)
         return known
+
+    def knows(self, request_id: str) -> bool:
+        """True if a request has this id: on its way in, running, or retained."""
+        return request_id in self._arrivals or self._desk.knows(request_id)
+
+    async def known(self, request_id: str, field: str) -> Request:
+        """The request with this id. `field`: what gives the id, for the refusal. Raises: Refusal."""
+        arrival = self._arrivals.get(request_id)
+        request = await arrival.wait_accepted() if arrival is not None else self._desk.find(request_id)
+        if request is None:
+            raise self.unknown(request_id, field)
+        return request
+
+    def unknown(self, request_id: str, field: str) -> Refusal:
+        """The refusal of an id that no request has: status 410 if one had it, else 404."""
+        detail = f"{field}: expected the id of a request that is running or finished not long ago, got {request_id!r}"
+        if self._desk.has_forgotten(request_id):
+            return Refusal("not_found", detail, field=field, status=410, name="gone")
+        return Refusal("not_found", detail, field=field)
 
     def begin(self, new: NewRequest, n_bytes: int = 0) -> Arrival:
         """Check a request whose id is not known, and reserve its sequences and bytes. Follow with `finish`.

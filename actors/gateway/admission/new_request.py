@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
 
 from actors.gateway.requests.order import Api
 from messages.generation import NO_TOKEN_LIMIT, Sampling, Terms
+
+
+class Naming(Enum):
+    """What an id of the client's means, once a request has it."""
+
+    FIXED = "fixed"  # it is that request, however it ended
+    KEY = "key"  # it is that request; one that failed or was cancelled has no answer and is computed again
+    LABEL = "label"  # as a key, and when the request is over, the client may use the id for another one
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,9 @@ class NewRequest:
     default_max_tokens: int = NO_TOKEN_LIMIT  # without a limit of the client's own; cut to what the context has left
     is_whole: bool = False  # not streamed: the client reads nothing before the request is over
     is_resumable: bool = False  # the client can ask for it again by its id
+    ends_with_client: bool = False  # cancelled when its client leaves; another resumable one waits for it to come back
+    naming: Naming = Naming.FIXED
+    must_be_known: bool = False  # the client has read a part of the answer already
     digest: str = ""  # of a resumable request's content: the same id with another digest is another request
     with_usage: bool = False  # its stream ends with an event of the usage
     echo: Sequence[str] = ()  # prompts to repeat before their answers, or none

@@ -41,6 +41,7 @@ class OrderBuilder:
             n=new.n,
             is_whole=new.is_whole,
             is_resumable=new.is_resumable,
+            ends_with_client=new.ends_with_client,
             digest=new.digest,
             with_usage=new.with_usage,
             echo=list(new.echo),

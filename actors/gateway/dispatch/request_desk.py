@@ -90,6 +90,7 @@ class RequestDesk:
         Nothing of it becomes visible before the journal has its record.
         """
         request = Request(self._next_number, order, self._model.detokenizer, self._post.now_s())
+        self._retained.forget(order.request)  # one that ended without an answer
         self._register(request)
         self.metrics.prompt_tokens.inc(sum(request.n_prompt) * order.n)
         record = encode_record(request_record(request, self.identity, request.began_s))
@@ -101,6 +102,14 @@ class RequestDesk:
         """The request with this id, if it is running or retained; else None."""
         request = self._request_by_id.get(request_id)
         return request if request is not None else self._retained.restore(request_id, self._model, self._post.now_s())
+
+    def knows(self, request_id: str) -> bool:
+        """True if a request with this id is running or retained."""
+        return request_id in self._request_by_id or self._retained.find(request_id) is not None
+
+    def has_forgotten(self, request_id: str) -> bool:
+        """True if a request with this id was retained, and is not any more."""
+        return request_id in self._retained.forgotten
 
     def cancel(self, request: Request, why: generation.CancelReason = "client_left") -> None:
         """End every sequence that has not ended: as failed if `why` is "deadline", else as cancelled."""
@@ -126,7 +135,7 @@ class RequestDesk:
         """A reader has left. Without another one, a resumable request waits `orphan_s`; any other request is cancelled."""
         if request.watchers or request.is_over:
             return
-        if request.order.is_resumable:
+        if request.order.is_resumable and not request.order.ends_with_client:
             request.orphaned_s = self._post.now_s()
         else:
             self.cancel(request)
@@ -235,7 +244,8 @@ class RequestDesk:
 
     def _unregister(self, request: Request) -> None:
         self._deadline_by_number.pop(request.number).cancel()
-        self._request_by_id.pop(request.order.request, None)
+        if self._request_by_id.get(request.order.request) is request:  # another one may have its id now
+            del self._request_by_id[request.order.request]
 
     def take_over(self, request: Request, identity: ModelIdentity) -> bool:
         """Continue an unfinished request of an earlier incarnation, which accepted it for the model `identity`.

@@ -19,16 +19,17 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from actors.gateway.admission.bodies import BodyBudget
-from actors.gateway.http.endpoint import Call, Endpoint, Services, request_id_of, trace_id_of
-from actors.gateway.http.endpoints import generate, openai, server_facts, tokenize
+from actors.gateway.http.endpoint import Call, Endpoint, Services, trace_id_of
+from actors.gateway.http.endpoints import generate, openai, server_facts, streams, tokenize
 from actors.gateway.http.errors import error_response, on_exception, on_http_exception
+from actors.gateway.http.identity import Identity, identity_of
 from actors.gateway.requests.refusals import Refusal
 from messages.ids import mint_request_id
 
 AnswerCall = Callable[[HttpRequest], Awaitable[ASGIApp]]
 OnError = Callable[[HttpRequest, Exception], Awaitable[ASGIApp]]
 
-ENDPOINTS = (*openai.ENDPOINTS, *generate.ENDPOINTS, *server_facts.ENDPOINTS, *tokenize.ENDPOINTS)
+ENDPOINTS = (*openai.ENDPOINTS, *generate.ENDPOINTS, *streams.ENDPOINTS, *server_facts.ENDPOINTS, *tokenize.ENDPOINTS)
 
 
 def build_app(services: Services) -> ASGIApp:
@@ -44,17 +45,18 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
 
     async def call(http: HttpRequest) -> ASGIApp:
         headers = dict(http.scope["headers"])  # names in lower case, as ASGI has them
-        request_id, trace_id = request_id_of(_text(headers, b"x-request-id")), trace_id_of(_text(headers, b"traceparent"))
+        identity, trace_id = Identity(), trace_id_of(_text(headers, b"traceparent"))
         try:
+            identity = identity_of(headers)
             if endpoint.method == "GET":
-                return await endpoint.handler(services, Call(request_id, trace_id, bytearray(), http.path_params))
-            if endpoint.needs_open:
+                return await endpoint.handler(services, Call(identity, trace_id, bytearray(), _parameters(http)))
+            if endpoint.needs_open and not services.admission.knows(identity.given_id):
                 services.admission.check_open()
             async with counted_body(http, _text(headers, b"content-length"), services.admission.bodies) as body:
-                return await endpoint.handler(services, Call(request_id, trace_id, body, http.path_params))
+                return await endpoint.handler(services, Call(identity, trace_id, body, {}))
         except Refusal as refusal:
             services.desk.metrics.refused.labels(refusal.code).inc()
-            return error_response(refusal, {"X-Request-Id": request_id or mint_request_id()})
+            return error_response(refusal, {"X-Request-Id": identity.given_id or mint_request_id()})
         except ClientDisconnect:
             return Response(status_code=499)
 
@@ -63,6 +65,10 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
 
 def _text(headers: Mapping[bytes, bytes], name: bytes) -> str:
     return headers.get(name, b"").decode("latin-1")
+
+
+def _parameters(http: HttpRequest) -> dict[str, str]:
+    return {**http.query_params, **http.path_params}
 
 
 class DirectRoutes:

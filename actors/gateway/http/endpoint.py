@@ -13,15 +13,12 @@ from starlette.types import ASGIApp
 
 from actors.gateway.admission.admission import Admission
 from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.http.identity import Identity
 from actors.gateway.http.large_bodies import BodyReader
-from actors.gateway.requests.refusals import invalid
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.tokenizer import TextModel
 from messages.wire.message import NO_TRACE
 
-# An id that clients may give. The answer repeats it in a header, so it has no characters that a header cannot carry.
-_REQUEST_ID = re.compile(r"[ -~]{1,256}")
-_REQUEST_ID_RULE = "1 to 256 printable ASCII characters"
 # version, trace id, parent id and flags, all in lower case; later versions than 00 may add more
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 
@@ -59,14 +56,14 @@ class Services:
 class Call:
     """One HTTP request.
 
-    `request_id`: the client's X-Request-Id, empty without a usable one. `trace_id`: 16 bytes from `traceparent`, empty without
-    a valid one. `body`: empty for a GET. `path_parameters`: the values of the path's patterns by name.
+    `identity`: what the headers say about which request this is. `trace_id`: 16 bytes from `traceparent`, empty without a
+    valid one. `body`: empty for a GET. `parameters`: those of the path's patterns and of the query, by name.
     """
 
-    request_id: str
+    identity: Identity
     trace_id: bytes
     body: bytearray
-    path_parameters: Mapping[str, str]
+    parameters: Mapping[str, str]
 
 
 Handler = Callable[[Services, Call], Awaitable[ASGIApp]]
@@ -83,18 +80,6 @@ class Endpoint:
     path: str
     handler: Handler
     needs_open: bool = False
-
-
-def request_id_of(given: str) -> str:
-    """The client's X-Request-Id if it can be used; empty otherwise."""
-    return given if _REQUEST_ID.fullmatch(given) else ""
-
-
-def checked_request_id(given: str | None) -> str:
-    """The `request_id` of a body; empty without one. Raises: Refusal, by the same rule as for the header."""
-    if given is not None and not _REQUEST_ID.fullmatch(given):
-        raise invalid("request_id", _REQUEST_ID_RULE, given)
-    return given or ""
 
 
 def trace_id_of(traceparent: str) -> bytes:

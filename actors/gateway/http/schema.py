@@ -6,7 +6,6 @@ Fields of OpenAI's API that are not offered here are accepted with values that c
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import msgspec
@@ -14,6 +13,7 @@ import numpy as np
 
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.http.body_errors import unreadable, wrong_field
+from actors.gateway.http.identity import RequestName
 from actors.gateway.requests.order import Api
 from actors.gateway.requests.refusals import Refusal, invalid, json_text
 from messages.generation import MAX_TOP_LOGPROBS, NO_TOKEN_LIMIT, SERVER_TERMS, Sampling, Terms
@@ -124,14 +124,20 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
         return _or(self.n, 1)
 
     def new_request(
-        self, api: Api, request_id: str, trace_id: bytes, *, max_tokens: int | None, logprobs: int = -1, **fields: Any
+        self, api: Api, name: RequestName, trace_id: bytes, *, max_tokens: int | None, logprobs: int = -1, **fields: Any
     ) -> NewRequest:
         """The request for admission. `fields`: those of `NewRequest` that differ from route to route."""
         return NewRequest(
-            **{"request_field": "X-Request-Id", **fields},
-            request=request_id,
+            **fields,
+            request=name.request,
+            request_field=name.request_field,
+            naming=name.naming,
+            is_resumable=name.is_resumable,
+            ends_with_client=name.ends_with_client,
+            must_be_known=name.must_be_known,
+            digest=name.digest,
             api=api,
-            sampling=self.sampling(request_id, logprobs),
+            sampling=self.sampling(name.request, logprobs),
             terms=self.terms(max_tokens, trace_id),
             model=self.model or "",
             n=self.n_or_one,
@@ -246,8 +252,3 @@ def _given(body: msgspec.Struct, names: Iterable[str]) -> dict[str, Any]:
 
 def _or(value: T | None, default: T) -> T:
     return default if value is None else value
-
-
-def digest_of(raw: bytes | bytearray) -> str:
-    """The digest of a body: two requests with the same id are the same request if their digests are equal."""
-    return blake2b(raw, digest_size=16).hexdigest()

@@ -17,7 +17,6 @@ from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.http.chunk_sender import chunk_sender
 from actors.gateway.http.errors import error_body, error_response, refusal_of
 from actors.gateway.http.hangup import watch_hangup
-from actors.gateway.http.openai_chunks import ChunkWriter
 from actors.gateway.http.stream_events import StreamEvents, failure_of, stream_headers
 from actors.gateway.requests.reader import Reader
 from actors.gateway.requests.request import Request
@@ -65,19 +64,15 @@ class EventStream(_Answer):
     A request that fails before its first token gets an error status; one that fails later, an error event before [DONE].
     """
 
-    def __init__(
-        self, desk: RequestDesk, request: Request, writer: ChunkWriter, longest_s: float, ping_s: float, start: int = 0
-    ) -> None:
-        """`start`: the id of the last event that the client has; 0: it has none. Raises: ValueError for one from the future."""
-        self._events, self._start = StreamEvents(request, writer, start), start
+    def __init__(self, desk: RequestDesk, request: Request, events: StreamEvents, longest_s: float, ping_s: float) -> None:
         super().__init__(desk, request, longest_s)
-        self._ping_s = ping_s
+        self._events, self._ping_s = events, ping_s
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         reader = self.reader
         await reader.wait_settled(_SETTLE_S)
         failure = _failure(self.request)
-        if failure is not None and not self.request.n_generated and not self._start:
+        if failure is not None and not self.request.n_generated and not self._events.start:
             await failure(scope, receive, send)
             return
         sender = chunk_sender(scope, send)

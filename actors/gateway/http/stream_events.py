@@ -24,6 +24,7 @@ from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import END_TURN, PING_TURN, Request
 
 PING = b": waiting\n"
+_RETRY = b"retry: 500\n"  # a browser's EventSource connects again after this time, ms; browsers' own is some seconds
 
 
 def failure_of(request: Request) -> Ended | None:
@@ -73,10 +74,14 @@ class StreamEvents:
         self._turn = min(start, len(request.turns))  # turns that have been returned, or that the client has
         self._cursors = [0] * len(request.sequences)  # the next token of each sequence
         self._is_opened = start > 0
+        self.start = start
+        self._has_retry = start > 0
         self.is_done = False
         self._start_after_turns = start - self._turn
         if self._start_after_turns and not (request.is_over and start <= len(request.turns) + len(self._last())):
             raise ValueError(f"expected at most {len(request.turns)}, the number of the newest event, got {start}")
+        # nothing is left, and nothing will come
+        self.is_empty = request.is_over and start == len(request.turns) + len(self._last())
         for turn in request.turns[: self._turn]:
             if turn < PING_TURN:
                 self._cursors[turn] += 1
@@ -110,7 +115,12 @@ class StreamEvents:
 
     def _finished(self, line: bytes, number: int) -> bytes:
         # the id comes after the data, so that a client that has read it has read the data
-        return b"%bid: %d\n\n" % (line, number) if self._has_ids else line + b"\n"
+        if not self._has_ids:
+            return line + b"\n"
+        if self._has_retry:
+            return b"%bid: %d\n\n" % (line, number)
+        self._has_retry = True
+        return b"%bid: %d\n%b\n" % (line, number, _RETRY)
 
     def _last(self) -> list[bytes]:
         """The lines of the events after the last turn of a request that is over."""

@@ -73,7 +73,7 @@ class Recovered(msgspec.Struct):
     order: Order
     states: list[SequenceState]
     # rows after `states`, in order; a row without ids stands where the ending of its sequence was recorded
-    steps: list[StepRow] = []  # rows after `states`, in order
+    steps: list[StepRow] = []
     endings: dict[int, Ended] = {}  # by key, whose number may be another one in an adopted journal
     age_s: float = 0.0  # since its admission
     identity: ModelIdentity = ModelIdentity()

@@ -25,6 +25,7 @@ from actors.gateway.requests.request import Request
 from actors.gateway.text.tokenizer import TextModel
 
 _MAX_RETAINED, _MAX_RETAINED_BYTES = 8192, 256 << 20
+_MAX_FORGOTTEN = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,22 @@ class Retained:
         return len(self.finish.states) + len(self.record.order)
 
 
+class ForgottenIds:
+    """The ids of the last 65,536 requests that were retained and are not any more, as hashes of 8 bytes."""
+
+    def __init__(self) -> None:
+        self._hashes: dict[int, None] = {}  # in the order of their addition
+
+    def add(self, request_id: str) -> None:
+        """Remember an id."""
+        self._hashes[hash(request_id)] = None
+        if len(self._hashes) > _MAX_FORGOTTEN:
+            del self._hashes[next(iter(self._hashes))]
+
+    def __contains__(self, request_id: str) -> bool:
+        return hash(request_id) in self._hashes
+
+
 class RetainedRequests:
     """At most 8192 finished requests by id. The oldest are dropped first. All times are the monotonic clock."""
 
@@ -53,6 +70,7 @@ class RetainedRequests:
         self._by_id: dict[str, Retained] = {}
         self._id_by_number: dict[int, str] = {}
         self._most_bytes, self._n_bytes = most_bytes, 0
+        self.forgotten = ForgottenIds()
 
     def keep(self, request: Request, ended_s: float) -> None:
         """Record the end of a request and keep it if it is resumable, else delete it from the journal."""
@@ -104,13 +122,20 @@ class RetainedRequests:
             else:
                 self._journal.delete(number)
 
+    def forget(self, request_id: str) -> None:
+        """Delete the finished request with this id, if there is one, because another one gets the id."""
+        if number := self._remove(request_id):
+            self._journal.delete(number)
+
     def expire(self, now_s: float) -> None:
         """Delete requests past their retention."""
         while self._by_id and now_s - next(iter(self._by_id.values())).ended_s > self._retention_s:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        self._journal.delete(self._remove(next(iter(self._by_id))))
+        oldest = next(iter(self._by_id))
+        self.forgotten.add(oldest)
+        self._journal.delete(self._remove(oldest))
 
     def _remove(self, request_id: str) -> int:
         """Remove a request from memory; returns its number, 0 if it is not kept."""

@@ -27,6 +27,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     n: int = 1
     is_whole: bool = False  # not streamed: its client reads nothing before it is over
     is_resumable: bool = False  # its client can ask for it again by its id
+    ends_with_client: bool = False  # cancelled when its client leaves; another resumable one waits for it to come back
     digest: str = ""  # equal if the same request is sent again; the same id with another digest is refused
     with_usage: bool = False  # its stream ends with an event of the usage
     echo: list[str] = []  # prompts to repeat before their answers, or none

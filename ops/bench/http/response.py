@@ -124,7 +124,7 @@ class EventSplitter:
 
 
 def _data_of(event: bytes) -> bytes:
-    if event.startswith(b"data: ") and b"\n" not in event:  # nearly all
-        return event[6:]
+    if event.startswith(b"data: ") and b"\ndata" not in event:  # nearly all
+        return event[6:].partition(b"\n")[0]
     lines = (line for line in event.split(b"\n") if line.startswith(b"data:"))
     return b"\n".join(line[5:].removeprefix(b" ") for line in lines)

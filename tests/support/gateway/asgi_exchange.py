@@ -15,6 +15,7 @@ from actors.gateway.dispatch.undelivered import UndeliveredAnswers
 from actors.gateway.http.openai_chunks import ChunkWriter
 from actors.gateway.http.sse import EventStream, WholeAnswer
 from actors.gateway.http.stream_events import PING as PING
+from actors.gateway.http.stream_events import StreamEvents
 from actors.gateway.requests.order import Api, Ended, Order
 from actors.gateway.requests.request import Request
 from actors.gateway.text.tokenizer import HashChainText
@@ -148,7 +149,7 @@ async def exchange(
     desk.undelivered.add(request.order.request, 100, 0.0)
     if stream:
         writer = ChunkWriter(request, "model", MODEL)
-        answer: ASGIApp = EventStream(desk, request, writer, longest_s, ping_s, start)  # pyright: ignore[reportArgumentType]
+        answer: ASGIApp = EventStream(desk, request, StreamEvents(request, writer, start), longest_s, ping_s)  # pyright: ignore[reportArgumentType]
     else:
         answer = WholeAnswer(desk, request, lambda: b'{"whole": true}', longest_s)  # pyright: ignore[reportArgumentType]
     one = Exchange(desk, request, answer)

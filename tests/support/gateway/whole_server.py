@@ -52,7 +52,7 @@ def ask(http: httpx.AsyncClient, number: int, max_tokens: int, **fields: object)
 
 def streamed_text(answer: httpx.Response) -> str:
     """The text of a streamed completion."""
-    lines = [line.removeprefix("data: ") for line in answer.text.split("\n\n") if line.startswith("data: ")]
+    lines = [line.removeprefix("data: ") for line in answer.text.split("\n") if line.startswith("data: ")]
     return "".join(c["text"] for line in lines[:-1] for c in json.loads(line)["choices"])
 
 

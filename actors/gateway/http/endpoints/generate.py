@@ -4,33 +4,31 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp
 
-from actors.gateway.http.endpoint import Call, Endpoint, Services, checked_request_id
+from actors.gateway.http.endpoint import Call, Endpoint, Services
+from actors.gateway.http.identity import checked_request_id, name_of
 from actors.gateway.http.plain_bodies import batch_body, generate_body
-from actors.gateway.http.schema import BatchBody, GenerateBody, RequestFields, digest_of
+from actors.gateway.http.schema import BatchBody, GenerateBody, RequestFields
 from actors.gateway.http.sse import WholeAnswer
 from actors.gateway.requests.refusals import check_one_given, invalid
-from messages.ids import mint_request_id
 
 
 async def generate(services: Services, call: Call) -> ASGIApp:
-    """POST /v1/generate: idempotent by the request's id when the client gives one."""
+    """POST /v1/generate: the same request again, by its key or id, gets the same answer."""
     body = await services.body_reader.read(call.body, GenerateBody, "tokens")
     _refuse_stream(body)
     check_one_given(prompt=body.prompt, tokens=body.tokens)
     if body.n_or_one != 1:
         raise invalid("n", "1", body.n)
-    given = checked_request_id(body.request_id) or call.request_id
+    given = checked_request_id(body.request_id)
+    name = name_of(call.identity, "/v1/generate", call.body, prefix="gen-", is_streamed=False, given_in_body=given)
     new = body.new_request(
         "generate",
-        given or "gen-" + mint_request_id()[4:],
+        name,
         call.trace_id,
         max_tokens=body.max_tokens,
         texts=None if body.prompt is None else [body.prompt],
         ids=None if body.tokens is None else [body.tokens],
-        is_resumable=bool(given),
-        digest=digest_of(call.body),
         prompt_field="prompt" if body.tokens is None else "tokens",
-        request_field="request_id",
     )
     request = await services.admission.admit(new)
     return WholeAnswer(services.desk, request, lambda: generate_body(request), services.settings.request_timeout_s)
@@ -47,7 +45,7 @@ async def batch(services: Services, call: Call) -> ASGIApp:
         raise invalid(name, f"1 to {max_batch} prompts", n_prompts)
     new = body.new_request(
         "generate",
-        call.request_id or "batch-" + mint_request_id()[4:],
+        name_of(call.identity, "/v1/batch", call.body, prefix="batch-", is_streamed=False),
         call.trace_id,
         max_tokens=body.max_tokens,
         texts=body.prompts,

@@ -7,12 +7,13 @@ from starlette.types import ASGIApp
 from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.http.endpoint import Call, Endpoint, Services
-from actors.gateway.http.openai_chunks import ChunkWriter, whole_body
+from actors.gateway.http.endpoints.streams import events_after
+from actors.gateway.http.identity import RequestName, name_of
+from actors.gateway.http.openai_chunks import whole_body
 from actors.gateway.http.schema import ChatBody, CompletionBody, RequestFields, prompts_of
-from actors.gateway.http.sse import EventStream, WholeAnswer
+from actors.gateway.http.sse import WholeAnswer
 from actors.gateway.requests.refusals import Refusal, invalid
 from messages.generation import NO_TOKEN_LIMIT
-from messages.ids import mint_request_id
 
 
 async def chat(services: Services, call: Call) -> ASGIApp:
@@ -21,7 +22,7 @@ async def chat(services: Services, call: Call) -> ASGIApp:
     longest = body.max_completion_tokens
     new = body.new_request(
         "chat",
-        call.request_id or "chatcmpl-" + mint_request_id()[4:],
+        _name(services, call, body, "/v1/chat/completions", "chatcmpl-"),
         call.trace_id,
         max_tokens=body.max_tokens if longest is None else longest,
         max_tokens_field="max_tokens" if longest is None else "max_completion_tokens",
@@ -29,7 +30,7 @@ async def chat(services: Services, call: Call) -> ASGIApp:
         turns=turns_of(body.messages),
         prompt_field="messages",
     )
-    return await _answer(services, body, new)
+    return await _answer(services, call, body, new)
 
 
 async def completions(services: Services, call: Call) -> ASGIApp:
@@ -42,7 +43,7 @@ async def completions(services: Services, call: Call) -> ASGIApp:
         raise invalid("echo", "false with logprobs or token ids", True)
     new = body.new_request(
         "completion",
-        call.request_id or "cmpl-" + mint_request_id()[4:],
+        _name(services, call, body, "/v1/completions", "cmpl-"),
         call.trace_id,
         max_tokens=body.max_tokens,
         default_max_tokens=services.settings.default_max_tokens if body.max_tokens is None else NO_TOKEN_LIMIT,
@@ -51,18 +52,24 @@ async def completions(services: Services, call: Call) -> ASGIApp:
         ids=ids,
         echo=texts or () if body.echo else (),
     )
-    return await _answer(services, body, new)
+    return await _answer(services, call, body, new)
 
 
-async def _answer(services: Services, body: RequestFields, new: NewRequest) -> ASGIApp:
+def _name(services: Services, call: Call, body: RequestFields, path: str, prefix: str) -> RequestName:
+    is_streamed = bool(body.stream) and services.settings.journal_http_streams
+    return name_of(call.identity, path, call.body, prefix=prefix, is_streamed=is_streamed)
+
+
+async def _answer(services: Services, call: Call, body: RequestFields, new: NewRequest) -> ASGIApp:
     if body.stream_options is not None and not body.stream:
         raise Refusal("invalid", "stream_options: expected stream: true beside it, got none", field="stream_options")
     request = await services.admission.admit(new)
-    settings, desk = services.settings, services.desk
-    name, model, longest_s = settings.model_name, services.model, settings.request_timeout_s
-    if not body.stream:
-        return WholeAnswer(desk, request, lambda: whole_body(request, name, model), longest_s)
-    return EventStream(desk, request, ChunkWriter(request, name, model), longest_s, settings.sse_ping_s)
+    if body.stream:
+        return events_after(services, request, call.identity.last_event, "Last-Event-ID")
+    settings, model = services.settings, services.model
+    return WholeAnswer(
+        services.desk, request, lambda: whole_body(request, settings.model_name, model), settings.request_timeout_s
+    )
 
 
 ENDPOINTS = (

@@ -18,7 +18,7 @@ async def models(services: Services, call: Call) -> ASGIApp:
 
 async def model(services: Services, call: Call) -> ASGIApp:
     """GET /v1/models/{id}."""
-    check_model(call.path_parameters["name"], services.settings.model_name)
+    check_model(call.parameters["name"], services.settings.model_name)
     return json_response(_card(services))
 
 

@@ -14,7 +14,7 @@ from tests.support.memory_cluster import ScriptedActor
 
 def events_of(text: str) -> list[dict]:
     """The JSON of each server-sent event; the last one is [DONE]."""
-    lines = [line.removeprefix("data: ") for line in text.split("\n\n") if line.startswith("data: ")]
+    lines = [line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: ")]
     assert lines[-1] == "[DONE]"
     return [json.loads(line) for line in lines[:-1]]
 

@@ -1,0 +1,46 @@
+"""Streams that are asked for again: after a lost connection, or from another machine."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from actors.gateway.http.endpoint import Call, Endpoint, Services
+from actors.gateway.http.identity import event_number
+from actors.gateway.http.openai_chunks import ChunkWriter
+from actors.gateway.http.sse import EventStream
+from actors.gateway.http.stream_events import StreamEvents
+from actors.gateway.requests.refusals import invalid
+from actors.gateway.requests.request import Request
+
+_FIELD = "id"
+
+
+async def stream(services: Services, call: Call) -> ASGIApp:
+    """GET /v1/streams/{id}: the events of a request, after the one with the number `starting_after` or Last-Event-ID."""
+    request = await services.admission.known(call.parameters[_FIELD], _FIELD)
+    if request.order.api == "front":  # of a ZeroMQ client, whose ids are its own
+        raise services.admission.unknown(request.order.request, _FIELD)
+    if call.identity.last_event:  # a browser's EventSource sends it with the address that it was given first
+        return events_after(services, request, call.identity.last_event, "Last-Event-ID")
+    start = event_number(call.parameters.get("starting_after", ""), "starting_after")
+    return events_after(services, request, start, "starting_after")
+
+
+def events_after(services: Services, request: Request, start: int, field: str) -> ASGIApp:
+    """The answer that streams the events after number `start`; status 204, which ends a browser's EventSource, after the last.
+
+    `field`: what gave `start`, for the refusal. Raises: Refusal.
+    """
+    settings = services.settings
+    writer = ChunkWriter(request, settings.model_name, services.model)
+    try:
+        events = StreamEvents(request, writer, start)
+    except ValueError as error:
+        raise invalid(field, str(error).removeprefix("expected ").partition(", got")[0], start) from None
+    if events.is_empty:
+        return Response(status_code=204, headers={"X-Request-Id": request.order.request})
+    return EventStream(services.desk, request, events, settings.request_timeout_s, settings.sse_ping_s)
+
+
+ENDPOINTS = (Endpoint("GET", "/v1/streams/{id:path}", stream),)

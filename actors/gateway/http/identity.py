@@ -1,0 +1,113 @@
+"""Which request an HTTP call is about: a new one, or one that is running or finished and is asked for again.
+
+    Idempotency-Key    names one generation: the same body again joins it, another body is refused
+    X-Request-Id       the same, except that its client may use the id again, for another body, when the request is over
+    Last-Event-ID      the last event that the client has read: it gets what comes after it
+
+The key, or else the request id, is the id of the request in every answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from actors.gateway.admission.new_request import Naming
+from actors.gateway.requests.refusals import invalid
+from messages.ids import mint_request_id
+
+# An id that clients may give. The answer repeats it in a header, so it has no characters that a header cannot carry.
+_REQUEST_ID = re.compile(r"[ -~]{1,256}")
+_REQUEST_ID_RULE = "1 to 256 printable ASCII characters"
+_EVENT_ID = re.compile(r"[0-9]{1,12}")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The ids in the headers of one call; "" and 0 for those that were not sent."""
+
+    key: str = ""  # Idempotency-Key
+    request_id: str = ""  # X-Request-Id
+    last_event: int = 0  # Last-Event-ID
+
+    @property
+    def given_id(self) -> str:
+        """The id that the client gives the request, "" if it gives none."""
+        return self.key or self.request_id
+
+    @property
+    def field(self) -> str:
+        """The header that gives the id, for refusals."""
+        return "Idempotency-Key" if self.key else "X-Request-Id"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestName:
+    """How a new request is called, and what follows from who has named it. The fields are those of `NewRequest`."""
+
+    request: str
+    request_field: str
+    naming: Naming
+    is_resumable: bool
+    ends_with_client: bool
+    must_be_known: bool
+    digest: str
+
+
+def name_of(
+    identity: Identity, path: str, body: bytes | bytearray, *, prefix: str, is_streamed: bool, given_in_body: str = ""
+) -> RequestName:
+    """The name of a request that arrives at `path`. `prefix`: of the minted id if the client gives none. `is_streamed`: it is
+    recorded so that a client can come back to it, though nobody has named it.
+    """
+    given = given_in_body or identity.given_id
+    is_label = not (given_in_body or identity.key)
+    is_resumable = bool(given) or is_streamed
+    return RequestName(
+        given or prefix + mint_request_id()[4:],
+        "request_id" if given_in_body else identity.field,
+        Naming.FIXED if given_in_body else Naming.LABEL if is_label else Naming.KEY,
+        is_resumable,
+        ends_with_client=is_label,
+        must_be_known=identity.last_event > 0,
+        digest=digest_of(path, body) if is_resumable else "",
+    )
+
+
+def identity_of(headers: Mapping[bytes, bytes]) -> Identity:
+    """The identity in the headers of a call, whose names are in lower case. An X-Request-Id that cannot be used is ignored,
+    because proxies add it. Raises: Refusal for another header that cannot be used.
+    """
+    request_id = headers.get(b"x-request-id", b"").decode("latin-1")
+    key = headers.get(b"idempotency-key")
+    last_event = headers.get(b"last-event-id")
+    return Identity(
+        "" if key is None else _checked(key.decode("latin-1"), "Idempotency-Key"),
+        request_id if _REQUEST_ID.fullmatch(request_id) else "",
+        0 if last_event is None else event_number(last_event.decode("latin-1"), "Last-Event-ID"),
+    )
+
+
+def checked_request_id(given: str | None) -> str:
+    """The `request_id` of a body; empty without one. Raises: Refusal, by the same rule as for the header."""
+    return "" if given is None else _checked(given, "request_id")
+
+
+def event_number(given: str, field: str) -> int:
+    """The number in the id of an event; 0 for an empty one, which means that nothing was read. Raises: Refusal."""
+    if given and not _EVENT_ID.fullmatch(given):
+        raise invalid(field, "the id of an event of this stream", given)
+    return int(given or 0)
+
+
+def digest_of(path: str, raw: bytes | bytearray) -> str:
+    """The digest of a call: two calls with the same id are the same request if their digests are equal."""
+    return blake2b(raw, digest_size=16, key=path.encode()[:64]).hexdigest()
+
+
+def _checked(given: str, field: str) -> str:
+    if not _REQUEST_ID.fullmatch(given):
+        raise invalid(field, _REQUEST_ID_RULE, given)
+    return given
