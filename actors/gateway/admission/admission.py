@@ -114,7 +114,7 @@ class Admission:
     def unknown(self, request_id: str, field: str) -> Refusal:
         """The refusal of an id that no request has: status 410 if one had it, else 404."""
         detail = f"{field}: expected the id of a request that is running or finished not long ago, got {request_id!r}"
-        if self._desk.has_forgotten(request_id):
+        if request_id in self._desk.retained.forgotten:
             return Refusal("not_found", detail, field=field, status=410, name="gone")
         return Refusal("not_found", detail, field=field)
 

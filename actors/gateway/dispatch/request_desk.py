@@ -52,12 +52,13 @@ class RequestDesk:
         self.dispatcher = Dispatcher(settings, incarnation, post, self._end_without_tokens)
         self._request_by_id: dict[str, Request] = {}
         self._deadline_by_number: dict[int, Timer] = {}
-        self._retained = RetainedRequests(journal, identity, settings.retention_s)
+        self.retained = RetainedRequests(journal, identity, settings.retention_s)
         self._next_number = journal.next_number
         journal.on_pinned = self._record_again
         self.gate = AdmissionGate(journal, settings.max_active_requests)
         self.quarantine = Quarantine(settings.retention_s)
         self._publisher = StepPublisher(settings, post, journal, metrics, self.gate, self._finish)
+        self.ping = self._publisher.ping
         # answers of resumable requests; sizes in tokens, plus one for the ending
         self.undelivered = UndeliveredAnswers(min(settings.handover_s, settings.retention_s))
         self._sweep_timer: Timer | None = None
@@ -90,7 +91,7 @@ class RequestDesk:
         Nothing of it becomes visible before the journal has its record.
         """
         request = Request(self._next_number, order, self._model.detokenizer, self._post.now_s())
-        self._retained.forget(order.request)  # one that ended without an answer
+        self.retained.forget(order.request)  # one that ended without an answer
         self._register(request)
         self.metrics.prompt_tokens.inc(sum(request.n_prompt) * order.n)
         record = encode_record(request_record(request, self.identity, request.began_s))
@@ -101,15 +102,11 @@ class RequestDesk:
     def find(self, request_id: str) -> Request | None:
         """The request with this id, if it is running or retained; else None."""
         request = self._request_by_id.get(request_id)
-        return request if request is not None else self._retained.restore(request_id, self._model, self._post.now_s())
+        return request if request is not None else self.retained.restore(request_id, self._model, self._post.now_s())
 
     def knows(self, request_id: str) -> bool:
         """True if a request with this id is running or retained."""
-        return request_id in self._request_by_id or self._retained.find(request_id) is not None
-
-    def has_forgotten(self, request_id: str) -> bool:
-        """True if a request with this id was retained, and is not any more."""
-        return request_id in self._retained.forgotten
+        return request_id in self._request_by_id or self.retained.find(request_id) is not None
 
     def cancel(self, request: Request, why: generation.CancelReason = "client_left") -> None:
         """End every sequence that has not ended: as failed if `why` is "deadline", else as cancelled."""
@@ -122,14 +119,6 @@ class RequestDesk:
                 self.dispatcher.remove(sequence, why)
                 rows.ended(sequence)
         self._publisher.record(rows, None)
-
-    def ping(self, request: Request) -> None:
-        """Put a ping into the streams of a silent request. It is recorded as tokens are, so that it can be repeated."""
-        if request.is_recorded and not request.is_over and not request.is_ping_coming:
-            request.is_ping_coming = True
-            rows = StepRows()
-            rows.pings.append(request)
-            self._publisher.record(rows, None)
 
     def reader_left(self, request: Request) -> None:
         """A reader has left. Without another one, a resumable request waits `orphan_s`; any other request is cancelled."""
@@ -218,7 +207,7 @@ class RequestDesk:
 
     def _record_again(self, numbers: list[int]) -> None:
         """Write these requests to the journal's newest file, so that older files can be deleted."""
-        self._retained.record_again(numbers, self.unfinished, self._publisher.coming_turns, self._post.now_s())
+        self.retained.record_again(numbers, self.unfinished, self._publisher.coming_turns, self._post.now_s())
 
     def _withdrawn(self, request: Request) -> None:
         """The journal cannot record a request: it is not accepted, and nothing of it has been visible."""
@@ -267,13 +256,13 @@ class RequestDesk:
 
     def keep_finished(self, request: Request, now_s: float) -> None:
         """Record the final state of a request that is over, and retain it."""
-        self._retained.keep(request, now_s)
+        self.retained.keep(request, now_s)
         self.add_undelivered(request, now_s)
 
     def keep_answer(self, answer: Finished) -> None:
         """Retain a finished request of an earlier incarnation, encoded as it is."""
         record, ended_s = answer.record, self._post.now_s() - answer.ended_age_s
-        self._retained.add(answer.number, record, ended_s)
+        self.retained.add(answer.number, record, ended_s)
         if record.finish is not None and not record.finish.is_cancelled:
             self.undelivered.add(record.request, record.finish.n_tokens + 1, ended_s)
 
@@ -305,5 +294,5 @@ class RequestDesk:
                 self.cancel(request)
         self.undelivered.drop_expired(now_s)
         if self._journal.is_healthy:
-            self._retained.expire(now_s)
+            self.retained.expire(now_s)
         self._sweep_timer = self._post.later(_SWEEP_S, self._sweep)

@@ -49,6 +49,14 @@ class StepPublisher:
         self._in_journal.append(rows)
         self._journal.step(record, lambda: self._on_recorded(rows, ack))
 
+    def ping(self, request: Request) -> None:
+        """Put a ping into the streams of a silent request. It is recorded as tokens are, so that it can be repeated."""
+        if request.is_recorded and not request.is_over and not request.is_ping_coming:
+            request.is_ping_coming = True
+            rows = StepRows()
+            rows.pings.append(request)
+            self.record(rows, None)
+
     def coming_turns(self, request: Request) -> list[int]:
         """The turns of a request that are on their way into the journal, in the order in which they will become visible."""
         return [turn for rows in self._in_journal for turn in rows.turns_of(request)]
