@@ -31,6 +31,7 @@ class Engine(Protocol[Launched]):
     """One rank's model with its slots and pages. Used from the step thread; `collect` may run on a second thread."""
 
     max_in_flight: int  # 1: `launch` has done the work when it returns
+    kv_bytes: int = 0  # of the memory that holds the pages; 0: it cannot be shared
 
     def capacity(self) -> EngineCapacity:
         """What the gang can hold; each limit is the smallest of its ranks'."""
@@ -38,6 +39,12 @@ class Engine(Protocol[Launched]):
 
     def reset(self, epoch: int) -> None:
         """Forget all slots; plans of this epoch follow. Pages keep their content."""
+        ...
+
+    def share_kv(self, descriptor: int) -> None:
+        """From now on the pages lie in the shared memory behind this descriptor, `kv_bytes` long, with its content.
+
+        No plan is in flight. Raises: OSError."""
         ...
 
     def launch(self, plan: Plan) -> Launched:

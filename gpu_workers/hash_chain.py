@@ -25,6 +25,7 @@ from gpu_workers.batch.step_arrays import StepArrays, build_step, draft_places
 from gpu_workers.engine import Engine
 from gpu_workers.sampling.draft_verification import accept_drafts, take_emitted
 from gpu_workers.settings import WorkerSettings
+from gpu_workers.vault.host_region import HostRegion
 from messages.logprobs import TokenLogprobs
 from messages.steps import PAGE_TOKENS, EngineCapacity, Plan, Result
 from messages.wire.arrays import float32s, int32s
@@ -95,7 +96,10 @@ class HashChainEngine(Engine[_Launched]):
         self._growth = _powers(_STEP, settings.step_tokens + 1)
         self._shrinkage = _powers(pow(_STEP, -1, 1 << 64), settings.step_tokens + 1)
         n_places = settings.hash_chain_pages * PAGE_TOKENS
-        self._pages, self._is_written = np.zeros(n_places, np.uint64), np.zeros(n_places, bool)
+        self._is_written = np.zeros(n_places, bool)
+        self.kv_bytes = max(n_places * 8, 8)
+        self._region = HostRegion(self.kv_bytes)
+        self._pages = np.frombuffer(self._region.buffer, np.uint64, n_places)
         self.reset(0)
 
     def capacity(self) -> EngineCapacity:
@@ -118,6 +122,10 @@ class HashChainEngine(Engine[_Launched]):
         self._slots = SlotTable(capacity)
         self._tokens = np.zeros((capacity.n_slots, capacity.max_length + 1), np.int32)
         self._seed_mix = np.zeros(capacity.n_slots, np.uint64)
+
+    def share_kv(self, descriptor: int) -> None:
+        """See Engine."""
+        self._region.share(descriptor)
 
     def launch(self, plan: Plan) -> _Launched:
         """See Engine. All steps are computed here; `collect` waits for the artificial step time. Raises: PlanRefused."""

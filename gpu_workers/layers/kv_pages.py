@@ -12,11 +12,12 @@ is page * PAGE_TOKENS + offset. Which sequence owns which page is known by the s
 
 from __future__ import annotations
 
-import mmap
+import dataclasses
 from dataclasses import dataclass
 
 import torch
 
+from gpu_workers.vault.host_region import HostRegion
 from messages.steps import PAGE_TOKENS
 
 
@@ -43,6 +44,7 @@ class KvPages:
     storage: torch.Tensor
     keys: tuple[torch.Tensor, ...]
     values: tuple[torch.Tensor, ...]
+    region: HostRegion | None = None  # the memory of the storage, on CPUs
 
     @classmethod
     def allocate(cls, shape: KvShape, n_pages: int, device: torch.device | str) -> KvPages:
@@ -55,8 +57,9 @@ class KvPages:
         sizes = (n_pages, shape.n_layers, 2, PAGE_TOKENS, shape.n_kv_heads, shape.head_dim)
         if torch.device(device).type != "cpu":
             return cls.over(shape, torch.zeros(sizes, dtype=shape.dtype, device=device))
-        memory = mmap.mmap(-1, n_pages * shape.bytes_per_page, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        return cls.over(shape, torch.frombuffer(memory, dtype=shape.dtype).view(sizes))  # the tensor keeps the memory
+        region = HostRegion(n_pages * shape.bytes_per_page)
+        pages = cls.over(shape, torch.frombuffer(region.buffer, dtype=shape.dtype).view(sizes))  # the tensor keeps the memory
+        return dataclasses.replace(pages, region=region)
 
     @classmethod
     def over(cls, shape: KvShape, storage: torch.Tensor) -> KvPages:
