@@ -10,15 +10,19 @@ Every page is in exactly one of three states:
 
 free -> held (allocate) -> cached or free (last release) -> held (acquire by content) or free (eviction, inside allocate).
 A page is sealed when the plan that completes it is made: steps run in order, so any later plan may read it. Until that plan has
-been applied the content may still be lost: `drop_unapplied` forgets it when the steps in flight are lost.
+been applied the content may still be lost: `drop_unapplied` forgets it when the steps in flight are lost. A `SealTable` keeps
+what has been applied in shared memory, and the ledger of the next scheduler adopts it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from actors.pages.eviction import EvictionPolicy
+from actors.pages.page_hash import ROOT
+from actors.pages.seal_table import SealedPage, SealTable
 
 
 @dataclass(frozen=True)
@@ -34,10 +38,12 @@ class LedgerStatistics:
 
 
 class PageLedger:
-    """Reference counts and content index of `n_pages` pages. `eviction` decides which cached page is overwritten."""
+    """Reference counts and content index of `n_pages` pages. `eviction` decides which cached page is overwritten; `seals` keeps
+    the content of pages for the next scheduler."""
 
-    def __init__(self, n_pages: int, eviction: EvictionPolicy) -> None:
+    def __init__(self, n_pages: int, eviction: EvictionPolicy, seals: SealTable | None = None) -> None:
         self.n_pages = n_pages
+        self._seals = seals
         self._holders = [0] * n_pages
         self._free: deque[int] = deque(range(n_pages))
         self._cached = eviction
@@ -54,6 +60,11 @@ class PageLedger:
     def n_available(self) -> int:
         """Pages that could be allocated now."""
         return len(self._free) + len(self._cached)
+
+    @property
+    def n_cached(self) -> int:
+        """Pages without a holder whose content is known."""
+        return len(self._cached)
 
     def find(self, content_hash: int, parent: int, tokens: bytes) -> int | None:
         """The page with this content, if an earlier plan than the one being made completes it; else None."""
@@ -103,7 +114,33 @@ class PageLedger:
             self._planned.add(content_hash)
         elif self._unapplied:
             self._unapplied[-1].add(content_hash)
+        elif self._seals is not None:
+            self._seals.record(page, content_hash, parent, tokens)
         self._sealed[content_hash] = None
+
+    def adopt(self, pages: Iterable[SealedPage]) -> int:
+        """Take over pages with known content, which must be free now. Returns how many; a page whose prefix is not there could
+        never be found, so it stays free."""
+        by_hash = {sealed.content_hash: sealed for sealed in pages}
+        depth: dict[int, int] = {ROOT: 0}
+        for start in by_hash:
+            chain, at = [], start
+            while at not in depth and at in by_hash:
+                depth[at] = -1  # on the way; a circle of records ends here
+                chain.append(at)
+                at = by_hash[at].parent
+            above = depth.get(at, -1)
+            for content_hash in reversed(chain):
+                above = above + 1 if above >= 0 else -1
+                depth[content_hash] = above
+        adopted = sorted((one for one in by_hash.values() if depth[one.content_hash] > 0), key=lambda one: one.page)
+        for one in adopted:
+            self._page_of[one.content_hash] = one.page
+            self._content[one.page] = (one.content_hash, one.parent, one.tokens)
+            self._sealed[one.content_hash] = None
+        self._free = deque(page for page in self._free if page not in self._content)
+        self._cached.add([one.page for one in sorted(adopted, key=lambda one: -depth[one.content_hash])])
+        return len(adopted)
 
     def commit_plan(self) -> None:
         """The plan that was being made is sent: the next plan may share the pages that it seals."""
@@ -112,11 +149,15 @@ class PageLedger:
 
     def apply_plan(self) -> None:
         """The oldest plan in flight has been applied: the pages that it sealed have their content."""
-        self._unapplied.popleft()
+        applied = self._unapplied.popleft()
+        if self._seals is not None:
+            for content_hash in applied:
+                page = self._page_of[content_hash]
+                self._seals.record(page, *self._content[page])
 
     def drop_unapplied(self) -> None:
         """The plans in flight are lost: forget the content of every page that they sealed."""
-        for content_hash in (content_hash for hashes in [*self._unapplied, self._planned] for content_hash in hashes):
+        for content_hash in [content_hash for hashes in [*self._unapplied, self._planned] for content_hash in hashes]:
             page = self._page_of.get(content_hash)
             if page is not None:
                 self._forget(page)
@@ -170,5 +211,9 @@ class PageLedger:
     def _forget(self, page: int) -> None:
         content_hash, _, _ = self._content.pop(page)
         del self._page_of[content_hash]
+        if self._seals is not None:
+            self._seals.erase(page)
+            for hashes in self._unapplied:  # a later plan may give this content to another page
+                hashes.discard(content_hash)
         if self._sealed.pop(content_hash, 0) == 0:  # it was sealed before the last `take_changes`
             self._dropped.append(content_hash)

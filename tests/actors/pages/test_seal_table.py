@@ -1,0 +1,184 @@
+"""The seal table keeps the content of pages in shared memory, and the ledger of the next scheduler adopts it."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import deque
+
+import pytest
+
+from actors.pages.eviction import LruEviction
+from actors.pages.page_hash import ROOT, page_hash
+from actors.pages.page_ledger import PageLedger
+from actors.pages.seal_table import SealedPage, SealTable, create_table, format_table, map_table, table_bytes
+from messages.steps import PAGE_TOKENS
+
+
+def table_of(n_pages: int, generation: int = 7) -> SealTable:
+    return format_table(bytearray(table_bytes(n_pages)), generation, n_pages)
+
+
+def tokens_of(number: int) -> bytes:
+    return b"".join((number * 100 + i).to_bytes(4, "little") for i in range(PAGE_TOKENS))
+
+
+def chain_of(*numbers: int) -> list[tuple[int, int, bytes]]:
+    """The contents of the pages of one prompt: (hash, parent's hash, tokens)."""
+    contents, parent = [], ROOT
+    for number in numbers:
+        tokens = tokens_of(number)
+        contents.append((page_hash(parent, tokens), parent, tokens))
+        parent = contents[-1][0]
+    return contents
+
+
+def test_records_are_read_by_another_mapping_of_the_memory() -> None:
+    descriptor, table = create_table(generation=41, n_pages=10)
+    first, second = chain_of(1, 2)
+    table.record(3, *first)
+    table.record(9, *second)
+    table.record(5, *chain_of(8)[0])
+    table.erase(5)
+    other = map_table(descriptor)
+    os.close(descriptor)
+    assert (other.generation, other.n_pages) == (41, 10)
+    assert other.read() == [SealedPage(3, *first), SealedPage(9, *second)]
+    table.clear()
+    assert other.read() == []
+
+
+def test_a_torn_record_does_not_count() -> None:
+    n_pages = 4
+    buffer = bytearray(table_bytes(n_pages))
+    table = format_table(buffer, 7, n_pages)
+    whole, torn = chain_of(1)[0], chain_of(2)[0]
+    table.record(0, *whole)
+    before = bytes(buffer)
+    table.record(0, *torn)
+    after = bytes(buffer)
+    for cut in range(len(buffer)):  # the process died after any number of stores
+        mixed = SealTable(bytearray(after[:cut] + before[cut:]))
+        assert mixed.read() in ([], [SealedPage(0, *whole)], [SealedPage(0, *torn)])
+    assert SealTable(bytearray(after[:72] + before[72:])).read() == []  # the new hash, and nothing else
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00" * 200, os.urandom(300)], ids=["empty", "zeros", "noise"])
+def test_other_bytes_are_no_table(content: bytes) -> None:
+    with pytest.raises(ValueError, match="seal table"):
+        SealTable(bytearray(content))
+
+
+def test_a_table_that_is_too_short_is_refused() -> None:
+    buffer = bytearray(table_bytes(10))
+    format_table(buffer, 7, 10)
+    with pytest.raises(ValueError, match="records of 10 pages"):
+        SealTable(buffer[:-1])
+
+
+def planned(ledger: PageLedger, *contents: tuple[int, int, bytes]) -> list[int]:
+    """Pages that a plan fills with these contents."""
+    pages = [ledger.allocate() for _ in contents]
+    held = [page for page in pages if page is not None]
+    for page, content in zip(held, contents, strict=True):
+        ledger.seal(page, *content, is_planned=True)
+    ledger.commit_plan()
+    return held
+
+
+def test_a_page_is_recorded_when_its_step_has_been_applied_and_not_before() -> None:
+    table = table_of(8)
+    ledger = PageLedger(8, LruEviction(), table)
+    pages = planned(ledger, *chain_of(1, 2))
+    assert table.read() == []
+    ledger.apply_plan()
+    assert [sealed.page for sealed in table.read()] == pages
+
+
+def test_the_pages_of_lost_steps_are_never_recorded() -> None:
+    table = table_of(8)
+    ledger = PageLedger(8, LruEviction(), table)
+    first = planned(ledger, *chain_of(1))
+    ledger.apply_plan()
+    second = planned(ledger, *chain_of(5))
+    ledger.drop_unapplied()
+    ledger.release(first)
+    ledger.release(second)
+    assert [sealed.page for sealed in table.read()] == first
+
+
+def test_a_record_is_erased_before_its_page_is_used_again() -> None:
+    table = table_of(2)
+    ledger = PageLedger(2, LruEviction(), table)
+    ledger.release(planned(ledger, *chain_of(1, 2)))
+    ledger.apply_plan()
+    assert len(table.read()) == 2
+    ledger.allocate()
+    assert len(table.read()) == 1
+
+
+def test_a_plan_that_is_applied_late_records_nothing_for_a_page_that_was_evicted() -> None:
+    table = table_of(1)
+    ledger = PageLedger(1, LruEviction(), table)
+    content = chain_of(1)[0]
+    ledger.release(planned(ledger, content))  # its sequence was cancelled while the plan was in flight
+    planned(ledger, content)  # the page is evicted, and a later plan fills it again
+    ledger.apply_plan()
+    assert table.read() == []  # the later plan is still writing
+    ledger.apply_plan()
+    assert len(table.read()) == 1
+
+
+def test_the_next_ledger_finds_what_the_table_holds_and_evicts_prefixes_last() -> None:
+    table = table_of(6)
+    contents = chain_of(1, 2, 3)
+    ledger = PageLedger(6, LruEviction(), table)
+    pages = planned(ledger, *contents)
+    ledger.apply_plan()
+    after = PageLedger(6, LruEviction(), table)
+    assert after.adopt(table.read()) == 3
+    assert [after.find(*content) for content in contents] == pages
+    assert after.n_available == 6
+    after.audit([])
+    taken = [after.allocate() for _ in range(6)]
+    assert taken[3:] == list(reversed(pages))
+    assert table.read() == []
+
+
+def test_pages_without_their_prefix_stay_free() -> None:
+    contents = chain_of(1, 2, 3)
+    ledger = PageLedger(4, LruEviction())
+    sealed = [SealedPage(page, *content) for page, content in enumerate(contents)]
+    assert ledger.adopt([sealed[0], sealed[2]]) == 1
+    ledger.audit([])
+    assert ledger.statistics().cached == 1
+
+
+def test_any_history_leaves_a_table_of_applied_pages_only() -> None:
+    """Random plans, results, releases and losses: the table holds exactly what is found and applied."""
+    for seed in range(60):
+        rng = random.Random(seed)
+        table = table_of(6)
+        ledger = PageLedger(6, LruEviction(), table)
+        content_of: dict[int, int] = {}  # page -> the hash that its last applied step has written
+        flight: deque[list[tuple[int, int]]] = deque()
+        held: list[list[int]] = []
+        for _ in range(120):
+            match rng.randrange(5):
+                case 0 | 1 if ledger.n_available >= 2:
+                    contents = [c for c in chain_of(*rng.sample(range(4), 2)) if ledger.find(*c) is None]
+                    pages = planned(ledger, *contents)
+                    held.append(pages)
+                    flight.append([(page, content[0]) for page, content in zip(pages, contents, strict=True)])
+                    for page in pages:
+                        content_of.pop(page, None)  # being overwritten
+                case 2 if flight:
+                    ledger.apply_plan()
+                    content_of.update(flight.popleft())
+                case 3 if held:
+                    ledger.release(held.pop(rng.randrange(len(held))))
+                case 4 if rng.random() < 0.2:
+                    ledger.drop_unapplied()
+                    flight.clear()
+            for sealed in table.read():
+                assert content_of[sealed.page] == sealed.content_hash
