@@ -78,7 +78,7 @@ class Supervisor:
         """Run until every child is stopped; returns the exit status of the server."""
         try:
             self.orders.open()
-            self._start(tuple(record.name for record in self.children.records))
+            self._start(tuple(record.name for record in self.children.records if not self._policy.is_standby(record.name)))
             self.orders.run_task(self._read_messages())
             self.orders.run_task(self._watch())
             exit_status = await self.orders.ending
@@ -119,6 +119,13 @@ class Supervisor:
             pause_s = self._spawn_retries.refused(refusal.names, now_s)
             self._log.error("start refused", children=refusal.names, reason=refusal.reason, retry_after_s=pause_s)
 
+    def _notice(self) -> None:
+        """Something has changed. Standby gangs are started once everything else serves."""
+        had_served = self.orders.has_served
+        self._status.notice()
+        if self.orders.has_served and not had_served:
+            self._start(tuple(record.name for record in self.children.records if self._policy.is_standby(record.name)))
+
     def _on_death(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus, cause: lifecycle.Cause) -> None:
         self._liveness.gone(record.name)
         is_expected = self.orders.is_stopping or (record.has_reported_fault and not self.orders.has_served)
@@ -129,7 +136,7 @@ class Supervisor:
         unexplained = f"{record.name}: {exit_status}; its log has the reason"
         final = record.fault if record.has_reported_fault else unexplained
         cannot_succeed = final if exit_status.code == EXIT_UNUSABLE else ""
-        self._status.notice()
+        self._notice()
         is_foreign = cause in ("killed", "out_of_memory")
         self._carry_out(self._policy.died(record.name, incarnation, time.monotonic(), cannot_succeed, is_foreign))
 
@@ -217,8 +224,10 @@ class Supervisor:
             return
         record.heard_s = now_s = time.monotonic()
         self._liveness.became_ready(record.name, now_s)
-        self._policy.became_ready(record.name, record.incarnation, now_s)
-        self.children.became_ready(record, self._policy.is_standby(record.name))
+        is_standby = self._policy.is_standby(record.name)
+        actions = self._policy.became_ready(record.name, record.incarnation, now_s)
+        self.children.became_ready(record, is_standby)
+        self._carry_out(actions)
         took_s = round(now_s - record.started_s, 3)
         facts = {"child": record.name, "incarnation": record.incarnation, "took_s": took_s}
         if self.orders.has_served and record.died_s:  # at the level of its death, so that a terminal shows both
@@ -227,7 +236,7 @@ class Supervisor:
             self._log.info("child ready", **facts)
         self._display.ready(record.name, took_s)
         self.orders.note_ready(record)
-        self._status.notice()
+        self._notice()
 
     def _on_progress(self, record: ChildRecord, message: lifecycle.Progress) -> None:
         record.last, record.heard_s = message, time.monotonic()

@@ -41,8 +41,10 @@ class TreeStatus:
 
     @property
     def _is_complete(self) -> bool:
-        """True if every child that is not retired can serve."""
-        return all(record.is_serving for record in self._children.records if not self._policy.retired(record.name))
+        """True if every child can serve, except standby gangs and retired groups."""
+        policy = self._policy
+        names = [r.name for r in self._children.records if not (policy.retired(r.name) or policy.is_standby(r.name))]
+        return all(self._children.record_by_name[name].is_serving for name in names)
 
     def report(self, with_metrics: bool) -> lifecycle.StatusReport:
         """The state of the whole tree. `with_metrics`: include the metric families of the children."""

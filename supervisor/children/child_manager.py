@@ -129,14 +129,14 @@ class ChildManager:
     def became_ready(self, record: ChildRecord, is_standby: bool) -> None:
         """A child can serve. Announce it to the others, unless it is a standby, which is announced when it is promoted."""
         record.enter(ChildState.READY)
-        record.phase = ""
+        record.phase = "standby" if is_standby else ""
         if not is_standby:
             self.announce(record)
         self.note_change()
 
     def announce(self, record: ChildRecord) -> None:
         """Tell all other children that this one can serve, and where."""
-        record.is_announced = True
+        record.is_announced, record.phase = True, ""
         self._send_to_others(record, PeerUp(peer=record.peer))
 
     def send(self, record: ChildRecord, message: Message) -> None:

@@ -8,6 +8,8 @@
                                              last is proven dead
     the active gang of a pair died and its   kill the rest of the gang; when the last is proven dead, promote the standby
     standby is ready                         gang, and start the dead gang again as the new standby
+    a standby gang becomes ready while the   promote it; the active gang, whose death is proven, becomes the standby
+    active one is starting again
     a death that was reported before         nothing
     too many restarts in the window          retire the group: start it again after a long pause; give up, with the exit
                                              status that says so, if the server cannot serve without it (`retirement.py`)
@@ -138,16 +140,22 @@ class RestartPolicy:
         self._alive[name] = _Incarnation(incarnation)
         self._is_awaited.discard(name)
 
-    def became_ready(self, name: str, incarnation: int, now_s: float) -> None:
-        """An incarnation can serve."""
+    def became_ready(self, name: str, incarnation: int, now_s: float) -> list[Action]:
+        """An incarnation can serve. Returns what to do: a standby gang that becomes ready while the active gang is starting
+        again takes over from it."""
         present = self._alive.get(name)
         if present is None or present.number != incarnation:
-            return
+            return []
         present.ready_s = now_s
         group = self._group_of[name]
-        if self._is_ready(group):
-            group.was_ready, group.failed_starts, group.retired_s = True, 0, 0.0
-            self._retirement.became_ready(group.group.title)
+        if not self._is_ready(group):
+            return []
+        group.was_ready, group.failed_starts, group.retired_s = True, 0, 0.0
+        self._retirement.became_ready(group.group.title)
+        active = group.partner
+        if active is None or not group.is_standby or not active.was_ready or self._is_ready(active) or self._is_dying(active):
+            return []
+        return [_swap(active, group)]
 
     def restarts_left(self, name: str, now_s: float) -> int:
         """How many more deaths the group of this child may have, if they came at once."""
@@ -251,17 +259,26 @@ class RestartPolicy:
         for group in dict.fromkeys(self._group_of[name] for name in self._in_order(dead)):
             partner = group.partner
             if partner is not None and not group.is_standby and dead.issuperset(group.names) and self._is_ready(partner):
-                group.is_standby, partner.is_standby = True, False
-                actions.append(Promote(partner.names, group.names))
+                actions.append(_swap(group, partner))
         return actions
 
     def _is_ready(self, group: _GroupState) -> bool:
         members = [self._alive.get(name) for name in group.names]
         return all(member is not None and member.ready_s is not None and not member.is_condemned for member in members)
 
+    def _is_dying(self, group: _GroupState) -> bool:
+        """True while the death of a process of this group is ordered and not proven."""
+        members = [self._alive.get(name) for name in group.names]
+        return any(member is not None and member.is_condemned for member in members)
+
     def _in_order(self, names: Iterable[str]) -> tuple[str, ...]:
         wanted = set(names)
         return tuple(name for name in self._order if name in wanted)
+
+
+def _swap(active: _GroupState, standby: _GroupState) -> Promote:
+    active.is_standby, standby.is_standby = True, False
+    return Promote(standby.names, active.names)
 
 
 def _group_state(group: Group, groups: tuple[Group, ...]) -> _GroupState:

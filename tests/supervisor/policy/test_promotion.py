@@ -59,6 +59,29 @@ def test_a_dying_standby_is_not_promoted() -> None:
     assert [type(action) for action in kill_gang(policy, A, 1, 10.0)] == [Kill, Start]
 
 
+def test_a_standby_that_becomes_ready_takes_over_from_a_gang_that_starts_again() -> None:
+    policy = pair(ready=(*A, "worker/0.0b"))
+    kill_gang(policy, A, 1, 10.0)
+    policy.started("worker/0.0", 2)
+    assert policy.became_ready("worker/0.1b", 1, 11.0) == [Promote(B, A)]
+    assert [policy.is_standby(name) for name in (*A, *B)] == [True, True, False, False]
+    policy.started("worker/0.1", 2)
+    assert [policy.became_ready(name, 2, 12.0) for name in A] == [[], []]  # the new standby waits
+
+
+def test_a_standby_that_becomes_ready_waits_for_the_proven_death_of_the_active_gang() -> None:
+    policy = pair(ready=(*A, "worker/0.0b"))
+    assert policy.died("worker/0.1", 1, 10.0) == [Kill("worker/0.0", "worker/0.1 of the same group died")]
+    assert policy.became_ready("worker/0.1b", 1, 10.1) == []
+    assert policy.died("worker/0.0", 1, 10.2) == [Promote(B, A), Start(A, 0.0)]
+
+
+def test_a_standby_that_is_ready_first_does_not_take_over_from_a_gang_that_has_never_served() -> None:
+    policy = pair(ready=())
+    assert [policy.became_ready(name, 1, 1.0) for name in (*B, *A)] == [[], [], [], []]
+    assert [policy.is_standby(name) for name in (*A, *B)] == [False, False, True, True]
+
+
 def test_the_death_of_a_standby_leaves_the_active_gang_alone() -> None:
     policy = pair(ready=(*A, *B))
     assert kill_gang(policy, B, 1, 10.0) == [Kill("worker/0.1b", "worker/0.0b of the same group died"), Start(B, 0.0)]
