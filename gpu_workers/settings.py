@@ -42,6 +42,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     lease_s: Annotated[float, msgspec.Meta(ge=0.0, le=10.0)] = 0.0  # time that the steps of one plan should take at most
     threads: Annotated[int, msgspec.Meta(ge=0)] = 0  # threads of torch on this rank; 0: all cores divided by `cpu_ranks`
     cpu_ranks: Annotated[int, msgspec.Meta(ge=1)] = 1  # worker processes that share this machine's cores
+    vault: bool = False  # the KV memory lies in the replica's vault and outlives this process
     attention: Literal["auto", "torch", "triton"] = "auto"
     cuda_graphs: bool = True
     hash_chain_pages: Annotated[int, msgspec.Meta(ge=0)] = 4096

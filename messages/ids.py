@@ -3,6 +3,7 @@
     supervisor/0      the supervisor; there is one for each server
     gateway/2         gateway number 2
     scheduler/0       the scheduler of replica 0
+    vault/0           the vault of replica 0
     worker/0.1        rank 1 of the gang of replica 0, in the first seat
     worker/0.1b       the same rank in seat "b": a replica may have a second gang as a standby
 
@@ -16,15 +17,16 @@ import secrets
 from hashlib import blake2b
 
 SUPERVISOR = "supervisor/0"
-ROLES = (SUPERVISOR.partition("/")[0], "cache_directory", "speculation", "worker", "scheduler", "gateway", "operator")
+ROLES = (SUPERVISOR.partition("/")[0], "cache_directory", "speculation", "vault", "worker", "scheduler", "gateway", "operator")
 FIRST_SEAT = "a"  # not written in names
-SEATS = (FIRST_SEAT, "b")
+STANDBY_SEAT = "b"  # where the first standby gang sits; each promotion changes the roles of the two seats
+SEATS = (FIRST_SEAT, STANDBY_SEAT)
 
 
 def actor_name(role: str, index: int, rank: int | None = None, seat: str = FIRST_SEAT) -> str:
     """The name of an actor: `actor_name("worker", 0, 1)` is "worker/0.1".
 
-    `index`: replica of a worker or scheduler, number of any other actor. `rank` and `seat`: for workers only.
+    `index`: replica of a worker, scheduler or vault, number of any other actor. `rank` and `seat`: for workers only.
     Raises: ValueError for an unknown role or seat.
     """
     if role not in ROLES:
@@ -42,13 +44,18 @@ def role_of(name: str) -> str:
 
 
 def replica_of(name: str) -> int:
-    """The index in an actor's name: the replica of a worker or scheduler, the number of any other actor."""
+    """The index in an actor's name: the replica of a worker, scheduler or vault, the number of any other actor."""
     return int(name.partition("/")[2].partition(".")[0])
 
 
 def seat_of(name: str) -> str:
     """The seat of a worker's gang; the first seat for every other actor."""
     return name[-1] if name[-1] in SEATS else FIRST_SEAT
+
+
+def memory_owner(name: str) -> str:
+    """The owner of a rank's KV memory: the rank's name in the first seat, because both seats use one memory in turn."""
+    return name.removesuffix(seat_of(name)) if seat_of(name) != FIRST_SEAT else name
 
 
 def mint_request_id() -> str:

@@ -86,6 +86,12 @@ Cause = Literal[
 ]
 
 
+def leaves_memory_intact(cause: Cause) -> bool:
+    """True if memory that a dead worker shared holds what its finished steps have written. A crash, a fault or a hang may be
+    the device's, which may have damaged it."""
+    return cause in ("killed", "out_of_memory", "gang", "ended")
+
+
 class PeerDown(Message, frozen=True):
     """An actor's process is proven dead, and why it died. No more messages of this incarnation will come."""
 

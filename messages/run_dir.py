@@ -26,6 +26,11 @@ def run_dir_of(port: int, environment: Mapping[str, str] | None = None, user_id:
     return Path(f"/tmp/tardigrade-{os.getuid() if user_id is None else user_id}") / str(port)
 
 
+def vault_path(run_dir: Path, replica: int) -> Path:
+    """The socket of one replica's vault in a run directory."""
+    return run_dir / f"vault-{replica}"
+
+
 def front_endpoint(run_dir: Path, gateway: int = 0) -> str:
     """The endpoint of one gateway's front, its public ZeroMQ socket, in a run directory."""
     return f"ipc://{run_dir / FRONT_FILE.format(index=gateway)}"

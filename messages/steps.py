@@ -24,6 +24,7 @@ class Reset(Message, frozen=True):
 
     epoch: Count  # chosen by the scheduler; plans of another epoch are dropped
     memory_generation: Count = 0  # the one that the scheduler's page ledger describes; 0: it has no ledger
+    is_memory_suspect: bool = False  # a device fault may have damaged the KV memory: take new memory, not that of the dead gang
 
 
 class EngineCapacity(Part, frozen=True):

@@ -35,8 +35,10 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("worker", "tp"): "tp",
     ("worker", "cpu_ranks"): "tp and replicas",
     ("worker", "max_length"): "max_length",
+    ("worker", "vault"): "vault",
     ("scheduler", "tp"): "tp",
     ("scheduler", "speculation"): "speculate",
+    ("scheduler", "vault"): "vault",
     ("gateway", "model_folder"): "model",
     ("gateway", "model_name"): "model_name",
     ("gateway", "max_length"): "max_length",
@@ -83,6 +85,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     front_tcp_host: str = "127.0.0.1"
     max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: the model's context length
     speculate: bool = True
+    vault: bool = False  # CPU ranks: KV memory outlives gangs and schedulers, which then compute little again
+    standby: bool = False  # CPU ranks: a second gang of each replica, loaded and ready to take over; turns the vault on
     run_dir: str = ""  # empty: a private directory for this port
     state_dir: str = ""  # journals; empty: the run directory
     log_format: Literal["console", "json"] = "console"

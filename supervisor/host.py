@@ -29,7 +29,11 @@ def plan_start(config: ServerConfig) -> Placement:
         raise ConfigError(f"model: {error}") from None
     if model is not None and model.max_position and config.max_length > model.max_position:
         raise ConfigError(f"max_length: expected at most {model.max_position} (the model's), got {config.max_length}")
-    return plan_placement(host, model, wishes)
+    placement = plan_placement(host, model, wishes)
+    if placement.device == "cuda" and (config.vault or config.standby):
+        key = "vault" if config.vault else "standby"
+        raise ConfigError(f"{key}: expected it on CPU cores only (--gpus 0), got {len(placement.gpus)} GPUs")
+    return placement
 
 
 def find_gpus(visible: str | None, nvml: Any = None) -> tuple[Gpu, ...]:

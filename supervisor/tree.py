@@ -2,8 +2,10 @@
 
     cache_directory    first, so that the first prefixes are recorded. Without it there are fewer cache hits, nothing else.
     speculation        before the schedulers, which use it. Without it there are fewer drafts, nothing else.
+    vault r            where it is turned on: before its gang, whose KV memory it keeps.
     gang r             the ranks of replica r, one process each. When one dies, all are killed, because the others wait in a
                        collective that never ends. Each start of a gang gets a new rendezvous directory.
+    standby gang r     where it is turned on: the same ranks again, in the other seat; started once everything else serves.
     scheduler r        after its gang. Its death loses no request: gateways submit again, and the new scheduler resets the gang.
     gateway i          last, so that no request is accepted before it can be computed. A new gateway reads the journal of the
                        dead one and goes on. The supervisor holds the listening socket, where connections wait meanwhile.
@@ -21,7 +23,7 @@ from pathlib import Path
 import msgspec
 
 from messages.birth import LISTEN_SOCKET
-from messages.ids import actor_name
+from messages.ids import FIRST_SEAT, STANDBY_SEAT, actor_name
 from messages.run_dir import front_endpoint
 from supervisor.children.entrypoint import warm_ups
 from supervisor.config import ServerConfig
@@ -37,6 +39,13 @@ _GPU_ENV = {
 }
 _GATEWAY_PATIENCE_S = 600.0  # a journal's disk that refuses to be read may come back
 _DEFAULT_LENGTH_TOKENS = 8192  # of a model without a known context
+
+
+_GANG_WHY = "runs the model; when one rank dies, all of them are restarted"
+
+
+class NoSettings(msgspec.Struct, frozen=True):
+    """The section of an actor that has nothing to set."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +67,13 @@ def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:
     groups = [_directory(config)]
     if config.speculate:
         groups.append(_speculation(config))
-    groups += [_gang(config, facts, replica) for replica in range(facts.placement.replicas)]
-    groups += [_scheduler(config, facts, replica) for replica in range(facts.placement.replicas)]
+    replicas = range(facts.placement.replicas)
+    if _has_vault(config):
+        groups += [_vault(config, replica) for replica in replicas]
+    groups += [_gang(config, facts, replica) for replica in replicas]
+    if config.standby:
+        groups += [_gang(config, facts, replica, STANDBY_SEAT) for replica in replicas]
+    groups += [_scheduler(config, facts, replica) for replica in replicas]
     groups += [_gateway(config, facts, index) for index in range(config.gateways)]
     return tuple(groups)
 
@@ -75,7 +89,9 @@ def _speculation(config: ServerConfig) -> Group:
 
 
 def _scheduler(config: ServerConfig, facts: StartFacts, replica: int) -> Group:
-    settings = msgspec.structs.replace(config.scheduler, tp=facts.placement.tp, speculation=config.speculate)
+    settings = msgspec.structs.replace(
+        config.scheduler, tp=facts.placement.tp, speculation=config.speculate, vault=_has_vault(config)
+    )
     why = "plans the steps of its gang; after its death gateways submit again"
     return replace(_single(config, actor_name("scheduler", replica), why, settings), unit=Unit("replica", replica))
 
@@ -115,20 +131,32 @@ def _single(
     return Group(name, why, Strategy.ONE_FOR_ONE, budget, (child,))
 
 
-def _gang(config: ServerConfig, facts: StartFacts, replica: int) -> Group:
-    s = config.supervisor
+def _gang(config: ServerConfig, facts: StartFacts, replica: int, seat: str = FIRST_SEAT) -> Group:
+    s, is_standby = config.supervisor, seat != FIRST_SEAT
+    why = "has the model loaded and waits; takes over when the active gang dies" if is_standby else _GANG_WHY
     return Group(
-        f"gang {replica}",
-        "runs the model; when one rank dies, all of them are restarted",
+        f"standby gang {replica}" if is_standby else f"gang {replica}",
+        why,
         Strategy.ONE_FOR_ALL,
         Budget(s.gang_restarts, s.gang_window_s, s.start_attempts, s.restart_attempts),
-        tuple(_rank(config, facts, replica, rank) for rank in range(facts.placement.tp)),
+        tuple(_rank(config, facts, replica, rank, seat) for rank in range(facts.placement.tp)),
         has_rendezvous=True,
         unit=Unit("replica", replica),
+        standby_of=f"gang {replica}" if is_standby else "",
     )
 
 
-def _rank(config: ServerConfig, facts: StartFacts, replica: int, rank: int) -> ChildSpec:
+def _has_vault(config: ServerConfig) -> bool:
+    """True if the KV memory outlives gangs. A standby gang without that would compute everything again."""
+    return config.vault or config.standby
+
+
+def _vault(config: ServerConfig, replica: int) -> Group:
+    why = "keeps the KV memory of its gang; without it a killed gang computes everything again"
+    return replace(_single(config, actor_name("vault", replica), why, NoSettings()), is_optional=True)
+
+
+def _rank(config: ServerConfig, facts: StartFacts, replica: int, rank: int, seat: str) -> ChildSpec:
     s, placement = config.supervisor, facts.placement
     if placement.device == "cuda":
         env = {"CUDA_VISIBLE_DEVICES": placement.gpus[replica * placement.tp + rank].device_id, **_GPU_ENV}
@@ -146,9 +174,10 @@ def _rank(config: ServerConfig, facts: StartFacts, replica: int, rank: int) -> C
         tp=placement.tp,
         cpu_ranks=placement.ranks,
         max_length=_length(config, facts),
+        vault=_has_vault(config),
     )
     deadlines = Deadlines(s.hello_s, s.worker_ready_s, s.frozen_s, step_s, first_step_s, s.stop_s)
-    name = actor_name("worker", replica, rank)
+    name = actor_name("worker", replica, rank, seat)
     engine = () if settings.is_hash_chain else (f"gpu_workers.process.warm_imports:import_engine={settings.device}",)
     return ChildSpec(name, msgspec.json.encode(settings), deadlines, env, warm_ups=(*warm_ups(name), *engine))
 

@@ -11,13 +11,16 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
 from actors.actor import Actor, Handler
 from actors.scheduler.admission import judge, unfit
+from actors.scheduler.gang.gang_seats import GangSeats
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.gang.probation import ForcedEnding
+from actors.scheduler.gang.seal_store import SealStore
 from actors.scheduler.hints import Hints
 from actors.scheduler.metrics import SchedulerMetrics
 from actors.scheduler.outgoing import Outgoing
@@ -30,7 +33,7 @@ from actors.scheduler.settings import SchedulerSettings
 from messages import cache, drafts, generation, steps
 from messages.birth import Birth
 from messages.generation import Ending, ReplicaCondition, ReplicaState
-from messages.ids import actor_name, replica_of, role_of
+from messages.ids import replica_of, role_of
 from messages.lifecycle import Peer
 from messages.outcomes import EndReason
 from messages.transport.mailbox import Delivery, MailboxFactory
@@ -47,9 +50,10 @@ class SchedulerActor(Actor):
         self.settings = msgspec.json.decode(birth.settings, type=SchedulerSettings)
         super().__init__(birth, make_mailbox)
         replica = replica_of(birth.name)
-        self._ranks = [str(actor_name("worker", replica, rank)) for rank in range(self.settings.tp)]
+        self._seats = GangSeats(replica, self.settings.tp)
         self._queues = SequenceQueues(make_order(self.settings.order))
-        self._gang = GangView(self._queues, self.settings)
+        self._seals = SealStore(Path(birth.run_dir), replica, self.settings.vault)
+        self._gang = GangView(self._queues, self.settings, self._seals.open)
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
         self._hints = Hints(self, self._gang)
         self._next_number = 1
@@ -104,14 +108,16 @@ class SchedulerActor(Actor):
     # -- the gang ----------------------------------------------------------------------------------------------------
 
     def peer_up(self, peer: Peer) -> None:
-        if peer.name in self._ranks:
+        if self._seats.rank_up(peer.name, self.child.peers):
             self._begin_epoch()
+        elif peer.name == self._seals.vault:
+            self._seals.give_again()
         elif role_of(peer.name) == "gateway":
             self._tell_condition(peer.name)
         self._hints.peer_up(peer.name)
 
     def peer_down(self, name: str, incarnation: int) -> None:
-        if name in self._ranks:
+        if name in self._seats.ranks:
             self._lose_rank(name, incarnation)
         elif role_of(name) == "gateway":
             self._outgoing.pop(name, None)
@@ -127,7 +133,8 @@ class SchedulerActor(Actor):
         self._hints.publish_inventory()
         for sequence in list(self._queues.waiting):
             self._fit_to(sequence, usable)
-        self.log.info("gang ready", epoch=capacity.epoch, waiting=len(self._queues.waiting), device=usable.device)
+        waiting, adopted = len(self._queues.waiting), self._gang.ledger.n_cached if self._gang.ledger is not None else 0
+        self.log.info("gang ready", epoch=capacity.epoch, waiting=waiting, device=usable.device, adopted_pages=adopted)
 
     def on_result(self, delivery: Delivery, result: steps.Result) -> None:
         """One step is done: sequences move on, some end."""
@@ -153,14 +160,14 @@ class SchedulerActor(Actor):
             self._begin_epoch()
 
     def _begin_epoch(self) -> None:
-        if not self._gang.is_alive and all(rank in self.child.peers for rank in self._ranks):
-            self.mailbox.send_all(self._ranks, self._gang.begin_epoch())
+        if not self._gang.is_alive and all(rank in self.child.peers for rank in self._seats.ranks):
+            self.mailbox.send_all(self._seats.ranks, self._gang.begin_epoch())
 
     def _lose_rank(self, name: str, incarnation: int) -> None:
         cause, n_running = self.child.deaths[name].cause, len(self._queues.running)
         self.log.warning("rank lost", rank=name, rank_incarnation=incarnation, cause=cause, running=n_running)
         self.metrics.recomputed.inc(n_running)  # 0 when further ranks of the gang die: no sequence runs then
-        is_last = not any(rank in self.child.peers for rank in self._ranks)
+        is_last = not any(rank in self.child.peers for rank in self._seats.ranks)
         self._end_forced(self._gang.rank_died(cause, is_last))
 
     def _end_forced(self, endings: list[ForcedEnding]) -> None:
@@ -207,7 +214,7 @@ class SchedulerActor(Actor):
         limit = self.settings.unacked_messages
         paused = {name for name, outgoing in self._outgoing.items() if outgoing.unacknowledged >= limit}
         while (planned := self._gang.plan(lambda s: s.gateway not in paused, self._usable_drafts())) is not None:
-            self.mailbox.send_all(self._ranks, planned.plan)
+            self.mailbox.send_all(self._seats.ranks, planned.plan)
             self.metrics.count_plan(planned)
 
     def _usable_drafts(self) -> ReceivedDrafts | None:
@@ -268,6 +275,7 @@ class SchedulerActor(Actor):
             "running": float(len(self._queues.running)),
             "steps": float(self._gang.tracker.n_done),
             "epoch": float(self._gang.tracker.epoch),
+            "pages_adopted": float(self._gang.n_adopted),
             "on_probation": float(len(self._gang.probation)),
         }
         if self._gang.ledger is not None:

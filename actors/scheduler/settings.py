@@ -21,5 +21,6 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     prefix_reuse: bool = True
     eviction: EvictionName = EvictionName.LRU  # which cached pages are overwritten first
     speculation: bool = True
+    vault: bool = False  # the KV memory outlives gangs, and this scheduler records there what its pages hold
     draft_depth: Annotated[int, msgspec.Meta(ge=1, le=32)] = 8  # drafts verified in one step at most
     draft_rows: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 8  # with more sequences running, drafts cost more than they give

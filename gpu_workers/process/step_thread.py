@@ -61,7 +61,8 @@ class StepThread(Generic[Launched]):
     """Runs the commands of one event loop on one engine.
 
     `build` is called on the step thread; it may import and load for minutes. `may_run(epoch, plan)` is called there before
-    a plan is launched, and may wait. If it returns False, the plan is skipped and nothing is reported.
+    a plan is launched, and may wait. If it returns False, the plan is skipped and nothing is reported. `before_reset(epoch,
+    reset, engine)` is called there before the engine forgets its slots.
     """
 
     def __init__(
@@ -69,8 +70,9 @@ class StepThread(Generic[Launched]):
         build: Callable[[ReportLoading], Engine[Launched]],
         events: StepEvents,
         may_run: Callable[[EpochId, Plan], bool] = lambda epoch, plan: True,
+        before_reset: Callable[[EpochId, Reset, Engine[Launched]], None] = lambda epoch, reset, engine: None,
     ) -> None:
-        self._build, self._events, self._may_run = build, events, may_run
+        self._build, self._events, self._may_run, self._before_reset = build, events, may_run, before_reset
         self._loop = asyncio.get_running_loop()
         self._commands: SimpleQueue[tuple[EpochId, Reset | Plan] | None] = SimpleQueue()
         self._launched: SimpleQueue[tuple[EpochId, Launched | StepFailed | None] | None] = SimpleQueue()
@@ -157,6 +159,7 @@ class StepThread(Generic[Launched]):
         """Resets the engine, or launches a plan and passes what was launched to `deliver`. Raises: PlansLost."""
         if isinstance(command, Reset):
             self._doing = f"reset to epoch {command.epoch}"
+            self._before_reset(epoch, command, engine)
             engine.reset(command.epoch)
             self._next_step = None
             self._report(self._events.on_reset, epoch)

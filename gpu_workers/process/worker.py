@@ -31,6 +31,7 @@ from gpu_workers.engine import Engine, ReportLoading
 from gpu_workers.process.gang_agreement import EpochId, GangAgreement, epoch_id
 from gpu_workers.process.load_errors import explain
 from gpu_workers.process.metrics import WorkerMetrics
+from gpu_workers.process.rank_memory import memory_of
 from gpu_workers.process.step_thread import StepEvents, StepThread
 from gpu_workers.settings import WorkerSettings, read_settings
 from messages import lifecycle
@@ -88,11 +89,14 @@ class Worker(LifecycleEvents, StepEvents):
         self._epoch_id = EpochId(-1)  # _owner and _epoch in one number
         self._unsent: deque[Message] = deque(maxlen=_MAX_UNSENT)
         self._capacity: EngineCapacity | None = None
-        self._memory_generation = birth.incarnation  # the KV memory is this process's own, and new with it
+        self._memory_generation = birth.incarnation  # without a vault the KV memory is this process's own, and new with it
         self._ending: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         gang_dir = Path(birth.gang_dir or birth.run_dir)
         self._agreement = GangAgreement(gang_dir, self.settings.rank, self.settings.tp) if self.settings.tp > 1 else None
-        self._steps = StepThread(lambda report: build(self.settings, gang_dir, report), self, self._may_run)
+        self._memory = memory_of(birth, self.settings, gang_dir) if self.settings.vault else None
+        self._steps = StepThread(
+            lambda report: build(self.settings, gang_dir, report), self, self._may_run, self._prepare_memory
+        )
 
     async def run(self) -> int:
         """Run until Stop (returns exit status 0) or a fault (returns exit status 1)."""
@@ -149,6 +153,11 @@ class Worker(LifecycleEvents, StepEvents):
         if self._agreement is not None:
             return self._agreement.wait(epoch, plan.step + plan.n_steps)
         return epoch == self._epoch_id
+
+    def _prepare_memory(self, epoch: EpochId, reset: Reset, engine: Engine) -> None:
+        """Called on the step thread before the slots are cleared."""
+        if self._memory is not None and engine.kv_bytes:
+            self._memory_generation = self._memory.prepare(epoch, engine, reset.is_memory_suspect)
 
     def _answer(self, epoch: EpochId, message: Message) -> None:
         """Send a message to the scheduler whose Reset began this epoch, and to no other incarnation of it.
@@ -217,8 +226,10 @@ class Worker(LifecycleEvents, StepEvents):
     # -- lifecycle events (messages.child.LifecycleEvents) -----------------------------------------------------------------
 
     def peer_up(self, peer: lifecycle.Peer) -> None:
-        """Send what was waiting for this peer to be announced, if it is the scheduler."""
+        """Send what was waiting for this peer to be announced, if it is the scheduler. Give the memory to a new vault."""
         self._send_answers()
+        if self._memory is not None and peer.name == self._memory.vault:
+            self._memory.give_again()
 
     def peer_down(self, name: str, incarnation: int) -> None:
         """Nothing to do: plans of a dead scheduler run to their end, and the Reset of the next one clears the slots."""

@@ -133,7 +133,7 @@ class DescriptorServer:
                 self._read(client, _MORE_THAN_WAITS)
 
     def _carry_out(self, data: bytes, descriptors: list[int]) -> tuple[Answer | None, list[int]]:
-        """The answer to one packet, None when it wants none, with its descriptors. Received ones that are not kept are closed."""
+        """The answer to one packet (None: it wants none), with its descriptors. Received ones that are not kept are closed."""
         is_quiet = False
         try:
             request = decode_request(data)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from actors.pages.page_ledger import PageLedger
+from actors.pages.seal_table import SealTable
 from actors.scheduler.admission import usable_capacity
 from actors.scheduler.gang.canary import Canary
 from actors.scheduler.gang.probation import ForcedEnding, Probation, is_evidence
@@ -30,21 +31,27 @@ from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence, State
 from actors.scheduler.settings import SchedulerSettings
 from messages.generation import ReplicaCondition
-from messages.lifecycle import Cause
+from messages.lifecycle import Cause, leaves_memory_intact
 from messages.steps import Capacity, EngineCapacity, Reset, Result, StepFailed
 
 MayRun = Callable[[Sequence], bool]
+OpenSeals = Callable[[int, int], SealTable | None]  # (memory generation, number of pages) -> its table, None without a vault
 
 
 class GangView:
     """The state of the gang and its epochs. While the gang is not alive, all sequences wait."""
 
-    def __init__(self, queues: SequenceQueues, settings: SchedulerSettings) -> None:
-        self._queues, self._settings = queues, settings
+    def __init__(
+        self, queues: SequenceQueues, settings: SchedulerSettings, open_seals: OpenSeals = lambda generation, n_pages: None
+    ) -> None:
+        self._queues, self._settings, self._open_seals = queues, settings, open_seals
         self.tracker, self.probation = StepTracker(), Probation(queues.order)
         self.capacity: EngineCapacity | None = None  # as the last gang has reported it
         self.ledger: PageLedger | None = None  # of the last memory generation
         self._memory_generation = 0  # the one that the ledger describes
+        self._seals: SealTable | None = None  # the ledger's content for the next scheduler
+        self._is_memory_suspect = False  # the next gang must take new memory
+        self.n_adopted = 0  # pages with known content at the beginning of an epoch, in all epochs
         self._planner: BatchPlanner | None = None
         self._look_ahead = LookAhead(settings.plans_in_flight, lease_s=0.0)
         self._is_dirty = False
@@ -73,15 +80,24 @@ class GangView:
     def begin_epoch(self) -> Reset:
         """Begin an epoch, once all ranks are ready. Returns the Reset to send to them."""
         known_generation = self._memory_generation if self.ledger is not None else 0
-        return Reset(epoch=self.tracker.begin_epoch(), memory_generation=known_generation)
+        return Reset(
+            epoch=self.tracker.begin_epoch(),
+            memory_generation=known_generation,
+            is_memory_suspect=self._is_memory_suspect,
+        )
 
     def begin(self, answer: Capacity) -> EngineCapacity:
-        """The ranks have reset. Keeps the ledger if it describes their memory. Returns the usable capacity."""
+        """The ranks have reset. Keeps the ledger if it describes their memory, else adopts the pages that an earlier scheduler
+        has recorded for this memory. Returns the usable capacity."""
         capacity = self.capacity = usable_capacity(answer.engine, self._settings.step_tokens)
         is_same_memory = self._memory_generation == answer.memory_generation
         if self.ledger is None or not is_same_memory or self.ledger.n_pages != capacity.n_pages:
-            self.ledger = PageLedger(capacity.n_pages, make_eviction(self._settings.eviction))
+            self._seals = self._open_seals(answer.memory_generation, capacity.n_pages)
+            self.ledger = PageLedger(capacity.n_pages, make_eviction(self._settings.eviction), self._seals)
+            self.ledger.adopt(self._seals.read() if self._seals is not None else ())
             self._memory_generation = answer.memory_generation
+        self.n_adopted += self.ledger.n_cached
+        self._is_memory_suspect = False
         self._planner = BatchPlanner(self._queues, self.ledger, capacity, LastInOrder(), self._settings)
         self._look_ahead = LookAhead(self._settings.plans_in_flight, capacity.lease_s)
         self._queues.set_slots(capacity.n_slots)
@@ -98,6 +114,9 @@ class GangView:
             self._died_of_canary = self._canary is not None
         self._end_epoch()
         self._causes.append(cause)
+        if not leaves_memory_intact(cause):
+            self._is_memory_suspect = True
+            self._forget_memory()
         # gateways move sequences off at a change, and suspects must not move before their suspicion is known
         self.n_changes += is_last or not is_evidence(self._causes)
         if not is_last or not is_evidence(self._causes):
@@ -117,7 +136,7 @@ class GangView:
         """
         if self._canary is not None:
             self._end_epoch()
-            self.ledger = None
+            self._forget_memory()
             self._fall_sick()
             return []
         rows = self.tracker.of_step(int(failed.step)) or self.tracker.in_flight()
@@ -125,9 +144,15 @@ class GangView:
         suspects = [(row, stop) for row, stop in rows if row.slot in slots] or rows
         endings = self.probation.plan_refused(suspects, failed.reason[:1000])
         self._end_epoch()
-        self.ledger = None
+        self._forget_memory()
         self.n_changes += 1
         return endings
+
+    def _forget_memory(self) -> None:
+        """What is known of the memory's content is not true any more."""
+        self.ledger = None
+        if self._seals is not None:
+            self._seals.clear()
 
     def _end_epoch(self) -> None:
         """The gang's slots and the steps in flight are lost: running sequences wait and will be computed again. The ledger

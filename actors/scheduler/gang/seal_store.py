@@ -1,0 +1,75 @@
+"""The seal table of one scheduler in its replica's vault: opened when a gang begins, given again to a new vault."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import structlog
+
+from actors.pages.seal_table import SealTable, create_table, map_table
+from messages.descriptors.client import DescriptorClient
+from messages.errors import DescriptorError
+from messages.ids import actor_name
+from messages.run_dir import vault_path
+
+_KEY = "seal table"
+_TIMEOUT_S = 1.0  # the vault answers in microseconds; without it nothing is adopted, and the scheduler goes on
+
+
+class SealStore:
+    """The table of the scheduler of `replica`. `vault`: the name of its vault. `is_on` False: it has no vault and no table."""
+
+    def __init__(self, run_dir: Path, replica: int, is_on: bool) -> None:
+        self.vault = actor_name("vault", replica)
+        self._path, self._owner, self._is_on = vault_path(run_dir, replica), actor_name("scheduler", replica), is_on
+        self._descriptor: int | None = None
+        self._log = structlog.get_logger().bind(actor=self._owner)
+
+    def open(self, generation: int, n_pages: int) -> SealTable | None:
+        """The table of this memory generation: the one that an earlier scheduler has left in the vault, or an empty one. None
+        without a vault, or when the machine has no memory for it."""
+        if not self._is_on:
+            return None
+        try:
+            found = self._find(generation, n_pages)
+            if found is not None:
+                return found
+        except DescriptorError as error:
+            self._log.warning("no seal table from the vault", reason=str(error))
+        self._forget()
+        try:
+            self._descriptor, table = create_table(generation, n_pages)
+        except OSError as error:
+            self._log.error("no seal table", reason=str(error))
+            return None
+        self.give_again()
+        return table
+
+    def give_again(self) -> None:
+        """Put the present table into the vault, which may be new. Without a vault the table is kept for the next one."""
+        if self._descriptor is None:
+            return
+        try:
+            with DescriptorClient(self._path, timeout_s=_TIMEOUT_S) as client:
+                client.put(self._owner, _KEY, self._descriptor)
+        except DescriptorError as error:
+            self._log.warning("the seal table is not in the vault", reason=str(error))
+
+    def _find(self, generation: int, n_pages: int) -> SealTable | None:
+        with DescriptorClient(self._path, timeout_s=_TIMEOUT_S) as client:
+            for kept in client.find(self._owner, _KEY):
+                self._forget()
+                self._descriptor = kept.descriptor
+                try:
+                    table = map_table(kept.descriptor)
+                except (ValueError, OSError) as error:
+                    self._log.warning("a damaged seal table", reason=str(error))
+                    return None
+                return table if (table.generation, table.n_pages) == (generation, n_pages) else None
+        return None
+
+    def _forget(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None

@@ -1,0 +1,58 @@
+"""The vault: a descriptor store for the KV memory of one replica and for its seal table.
+
+    owner           entry                                         put by
+    --------------  --------------------------------------------  -------------------------------------------------
+    worker/0.1      the KV memory of rank 1, whichever its seat   the rank that uses it, when it first begins an epoch
+    scheduler/0     the seal table: what the pages hold           the scheduler
+
+It maps nothing and computes nothing, so nothing that a gang does can harm it. When a rank dies in a way that may be the
+device's fault, its memory is dropped: the next gang computes everything again. After its own death the processes that use the
+memory put their descriptors into the next vault.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from actors.actor import Actor
+from messages.birth import Birth
+from messages.descriptors.server import DescriptorServer
+from messages.descriptors.table import DescriptorTable
+from messages.ids import memory_owner, replica_of, role_of
+from messages.lifecycle import leaves_memory_intact
+from messages.run_dir import vault_path
+from messages.transport.mailbox import MailboxFactory
+from messages.transport.zmq_mailbox import ZmqMailbox
+
+_MAX_ENTRIES = 1024
+
+
+class VaultActor(Actor):
+    """See the file's header."""
+
+    def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
+        super().__init__(birth, make_mailbox)
+        self.table = DescriptorTable(_MAX_ENTRIES)
+        self._server: DescriptorServer | None = None
+
+    async def start(self) -> dict[str, str]:
+        self._server = DescriptorServer(vault_path(Path(self.birth.run_dir), replica_of(self.birth.name)), self.table)
+        return {}
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    def peer_down(self, name: str, incarnation: int) -> None:
+        is_own_rank = role_of(name) == "worker" and replica_of(name) == replica_of(self.birth.name)
+        if is_own_rank and not leaves_memory_intact(self.child.deaths[name].cause):
+            self.log.warning("KV memory dropped", rank=name, cause=self.child.deaths[name].cause)
+            self.table.drop(memory_owner(name))
+
+    def statistics(self) -> dict[str, float]:
+        return {"entries": float(len(self.table))}
+
+
+async def run(birth: Birth) -> int:
+    """Run one incarnation of a vault; returns the exit status."""
+    return await VaultActor(birth).run()

@@ -1,0 +1,221 @@
+"""A scheduler adopts the pages that the scheduler before it has recorded: equal tokens after any deaths, and nothing adopted
+from memory that may be damaged. The pages of the hash chain hold its state, so a page with another content than its record says
+changes every token after it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+
+from actors.pages.seal_table import SealTable, format_table, table_bytes
+from actors.scheduler.gang.seal_store import SealStore
+from actors.scheduler.scheduler_actor import SchedulerActor
+from actors.scheduler.settings import SchedulerSettings
+from gpu_workers.hash_chain import hash_chain_tokens
+from gpu_workers.settings import WorkerSettings
+from messages import steps
+from messages.lifecycle import Cause
+from tests.support.depth import DEPTH
+from tests.support.memory_cluster import Gang, MemoryCluster
+from tests.support.scheduler.scheduler_bench import WORKER, SchedulerBench, expected, prompt_of
+
+VAULT = SchedulerSettings(vault=True)
+
+
+class MemoryStore:
+    """The seal tables of a replica, without a vault. As there, only the newest is kept."""
+
+    def __init__(self) -> None:
+        self.table: SealTable | None = None
+
+    def open(self, generation: int, n_pages: int) -> SealTable:
+        if self.table is None or (self.table.generation, self.table.n_pages) != (generation, n_pages):
+            self.table = format_table(bytearray(table_bytes(n_pages)), generation, n_pages)
+        return self.table
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+    store = MemoryStore()
+    monkeypatch.setattr(SealStore, "open", lambda self, generation, n_pages: store.open(generation, n_pages))
+    return store
+
+
+@pytest.fixture
+async def cluster(store: MemoryStore) -> AsyncIterator[MemoryCluster]:
+    cluster = MemoryCluster()
+    yield cluster
+    await cluster.close()
+
+
+class SuspectingGang(Gang):
+    """Takes new memory when its scheduler says that the old one is suspect, as a worker does."""
+
+    def handle(self, sender: str, message: object) -> None:
+        if isinstance(message, steps.Reset) and message.is_memory_suspect:
+            self.memory_generation += 1000
+            self.engine._pages[:] = 0xDEAD  # what a broken device may have left
+        super().handle(sender, message)
+
+
+async def begin(cluster: MemoryCluster) -> SchedulerBench:
+    bench = SchedulerBench(cluster, vault=True)
+    bench.gang.task.cancel()
+    bench.gang = SuspectingGang(cluster, WORKER)
+    await bench.begin()
+    return bench
+
+
+async def new_scheduler(cluster: MemoryCluster, incarnation: int) -> SchedulerActor:
+    await cluster.kill("scheduler/0")
+    scheduler = cluster.start(SchedulerActor, "scheduler/0", VAULT, incarnation)
+    await cluster.wait_until(lambda: "scheduler/0" in cluster.up)
+    return scheduler
+
+
+async def test_a_new_scheduler_adopts_the_pages_of_the_last_one(cluster: MemoryCluster) -> None:
+    bench = await begin(cluster)
+    prefix = prompt_of(1, 160)
+    bench.gateway.submit(1, [*prefix, 5], 20)
+    await bench.ended(1)
+    scheduler = await new_scheduler(cluster, 2)
+    bench.gateway.submit(2, [*prefix, 6], 4)
+    await bench.ended(2)
+    assert bench.gateway.endings[2].n_cached == 160
+    assert bench.gateway.tokens[2] == expected([*prefix, 6], 4)
+    assert scheduler.statistics()["pages_adopted"] >= 10
+
+
+async def test_a_new_scheduler_and_a_new_gang_with_the_same_memory_adopt_them_too(cluster: MemoryCluster) -> None:
+    bench = await begin(cluster)
+    prefix = prompt_of(1, 160)
+    bench.gateway.submit(1, [*prefix, 5], 20)
+    await bench.ended(1)
+    await cluster.kill("worker/0.0")
+    await new_scheduler(cluster, 2)
+    cluster.introduce(SuspectingGang(cluster, WORKER, 2, before=bench.gang))
+    bench.gateway.submit(2, [*prefix, 6], 4)
+    await bench.ended(2)
+    assert bench.gateway.endings[2].n_cached == 160
+
+
+@pytest.mark.parametrize("cause", ["crashed", "faulted", "hung"])
+@pytest.mark.parametrize("scheduler_dies", [False, True])
+async def test_nothing_is_adopted_after_a_death_that_may_be_the_devices(
+    cluster: MemoryCluster, store: MemoryStore, cause: Cause, scheduler_dies: bool
+) -> None:
+    bench = await begin(cluster)
+    prefix = prompt_of(1, 160)
+    bench.gateway.submit(1, [*prefix, 5], 4)
+    await bench.ended(1)
+    await cluster.kill("worker/0.0", cause)
+    await cluster.settle(20)
+    assert store.table is not None
+    assert store.table.read() == []
+    if scheduler_dies:
+        await new_scheduler(cluster, 2)
+    cluster.introduce(SuspectingGang(cluster, WORKER, 2, before=bench.gang))
+    bench.gateway.submit(2, [*prefix, 6], 4)
+    await bench.ended(2)
+    assert bench.gateway.endings[2].n_cached == 0
+    assert bench.gateway.tokens[2] == expected([*prefix, 6], 4)
+
+
+async def test_memory_is_suspect_for_one_gang_only(cluster: MemoryCluster) -> None:
+    bench = await begin(cluster)
+    prefix = prompt_of(1, 160)
+    await cluster.kill("worker/0.0", "crashed")
+    second = SuspectingGang(cluster, WORKER, 2, before=bench.gang)
+    cluster.introduce(second)
+    bench.gateway.submit(1, [*prefix, 5], 4)
+    await bench.ended(1)
+    await cluster.kill("worker/0.0", "killed")
+    third = SuspectingGang(cluster, WORKER, 3, before=second)
+    cluster.introduce(third)
+    bench.gateway.submit(2, [*prefix, 6], 4)
+    await bench.ended(2)
+    assert bench.gateway.endings[2].n_cached == 160
+    assert third.memory_generation == second.memory_generation != bench.gang.memory_generation
+
+
+class Jobs:
+    """Answers that go on with another attempt after each death of the scheduler, as gateways do it."""
+
+    def __init__(self, bench: SchedulerBench, rng: random.Random) -> None:
+        self._gateway = bench.gateway
+        shared = [rng.randrange(1000) for _ in range(100)]
+        self._orders = [(self._prompt(rng, shared), rng.randint(1, 80)) for _ in range(24)]
+        self._answers: list[list[int]] = [[] for _ in self._orders]
+        self._job_of: dict[int, int] = {}
+
+    def _prompt(self, rng: random.Random, shared: list[int]) -> list[int]:
+        return [*shared[: rng.choice([0, 16, 50, 100])], *(rng.randrange(1000) for _ in range(rng.randint(1, 60)))]
+
+    def submit(self) -> None:
+        """Submit every job that has not ended, with the tokens that have come."""
+        self._collect()
+        for job in self.unfinished():
+            prompt, n = self._orders[job]
+            attempt = len(self._job_of) + 1
+            self._job_of[attempt] = job
+            self._gateway.submit(attempt, [*prompt, *self._answers[job]], n, n_prompt=len(prompt))
+
+    def unfinished(self) -> list[int]:
+        ended = {self._job_of[attempt] for attempt in self._gateway.endings}
+        return [job for job in range(len(self._orders)) if job not in ended]
+
+    def check(self) -> None:
+        self._collect()
+        for answer, (prompt, n) in zip(self._answers, self._orders, strict=True):
+            assert answer[:n] == hash_chain_tokens(prompt, n, 0, 1000)
+
+    def _collect(self) -> None:
+        for attempt, job in self._job_of.items():
+            ids = self._gateway.tokens[attempt]
+            if ids:
+                first = self._gateway.first_index[attempt]
+                self._answers[job][first : first + len(ids)] = ids
+
+
+def random_worker(rng: random.Random) -> WorkerSettings:
+    return WorkerSettings(
+        n_slots=rng.choice([2, 5]),
+        max_length=256,
+        max_step_tokens=rng.choice([16, 64]),
+        hash_chain_pages=rng.choice([17, 40, 200]),
+        hash_chain_vocabulary=1000,
+        max_lease_steps=rng.choice([1, 4]),
+    )
+
+
+@pytest.mark.seeds
+@pytest.mark.parametrize("seed", range(6 * DEPTH))
+async def test_equal_tokens_after_random_deaths(seed: int, cluster: MemoryCluster) -> None:
+    """Schedulers and gangs die at random points, alone and together, with page pressure and shared prefixes."""
+    rng = random.Random(seed)
+    worker = random_worker(rng)
+    bench = SchedulerBench(cluster, worker, vault=True, plans_in_flight=rng.choice([1, 2, 3]))
+    await bench.begin()
+    jobs = Jobs(bench, rng)
+    jobs.submit()
+    schedulers, n_deaths = [bench.scheduler], 0
+    while jobs.unfinished() and n_deaths < 14:
+        await cluster.settle(rng.randint(1, 120))
+        n_deaths += 1
+        if rng.random() < 0.6:
+            dead = cluster.scripted["worker/0.0"]
+            assert isinstance(dead, Gang)
+            await cluster.kill("worker/0.0")
+            cluster.introduce(Gang(cluster, worker, dead.incarnation + 1, before=dead if rng.random() < 0.8 else None))
+        if rng.random() < 0.6:
+            schedulers.append(await new_scheduler(cluster, len(schedulers) + 1))
+            jobs.submit()
+    await cluster.wait_until(lambda: not jobs.unfinished())
+    jobs.check()
+    last = schedulers[-1]
+    await cluster.wait_until(lambda: last._gang.is_alive and not last._gang._is_dirty)  # the audit has found every page
+    assert last.statistics()["pages_held"] == 0
+    assert sum(scheduler._gang.n_adopted for scheduler in schedulers) > 0
+    assert not cluster.faults

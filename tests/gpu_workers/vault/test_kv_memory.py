@@ -1,0 +1,167 @@
+"""A rank's KV memory outlives its process, is reused only with the same layout, and never when it is suspect."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpu_workers.hash_chain import HashChainEngine
+from gpu_workers.process.gang_agreement import epoch_id
+from gpu_workers.process.memory_generation import MemoryGeneration
+from gpu_workers.process.rank_memory import layout_of
+from gpu_workers.settings import WorkerSettings
+from gpu_workers.vault.host_region import HostRegion
+from gpu_workers.vault.kv_memory import KvMemory
+from tests.support.descriptor_store import StoreProcess
+
+SETTINGS = WorkerSettings(hash_chain_pages=64, vault=True)
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Iterator[StoreProcess]:
+    store = StoreProcess(tmp_path / "vault-0")
+    yield store
+    store.kill()
+
+
+def memory_at(vault: StoreProcess, layout: bytes = b"llama") -> KvMemory:
+    return KvMemory(vault.path, "worker/0.0", layout)
+
+
+def write(engine: HashChainEngine, value: int) -> None:
+    engine._pages[:] = value
+
+
+def content(engine: HashChainEngine) -> set[int]:
+    return {int(value) for value in np.unique(engine._pages)}
+
+
+def test_a_region_keeps_its_address_and_takes_the_content_of_shared_memory() -> None:
+    region = HostRegion(8192)
+    view = np.frombuffer(region.buffer, np.uint8)
+    view[:] = 1  # as a warm-up does
+    descriptor = os.memfd_create("test")
+    os.ftruncate(descriptor, 8192)
+    os.pwrite(descriptor, b"\x07" * 100, 4000)
+    region.share(descriptor)
+    assert view[3999:4101].tolist() == [0, *[7] * 100, 0]
+    view[0] = 9
+    assert os.pread(descriptor, 1, 0) == b"\x09"
+    os.ftruncate(descriptor, 10)
+    with pytest.raises(ValueError, match="expected at least 8192 bytes, got 10"):
+        region.share(descriptor)
+    os.close(descriptor)
+
+
+def test_the_next_gang_has_the_memory_of_the_gang_before(vault: StoreProcess) -> None:
+    first, second = HashChainEngine(SETTINGS), HashChainEngine(SETTINGS)
+    before = memory_at(vault)
+    before.take(first, is_suspect=False)
+    write(first, 77)
+    write(second, 5)  # its own warm-up is not seen by anybody
+    after = memory_at(vault)
+    after.take(second, is_suspect=False)
+    assert content(second) == {77}
+    assert after.number == before.number != 0
+
+
+def test_suspect_memory_is_not_used_again_by_anybody(vault: StoreProcess) -> None:
+    first, second, third = (HashChainEngine(SETTINGS) for _ in range(3))
+    before, after, last = (memory_at(vault) for _ in range(3))
+    before.take(first, is_suspect=False)
+    write(first, 77)
+    after.take(second, is_suspect=True)
+    assert content(second) == {0}
+    assert after.number != before.number
+    last.take(third, is_suspect=False)
+    assert last.number == after.number
+
+
+def test_memory_of_another_layout_is_given_up(vault: StoreProcess) -> None:
+    before, after = memory_at(vault, b"llama"), memory_at(vault, b"qwen")
+    before.take(HashChainEngine(SETTINGS), is_suspect=False)
+    engine = HashChainEngine(SETTINGS)
+    after.take(engine, is_suspect=False)
+    assert content(engine) == {0}
+    with vault.client() as client:
+        entries = client.find("worker/0.0")
+    assert [int.from_bytes(entry.meta) for entry in entries] == [after.number]
+    for entry in entries:
+        os.close(entry.descriptor)
+
+
+def test_memory_of_another_size_is_given_up(vault: StoreProcess) -> None:
+    before, after = memory_at(vault), memory_at(vault)
+    before.take(HashChainEngine(SETTINGS), is_suspect=False)
+    after.take(HashChainEngine(WorkerSettings(hash_chain_pages=32)), is_suspect=False)
+    assert after.number != before.number
+
+
+def test_a_new_vault_gets_the_memory_from_the_rank_that_uses_it(vault: StoreProcess) -> None:
+    first, second = HashChainEngine(SETTINGS), HashChainEngine(SETTINGS)
+    before = memory_at(vault)
+    before.take(first, is_suspect=False)
+    write(first, 3)
+    vault.kill()
+    before.give_again()  # without a vault nothing happens
+    successor = StoreProcess(vault.path)
+    before.give_again()
+    after = memory_at(successor)
+    after.take(second, is_suspect=False)
+    successor.kill()
+    assert content(second) == {3}
+    assert after.number == before.number
+
+
+def test_without_a_vault_the_memory_is_private_until_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_workers.vault.kv_memory._WAIT_S", 0.0)
+    engine = HashChainEngine(SETTINGS)
+    memory = KvMemory(tmp_path / "vault-0", "worker/0.0", b"llama")
+    memory.take(engine, is_suspect=False)
+    write(engine, 4)
+    vault = StoreProcess(tmp_path / "vault-0")
+    memory.give_again()
+    after, next_engine = memory_at(vault), HashChainEngine(SETTINGS)
+    after.take(next_engine, is_suspect=False)
+    vault.kill()
+    assert content(next_engine) == {4}
+
+
+def test_what_decides_the_content_of_pages_decides_the_layout(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "weights").write_bytes(b"1234")
+    settings = WorkerSettings(model_folder=str(model), dtype="bfloat16")
+    same = WorkerSettings(model_folder=str(model), dtype="bfloat16", threads=3, cpu_ranks=2)
+    assert layout_of(settings) == layout_of(same)
+    assert layout_of(settings) != layout_of(WorkerSettings(model_folder=str(model), dtype="float32"))
+    assert layout_of(settings) != layout_of(WorkerSettings(model_folder=str(model), dtype="bfloat16", tp=2))
+    before = layout_of(settings)
+    (model / "weights").write_bytes(b"12345")
+    assert layout_of(settings) != before
+
+
+def test_the_generation_of_a_gang_changes_with_the_memory_of_any_rank(tmp_path: Path) -> None:
+    def agree(numbers: list[int], epoch: int) -> int:
+        found: list[int] = []
+        ranks = [MemoryGeneration(tmp_path, rank, 3) for rank in range(3)]
+        first = threading.Thread(target=lambda: found.append(ranks[0].agree(epoch_id(1, epoch), numbers[0])))
+        first.start()  # waits for the others
+        assert [ranks[rank].agree(epoch_id(1, epoch), numbers[rank]) for rank in (2, 1)] == [0, 0]
+        first.join(60.0)
+        return found[0]
+
+    same = agree([11, 22, 33], 1)
+    assert same == agree([11, 22, 33], 2)
+    assert len({same, *(agree([11 + (i == 0), 22 + (i == 1), 33 + (i == 2)], 3 + i) for i in range(3))}) == 4
+    assert 1 <= same <= 2**53
+
+
+def test_a_gang_of_one_waits_for_nobody(tmp_path: Path) -> None:
+    alone = MemoryGeneration(tmp_path, 0, 1)
+    assert alone.agree(epoch_id(1, 1), 5) == alone.agree(epoch_id(2, 9), 5) != alone.agree(epoch_id(2, 10), 6)
