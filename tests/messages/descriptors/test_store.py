@@ -105,7 +105,7 @@ async def test_a_find_sees_all_that_a_dead_process_had_put(store: StoreProcess, 
             os.kill(os.getpid(), signal.SIGKILL)
         finally:
             os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    assert os.waitstatus_to_exitcode((await asyncio.to_thread(os.waitpid, pid, 0))[1]) == -signal.SIGKILL
     os.kill(store.process.pid, signal.SIGCONT)
     found = await asyncio.wait_for(search, DEADLINE_S)
     assert [kept.key for kept in found] == [str(index) for index in range(1, n_puts)] + ["0"]
