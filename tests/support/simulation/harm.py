@@ -47,12 +47,16 @@ class Harm:
         await asyncio.sleep(s.longest_pause_s if s.n_pauses else 0.0)
         SimulatedWriter.refuses = False
 
-    def _victim(self) -> SimulatedProcess:
-        return self._chance.choice([p for p in self._spawner.processes if p.is_alive])
+    def _victim(self) -> SimulatedProcess | None:
+        living = [process for process in self._spawner.processes if process.is_alive]
+        return self._chance.choice(living) if living else None
 
     def _kill(self) -> None:
         """Kill a process now, or at one of its next callbacks."""
-        victim, self.n_deaths = self._victim(), self.n_deaths + 1
+        victim = self._victim()
+        if victim is None:
+            return
+        self.n_deaths += 1
         if self._chance.random() < 0.5:
             victim.die(-9)
         else:
@@ -66,8 +70,9 @@ class Harm:
             self._loop.call_later(for_s, self._loop.resume, self._supervisor)
             return
         victim = self._victim()
-        victim.pause()
-        self._loop.call_later(for_s, victim.resume)
+        if victim is not None:
+            victim.pause()
+            self._loop.call_later(for_s, victim.resume)
 
     def _fill_disk(self) -> None:
         SimulatedWriter.refuses = True
