@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from actors.gateway.dispatch.bisection import Bisection
 from actors.gateway.dispatch.failover import Failover
 from actors.gateway.dispatch.post import Post, Timer
 from actors.gateway.dispatch.routing import AttemptBook, choose_replica
@@ -28,12 +29,19 @@ _SUSPICIOUS: frozenset[lifecycle.Cause] = frozenset(("crashed", "faulted", "hung
 
 
 class Dispatcher:
-    """The submissions of one gateway. `give_up` is called with the ending of a sequence that is not submitted any more."""
+    """The submissions of one gateway. `give_up` is called with the ending of a sequence that is not submitted any more;
+    `condemn` with a sequence that faults schedulers, and how that is known."""
 
     def __init__(
-        self, settings: GatewaySettings, incarnation: int, post: Post, give_up: Callable[[GrowingSequence, Ended], None]
+        self,
+        settings: GatewaySettings,
+        incarnation: int,
+        post: Post,
+        give_up: Callable[[GrowingSequence, Ended], None],
+        condemn: Callable[[GrowingSequence, str], None],
     ) -> None:
-        self._settings, self._post, self._give_up = settings, post, give_up
+        self._settings, self._post, self._give_up, self._condemn = settings, post, give_up, condemn
+        self._bisection = Bisection()
         self.book = AttemptBook(incarnation)
         self.failover = Failover(settings.failover_s, post, self.book, self._move)
         self._waiting: dict[int, GrowingSequence] = {}  # by key, in order of arrival
@@ -113,11 +121,21 @@ class Dispatcher:
         from outside, and it had confirmed the attempt, which is the first thing that it does with one.
         """
         self.failover.replicas.forget(name)
-        for sequence in self.book.close_all_of(name):
-            if cause in _SUSPICIOUS and sequence.is_taken:
-                self._place_lost(sequence)
-            else:
-                self._place_again(sequence)
+        lost = self.book.close_all_of(name)
+        suspects = [sequence for sequence in lost if sequence.is_taken] if cause in _SUSPICIOUS else []
+        for sequence in suspects:
+            sequence.n_losses += 1
+        condemned = self._bisection.scheduler_died(suspects)
+        if condemned is not None:
+            self._condemn(condemned[0], f"schedulers died {condemned[1]} times while they had this sequence alone")
+        for sequence in lost:
+            self._place_unless_hopeless(sequence)
+        self._retry()
+
+    def after_tokens(self) -> None:
+        """Sequences have new tokens or have ended: others that wait for that may be submitted."""
+        if self._bisection.is_active and self._bisection.advance():
+            self._retry()
 
     def end_all(self, is_meant: Callable[[GrowingSequence], bool], ended: Ended, why: generation.CancelReason) -> None:
         """End every sequence for which `is_meant` is true, and cancel it at its scheduler with `why`."""
@@ -162,6 +180,8 @@ class Dispatcher:
     def _route(self, sequences: Sequence[GrowingSequence], pages_by_name: dict[str, int]) -> None:
         sequences = [s for s in sequences if s.ended is None]
         candidates = self._candidates()
+        if self._bisection.is_active and not any(self._bisection.holds(s) for s in sequences):
+            candidates = [name for name in candidates if name not in self._bisection.schedulers]
         if not candidates:
             self._waiting.update((s.key, s) for s in sequences)
             return
@@ -195,8 +215,12 @@ class Dispatcher:
         return sequence.ended is not None
 
     def _place_lost(self, sequence: GrowingSequence) -> None:
-        """Submit a sequence again after a loss; give it up after too many losses without a new token between them."""
+        """Submit a sequence again after a loss."""
         sequence.n_losses += 1
+        self._place_unless_hopeless(sequence)
+
+    def _place_unless_hopeless(self, sequence: GrowingSequence) -> None:
+        """Submit a sequence again; give it up after too many losses without a new token between them."""
         if sequence.n_losses > self._settings.resubmit_budget:
             detail = f"given up after {sequence.n_losses} lost attempts without progress"
             self._give_up(sequence, Ended(reason="failed", code="internal", detail=detail))
@@ -225,5 +249,7 @@ class Dispatcher:
             self._retry_timer.cancel()
             self._retry_timer = None
         waiting, self._waiting = list(self._waiting.values()), {}
+        if self._bisection.is_active:
+            waiting.sort(key=lambda sequence: not self._bisection.holds(sequence))
         for sequence in waiting:
             self._place([sequence])

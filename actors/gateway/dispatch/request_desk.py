@@ -14,13 +14,14 @@ from actors.gateway.dispatch.post import Post, Timer
 from actors.gateway.dispatch.step_publisher import StepPublisher
 from actors.gateway.dispatch.step_rows import StepRows
 from actors.gateway.dispatch.undelivered import UndeliveredAnswers
+from actors.gateway.dispatch.verdicts import Verdicts
 from actors.gateway.journal.identity import ModelIdentity
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.records import Finished, encode_record, request_record
 from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.requests.order import Ended, Order, model_changed
-from actors.gateway.requests.quarantine import Quarantine, is_same_computation
+from actors.gateway.requests.quarantine import Quarantine
 from actors.gateway.requests.refusals import journal_unavailable
 from actors.gateway.requests.request import Gap, GrowingSequence, Request
 from actors.gateway.settings import GatewaySettings
@@ -49,7 +50,9 @@ class RequestDesk:
         self._settings, self._post, self._journal = settings, post, journal
         self._model, self.identity, self.metrics = model, identity, metrics
         self._log = structlog.get_logger()
-        self.dispatcher = Dispatcher(settings, incarnation, post, self._end_without_tokens)
+        self.dispatcher = Dispatcher(
+            settings, incarnation, post, self._end_without_tokens, lambda *verdict: self._verdicts.condemned(*verdict)
+        )
         self._request_by_id: dict[str, Request] = {}
         self._deadline_by_number: dict[int, Timer] = {}
         self.retained = RetainedRequests(journal, identity, settings.retention_s)
@@ -57,6 +60,7 @@ class RequestDesk:
         journal.on_pinned = self._record_again
         self.gate = AdmissionGate(journal, settings.max_active_requests)
         self.quarantine = Quarantine(settings.retention_s)
+        self._verdicts = Verdicts(self.quarantine, self.dispatcher, post, self._end_without_tokens)
         self._publisher = StepPublisher(settings, post, journal, metrics, self.gate, self._finish)
         self.ping = self._publisher.ping
         # answers of resumable requests; sizes in tokens, plus one for the ending
@@ -158,8 +162,9 @@ class RequestDesk:
             if sequence is not None and ending.reason == "quarantined":
                 quarantined.append((sequence, ending.detail))
         self._publisher.record(rows, (sender, incarnation, message.number))
+        self.dispatcher.after_tokens()
         for sequence, detail in quarantined:  # after `accept`, because the tokens of this message count
-            self._quarantine(sequence, detail)
+            self._verdicts.quarantined(sequence, detail)
 
     def on_taken(self, message: generation.Taken) -> None:
         """A scheduler has confirmed a sequence, so its client may get an HTTP status."""
@@ -183,13 +188,6 @@ class RequestDesk:
         if sequence.end(Ended(reason=ending.reason, n_cached=n_cached, code=code, detail=ending.detail)):
             rows.ended(sequence)
         return sequence
-
-    def _quarantine(self, sequence: GrowingSequence, detail: str) -> None:
-        """Refuse the prompt of a quarantined sequence from now on, and end running sequences that compute the same."""
-        order, n_given = sequence.request.order, len(sequence.ids)
-        self.quarantine.add(order, sequence.index, n_given, self._post.now_s())
-        ended = Ended(reason="quarantined", code="quarantined", detail=f"of an equal sequence: {detail}")
-        self.dispatcher.end_all(lambda other: is_same_computation(sequence, other), ended, "quarantined")
 
     # -- records --------------------------------------------------------------------------------------------------
 

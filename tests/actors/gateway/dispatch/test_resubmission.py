@@ -132,17 +132,20 @@ async def test_deaths_that_are_not_its_fault_never_end_a_request(cause: Cause, t
 
 
 @pytest.mark.parametrize("cause", ["crashed", "faulted", "hung"])
-async def test_a_poisonous_request_has_a_budget(cause: Cause) -> None:
-    async with rig(with_scheduler=False, resubmit_budget=3) as r, r.http() as http:
+@pytest.mark.parametrize(("budget", "status", "code"), [(2, 500, "internal_error"), (3, 422, "quarantined")])
+async def test_a_poisonous_request_has_a_budget(cause: Cause, budget: int, status: int, code: str) -> None:
+    """It is quarantined at its second death alone, which is the fourth in all; a smaller budget ends it before."""
+    async with rig(with_scheduler=False, resubmit_budget=budget) as r, r.http() as http:
         scheduler = await r.add_scheduler(is_automatic=False)
         answer = ask(http, [5], 4)
-        for life in range(2, 6):
+        for life in range(2, 3 + budget):
             await r.cluster.wait_until(lambda s=scheduler: s.running)
             await r.cluster.wait_until(lambda: all(q.is_taken for q in r.desk.dispatcher.book._sequence_by_attempt.values()))
             await r.cluster.kill("scheduler/0", cause)
             await r.cluster.wait_until(lambda: not r.gateway.living("scheduler"))
             scheduler = await r.add_scheduler(incarnation=life, is_automatic=False)
-        assert (await answer).status_code == 500
+        refused = await answer
+        assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
 
 
 async def test_a_gap_makes_the_gateway_ask_again() -> None:
