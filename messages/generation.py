@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypedDict
 import msgspec
 
 from messages.logprobs import MAX_TOP_LOGPROBS, TokenLogprobs
-from messages.outcomes import Code, EndReason
+from messages.outcomes import Code, EndReason, NoCode
 from messages.wire.arrays import Int32s, Int64s, total
 from messages.wire.message import NO_TRACE, Count, LongText, Message, Part, Seed, ShortText, TraceId
 
@@ -136,6 +136,7 @@ class Ending(Part, frozen=True):
     attempt: Count
     reason: EndReason
     n_cached: Count  # prompt tokens whose prefill was skipped by prefix reuse
+    code: Code | NoCode = ""  # why it failed; "": the gateway knows no more than the reason
     detail: LongText = ""
 
 

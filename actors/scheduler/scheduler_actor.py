@@ -35,7 +35,7 @@ from messages.birth import Birth
 from messages.generation import Ending, ReplicaCondition, ReplicaState
 from messages.ids import replica_of, role_of
 from messages.lifecycle import Peer
-from messages.outcomes import EndReason
+from messages.outcomes import Code, EndReason, NoCode
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
@@ -231,25 +231,34 @@ class SchedulerActor(Actor):
         if n_drafts:
             self.metrics.drafted_tokens.inc(n_drafts)
             self.metrics.accepted_tokens.inc(len(advance.ids) - 1)
-        if advance.ending is not None:
+        if advance.ending == "length":
+            self._end_at_limit(sequence)
+        elif advance.ending is not None:
             self._end(sequence, advance.ending)
         elif is_drafting and sequence.terms.speculation:
             self._hints.advanced(sequence, n_drafts, len(advance.ids) - 1 if n_drafts else 0)
 
     def _fit_to(self, sequence: Sequence, capacity: steps.EngineCapacity) -> None:
         """Limit the length of a sequence by the capacity; end it if it can never run or is already complete."""
-        sequence.max_tokens = min(sequence.max_tokens, capacity.max_sequence_tokens - sequence.n_prompt)
+        sequence.fit_to(capacity.max_sequence_tokens - sequence.n_prompt)
         refusal = unfit(sequence.attempt, sequence.tokens(), capacity)
         if sequence.n_generated and sequence.n_generated >= sequence.max_tokens:
-            self._end(sequence, "length")
+            self._end_at_limit(sequence)
         elif refusal is not None:
             self.send(sequence.gateway, refusal)
             self._release(sequence)
 
-    def _end(self, sequence: Sequence, reason: EndReason, detail: str = "") -> None:
-        ending = Ending(
-            attempt=sequence.attempt, reason=reason, n_cached=min(sequence.n_cached, sequence.n_prompt), detail=detail
-        )
+    def _end_at_limit(self, sequence: Sequence) -> None:
+        """End a sequence at its `max_tokens`. One that was accepted for more, by a gang that could hold more, has failed."""
+        if sequence.is_cut:
+            detail = f"the replica that accepted it could hold more tokens than this one: {sequence.max_tokens} of the answer"
+            self._end(sequence, "failed", detail, "too_large_for_memory")
+        else:
+            self._end(sequence, "length")
+
+    def _end(self, sequence: Sequence, reason: EndReason, detail: str = "", code: Code | NoCode = "") -> None:
+        n_cached = min(sequence.n_cached, sequence.n_prompt)
+        ending = Ending(attempt=sequence.attempt, reason=reason, n_cached=n_cached, code=code, detail=detail)
         self._outgoing[sequence.gateway].end(sequence, ending)
         self.metrics.endings.labels(reason=reason).inc()
         self._release(sequence)

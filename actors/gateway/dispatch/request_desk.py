@@ -184,7 +184,7 @@ class RequestDesk:
             return None
         self.dispatcher.remove(sequence, None)
         n_cached = sequence.n_cached if sequence.ids else ending.n_cached
-        code: Code | NoCode = _CODE_BY_REASON.get(ending.reason, "")
+        code: Code | NoCode = ending.code or _CODE_BY_REASON.get(ending.reason, "")
         if sequence.end(Ended(reason=ending.reason, n_cached=n_cached, code=code, detail=ending.detail)):
             rows.ended(sequence)
         return sequence

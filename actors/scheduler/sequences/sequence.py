@@ -44,8 +44,9 @@ class Sequence:
         self.sampling, self.terms = submit.sampling, submit.terms
         self.stop_tokens = frozenset(submit.terms.stop_tokens)
         self.n_prompt = int(submit.n_prompt)
-        self.max_tokens = submit.terms.max_tokens  # the gang's context may lower it
+        self.max_tokens = self._promised = submit.terms.max_tokens  # the gang's context and memory may lower them
         self.n_sent = self._n_sent_before = len(submit.tokens) - self.n_prompt  # generated tokens that the gateway has
+        self._is_promised = self.n_sent > 0  # an earlier gang has accepted it
         self._ids = array("i", np.ascontiguousarray(submit.tokens, dtype="<i4").tobytes())
         self.known = len(submit.tokens)
         self.state = State.WAITING
@@ -84,6 +85,18 @@ class Sequence:
         """Ids of the known positions [start, stop): [stop - start] int32, a copy. `stop` None: all known ones."""
         end = self.known if stop is None else stop
         return np.frombuffer(self._ids[start:end], dtype="<i4")
+
+    @property
+    def is_cut(self) -> bool:
+        """True if its gang holds fewer tokens than the one that accepted it: at `max_tokens` it has not come to its end."""
+        return self.max_tokens < self._promised
+
+    def fit_to(self, most_tokens: int) -> None:
+        """Its gang can hold `most_tokens` generated tokens of it. What the first gang can hold is promised to the client."""
+        if not self._is_promised:
+            self._promised = min(self._promised, most_tokens)
+            self._is_promised = True
+        self.max_tokens = min(self._promised, most_tokens)
 
     def append(self, ids: list[int]) -> None:
         """Add generated ids, which have become known."""
