@@ -22,10 +22,12 @@ from actors.gateway.text.detokenizer import Detokenizer
 from actors.gateway.text.stop_strings import StopStringFilter
 from messages.generation import Suspicion
 from messages.logprobs import TokenLogprobs, join_logprobs
+from messages.outcomes import EndReason
 
 KEY_BITS = 20  # the low bits of a journal key: the index of the sequence in its request
 END_TURN = 1 << KEY_BITS  # added to the index of a sequence: the turn of its ending
 PING_TURN = END_TURN - 1  # the turn of a ping; no sequence has this index
+_COMPLETE: tuple[EndReason, ...] = ("stop", "length")
 
 
 class Gap(Exception):
@@ -130,7 +132,7 @@ class GrowingSequence:
         self.tail = self._detokenizer.flush()
         if len(self.ids) > self._min_tokens:
             self.tail = self._stop_filter.push(self.tail)
-        if self._stop_filter.is_matched:
+        if self._stop_filter.is_matched and ended.reason in _COMPLETE:  # a failure stays one, whatever the rest of the text is
             ended = Ended(reason="stop", n_cached=ended.n_cached)
         self.tail += self._stop_filter.flush()
         self.ended = ended

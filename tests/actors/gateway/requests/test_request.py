@@ -13,9 +13,11 @@ from actors.gateway.journal.records import Recovered, decode_states, decode_step
 from actors.gateway.journal.restore import restore
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.reader import Reader
-from actors.gateway.requests.request import Gap
+from actors.gateway.requests.request import Gap, Request
+from actors.gateway.text.detokenizer import ByteText
 from actors.gateway.text.tokenizer import HashChainText
 from messages.logprobs import TokenLogprobs
+from messages.outcomes import EndReason
 from tests.support.gateway.request_examples import order_of, request_of
 
 IDS = st.lists(st.integers(0, 999), max_size=40)
@@ -77,6 +79,19 @@ def test_a_stop_string_ends_and_drops_what_follows() -> None:
     assert "".join(held.texts) == "1 "
     held.end(Ended(reason="length"))
     assert held.tail == "2 "
+
+
+@pytest.mark.parametrize(("reason", "shown"), [("length", "stop"), ("failed", "failed"), ("cancelled", "cancelled")])
+def test_the_rest_of_a_text_turns_no_failure_into_a_stop(reason: EndReason, shown: EndReason) -> None:
+    """Half a character is held back to the end, and completes a stop string then."""
+    table = [b"a", "é".encode()[:1]]
+    request = Request(7, order_of(stop=["a\ufffd"]), lambda prompt: ByteText(table), 0.0)
+    (sequence,) = request.sequences
+    sequence.accept(0, [0, 1])
+    assert sequence.ended is None
+    sequence.end(Ended(reason=reason))
+    assert sequence.ended is not None
+    assert sequence.ended.reason == shown
 
 
 @given(IDS, st.lists(st.integers(0, 45), max_size=12), st.lists(st.integers(1, 9), max_size=12), st.integers(0, 40))
