@@ -45,6 +45,7 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("gateway", "front_endpoint"): "run_dir",
     ("gateway", "front_tcp_endpoint"): "front_tcp_port",
     ("gateway", "journal_path"): "state_dir",
+    ("gateway", "gateways"): "gateways",
 }
 
 

@@ -106,6 +106,7 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         front_endpoint=front_endpoint(facts.run_dir, index),
         front_tcp_endpoint=tcp,
         journal_path=str(facts.state_dir / f"journal-{index}"),
+        gateways=config.gateways,
     )
     why = "accepts requests and owns them; its successor reads the journal and goes on"
     # a spare gateway loads the tokenizer in advance: a large vocabulary takes half a second

@@ -69,6 +69,7 @@ class GatewayActor(Actor, Post, Status):
             is_synchronous=settings.journal_sync,
             commit_window_s=settings.commit_window_s,
             buffer_bytes=settings.journal_buffer_bytes,
+            gateways=settings.gateways,
         )
         identity = await loop.run_in_executor(None, identify_model, settings.model_folder)
         recovered = await loop.run_in_executor(None, self.journal.open)

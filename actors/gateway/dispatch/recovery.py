@@ -6,7 +6,7 @@ import structlog
 
 from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.journal.journal import Journal
-from actors.gateway.journal.records import Recovered
+from actors.gateway.journal.records import Recovered, encode_record, request_record
 from actors.gateway.journal.restore import restore
 from actors.gateway.text.tokenizer import TextModel
 
@@ -15,11 +15,14 @@ def take_over_all(desk: RequestDesk, journal: Journal, recovered: list[Recovered
     """Hand every request of the journal to the desk; returns how many of them go on.
 
     Unfinished resumable requests are submitted to schedulers again, unless another model is served now. All other unfinished
-    ones are cancelled: their connections ended with the previous incarnation. Finished ones are not decoded.
+    ones are cancelled: their connections ended with the previous incarnation. Finished ones are not decoded. What came from
+    an adopted journal is recorded in this one.
     """
     log, resumed = structlog.get_logger(), 0
     for answer in journal.finished:
         desk.keep_answer(answer)
+        if answer.number in journal.adopted:
+            journal.answer(answer.number, encode_record(answer.aged()))
     journal.finished = []
     for entry in recovered:
         try:
@@ -28,8 +31,11 @@ def take_over_all(desk: RequestDesk, journal: Journal, recovered: list[Recovered
             log.error("journal: request skipped, its record is damaged", number=entry.number, error=str(error))
             desk.discard(entry.number)
             continue
+        if entry.number in journal.adopted:
+            journal.request(entry.number, encode_record(request_record(request, entry.identity, now_s)))
         if request.is_over:
             desk.keep_finished(request, now_s)
         elif desk.take_over(request, entry.identity):
             resumed += 1
+    journal.adopt_all()
     return resumed

@@ -22,7 +22,7 @@ from actors.gateway.journal.frames import Damage, Frame, Kind, read_frames
 from actors.gateway.journal.records import Finished, Recovered
 from actors.gateway.journal.replay import Replay
 from actors.gateway.journal.segment_log import SEGMENT_BYTES, SegmentLog
-from actors.gateway.journal.segments import Segment, lock_folder, read_segment, segments_in
+from actors.gateway.journal.segments import Segment, lock_folder, read_segment, segments_in, unclaimed_folders
 from actors.gateway.journal.writer import JournalState, JournalWriter
 from messages.errors import ConfigError
 
@@ -41,9 +41,10 @@ class Journal:
         lock_wait_s: float = 5.0,
         hang_s: float = 6.0,
         buffer_bytes: int = _BUFFER_BYTES,
+        gateways: int = 0,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
-        self._path = path
+        self._path, self._gateways = path, gateways
         self._window_s, self._lock_wait_s, self._hang_s = commit_window_s, lock_wait_s, hang_s
         self._buffer_bytes = buffer_bytes
         self._admitting: dict[int, Callback] = {}  # requests that are not recorded yet, by number: their `withdrawn` callbacks
@@ -53,6 +54,8 @@ class Journal:
         self._files = SegmentLog(folder, self._clock, is_synchronous=is_synchronous, segment_bytes=segment_bytes)
         self._writer: JournalWriter | None = None
         self._unreadable: list[int] = []
+        self._adopted: list[tuple[Path, SegmentLog]] = []  # folders of other gateways, locked
+        self.adopted: set[int] = set()  # the numbers that requests of such folders have here; the desk must record them
         self.finished: list[Finished] = []  # what `open` found besides unfinished requests
         self.commits = 0
         self.on_commit: Callable[[float], None] = lambda took_s: None  # seconds of one commit; on the event loop
@@ -77,6 +80,8 @@ class Journal:
     def open(self) -> list[Recovered]:
         """Lock the folder and read it, or make it; returns the unfinished requests, and sets `finished`. Blocks.
 
+        With `gateways`, the journals of gateways that do not exist any more are read too (`unclaimed_folders`).
+
         Raises: ConfigError when the path is not a folder; OSError when it cannot be used now (locked, no access).
         """
         if not self._path:
@@ -94,7 +99,38 @@ class Journal:
         if replay.unreadable or replay.shortened:
             unreadable, shortened = self._unreadable, sorted(replay.shortened)
             self._log.error("journal: requests lost, tokens computed again", lost=unreadable, computed_again=shortened)
+        for other in unclaimed_folders(self._path, self._gateways):
+            unfinished += self._adopt(other, {one.order.request for one in unfinished})
         return unfinished
+
+    def _adopt(self, folder: Path, unfinished: set[str]) -> list[Recovered]:
+        """Read the journal of a gateway that does not exist any more; its requests get numbers of this journal.
+
+        A request that is here already was recorded when an earlier process adopted it.
+        """
+        clock = JournalClock()
+        files = SegmentLog(folder, clock)
+        try:
+            files.lock = lock_folder(folder, 0.0)
+            replay = _read(segments_in(folder), self._log.bind(adopted=folder.name), files.note)
+        except OSError as error:
+            files.close()
+            self._log.error("journal not adopted, the next start will try again", folder=folder.name, error=str(error))
+            return []
+        clock.go_on(replay.life, replay.last_s)
+        recovered, finished = replay.results(clock.now_s())
+        known = unfinished | {one.record.request for one in self.finished}
+        recovered = [one for one in recovered if one.order.request not in known]
+        finished = [one for one in finished if one.record.request not in known]
+        first = self._files.next_number
+        self._files.next_number += len(recovered) + len(finished)
+        for number, one in enumerate(recovered, first):
+            one.number = number
+        self.finished += [Finished(n, f.record, f.ended_age_s) for n, f in enumerate(finished, first + len(recovered))]
+        self.adopted.update(range(first, self._files.next_number))
+        self._adopted.append((folder, files))
+        self._log.info("journal adopted", folder=folder.name, unfinished=len(recovered), finished=len(finished))
+        return recovered
 
     def start(self) -> None:
         """Start the writer thread. Callbacks will run on the event loop that calls this."""
@@ -116,6 +152,12 @@ class Journal:
         self._admitting[number] = withdrawn
         settle = self._settle
         self._put(Entry(Kind.REQUEST, number, record, lambda: settle(number, done), lambda: settle(number, withdrawn)))
+
+    def adopt_all(self) -> None:
+        """Delete the adopted folders once everything put before is recorded: every request in `adopted` must be among it."""
+        for folder, _ in self._adopted:
+            self._put(Entry(None, obsolete=folder))
+        self.adopted = set()
 
     def step(self, record: bytes, done: Callback) -> None:
         """Record tokens and endings of one message (b"": none). `done` is called when all entries up to this are recorded."""
@@ -141,8 +183,8 @@ class Journal:
         """Write what is left, if the disk accepts it, and close the files."""
         if self._writer is not None:
             await self._writer.close()
-        else:
-            self._files.close()
+        for files in (self._files, *(files for _, files in self._adopted)):
+            files.close()
 
     def _settle(self, number: int, call: Callback) -> None:
         if self._admitting.pop(number, None) is not None:

@@ -86,6 +86,12 @@ class Finished(msgspec.Struct, frozen=True):
     record: RequestRecord
     ended_age_s: float  # since its end
 
+    def aged(self) -> RequestRecord:
+        """Its record as it is to be written now."""
+        assert self.record.finish is not None, "it is finished"
+        finish = msgspec.structs.replace(self.record.finish, age_s=self.ended_age_s)
+        return msgspec.structs.replace(self.record, finish=finish)
+
 
 def _array_out(value: Any) -> tuple[str, bytes]:
     """An array as its numpy dtype and its bytes."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _NAME = re.compile(r"^(\d{8})-([0-9a-f]{16})\.log$")
+_FOLDER = re.compile(r"^journal-(\d{1,4})$")
 _READ_BYTES, _SECTOR_BYTES = 1 << 20, 4096
 _LOCK_POLL_S = 0.02
 
@@ -46,6 +47,19 @@ def segments_in(folder: Path) -> list[Segment]:
         if match is not None and entry.is_file():
             found.append(Segment(Path(entry.path), int(match[1]), bytes.fromhex(match[2]), entry.stat().st_size))
     return sorted(found, key=lambda segment: segment.index)
+
+
+def unclaimed_folders(path: str, gateways: int) -> list[Path]:
+    """The journals beside `path` that belong to no gateway any more, and that the gateway of `path` adopts.
+
+    Journals are named journal-0, journal-1, ...; with N gateways number i adopts those of i + N, i + 2 N, ...
+    `gateways` 0, or another name: none.
+    """
+    own = _FOLDER.match(Path(path).name)
+    if own is None or not gateways:
+        return []
+    numbered = [(int(match[1]), entry) for entry in Path(path).parent.iterdir() if (match := _FOLDER.match(entry.name))]
+    return [e for n, e in sorted(numbered) if n >= gateways and n % gateways == int(own[1]) and e.is_dir()]
 
 
 def read_segment(segment: Segment) -> bytes:

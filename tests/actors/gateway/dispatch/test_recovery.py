@@ -84,7 +84,7 @@ def test_each_request_gets_what_its_record_says() -> None:
         recovered(7),
     ]
     answer = Finished(4, RequestRecord("r4", IDENTITY, b"not decoded"), 3.0)
-    journal = SimpleNamespace(finished=[answer])
+    journal = SimpleNamespace(finished=[answer], adopted=set(), adopt_all=lambda: None)
     assert take_over_all(desk, journal, entries, MODEL, 50.0) == 2  # pyright: ignore[reportArgumentType]
     assert desk.taken_over == [1, 2, 7]
     assert (desk.settled, desk.kept, journal.finished) == ([3], [(4, 3.0)], [])
