@@ -17,7 +17,8 @@ import secrets
 from hashlib import blake2b
 
 SUPERVISOR = "supervisor/0"
-ROLES = (SUPERVISOR.partition("/")[0], "cache_directory", "speculation", "vault", "worker", "scheduler", "gateway", "operator")
+_WORKING = ("custodian", "cache_directory", "speculation", "vault", "worker", "scheduler", "gateway")
+ROLES = (SUPERVISOR.partition("/")[0], *_WORKING, "operator")
 FIRST_SEAT = "a"  # not written in names
 STANDBY_SEAT = "b"  # where the first standby gang sits; each promotion changes the roles of the two seats
 SEATS = (FIRST_SEAT, STANDBY_SEAT)

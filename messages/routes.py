@@ -12,7 +12,7 @@ from messages import cache, drafts, generation, lifecycle, steps
 from messages.ids import SUPERVISOR, role_of
 from messages.wire.message import Message
 
-CHILDREN = ("cache_directory", "speculation", "vault", "worker", "scheduler", "gateway")
+CHILDREN = ("custodian", "cache_directory", "speculation", "vault", "worker", "scheduler", "gateway")
 
 
 @dataclass(frozen=True)

@@ -34,3 +34,8 @@ def vault_path(run_dir: Path, replica: int) -> Path:
 def front_endpoint(run_dir: Path, gateway: int = 0) -> str:
     """The endpoint of one gateway's front, its public ZeroMQ socket, in a run directory."""
     return f"ipc://{run_dir / FRONT_FILE.format(index=gateway)}"
+
+
+def custodian_socket(run_dir: Path) -> str:
+    """The path of the unix socket at which gateways find the custodian, in a run directory."""
+    return str(run_dir / "custodian.sock")

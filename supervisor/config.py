@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from actors.cache_directory.settings import DirectorySettings
+from actors.custodian.settings import CustodianSettings
 from actors.gateway.settings import GatewaySettings
 from actors.scheduler.settings import SchedulerSettings
 from actors.speculation.settings import SpeculationSettings
@@ -46,6 +47,8 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("gateway", "front_tcp_endpoint"): "front_tcp_port",
     ("gateway", "journal_path"): "state_dir",
     ("gateway", "gateways"): "gateways",
+    ("gateway", "custodian_socket"): "run_dir",
+    ("custodian", "socket_path"): "run_dir",
 }
 
 
@@ -88,12 +91,14 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     speculate: bool = True
     vault: bool = False  # CPU ranks: KV memory outlives gangs and schedulers, which then compute little again
     standby: bool = False  # CPU ranks: a second gang of each replica, loaded and ready to take over; turns the vault on
+    hold_connections: bool = True  # HTTP connections go on when their gateway dies; a custodian process holds them
     run_dir: str = ""  # empty: a private directory for this port
     state_dir: str = ""  # journals; empty: the run directory
     log_format: Literal["console", "json"] = "console"
     log_level: Literal["auto", "debug", "info", "warning", "error"] = "auto"  # auto: warning on a terminal, else info
     supervisor: SupervisorSettings = SupervisorSettings()
     gateway: GatewaySettings = GatewaySettings()
+    custodian: CustodianSettings = CustodianSettings()
     scheduler: SchedulerSettings = SchedulerSettings()
     cache_directory: DirectorySettings = DirectorySettings()
     speculation: SpeculationSettings = SpeculationSettings()

@@ -1,6 +1,8 @@
 """The tree of processes in start order: the place to begin reading this package.
 
-    cache_directory    first, so that the first prefixes are recorded. Without it there are fewer cache hits, nothing else.
+    custodian          before all others: it holds the connections of HTTP clients, and the listening socket. When it dies, the
+                       gateways give them to the next one.
+    cache_directory    next, so that the first prefixes are recorded. Without it there are fewer cache hits, nothing else.
     speculation        before the schedulers, which use it. Without it there are fewer drafts, nothing else.
     vault r            where it is turned on: before its gang, whose KV memory it keeps.
     gang r             the ranks of replica r, one process each. When one dies, all are killed, because the others wait in a
@@ -24,7 +26,7 @@ import msgspec
 
 from messages.birth import LISTEN_SOCKET
 from messages.ids import FIRST_SEAT, STANDBY_SEAT, actor_name
-from messages.run_dir import front_endpoint
+from messages.run_dir import custodian_socket, front_endpoint
 from supervisor.children.entrypoint import warm_ups
 from supervisor.config import ServerConfig
 from supervisor.policy.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy, Unit
@@ -64,7 +66,8 @@ class StartFacts:
 
 def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:
     """The groups in start order."""
-    groups = [_directory(config)]
+    groups = [_custodian(config, facts)] if config.hold_connections else []
+    groups.append(_directory(config))
     if config.speculate:
         groups.append(_speculation(config))
     replicas = range(facts.placement.replicas)
@@ -76,6 +79,12 @@ def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:
     groups += [_scheduler(config, facts, replica) for replica in replicas]
     groups += [_gateway(config, facts, index) for index in range(config.gateways)]
     return tuple(groups)
+
+
+def _custodian(config: ServerConfig, facts: StartFacts) -> Group:
+    settings = msgspec.structs.replace(config.custodian, socket_path=custodian_socket(facts.run_dir))
+    why = "holds the connections of HTTP clients; after its death gateways give them to the next one"
+    return _single(config, actor_name("custodian", 0), why, settings, {LISTEN_SOCKET: facts.listen_fd})
 
 
 def _directory(config: ServerConfig) -> Group:
@@ -107,6 +116,7 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         front_tcp_endpoint=tcp,
         journal_path=str(facts.state_dir / f"journal-{index}"),
         gateways=config.gateways,
+        custodian_socket=custodian_socket(facts.run_dir) if config.hold_connections else "",
     )
     why = "accepts requests and owns them; its successor reads the journal and goes on"
     # a spare gateway loads the tokenizer in advance: a large vocabulary takes half a second

@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from actors.actor import Actor, Handler
 from actors.gateway.admission.admission import Admission
 from actors.gateway.admission.bodies import BodyBudget
 from actors.gateway.admission.order_builder import OrderBuilder
+from actors.gateway.custody.gateway_custody import GatewayCustody
 from actors.gateway.dispatch.draining import Draining
 from actors.gateway.dispatch.post import Post
 from actors.gateway.dispatch.recovery import take_over_all
@@ -29,6 +31,7 @@ from actors.gateway.journal.identity import identify_model
 from actors.gateway.journal.journal import Journal
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.settings import read_settings
+from actors.gateway.takeover.left_answers import go_on
 from actors.gateway.text.tokenizer import load_text_model
 from actors.gateway.tree_status import TreeStatus
 from actors.gateway.zeromq.server import ZmqServer
@@ -51,6 +54,9 @@ class GatewayActor(Actor, Post, Status):
         self.bodies = BodyBudget(self.settings.max_body_bytes, self.settings.max_bodies_bytes)
         self.tree = TreeStatus(self.mailbox.endpoint, self.child.report)
         self.http_server: HttpServer | None = None
+        self.custody: GatewayCustody | None = None
+        if self.settings.custodian_socket:
+            self.custody = GatewayCustody(birth.name, Path(self.settings.custodian_socket), self.later)
         self.zmq_server: ZmqServer | None = None
         self.draining: Draining | None = None
         self.desk: RequestDesk | None = None
@@ -73,11 +79,13 @@ class GatewayActor(Actor, Post, Status):
         )
         identity = await loop.run_in_executor(None, identify_model, settings.model_folder)
         recovered = await loop.run_in_executor(None, self.journal.open)
+        left = [] if self.custody is None else await self.custody.take()
         self.journal.start()
         self.journal.on_commit = self.metrics.commit_s.observe
         self.journal.on_failure = lambda error: self.fail("journal", error)
         self.desk = RequestDesk(settings, self.birth.incarnation, self, self.journal, self.model, self.metrics, identity)
-        resumed = take_over_all(self.desk, self.journal, recovered, self.model, self.now_s())
+        connected = {one.response.request for one in left}
+        resumed = take_over_all(self.desk, self.journal, recovered, self.model, self.now_s(), connected)
         # after a restart, do not refuse clients while the schedulers reconnect
         self.desk.gate.was_ready = resumed > 0 or self.birth.incarnation > 1
         self.desk.start()
@@ -91,8 +99,11 @@ class GatewayActor(Actor, Post, Status):
         self.http_app = build_app(services)
         address = ""
         if (listen_fd := self.birth.descriptors.get(LISTEN_SOCKET)) is not None:
-            self.http_server = HttpServer(self.http_app, listen_fd, settings, self._on_cut)
+            self.http_server = HttpServer(self.http_app, listen_fd, settings, self._on_cut, self.custody)
             address = await self.http_server.start()
+            await go_on(left, services, self.http_server)
+        if self.custody is not None:
+            self.custody.open()
         return {"http": address, "front": settings.front_endpoint, "resumed": str(resumed), "model": settings.model_name}
 
     async def stop(self) -> None:
@@ -101,6 +112,8 @@ class GatewayActor(Actor, Post, Status):
             self.draining.stop()
         if self.http_server is not None:
             await self.http_server.stop()
+        if self.custody is not None:
+            self.custody.close()
         if self.zmq_server is not None:
             await self.zmq_server.close()
         if self.desk is not None:

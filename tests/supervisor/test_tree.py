@@ -50,7 +50,11 @@ def settings_of(groups: tuple[Group, ...], name: str) -> dict:
 def test_start_order_is_reverse_of_responsibility() -> None:
     names = [child.name for group in tree_of(ServerConfig(gateways=2), on_cpu(tp=2, replicas=2)) for child in group.children]
     gangs = ["worker/0.0", "worker/0.1", "worker/1.0", "worker/1.1"]
-    assert names == ["cache_directory/0", "speculation/0", *gangs, "scheduler/0", "scheduler/1", "gateway/0", "gateway/1"]
+    before, after = (
+        ["custodian/0", "cache_directory/0", "speculation/0"],
+        ["scheduler/0", "scheduler/1", "gateway/0", "gateway/1"],
+    )
+    assert names == [*before, *gangs, *after]
 
 
 def test_ranks_of_a_gang_die_together_and_meet_anew() -> None:

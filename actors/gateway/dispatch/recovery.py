@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import structlog
 
 from actors.gateway.dispatch.request_desk import RequestDesk
@@ -11,12 +13,19 @@ from actors.gateway.journal.restore import restore
 from actors.gateway.text.tokenizer import TextModel
 
 
-def take_over_all(desk: RequestDesk, journal: Journal, recovered: list[Recovered], model: TextModel, now_s: float) -> int:
+def take_over_all(
+    desk: RequestDesk,
+    journal: Journal,
+    recovered: list[Recovered],
+    model: TextModel,
+    now_s: float,
+    connected: Set[str] = frozenset(),
+) -> int:
     """Hand every request of the journal to the desk; returns how many of them go on.
 
-    Unfinished resumable requests are submitted to schedulers again, unless another model is served now. All other unfinished
-    ones are cancelled: their connections ended with the previous incarnation. Finished ones are not decoded. What came from
-    an adopted journal is recorded in this one.
+    Unfinished requests that are resumable, or in `connected`, are submitted to schedulers again, unless another model is served
+    now. All other unfinished ones are cancelled: their connections ended with the previous incarnation. `connected`: ids of
+    requests whose connections did not. Finished ones are not decoded. What came from adopted journals is recorded in this one.
     """
     log, resumed = structlog.get_logger(), 0
     for answer in journal.finished:
@@ -35,7 +44,7 @@ def take_over_all(desk: RequestDesk, journal: Journal, recovered: list[Recovered
             journal.request(entry.number, encode_record(request_record(request, entry.identity, now_s)))
         if request.is_over:
             desk.keep_finished(request, now_s)
-        elif desk.take_over(request, entry.identity):
+        elif desk.take_over(request, entry.identity, request.order.request in connected):
             resumed += 1
     journal.adopt_all()
     return resumed

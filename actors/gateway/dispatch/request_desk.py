@@ -126,9 +126,11 @@ class RequestDesk:
 
     def reader_left(self, request: Request) -> None:
         """A reader has left. Without another one, a resumable request waits `orphan_s`; any other request is cancelled."""
-        if request.watchers or request.is_over:
+        if request.watchers:
             return
-        if request.order.is_resumable and not request.order.ends_with_client:
+        if request.is_over:
+            self.retained.answered(request)
+        elif request.order.is_resumable and not request.order.ends_with_client:
             request.orphaned_s = self._post.now_s()
         else:
             self.cancel(request)
@@ -234,13 +236,11 @@ class RequestDesk:
         if self._request_by_id.get(request.order.request) is request:  # another one may have its id now
             del self._request_by_id[request.order.request]
 
-    def take_over(self, request: Request, identity: ModelIdentity) -> bool:
-        """Continue an unfinished request of an earlier incarnation, which accepted it for the model `identity`.
-
-        It ends, and False is returned, if it is not resumable or if another model is served now.
-        """
+    def take_over(self, request: Request, identity: ModelIdentity, is_connected: bool) -> bool:
+        """Continue an unfinished request of an earlier incarnation, which accepted it for the model `identity`. End it, and
+        return False, if it has no client any more or if another model is served now."""
         self._register(request)
-        if not request.order.is_resumable:
+        if not (request.order.is_resumable or is_connected):
             self.cancel(request)
             return False
         if identity != self.identity:

@@ -3,12 +3,15 @@
 A client that sends its request too slowly gets status 408 and is disconnected. One whose headers are too large gets status 431
 and is disconnected. A client that reads nothing of its answer is disconnected without an answer. A client that connects above
 the limit gets status 503; far above the limit its connection is closed at once.
+
+While the answer to an accepted request is under way, the custodian holds a duplicate of the connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
+import secrets
 import termios
 from array import array
 from collections.abc import Callable
@@ -20,6 +23,7 @@ import msgspec
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from actors.gateway.custody.hold import ANSWER_HOLD, MAX_PATH, AnswerHold, Custodian, Hold
 from actors.gateway.http import chunk_sender, hangup
 from actors.gateway.http.errors import error_body, error_response
 from actors.gateway.http.hangup import Hangup
@@ -46,9 +50,11 @@ class ConnectionLimits:
 class Connection(HttpToolsProtocol):
     """uvicorn's protocol for one connection, with `ConnectionLimits`. `cut_if_slow` must be called about once a second."""
 
-    def __init__(self, limits: ConnectionLimits, **uvicorn_arguments: Any) -> None:
+    def __init__(self, limits: ConnectionLimits, custodian: Custodian | None, **uvicorn_arguments: Any) -> None:
+        """`custodian` None: nobody holds a duplicate of the connection."""
         super().__init__(**uvicorn_arguments)
-        self._limits = limits
+        self._limits, self._custodian = limits, custodian
+        self._hold: Hold | None = None
         self._since_s = 0.0  # when the wait for the rest of a request began; 0: no request is incomplete
         self._is_reading = False  # part of a request has arrived, but not all of it
         self._is_head_read = False
@@ -69,6 +75,8 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self._hold is not None:
+            self._hold.close()
         self._hangup.notify()
 
     def data_received(self, data: bytes) -> None:
@@ -94,6 +102,10 @@ class Connection(HttpToolsProtocol):
                 self.app = _refused_head(n_bytes)
         self._head_bytes = 0
         extensions: dict[str, Any] = {hangup.EXTENSION: self._hangup}
+        if self._custodian is not None:
+            parser: Any = self.parser
+            keeps_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive()
+            extensions[ANSWER_HOLD] = _AnswerHold(self, self.url, keeps_alive)
         self.scope["extensions"] = extensions  # pyright: ignore[reportGeneralTypeIssues]
         super().on_headers_complete()
         extensions[chunk_sender.EXTENSION] = chunk_sender.ConnectionSender(self.cycle)
@@ -116,6 +128,18 @@ class Connection(HttpToolsProtocol):
     @property
     def _is_answering(self) -> bool:
         return bool(self.pipeline) or (self.cycle is not None and not self.cycle.response_complete)
+
+    def hold(self) -> Hold | None:
+        """The hold of this connection, made when it is first asked for; None without a custodian."""
+        if self._hold is None and self._custodian is not None:
+            fd = self.transport.get_extra_info("socket").fileno()
+            self._hold = Hold(self._custodian, secrets.token_hex(8), fd, self.transport)
+        return self._hold
+
+    @property
+    def is_alone(self) -> bool:
+        """True if nothing has been read after the request that is answered now."""
+        return not (self.pipeline or self._is_reading)
 
     @property
     def n_unread(self) -> int:
@@ -150,6 +174,19 @@ class Connection(HttpToolsProtocol):
         if not before or self._unread_bytes < before:
             self._unread_since_s = now_s
         return bool(self._unread_bytes) and now_s - self._unread_since_s > self._limits.unread_s
+
+
+class _AnswerHold(AnswerHold):
+    """What the answer to one request knows of its connection's hold."""
+
+    def __init__(self, connection: Connection, url: bytes, keeps_alive: bool) -> None:
+        self._connection, self._url, self._keeps_alive = connection, url, keeps_alive
+
+    def begin(self, request: str, start: int = -1) -> None:
+        hold = self._connection.hold()
+        if hold is not None:
+            path = self._url.partition(b"?")[0].decode("ascii", "replace")[:MAX_PATH]
+            hold.begin(request, path, start, is_alone=self._connection.is_alone, keeps_alive=self._keeps_alive)
 
 
 def _in_kernel(transport: asyncio.Transport) -> int:

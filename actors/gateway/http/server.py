@@ -13,6 +13,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
+from actors.gateway.custody.hold import Custodian
 from actors.gateway.http.connection import Connection, ConnectionLimits
 from actors.gateway.settings import GatewaySettings
 
@@ -32,14 +33,25 @@ class _QuietServer(uvicorn.Server):
 class HttpServer:
     """Serves one ASGI application on a listening socket given by its descriptor."""
 
-    def __init__(self, app: ASGIApp, listen_fd: int, settings: GatewaySettings, on_cut: Callable[[str], None]) -> None:
-        """`on_cut` is called with the reason whenever a client is disconnected: "slow", "unread", "many" or "head"."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        listen_fd: int,
+        settings: GatewaySettings,
+        on_cut: Callable[[str], None],
+        custodian: Custodian | None = None,
+    ) -> None:
+        """`on_cut` is called with the reason whenever a client is disconnected: "slow", "unread", "many" or "head".
+
+        `custodian` holds the connections whose answers are under way; None: nobody does.
+        """
         self._socket = socket.socket(fileno=listen_fd)
         self._socket.setblocking(False)
         self._shutdown_s = settings.shutdown_s
         max_connections = min(settings.max_connections, max(_open_files() - _OTHER_FILES, 1))
-        limits = ConnectionLimits(max_connections, settings.head_s, settings.body_s, settings.unread_s, on_cut)
-        connection: Any = partial(Connection, limits)
+        self._limits = ConnectionLimits(max_connections, settings.head_s, settings.body_s, settings.unread_s, on_cut)
+        self._custodian = custodian
+        connection: Any = partial(Connection, self._limits, custodian)
         config = uvicorn.Config(
             app,
             http=connection,
@@ -91,6 +103,19 @@ class HttpServer:
         self._check_connections()
         host, port = self.address
         return f"http://{host}:{port}"
+
+    async def adopt(self, client: socket.socket, make: Callable[..., Connection]) -> None:
+        """Serve a connection that another process has accepted. `make` is called as `Connection` is."""
+        loop, server = asyncio.get_running_loop(), self._server
+        connection = make(
+            self._limits,
+            self._custodian,
+            config=server.config,
+            server_state=server.server_state,
+            app_state={},
+            _loop=loop,
+        )
+        await loop.connect_accepted_socket(lambda: connection, client)
 
     async def stop(self) -> None:
         """Accept no more connections, and wait up to `shutdown_s` for the answers that are being sent."""

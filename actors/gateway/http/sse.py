@@ -13,6 +13,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from actors.gateway.custody.hold import answer_hold
 from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.http.chunk_sender import chunk_sender
 from actors.gateway.http.errors import error_body, error_response, refusal_of
@@ -32,14 +33,19 @@ def _failure(request: Request) -> Response | None:
 
 
 class _Answer:
-    """What both kinds of answer share: it closes the reader at the end, notices a disconnect, and keeps a deadline."""
+    """What both kinds of answer share: it closes the reader at the end, notices a disconnect, and keeps a deadline.
 
-    def __init__(self, desk: RequestDesk, request: Request, longest_s: float) -> None:
-        self._desk, self._longest_s = desk, longest_s
+    `start`: of a stream, the id of the last event that the client has; 0: it has none.
+    """
+
+    def __init__(self, desk: RequestDesk, request: Request, longest_s: float, start: int = -1) -> None:
+        self._desk, self._longest_s, self._start = desk, longest_s, start
         self.request, self.reader = request, Reader(request)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watch = watch_hangup(scope, receive, self.reader.leave)
+        if (hold := answer_hold(scope)) is not None:
+            hold.begin(self.request.order.request, self._start)
         try:
             async with asyncio.timeout(self._longest_s + _SLOW_CLIENT_S):
                 await self._answer(scope, receive, send)
@@ -65,7 +71,7 @@ class EventStream(_Answer):
     """
 
     def __init__(self, desk: RequestDesk, request: Request, events: StreamEvents, longest_s: float, ping_s: float) -> None:
-        super().__init__(desk, request, longest_s)
+        super().__init__(desk, request, longest_s, events.start)
         self._events, self._ping_s = events, ping_s
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:

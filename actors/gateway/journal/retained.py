@@ -73,9 +73,9 @@ class RetainedRequests:
         self.forgotten = ForgottenIds()
 
     def keep(self, request: Request, ended_s: float) -> None:
-        """Record the end of a request and keep it if it is resumable, else delete it from the journal."""
+        """Record the end of a request and keep it if it is resumable, else delete it once it is `answered`."""
         if not request.order.is_resumable:
-            self._journal.delete(request.number)
+            self.answered(request)
             return
         finish = finish_record(request)
         self._journal.finish(request.number, encode_record(finish))
@@ -94,6 +94,13 @@ class RetainedRequests:
         self._n_bytes += kept.n_bytes
         while len(self._by_id) > 1 and (len(self._by_id) > _MAX_RETAINED or self._n_bytes > self._most_bytes):
             self._drop_oldest()
+
+    def answered(self, request: Request) -> None:
+        """The readers of a request that is over have left. If nobody can ask for it again, it is deleted from the journal; not
+        before its answer has been sent, because the next incarnation must send it if this one dies.
+        """
+        if request.is_recorded and not request.order.is_resumable and not request.watchers:
+            self._journal.delete(request.number)
 
     def find(self, request_id: str) -> Retained | None:
         """The finished request with this id, or None."""

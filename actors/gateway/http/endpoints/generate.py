@@ -11,6 +11,8 @@ from actors.gateway.http.schema import BatchBody, GenerateBody, RequestFields
 from actors.gateway.http.sse import WholeAnswer
 from actors.gateway.requests.refusals import check_one_given, invalid
 
+BATCH_PATH = "/v1/batch"
+
 
 async def generate(services: Services, call: Call) -> ASGIApp:
     """POST /v1/generate: the same request again, by its key or id, gets the same answer."""
@@ -63,5 +65,5 @@ def _refuse_stream(body: RequestFields) -> None:
 
 ENDPOINTS = (
     Endpoint("POST", "/v1/generate", generate),  # reads bodies even while new requests are refused: it may be a known one
-    Endpoint("POST", "/v1/batch", batch, needs_open=True),
+    Endpoint("POST", BATCH_PATH, batch, needs_open=True),
 )

@@ -39,10 +39,10 @@ class Desk:
         self.kept: list[tuple[int, float]] = []
         self.dropped: list[int] = []
 
-    def take_over(self, request: Request, identity: ModelIdentity) -> bool:
+    def take_over(self, request: Request, identity: ModelIdentity, is_connected: bool) -> bool:
         assert identity == IDENTITY
         self.taken_over.append(request.number)
-        return request.order.is_resumable
+        return request.order.is_resumable or is_connected
 
     def keep_finished(self, request: Request, now_s: float) -> None:
         assert now_s == 50.0
@@ -89,6 +89,7 @@ def test_each_request_gets_what_its_record_says() -> None:
     assert desk.taken_over == [1, 2, 7]
     assert (desk.settled, desk.kept, journal.finished) == ([3], [(4, 3.0)], [])
     assert desk.dropped == [5, 6], "a gap, and a sequence that the order does not have"
+    assert take_over_all(Desk(), journal, entries, MODEL, 50.0, {"r2", "r5"}) == 3  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,81 @@
+"""The custodian actor: a descriptor store for client connections. It reads and writes none of them, and parses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from actors.actor import Actor, Handler
+from actors.custodian.settings import CustodianSettings
+from messages import lifecycle
+from messages.birth import Birth
+from messages.descriptors.server import DescriptorServer
+from messages.descriptors.table import DescriptorTable
+from messages.ids import role_of
+from messages.transport.mailbox import MailboxFactory
+from messages.transport.zmq_mailbox import ZmqMailbox
+from messages.wire.message import Message
+
+_OTHER_FILES = 256  # file descriptors kept for everything but held sockets
+
+
+class CustodianActor(Actor):
+    """Holds what gateways give it until they drop it, or until a dead gateway has not come back for `abandoned_s`."""
+
+    def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
+        super().__init__(birth, make_mailbox)
+        self._settings = msgspec.json.decode(birth.settings, type=CustodianSettings)
+        self._server: DescriptorServer | None = None
+        self._abandoned: dict[str, asyncio.TimerHandle] = {}  # dead gateways
+
+    def handlers(self) -> Mapping[type[Message], Handler]:
+        return {}
+
+    async def start(self) -> dict[str, str]:
+        """Listen for gateways."""
+        table = DescriptorTable(min(self._settings.max_sockets, max(_open_files() - _OTHER_FILES, 1)))
+        self._server = DescriptorServer(Path(self._settings.socket_path), table)
+        return {"sockets": str(table.max_entries)}
+
+    async def stop(self) -> None:
+        """Close everything that is held."""
+        for timer in self._abandoned.values():
+            timer.cancel()
+        if self._server is not None:
+            self._server.close()
+
+    def peer_up(self, peer: lifecycle.Peer) -> None:
+        if (timer := self._abandoned.pop(peer.name, None)) is not None:
+            timer.cancel()
+
+    def peer_down(self, name: str, incarnation: int) -> None:
+        if role_of(name) == "gateway" and name not in self._abandoned:
+            loop = asyncio.get_running_loop()
+            self._abandoned[name] = loop.call_later(self._settings.abandoned_s, self._let_go, name)
+
+    def statistics(self) -> dict[str, float]:
+        return {"sockets": 0 if self._server is None else len(self._server.table)}
+
+    def _let_go(self, name: str) -> None:
+        del self._abandoned[name]
+        if self._server is not None:
+            self._server.table.drop(name)
+
+
+def _open_files() -> int:
+    """Raise the limit of open files as far as the system allows; returns the limit."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    now, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return now if now != resource.RLIM_INFINITY else 1 << 30
+
+
+async def run(birth: Birth) -> int:
+    """Run one incarnation of the custodian; returns the exit status."""
+    return await CustodianActor(birth).run()

@@ -1,0 +1,118 @@
+"""This gateway's connection to the custodian: gives it sockets, and gets back those of an earlier incarnation.
+
+The custodian needs nothing but what it is given: when it dies, the next one is given everything again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from actors.gateway.custody.hold import Custodian, HeldResponse, Hold, LeftConnection
+from messages.descriptors.async_client import AsyncDescriptorClient
+from messages.descriptors.client import KeptDescriptor
+from messages.descriptors.packets import close_all
+from messages.errors import DescriptorError
+
+_TAKE_S = 2.0  # longest wait for the custodian at the start of a gateway
+_RETRY_S = 0.5  # between two tries to reach it
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(HeldResponse)
+
+
+class GatewayCustody(Custodian):
+    """The holds of one gateway. `owner`: its name. `path`: the custodian's socket. `later`: calls a function after a delay."""
+
+    def __init__(self, owner: str, path: Path, later: Callable[[float, Callable[[], None]], asyncio.TimerHandle]) -> None:
+        self._owner, self._path, self._later = owner, path, later
+        self._holds: dict[str, Hold] = {}
+        self._stale: set[str] = set()  # keys that the custodian may have and shall drop
+        self._client: AsyncDescriptorClient | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self._log = structlog.get_logger()
+
+    async def take(self) -> list[LeftConnection]:
+        """The connections that the dead incarnation has left; [] when no custodian answers. Call it once, before `open`."""
+        try:
+            client = AsyncDescriptorClient(self._path)
+        except DescriptorError:
+            return []
+        try:
+            async with asyncio.timeout(_TAKE_S):
+                found = await client.find(self._owner)
+        except (DescriptorError, TimeoutError) as error:
+            self._log.error("custodian: the connections of the dead gateway are lost", error=str(error) or "no answer")
+            found = []
+        finally:
+            client.close()
+        self._stale = {kept.key for kept in found}
+        return [left for kept in found if (left := _read(kept)) is not None]
+
+    def open(self) -> None:
+        """Connect, give the custodian every hold, and let it drop what `take` has found and nobody holds.
+
+        Tries again until `close` when no custodian listens, or when it goes away.
+        """
+        self._retry = None
+        if self._is_closed:
+            return
+        try:
+            client = AsyncDescriptorClient(self._path)
+        except DescriptorError:
+            self._retry = self._later(_RETRY_S, self.open)
+            return
+        self._client = client
+        client.closed.add_done_callback(lambda _: self._lost(client))
+        for hold in self._holds.values():  # before any drop: this process may be killed at any point
+            self._tell(client, hold)
+        for key in self._stale:
+            client.tell_drop(self._owner, key)
+        self._stale.clear()
+
+    def close(self) -> None:
+        """Let the custodian close everything that it holds for this gateway."""
+        self._is_closed = True
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._client is not None:
+            self._client.tell_drop(self._owner)
+            self._client.close()
+
+    def put(self, hold: Hold) -> None:
+        self._holds[hold.key] = hold
+        self._stale.discard(hold.key)
+        if self._client is not None:
+            self._tell(self._client, hold)
+
+    def drop(self, hold: Hold) -> None:
+        if self._holds.pop(hold.key, None) is None:
+            return
+        if self._client is None:
+            self._stale.add(hold.key)
+        else:
+            self._client.tell_drop(self._owner, hold.key)
+
+    def _tell(self, client: AsyncDescriptorClient, hold: Hold) -> None:
+        client.tell_put(self._owner, hold.key, hold.fd, _encode(hold.response))
+
+    def _lost(self, client: AsyncDescriptorClient) -> None:
+        if self._client is client and not self._is_closed:
+            self._client = None
+            self._retry = self._later(_RETRY_S, self.open)
+
+
+def _read(kept: KeptDescriptor) -> LeftConnection | None:
+    """A connection from the custodian; None, with the descriptor closed, when its note cannot be read."""
+    try:
+        response = _decoder.decode(kept.meta)
+        return LeftConnection(kept.key, socket.socket(fileno=kept.descriptor), response)
+    except (msgspec.DecodeError, OSError):
+        close_all([kept.descriptor])
+        return None

@@ -1,0 +1,120 @@
+"""What the custodian holds for this gateway: a duplicate of each client connection with an answer under way, and what its
+successor must know to go on with that answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+from starlette.types import Scope
+
+from actors.gateway.custody.tcp_counts import tcp_counts
+
+ANSWER_HOLD = "tardigrade.hold"  # key of a request's `AnswerHold` in the ASGI scope's extensions
+MAX_PATH = 256  # characters of a held response's path
+
+
+class HeldResponse(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The newest response on a held connection."""
+
+    request: str  # its id in the journal
+    path: str  # of the HTTP request
+    start: int  # streams: the id of the event that the client had before; -1: the response is not a stream
+    base_bytes: int  # bytes that had been written to the connection before the response
+    read_bytes: int  # bytes read from it until the request was complete; -1: more than this request had been read
+    keeps_alive: bool  # the connection stays open after the response
+
+
+@dataclass(frozen=True)
+class LeftConnection:
+    """A connection that an earlier incarnation has left: its key at the custodian, the socket, its newest response."""
+
+    key: str
+    socket: socket.socket
+    response: HeldResponse
+
+    def close(self) -> None:
+        """Close the connection; its client is told at once, although the custodian has a duplicate."""
+        _shut_down(self.socket)
+        self.socket.close()
+
+
+class Custodian(Protocol):
+    """Holds sockets by key. Neither method waits."""
+
+    def put(self, hold: Hold) -> None:
+        """Give it a duplicate of the socket, or a new response of one that it has."""
+        ...
+
+    def drop(self, hold: Hold) -> None:
+        """It shall close its duplicate."""
+        ...
+
+
+class Transport(Protocol):
+    """What a hold needs of its connection's asyncio transport."""
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that were written to the transport and not to the socket."""
+        ...
+
+
+class AnswerHold(Protocol):
+    """What the answer to one request tells the hold of its connection."""
+
+    def begin(self, request: str, start: int = -1) -> None:
+        """The answer to this request begins; not one byte of it has been written. `start` as in `HeldResponse`."""
+        ...
+
+
+def answer_hold(scope: Scope) -> AnswerHold | None:
+    """The hold of the connection of an ASGI call; None when nobody holds it."""
+    return scope.get("extensions", {}).get(ANSWER_HOLD)
+
+
+class Hold:
+    """The hold of one connection. `fd` is its socket, open until `close`.
+
+    `resumed`: the response of an earlier incarnation that goes on; it is held already.
+    """
+
+    def __init__(
+        self, custodian: Custodian, key: str, fd: int, transport: Transport, resumed: HeldResponse | None = None
+    ) -> None:
+        self._custodian, self._transport = custodian, transport
+        self.key, self.fd = key, fd
+        self.response: HeldResponse | None = resumed
+        self._is_resumed = resumed is not None
+        if resumed is not None:
+            custodian.put(self)
+
+    def begin(self, request: str, path: str, start: int, *, is_alone: bool, keeps_alive: bool) -> None:
+        """An answer begins; the fields are those of `HeldResponse`. `is_alone`: nothing has been read after its request."""
+        if self._is_resumed:
+            self._is_resumed = False
+            return
+        counts = tcp_counts(self.fd)
+        if counts is None:
+            return
+        base = counts.written_bytes + self._transport.get_write_buffer_size()
+        self.response = HeldResponse(request, path, start, base, counts.read_bytes if is_alone else -1, keeps_alive)
+        self._custodian.put(self)
+
+    def close(self) -> None:
+        """The connection is lost or is being closed. The client is told at once, not when the last duplicate is closed."""
+        if self.response is None:
+            return
+        self.response = None
+        one = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, self.fd)
+        _shut_down(one)
+        one.detach()
+        self._custodian.drop(self)
+
+
+def _shut_down(one: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it is not connected any more
+        one.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,81 @@
+"""A connection that an earlier incarnation of this gateway has left in the middle of a response, and that goes on with it.
+
+uvicorn's protocol makes the whole response again; the bytes that the dead incarnation has written are left out. So the rest has
+uvicorn's framing, its flow control and this server's deadlines, and afterwards the connection is like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import structlog
+from starlette.types import ASGIApp
+
+from actors.gateway.custody.hold import Custodian, Hold, LeftConnection
+from actors.gateway.http.connection import Connection, ConnectionLimits
+from actors.gateway.takeover.remainder import Remainder
+
+_REQUEST = b"POST / HTTP/1.1\r\n%s\r\n"  # stands for the request, which the dead incarnation has read
+_CLOSE = b"connection: close\r\n"
+
+
+class ResumedConnection(Connection):
+    """Goes on with the response of `left`, of which the client has the first `n_written` bytes.
+
+    `answer` makes the whole response. `is_at_boundary`: the dead incarnation has read the request and nothing after it, so the
+    connection can serve a next request.
+    """
+
+    def __init__(
+        self,
+        left: LeftConnection,
+        answer: ASGIApp,
+        n_written: int,
+        is_at_boundary: bool,
+        limits: ConnectionLimits,
+        custodian: Custodian | None,
+        **uvicorn_arguments: Any,
+    ) -> None:
+        super().__init__(limits, custodian, **uvicorn_arguments)
+        self._left, self._answer, self._is_at_boundary = left, answer, is_at_boundary
+        self._remainder: Remainder | None = Remainder(n_written)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        if self._custodian is not None:
+            fd = transport.get_extra_info("socket").fileno()
+            self._hold = Hold(self._custodian, self._left.key, fd, transport, self._left.response)
+        usual, self.app = self.app, self._answer
+        self.data_received(_REQUEST % (b"" if self._left.response.keeps_alive else _CLOSE))
+        self.app: Any = usual
+        assert self._remainder is not None
+        self.cycle.transport = _RemainderTransport(transport, self._remainder)
+
+    def on_response_complete(self) -> None:
+        remainder, self._remainder = self._remainder, None
+        if remainder is not None and not remainder.is_reached:
+            structlog.get_logger().error("resumed response is not the one that had begun", request=self._left.response.request)
+            self.transport.abort()
+        elif remainder is not None and not self._is_at_boundary:
+            self.transport.close()
+        super().on_response_complete()
+
+
+class _RemainderTransport(asyncio.Transport):
+    """The transport of one response: it writes what the client does not have yet."""
+
+    def __init__(self, transport: asyncio.Transport, remainder: Remainder) -> None:
+        super().__init__()
+        self._transport, self._remainder = transport, remainder
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        rest = self._remainder.push(bytes(data))
+        if rest:
+            self._transport.write(rest)
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        self._transport.close()

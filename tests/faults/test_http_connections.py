@@ -1,0 +1,123 @@
+"""Plain HTTP connections go on when their gateway is killed: each client reads the bytes that an undisturbed server sends.
+
+The clients are bare sockets that never reconnect, so each answer comes over one TCP connection, whatever has died meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+
+import httpx
+import openai
+import pytest
+
+from gpu_workers.hash_chain import hash_chain_tokens
+from tests.support.http_answers import HttpAnswer, answers, wait_events
+from tests.support.real_server import RealServer, real_server
+from tests.support.streams import DEADLINE_S, VOCABULARY
+
+pytestmark = pytest.mark.timeout(180)
+N_TOKENS = 200
+FLAGS = ("--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.01", "--set", "supervisor.frozen_s=2.0")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RealServer]:
+    with real_server(*FLAGS) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def undisturbed(server: RealServer) -> dict[str, bytes]:
+    """What each answer is without any fault, by the part of its name that all runs share."""
+    return asyncio.run(run_with(server, "none"))
+
+
+async def run_with(
+    server: RealServer, run: str, faults: Callable[[list[HttpAnswer]], Awaitable[None]] | None = None
+) -> dict[str, bytes]:
+    """All answers, and the faults meanwhile; returns what each client has read."""
+    await asyncio.to_thread(server.wait_serving)
+    all_answers = answers(run, N_TOKENS)
+    async with asyncio.TaskGroup() as group:  # a client that fails ends the others and the faults
+        for one in all_answers:
+            group.create_task(one.follow("127.0.0.1", server.port))
+        if faults is not None:
+            await faults(all_answers)
+    return {one.name.removeprefix(run): one.plain() for one in all_answers}
+
+
+async def wait_held(server: RealServer, n_sockets: int, after: int = 0) -> None:
+    """Until a custodian, in a life after this one, says that it holds so many sockets."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            custodian = await asyncio.to_thread(server.child, "custodian/0")
+            if custodian.incarnation > after and custodian.statistics.get("sockets", 0) >= n_sockets:
+                return
+
+
+async def test_answers_go_on_over_kills_of_the_gateway(server: RealServer, undisturbed: dict[str, bytes]) -> None:
+    async def faults(running: list[HttpAnswer]) -> None:
+        hit = 0
+        for n_events in (3, 30, 60):
+            await wait_events(running, n_events)
+            hit = await asyncio.to_thread(server.kill, "gateway/0", signal.SIGKILL, hit)
+
+    assert await run_with(server, "kill", faults) == undisturbed
+
+
+async def test_the_next_custodian_is_given_every_connection(server: RealServer, undisturbed: dict[str, bytes]) -> None:
+    async def faults(running: list[HttpAnswer]) -> None:
+        await wait_events(running, 3)
+        dead = await asyncio.to_thread(server.kill, "custodian/0")
+        await wait_held(server, len(running), dead)
+        await wait_events(running, 3)
+        await asyncio.to_thread(server.kill, "gateway/0")
+
+    assert await run_with(server, "hold", faults) == undisturbed
+
+
+async def test_openai_and_httpx_clients_notice_nothing(server: RealServer) -> None:
+    await asyncio.to_thread(server.wait_serving)
+    prompt, ids, lines = [5, 6, 7], [], []
+    body = {"prompt": prompt, "max_tokens": N_TOKENS, "temperature": 0, "stream": True}
+    async with (
+        openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=DEADLINE_S) as client,
+        httpx.AsyncClient(timeout=DEADLINE_S) as http,
+    ):
+        stream = await client.completions.create(
+            model="hash-chain", prompt=prompt, max_tokens=N_TOKENS, temperature=0, stream=True
+        )
+
+        async def read_httpx() -> None:
+            async with http.stream("POST", f"{server.url}/v1/completions", json=body) as reply:
+                lines.extend([line[6:] async for line in reply.aiter_lines() if line.startswith("data: {")])
+
+        other = asyncio.ensure_future(read_httpx())
+        async for chunk in stream:
+            ids += [int(word) for word in chunk.choices[0].text.split()]
+            if len(ids) == 20:
+                await asyncio.to_thread(server.kill, "gateway/0")
+        await other
+    expected = hash_chain_tokens(prompt, N_TOKENS, 0, VOCABULARY)
+    assert ids == expected
+    texts = [json.loads(line)["choices"][0]["text"] for line in lines]
+    assert [int(word) for word in "".join(texts).split()] == expected
+
+
+async def test_a_client_that_has_left_meanwhile_is_noticed(server: RealServer) -> None:
+    """Its request does not run on without a reader, and the custodian lets go of its connection."""
+    await asyncio.to_thread(server.wait_serving)
+    held = HttpAnswer("leaves", "/v1/completions", {"prompt": [1], "max_tokens": 4000, "temperature": 0, "stream": True})
+    work = asyncio.ensure_future(held.follow("127.0.0.1", server.port))
+    await wait_events([held], 5)
+    dead = await asyncio.to_thread(server.kill, "gateway/0")
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    await asyncio.to_thread(server.wait_new_life, "gateway/0", dead)
+    async with asyncio.timeout(DEADLINE_S):
+        while (await asyncio.to_thread(server.child, "custodian/0")).statistics.get("sockets", 0):
+            await asyncio.sleep(0.05)

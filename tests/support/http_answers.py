@@ -1,0 +1,101 @@
+"""HTTP answers that are read from bare connections, and what must be the same in two of them: every byte but ids and times."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.streams import DEADLINE_S
+
+_TIMES = (
+    (re.compile(rb'"created":\d+'), b'"created":0'),
+    (re.compile(rb"date: [^\r]*"), b"date: "),
+    (re.compile(rb'"(latency_s|time_to_first_token_s|tokens_per_second)":[0-9.e+-]+'), b'"\\1":0'),
+    (re.compile(rb"content-length: \d+"), b"content-length: "),
+)
+
+
+@dataclass
+class HttpAnswer:
+    """One answer on a connection of its own. `received`: all bytes of the response until now."""
+
+    name: str
+    path: str
+    body: dict[str, Any]
+    received: bytearray = field(default_factory=bytearray)
+    is_over: bool = False
+    longest_gap_s: float = 0.0
+
+    @property
+    def n_events(self) -> int:
+        """Events of a stream that have come."""
+        return self.received.count(b"data: ")
+
+    async def follow(self, host: str, port: int) -> None:
+        """Send the request, read the answer to its end, and then ask something else on the same connection."""
+        reader, writer = await asyncio.open_connection(host, port)
+        try:
+            body = json.dumps(self.body).encode()
+            head = f"POST {self.path} HTTP/1.1\r\nhost: x\r\nx-request-id: {self.name}\r\ncontent-length: {len(body)}\r\n\r\n"
+            writer.write(head.encode() + body)
+            await self._read(reader)
+            writer.write(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert (await reader.readuntil(b"\r\n")).split()[1] == b"200"
+        finally:
+            writer.close()
+
+    def plain(self) -> bytes:
+        """The response without what differs between two runs of one request."""
+        data = bytes(self.received).replace(self.name.encode(), b"ID")
+        for pattern, instead in _TIMES:
+            data = pattern.sub(instead, data)
+        return data
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        loop = asyncio.get_running_loop()
+        before_s = loop.time()
+        async with asyncio.timeout(DEADLINE_S):
+            while not self._has_end():
+                data = await reader.read(1 << 16)
+                assert data, f"{self.name}: the server closed the connection after {len(self.received)} bytes"
+                self.received += data
+                self.longest_gap_s, before_s = max(self.longest_gap_s, loop.time() - before_s), loop.time()
+        self.is_over = True
+
+    def _has_end(self) -> bool:
+        head, found, body = bytes(self.received).partition(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head)
+        if length is not None:
+            return bool(found) and len(body) == int(length[1])
+        return bool(found) and body.endswith(b"\r\n0\r\n\r\n")
+
+
+def answers(run: str, n_tokens: int) -> list[HttpAnswer]:
+    """One answer of every kind, several times. `run` is in their ids and has the same length in all runs."""
+    made: list[HttpAnswer] = []
+    for nth in range(3):
+        prompt = [7, 7, nth, 1]
+        common: dict[str, Any] = {"max_tokens": n_tokens, "temperature": 0}
+        streamed = {**common, "stream": True, "prompt": prompt}
+        made += [
+            HttpAnswer(f"{run}-plain-{nth}", "/v1/completions", streamed),
+            HttpAnswer(f"{run}-usage-{nth}", "/v1/completions", {**streamed, "stream_options": {"include_usage": True}}),
+            HttpAnswer(f"{run}-seeds-{nth}", "/v1/completions", {**streamed, "temperature": 1.0, "seed": nth + 1}),
+            HttpAnswer(f"{run}-three-{nth}", "/v1/completions", {**streamed, "n": 3, "seed": nth + 1, "temperature": 1.0}),
+            HttpAnswer(f"{run}-whole-{nth}", "/v1/completions", {**common, "prompt": prompt}),
+            HttpAnswer(f"{run}-ownid-{nth}", "/v1/generate", {**common, "tokens": prompt}),
+            HttpAnswer(f"{run}-batch-{nth}", "/v1/batch", {**common, "tokens": [prompt, [*prompt, 5]]}),
+        ]
+    return made
+
+
+async def wait_events(running: list[HttpAnswer], n_events: int) -> None:
+    """Until every stream has so many events; one of them at least is not over."""
+    streams = [one for one in running if one.body.get("stream")]
+    async with asyncio.timeout(DEADLINE_S):
+        while min(one.n_events for one in streams) < n_events:
+            await asyncio.sleep(0.001)
+    assert not all(one.is_over for one in streams), "every stream is over already: nothing would be cut"
