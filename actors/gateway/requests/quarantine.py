@@ -1,12 +1,14 @@
 """Refuses prompts during whose computation workers died again and again. Pure: the caller passes the time.
 
 Clients repeat a request that failed, with the same id or another one, and each repetition would kill its gang four times more.
-A prompt is remembered with its sampling (without the seed) for as long as finished requests are retained. A request is not
-refused if it asks for no more tokens than were generated before the workers died.
+A prompt is remembered with its sampling for as long as finished requests are retained. If workers died after sampled tokens, it
+is remembered with the seed too: other seeds give other tokens. A request is not refused if it asks for no more tokens than were
+generated before the workers died.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -39,7 +41,8 @@ class Quarantine:
 
     def add(self, order: Order, index: int, n_given: int, now_s: float) -> None:
         """Remember the prompt of sequence `index`: workers died after `n_given` tokens of its answer."""
-        key = _key(order, index // order.n)
+        depends_on_seed = n_given > 0 and order.sampling.temperature > 0
+        key = _key(order, index // order.n) + (_seed_bytes(order, index) if depends_on_seed else b"")
         before = self._entries.pop(key, None)
         self._entries[key] = _Entry(now_s + self._retention_s, min(n_given, before.n_given) if before else n_given)
         while len(self._entries) > _MAX_ENTRIES:
@@ -51,12 +54,20 @@ class Quarantine:
             del self._entries[next(iter(self._entries))]
         if not self._entries:
             return
-        for nth in range(len(order.prompts)):
-            entry = self._entries.get(_key(order, nth))
-            if entry is not None and entry.until_s > now_s and order.terms.max_tokens > entry.n_given:
+        for entry in self._entries_of(order):
+            if entry.until_s > now_s and order.terms.max_tokens > entry.n_given:
                 where = f"after {entry.n_given} tokens of this prompt's answer" if entry.n_given else "of this prompt"
                 detail = f"quarantined: workers died {where}; it is refused for another {entry.until_s - now_s:.0f} s"
                 raise Refusal("quarantined", detail)
+
+    def _entries_of(self, order: Order) -> Iterator[_Entry]:
+        """What is remembered of the sequences of this order."""
+        for nth in range(len(order.prompts)):
+            key = _key(order, nth)
+            seeds = [_seed_bytes(order, index) for index in range(nth * order.n, (nth + 1) * order.n)]
+            for end in (b"", *seeds):
+                if (entry := self._entries.get(key + end)) is not None:
+                    yield entry
 
 
 def is_same_computation(one: GrowingSequence, other: GrowingSequence) -> bool:
@@ -77,6 +88,10 @@ def is_same_computation(one: GrowingSequence, other: GrowingSequence) -> bool:
 def _noise(sampling: Sampling) -> Sampling:
     """Without the seed if the choice is greedy, because it does not depend on the seed then."""
     return sampling if sampling.temperature else msgspec.structs.replace(sampling, seed=0)
+
+
+def _seed_bytes(order: Order, index: int) -> bytes:
+    return order.sampling_of(index).seed.to_bytes(8, "little")
 
 
 def _key(order: Order, nth: int) -> bytes:

@@ -70,6 +70,21 @@ def test_who_asks_for_no_more_than_it_gave_is_not_refused() -> None:
             quarantine.check(long, 1000.0)
 
 
+def test_other_seeds_are_refused_only_if_the_prompt_itself_kills() -> None:
+    quarantine = Quarantine(600.0)
+    quarantine.add(order(POISON, seed=1), 0, 0, 1000.0)
+    quarantine.add(order(GOOD, n=2, seed=1), 1, 3, 1000.0)  # after three sampled tokens of the second answer
+    with pytest.raises(Refusal):
+        quarantine.check(order(POISON, seed=2), 1000.0)
+    quarantine.check(order(GOOD, seed=1), 1000.0)
+    quarantine.check(order(GOOD, n=2, seed=2), 1000.0)
+    with pytest.raises(Refusal):
+        quarantine.check(order(GOOD, n=2, seed=1), 1000.0)
+    quarantine.add(order(GOOD, seed=1, temperature=0.0), 0, 3, 1000.0)
+    with pytest.raises(Refusal):
+        quarantine.check(order(GOOD, seed=2, temperature=0.0), 1000.0)
+
+
 async def test_the_same_prompt_under_another_id_is_not_computed_again() -> None:
     async with zmq_rig() as (r, _), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
         scheduler = await r.add_scheduler(is_automatic=False)
