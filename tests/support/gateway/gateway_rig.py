@@ -18,6 +18,7 @@ from messages.birth import LISTEN_SOCKET
 from messages.ids import actor_name, replica_of
 from messages.transport.mailbox import MemoryMailbox
 from tests.support.gateway.fake_scheduler import FakeScheduler
+from tests.support.gateway.journal_file import lose_unwritten
 from tests.support.memory_cluster import MemoryCluster, ScriptedActor, birth_of
 
 
@@ -66,6 +67,7 @@ class Rig:
         if gateway.desk is not None:
             gateway.desk.stop()
         await self.cluster.kill("gateway/0")
+        lose_unwritten(gateway.journal)
         await gateway.journal.close()
 
     @property

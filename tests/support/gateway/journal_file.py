@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import queue
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +35,14 @@ async def written(journal: Journal) -> None:
     journal.step(b"", lambda: done.set_result(None))
     async with asyncio.timeout(DEADLINE_S):
         await done
+
+
+def lose_unwritten(journal: Journal) -> None:
+    """What kill -9 does to entries that the writer's thread has not taken: nobody was told that they are recorded."""
+    if journal._writer is not None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                journal._writer._queue.get_nowait()
 
 
 def opened(path: Path) -> Journal:

@@ -17,6 +17,7 @@ from actors.gateway.journal import clock, restore
 from actors.gateway.journal.identity import ModelIdentity
 from tests.support.gateway.fake_scheduler import FakeScheduler, oracle
 from tests.support.gateway.gateway_rig import Rig, rig
+from tests.support.gateway.journal_file import written
 from tests.support.waiting import DEADLINE_S, until
 
 RUNNING = {"tokens": [1, 2], "max_tokens": 8, "temperature": 0, "request_id": "running"}
@@ -33,6 +34,7 @@ async def second_life(folder: Path, change: Callable[[Rig], None], **settings: A
             await until(lambda: len(scheduler.running) == 2)
             scheduler.step(3)
             await until(lambda: asked[1].done() and scheduler.acked == scheduler.sent)
+            await written(r.gateway.journal)
             await r.kill_gateway()
             asked[0].cancel()
         scheduler.running.clear()
