@@ -19,6 +19,7 @@ from actors.gateway.admission.admission import Admission
 from actors.gateway.admission.bodies import BodyBudget
 from actors.gateway.admission.order_builder import OrderBuilder
 from actors.gateway.custody.gateway_custody import GatewayCustody
+from actors.gateway.custody.hold import LeftConnection
 from actors.gateway.dispatch.draining import Draining
 from actors.gateway.dispatch.post import Post
 from actors.gateway.dispatch.recovery import take_over_all
@@ -97,14 +98,19 @@ class GatewayActor(Actor, Post, Status):
         body_reader = BodyReader(settings.max_length, settings.max_batch)
         services = Services(settings, self.model, admission, self.desk, self, body_reader, started_s=int(self.wall_s()))
         self.http_app = build_app(services)
+        address = await self._serve_http(services, left)
+        return {"http": address, "front": settings.front_endpoint, "resumed": str(resumed), "model": settings.model_name}
+
+    async def _serve_http(self, services: Services, left: list[LeftConnection]) -> str:
+        """Serve HTTP, and go on with the answers on the connections that were left; returns the address, "" without one."""
         address = ""
         if (listen_fd := self.birth.descriptors.get(LISTEN_SOCKET)) is not None:
-            self.http_server = HttpServer(self.http_app, listen_fd, settings, self._on_cut, self.custody)
+            self.http_server = HttpServer(self.http_app, listen_fd, self.settings, self._on_cut, self.custody)
             address = await self.http_server.start()
             await go_on(left, services, self.http_server)
         if self.custody is not None:
             self.custody.open()
-        return {"http": address, "front": settings.front_endpoint, "resumed": str(resumed), "model": settings.model_name}
+        return address
 
     async def stop(self) -> None:
         """Close the sockets, then the journal."""
