@@ -104,7 +104,7 @@ class Progress(Message, frozen=True):
     """Sent regularly by a child's event loop while it is ready.
 
     `steps` counts work done. `busy_s` says for how long the present step has been running (0 when idle): the event loop may run
-    while a step in another thread is stuck. The statistics are for `supervisor status`. Every fourth message carries the metric
+    while a step in another thread is stuck. `limit_s` is how long it may run, learnt from such steps (0: not known). The statistics are for `supervisor status`. Every fourth message carries the metric
     families for /metrics; without families the last ones stay valid.
     """
 
@@ -112,6 +112,7 @@ class Progress(Message, frozen=True):
     busy_s: float
     statistics: dict[str, float]
     metrics: Annotated[list[MetricFamily], msgspec.Meta(max_length=512)]
+    limit_s: float = 0.0
 
 
 class Drain(Message, frozen=True):

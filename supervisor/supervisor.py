@@ -31,6 +31,7 @@ from supervisor.operator.notify import notify
 from supervisor.operator.orders import Orders
 from supervisor.operator.server import OperatorServer
 from supervisor.policy.liveness import Liveness, Verdict
+from supervisor.policy.own_time import ProcessSample
 from supervisor.policy.restart_policy import Action, GiveUp, Kill, Promote, RestartPolicy, Retire, Start
 from supervisor.policy.spawn_retries import SpawnRetries
 from supervisor.server import Server
@@ -53,7 +54,7 @@ class Supervisor:
         self._server, self._display = server, display
         self._log = structlog.get_logger()
         self._policy = RestartPolicy(server.groups)
-        self._liveness = Liveness(_CHECK_EVERY_S)
+        self._liveness = Liveness(_CHECK_EVERY_S, self._look)
         self._spawn_retries = SpawnRetries()
         incarnations = Incarnations(server.run_dir.path / "incarnations.json")
         incarnation = incarnations.next(SUPERVISOR)
@@ -163,10 +164,14 @@ class Supervisor:
         self.children.kill(record, reason, cause)
 
     def _kill_silent(self, verdict: Verdict) -> None:
-        """Kill a child that is late, frozen or stuck."""
-        record = self.children.record_by_name[verdict.name]
+        """Kill a child that is late, frozen or stuck; instead of a rank that waits for a suspended one, kill that one."""
+        record = self.children.suspended_beside(self.children.record_by_name[verdict.name])
         cause = cause_of_silence(record.process)
         self._kill(record, verdict.reason + (", stopped from outside" if cause == "killed" else ""), cause)
+
+    def _look(self, name: str) -> ProcessSample | None:
+        process = self.children.record_by_name[name].process
+        return process.sample() if process is not None else None
 
     def _give_up(self, exit_status: int, reason: str, record: ChildRecord) -> None:
         if record.has_reported_fault and record.fault not in reason:
@@ -241,7 +246,7 @@ class Supervisor:
     def _on_progress(self, record: ChildRecord, message: lifecycle.Progress) -> None:
         record.last, record.heard_s = message, time.monotonic()
         record.metrics = message.metrics or record.metrics
-        self._liveness.beat(record.name, message.steps, message.busy_s, record.heard_s)
+        self._liveness.beat(record.name, message.steps, message.busy_s, record.heard_s, message.limit_s)
 
     def _on_drained(self, record: ChildRecord, message: lifecycle.Drained) -> None:
         if record.state is ChildState.DRAINING:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
@@ -22,7 +23,10 @@ from typing import Any, Generic, Protocol
 
 from gpu_workers.engine import Engine, Launched, PlanRefused, ReportLoading
 from gpu_workers.process.gang_agreement import EpochId
+from gpu_workers.process.step_times import StepTimes, shape_of
 from messages.steps import EngineCapacity, Plan, Reset, Result, StepFailed
+
+_LEARN_EVERY = 4  # plans; the shape of a plan takes 5 us
 
 
 class StepEvents(Protocol):
@@ -62,7 +66,8 @@ class StepThread(Generic[Launched]):
 
     `build` is called on the step thread; it may import and load for minutes. `may_run(epoch, plan)` is called there before
     a plan is launched, and may wait. If it returns False, the plan is skipped and nothing is reported. `before_reset(epoch,
-    reset, engine)` is called there before the engine forgets its slots.
+    reset, engine)` is called there before the engine forgets its slots. No step counts as hung
+    before `least_hang_s`.
     """
 
     def __init__(
@@ -71,6 +76,7 @@ class StepThread(Generic[Launched]):
         events: StepEvents,
         may_run: Callable[[EpochId, Plan], bool] = lambda epoch, plan: True,
         before_reset: Callable[[EpochId, Reset, Engine[Launched]], None] = lambda epoch, reset, engine: None,
+        least_hang_s: float = 0.5,
     ) -> None:
         self._build, self._events, self._may_run, self._before_reset = build, events, may_run, before_reset
         self._loop = asyncio.get_running_loop()
@@ -79,6 +85,8 @@ class StepThread(Generic[Launched]):
         self._doing = "load"
         self._next_step: int | None = None
         self._n_begun = self._n_ended = 0  # number of plans
+        self._plans: deque[Plan] = deque()  # begun and not ended
+        self._times = StepTimes(least_hang_s)
         self._since_s = 0.0  # when the present step began, while _n_begun > _n_ended
         self.steps = 0  # steps that have ended
         self._thread = threading.Thread(target=self._run, name="step", daemon=True)
@@ -101,6 +109,13 @@ class StepThread(Generic[Launched]):
     def busy_s(self) -> float:
         """How long the present step has been running; 0 while no plan is launched."""
         return time.monotonic() - self._since_s if self._n_begun > self._n_ended else 0.0
+
+    def limit_s(self) -> float:
+        """How long the present step may run before it counts as hung; 0 while no plan is launched, or if that is not known."""
+        try:
+            return self._times.limit_s(shape_of(self._plans[0]))
+        except IndexError:
+            return 0.0
 
     def _report(self, event: Callable[..., None], *arguments: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed: the process is ending
@@ -167,7 +182,9 @@ class StepThread(Generic[Launched]):
         self._doing = f"step {command.step} of epoch {command.epoch}"
         if self._n_begun == self._n_ended:
             self._since_s = time.monotonic()
+            self._plans.clear()
         self._n_begun += 1
+        self._plans.append(command)
         deliver(epoch, self._launch(engine, epoch, command))
 
     def _launch(self, engine: Engine[Launched], epoch: EpochId, plan: Plan) -> Launched | StepFailed | None:
@@ -191,11 +208,15 @@ class StepThread(Generic[Launched]):
         if isinstance(launched, StepFailed):
             self._report(self._events.on_refused, epoch, launched)
         elif launched is not None:
+            shape = None if self._n_ended % _LEARN_EVERY else shape_of(self._plans[0])
             for result in engine.collect(launched):
                 self.steps += 1
-                self._since_s = time.monotonic()
+                before_s, self._since_s = self._since_s, time.monotonic()
+                if shape is not None:
+                    self._times.add(shape, self._since_s - before_s)
                 self._report(self._events.on_result, epoch, result)
         self._since_s = time.monotonic()
+        self._plans.popleft()
         self._n_ended += 1
 
 

@@ -33,7 +33,7 @@ from gpu_workers.process.load_errors import explain
 from gpu_workers.process.metrics import WorkerMetrics
 from gpu_workers.process.rank_memory import memory_of
 from gpu_workers.process.step_thread import StepEvents, StepThread
-from gpu_workers.settings import WorkerSettings, read_settings
+from gpu_workers.settings import DeviceKind, WorkerSettings, read_settings
 from messages import lifecycle
 from messages.birth import Birth
 from messages.child import Child, LifecycleEvents
@@ -72,6 +72,10 @@ def build_engine(settings: WorkerSettings, gang_dir: Path, report: ReportLoading
         raise explanation from error
 
 
+# A step of a known shape may still compile: a Triton kernel is compiled again for other divisors of its arguments.
+_LEAST_HANG_S: dict[DeviceKind, float] = {"cpu": 0.5, "cuda": 5.0}
+
+
 class Worker(LifecycleEvents, StepEvents):
     """The actor of one rank, from Hello to the end of its process."""
 
@@ -95,7 +99,11 @@ class Worker(LifecycleEvents, StepEvents):
         self._agreement = GangAgreement(gang_dir, self.settings.rank, self.settings.tp) if self.settings.tp > 1 else None
         self._memory = memory_of(birth, self.settings, gang_dir) if self.settings.vault else None
         self._steps = StepThread(
-            lambda report: build(self.settings, gang_dir, report), self, self._may_run, self._prepare_memory
+            lambda report: build(self.settings, gang_dir, report),
+            self,
+            self._may_run,
+            self._prepare_memory,
+            _LEAST_HANG_S[self.settings.device],
         )
 
     async def run(self) -> int:
@@ -247,6 +255,7 @@ class Worker(LifecycleEvents, StepEvents):
             busy_s=self._steps.busy_s(),
             statistics=statistics,
             metrics=take_snapshot(self.registry) if with_metrics else [],
+            limit_s=self._steps.limit_s(),
         )
 
 

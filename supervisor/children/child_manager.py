@@ -74,6 +74,11 @@ class ChildManager:
         """The records of a group, in start order."""
         return [self.record_by_name[spec.name] for spec in group.children]
 
+    def suspended_beside(self, record: ChildRecord) -> ChildRecord:
+        """The child of the same group that is suspended, for which the others may wait; `record` itself if none is."""
+        members = self.members(self._group_by_name[record.name])
+        return next((one for one in members if one.process is not None and one.process.is_suspended()), record)
+
     def start(self, names: Iterable[str]) -> tuple[list[ChildRecord], list[SpawnRefusal]]:
         """Start new incarnations of dead children, in this order. Children of a gang share one incarnation number and one
         directory, and are started together or not at all.

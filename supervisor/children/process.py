@@ -20,6 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from supervisor.children.process_sample import sample_of
+from supervisor.policy.own_time import ProcessSample
+
 _PIPE_BYTES = 65_536
 
 
@@ -59,6 +62,10 @@ class ChildProcess(Protocol):
     def is_suspended(self) -> bool:
         """True if it was stopped from outside (SIGSTOP, a debugger)."""
         ...
+
+    def sample(self) -> ProcessSample | None:
+        """Its threads now; None if nothing is known about them."""
+        return None
 
     def resident_bytes(self) -> int:
         """Resident memory in bytes, shared pages included; 0 if the process has ended."""
@@ -131,6 +138,9 @@ class LocalProcess(ChildProcess):
         except (OSError, IndexError):
             return False
         return state in (b"T", b"t")
+
+    def sample(self) -> ProcessSample | None:
+        return sample_of(self.pid)
 
     def resident_bytes(self) -> int:
         try:

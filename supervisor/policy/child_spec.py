@@ -43,7 +43,7 @@ class Deadlines:
 
     hello_s: float  # from the spawn to Hello: interpreter and imports
     ready_s: float  # from Hello to Ready: weights, compilation, journals; each Loading message restarts the time
-    frozen_s: float  # between two beats of a ready child
+    frozen_s: float  # between two beats of a ready child, in its own time (see own_time.py)
     step_s: float  # one piece of work
     first_step_s: float  # the first piece of work after a start, which may compile
     stop_s: float  # from Stop to the exit

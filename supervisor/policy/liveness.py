@@ -4,10 +4,16 @@
     ------------------  ------------------  --------------------------------------------------------
     spawned             hello_s             late: it sent no Hello
     loading             ready_s             late: neither Ready nor another Loading came
-    starting: runs           frozen_s            stopped from outside (SIGSTOP, a debugger)
-    ready: next beat    frozen_s            frozen: its event loop does not run (SIGSTOP, a blocking call)
-    ready: same step    step_s              stuck: its loop runs beside a step that does not end
-    ready: first step   first_step_s        stuck, although compilation and tuning were allowed for
+    starting: runs      frozen_s            frozen: stopped from outside (SIGSTOP, a debugger)
+    ready: next beat    1.5 s               frozen, if it is suspended (SIGSTOP)
+                        frozen_s            frozen: its event loop does not run (a blocking call, an endless one)
+    ready: same step    its own limit       stuck: its loop runs beside a step that does not end
+                        step_s              the same, while the child has not learnt how long such a step takes
+    ready: first step   first_step_s        the same; compilation and tuning are allowed for
+
+Time in which a child was kept from running does not count for `frozen_s` and for a step's own limit: a child must not be killed
+because other processes have the cores (see own_time.py). So once a child is suspicious its threads are looked at with each
+check, and it must waste more of its own time before it is killed.
 
 Time in which `check` was not called (a suspended machine, a stopped supervisor) does not count: a child must not be killed
 because its supervisor did not run.
@@ -15,11 +21,16 @@ because its supervisor did not run.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from supervisor.policy.child_spec import Deadlines
+from supervisor.policy.own_time import OwnTime, ProcessSample
 
+_SUSPENDED_S = 1.5  # a suspended child is killed after this silence: three beats
+_SUSPICIOUS = 0.5  # of frozen_s: after this silence a child's threads are looked at
+_STUCK_S = 0.5  # own time of a child after its step's own limit
 _OVERSLEPT = 4.0  # a pause between checks that is this many times the usual one means that the supervisor did not run
 
 
@@ -45,13 +56,19 @@ class _Vitals:
     steps: int = 0
     busy_s: float = 0.0
     suspended_s: float | None = None  # in watched time: since when a child that is not ready has been stopped from outside
+    limit_s: float = 0.0  # the present step's own limit; 0: not known
+    silence: OwnTime | None = None  # while it is suspiciously silent
+    overtime: OwnTime | None = None  # while its step takes longer than its own limit
 
 
 class Liveness:
-    """Watches every living child. All times are seconds of one monotonic clock that the caller reads."""
+    """Watches every living child. All times are seconds of one monotonic clock that the caller reads.
 
-    def __init__(self, check_every_s: float) -> None:
-        self._check_every_s = check_every_s
+    `look(name)` returns a sample of a child's threads. It is called with each check while that child is suspicious.
+    """
+
+    def __init__(self, check_every_s: float, look: Callable[[str], ProcessSample | None] = lambda name: None) -> None:
+        self._check_every_s, self._look = check_every_s, look
         self._last_check_s: float | None = None
         self._asleep_s = 0.0
         self._vitals: dict[str, _Vitals] = {}
@@ -78,11 +95,15 @@ class Liveness:
         """The child sent Ready."""
         self._enter(name, _Phase.READY, now_s)
 
-    def beat(self, name: str, steps: int, busy_s: float, now_s: float) -> None:
-        """The child sent Progress. `busy_s`: for how long the present step has been running, 0 when idle."""
+    def beat(self, name: str, steps: int, busy_s: float, now_s: float, limit_s: float = 0.0) -> None:
+        """The child sent Progress. `busy_s`: for how long the present step has been running, 0 when idle. `limit_s`: how long
+        it may run, as the child has learnt from such steps; 0 if it does not know."""
         vitals = self._vitals.get(name)
         if vitals is not None:
-            vitals.since_s, vitals.steps, vitals.busy_s = now_s - self._asleep_s, steps, busy_s
+            if steps != vitals.steps or not limit_s or busy_s <= limit_s:
+                vitals.overtime = None
+            vitals.since_s, vitals.steps, vitals.silence = now_s - self._asleep_s, steps, None
+            vitals.busy_s, vitals.limit_s = busy_s, limit_s
 
     def gone(self, name: str) -> None:
         """The child is dead, dying or stopping: give no more verdicts about it."""
@@ -95,8 +116,31 @@ class Liveness:
             if pause_s > _OVERSLEPT * self._check_every_s:
                 self._asleep_s += pause_s - self._check_every_s
         self._last_check_s = now_s
-        judged = ((name, _judge(vitals, now_s - self._asleep_s)) for name, vitals in self._vitals.items())
+        judged = ((name, self._judge(name, vitals, now_s - self._asleep_s)) for name, vitals in self._vitals.items())
         return [Verdict(name, reason) for name, reason in judged if reason]
+
+    def _judge(self, name: str, vitals: _Vitals, watched_s: float) -> str:
+        """Why this child must be killed; empty when it must not."""
+        d, age_s = vitals.deadlines, watched_s - vitals.since_s
+        is_ready = vitals.phase is _Phase.READY
+        if not is_ready and vitals.suspended_s is not None and watched_s - vitals.suspended_s > d.frozen_s:
+            return f"frozen: it has not run for {d.frozen_s:g} s"
+        if vitals.phase is _Phase.SPAWNED:
+            return f"late: no Hello within {d.hello_s:g} s" if age_s > d.hello_s else ""
+        if vitals.phase is _Phase.LOADING:
+            return f"late: not ready and no Loading message for {d.ready_s:g} s" if age_s > d.ready_s else ""
+        is_silent = age_s > min(_SUSPICIOUS * d.frozen_s, _SUSPENDED_S)
+        is_over = bool(vitals.limit_s) and vitals.busy_s + age_s > vitals.limit_s
+        if is_silent or is_over:
+            sample = self._look(name)
+            if is_silent and (reason := _judge_silence(vitals, age_s, watched_s, sample)):
+                return reason
+            if is_over and (reason := _judge_overtime(vitals, watched_s, sample)):
+                return reason
+        limit_s = d.step_s if vitals.steps else d.first_step_s
+        if vitals.busy_s and vitals.busy_s + age_s > limit_s:
+            return f"stuck: step {vitals.steps + 1} has run for more than {limit_s:g} s"
+        return ""
 
     def _enter(self, name: str, phase: _Phase, now_s: float) -> None:
         vitals = self._vitals.get(name)
@@ -104,18 +148,20 @@ class Liveness:
             vitals.phase, vitals.since_s = phase, now_s - self._asleep_s
 
 
-def _judge(vitals: _Vitals, watched_s: float) -> str:
-    """Why this child must be killed; empty when it must not."""
-    d, age_s = vitals.deadlines, watched_s - vitals.since_s
-    if vitals.phase is not _Phase.READY and vitals.suspended_s is not None and watched_s - vitals.suspended_s > d.frozen_s:
-        return f"frozen: it has not run for {d.frozen_s:g} s"
-    if vitals.phase is _Phase.SPAWNED:
-        return f"late: no Hello within {d.hello_s:g} s" if age_s > d.hello_s else ""
-    if vitals.phase is _Phase.LOADING:
-        return f"late: not ready and no Loading message for {d.ready_s:g} s" if age_s > d.ready_s else ""
-    if age_s > d.frozen_s:
-        return f"frozen: no Progress for {d.frozen_s:g} s"
-    limit_s = d.step_s if vitals.steps else d.first_step_s
-    if vitals.busy_s and vitals.busy_s + age_s > limit_s:
-        return f"stuck: step {vitals.steps + 1} has run for more than {limit_s:g} s"
-    return ""
+def _judge_silence(vitals: _Vitals, age_s: float, watched_s: float, sample: ProcessSample | None) -> str:
+    limit_s = vitals.deadlines.frozen_s
+    if sample is not None and sample.is_suspended and age_s > min(_SUSPENDED_S, limit_s):
+        return f"frozen: suspended, no Progress for {age_s:.1f} s"
+    if vitals.silence is None:
+        vitals.silence = OwnTime(watched_s, sample)
+        vitals.silence.own_s = age_s
+    own_s = vitals.silence.look(watched_s, sample)
+    return f"frozen: no Progress for {limit_s:g} s" if own_s > limit_s else ""
+
+
+def _judge_overtime(vitals: _Vitals, watched_s: float, sample: ProcessSample | None) -> str:
+    if vitals.overtime is None:
+        vitals.overtime = OwnTime(watched_s, sample)
+    if vitals.overtime.look(watched_s, sample) <= _STUCK_S:
+        return ""
+    return f"stuck: step {vitals.steps + 1} has run for more than {vitals.limit_s:.1f} s, 20 times as long as such steps take"

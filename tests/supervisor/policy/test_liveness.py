@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from supervisor.policy.liveness import Liveness
+from supervisor.policy.own_time import ProcessSample
 from tests.support.supervisor.trees import DEADLINES
 
 NAME = "worker/0.0"
@@ -13,16 +14,25 @@ class Clock:
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self.liveness = Liveness(0.1)
+        self.sample: ProcessSample | None = None  # what every look at the child shows
+        self.starved = 0.0  # for this part of the time it waits for a core
+        self.n_looks = 0
+        self.liveness = Liveness(0.1, self._look)
         self.liveness.spawned(NAME, DEADLINES, 0.0)
 
-    def run(self, seconds: float, beat: tuple[int, float] | None = None) -> list[str]:
+    def _look(self, name: str) -> ProcessSample | None:
+        assert name == NAME
+        self.n_looks += 1
+        return ProcessSample(False, False, {1: self.now_s * self.starved}) if self.starved else self.sample
+
+    def run(self, seconds: float, beat: tuple[int, float, float] | None = None) -> list[str]:
         """Let time pass, with a beat at each look if there is one; returns the reasons of all verdicts."""
         reasons = []
         for _ in range(round(seconds * 10)):
             self.now_s += 0.1
             if beat is not None:
-                self.liveness.beat(NAME, *beat, self.now_s)
+                steps, busy_s, limit_s = beat
+                self.liveness.beat(NAME, steps, busy_s, self.now_s, limit_s)
             reasons += [verdict.reason for verdict in self.liveness.check(self.now_s)]
         return reasons
 
@@ -62,30 +72,30 @@ def test_missing_beats_mean_frozen() -> None:
 
 
 def test_idle_beats_mean_health() -> None:
-    assert ready_clock().run(1000.0, beat=(7, 0.0)) == []
+    assert ready_clock().run(1000.0, beat=(7, 0.0, 0.0)) == []
 
 
 def test_a_beating_loop_beside_a_stuck_step_is_stuck() -> None:
     clock = ready_clock()
-    assert clock.run(1.0, beat=(7, DEADLINES.step_s - 1.0)) == []
-    assert clock.run(0.1, beat=(7, DEADLINES.step_s + 0.1)) == ["stuck: step 8 has run for more than 20 s"]
+    assert clock.run(1.0, beat=(7, DEADLINES.step_s - 1.0, 0.0)) == []
+    assert clock.run(0.1, beat=(7, DEADLINES.step_s + 0.1, 0.0)) == ["stuck: step 8 has run for more than 20 s"]
 
 
 def test_the_first_step_is_allowed_longer() -> None:
     clock = ready_clock()
-    assert clock.run(0.1, beat=(0, DEADLINES.first_step_s - 1.0)) == []
-    assert clock.run(0.1, beat=(0, DEADLINES.first_step_s + 1.0)) != []
+    assert clock.run(0.1, beat=(0, DEADLINES.first_step_s - 1.0, 0.0)) == []
+    assert clock.run(0.1, beat=(0, DEADLINES.first_step_s + 1.0, 0.0)) != []
 
 
 def test_the_age_of_the_beat_counts_for_the_step() -> None:
     clock = ready_clock()
-    assert clock.run(0.1, beat=(7, DEADLINES.step_s - 2.0)) == []
+    assert clock.run(0.1, beat=(7, DEADLINES.step_s - 2.0, 0.0)) == []
     assert clock.run(3.0)[0].startswith("stuck")
 
 
 def test_a_watcher_who_slept_does_not_judge() -> None:
     clock = ready_clock()
-    clock.run(1.0, beat=(1, 0.0))
+    clock.run(1.0, beat=(1, 0.0, 0.0))
     clock.now_s += 3600.0
     assert clock.liveness.check(clock.now_s) == []
     assert clock.run(DEADLINES.frozen_s - 0.5) == []
@@ -113,3 +123,66 @@ def test_a_child_that_goes_on_in_time_is_not_frozen() -> None:
         assert clock.run(DEADLINES.frozen_s - 0.2) == []
         clock.liveness.seen(NAME, False, clock.now_s)
         assert clock.run(0.5) == []
+
+
+SUSPENDED = ProcessSample(is_suspended=True, waits_for_disk=False, run_delays_s={1: 0.0})
+AT_WORK = ProcessSample(is_suspended=False, waits_for_disk=False, run_delays_s={1: 0.0})
+
+
+def test_a_suspended_child_is_frozen_after_three_beats() -> None:
+    clock = ready_clock()
+    clock.sample = SUSPENDED
+    assert clock.run(1.4) == []
+    assert clock.run(0.3)[0].startswith("frozen: suspended")
+
+
+def test_a_silent_child_that_is_not_suspended_has_the_whole_time() -> None:
+    clock = ready_clock()
+    clock.sample = AT_WORK
+    assert clock.run(DEADLINES.frozen_s - 0.2) == []
+    assert clock.run(0.5)[0] == "frozen: no Progress for 5 s"
+
+
+def test_a_child_that_gets_no_core_is_not_frozen_however_long_it_takes() -> None:
+    clock = ready_clock()
+    clock.starved = 0.999
+    assert clock.run(600.0) == []
+
+
+def test_a_child_that_gets_a_part_of_a_core_is_judged_by_that_part() -> None:
+    clock = ready_clock()
+    clock.starved = 0.75
+    before_s = 1.5  # until the first look all time counts
+    assert clock.run(before_s + (DEADLINES.frozen_s - before_s) * 4 - 1.0) == []
+    assert clock.run(2.0)[0].startswith("frozen")
+
+
+def test_nobody_looks_at_a_child_that_beats() -> None:
+    clock = ready_clock()
+    clock.run(100.0, beat=(7, 0.3, 0.5))
+    assert clock.n_looks == 0
+
+
+def test_a_step_that_takes_longer_than_its_own_limit_is_stuck() -> None:
+    clock = ready_clock()
+    assert clock.run(10.0, beat=(7, 0.4, 0.5)) == []
+    assert clock.run(0.4, beat=(8, 0.6, 0.5)) == []
+    assert clock.run(0.4, beat=(8, 1.0, 0.5))[0].startswith("stuck: step 9 has run for more than 0.5 s, 20 times")
+
+
+def test_a_slow_step_that_gets_no_core_is_not_stuck() -> None:
+    clock = ready_clock()
+    clock.starved = 0.999
+    assert clock.run(100.0, beat=(8, 5.0, 0.5)) == []
+
+
+def test_the_next_step_starts_anew() -> None:
+    clock = ready_clock()
+    for step in range(20):
+        assert clock.run(0.4, beat=(step, 0.6, 0.5)) == []
+
+
+def test_a_step_of_unknown_shape_has_the_general_limit() -> None:
+    clock = ready_clock()
+    assert clock.run(1.0, beat=(8, DEADLINES.step_s - 1.0, 0.0)) == []
+    assert clock.run(0.1, beat=(8, DEADLINES.step_s + 1.0, 0.0)) != []
