@@ -104,8 +104,9 @@ class Progress(Message, frozen=True):
     """Sent regularly by a child's event loop while it is ready.
 
     `steps` counts work done. `busy_s` says for how long the present step has been running (0 when idle): the event loop may run
-    while a step in another thread is stuck. `limit_s` is how long it may run, learnt from such steps (0: not known). The statistics are for `supervisor status`. Every fourth message carries the metric
-    families for /metrics; without families the last ones stay valid.
+    while a step in another thread is stuck. `limit_s` is how long that step may run, learnt from such steps (0: not known). The
+    statistics are for `supervisor status`. Every fourth message carries the metric families for /metrics; without families the
+    last ones stay valid.
     """
 
     steps: Count

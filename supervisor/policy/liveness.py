@@ -150,8 +150,9 @@ class Liveness:
 
 def _judge_silence(vitals: _Vitals, age_s: float, watched_s: float, sample: ProcessSample | None) -> str:
     limit_s = vitals.deadlines.frozen_s
-    if sample is not None and sample.is_suspended and age_s > min(_SUSPENDED_S, limit_s):
-        return f"frozen: suspended, no Progress for {age_s:.1f} s"
+    suspended_s = min(_SUSPENDED_S, limit_s)
+    if sample is not None and sample.is_suspended and age_s > suspended_s:
+        return f"frozen: no Progress for {suspended_s:g} s"
     if vitals.silence is None:
         vitals.silence = OwnTime(watched_s, sample)
         vitals.silence.own_s = age_s

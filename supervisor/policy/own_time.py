@@ -1,9 +1,9 @@
 """How much of a silence is a process's own: time in which it was kept from running does not count. Pure.
 
 A process is silent because it is stopped, because it waits for something that does not come, because it computes without
-end, or because other processes have the cores. The first three must end; a restart would only make the last one worse. The kernel tells
-them apart: it counts for each thread the time for which it could run and did not get a core ("run delay"), and it shows whether
-a thread is stopped, or waits for a disk.
+end, or because other processes have the cores. The first three must end; a restart would only make the last one worse. The
+kernel tells them apart: it counts for each thread the time for which it could run and did not get a core ("run delay"), and it
+shows whether a thread is stopped, or waits for a disk.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def test_a_suspended_child_is_frozen_after_three_beats() -> None:
     clock = ready_clock()
     clock.sample = SUSPENDED
     assert clock.run(1.4) == []
-    assert clock.run(0.3)[0].startswith("frozen: suspended")
+    assert clock.run(0.3)[0].startswith("frozen: no Progress for 1.5 s")
 
 
 def test_a_silent_child_that_is_not_suspended_has_the_whole_time() -> None:
