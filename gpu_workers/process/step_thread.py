@@ -66,8 +66,8 @@ class StepThread(Generic[Launched]):
 
     `build` is called on the step thread; it may import and load for minutes. `may_run(epoch, plan)` is called there before
     a plan is launched, and may wait. If it returns False, the plan is skipped and nothing is reported. `before_reset(epoch,
-    reset, engine)` is called there before the engine forgets its slots. No step counts as hung
-    before `least_hang_s`.
+    reset, engine)` is called there before the engine forgets its slots. No step counts as hung before
+    `least_hang_s`.
     """
 
     def __init__(

@@ -29,9 +29,9 @@ def test_every_promise_holds_although_mail_is_lost(block: int) -> None:
 def test_without_repetitions_the_promise_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The wishes of receivers are ignored: the simulation shows what the links would lose."""
     scenario = Scenario(n_deaths=0, n_cuts=6, loss=LOSS)
-    assert not simulate(0, scenario).problems
+    assert not simulate(1, scenario).problems
     take_answer = Outbox.take_answer
     monkeypatch.setattr(
         Outbox, "take_answer", lambda box, answer: take_answer(box, Answer(answer.link, answer.handled, wanted=0))
     )
-    assert simulate(0, scenario).problems
+    assert simulate(1, scenario).problems
