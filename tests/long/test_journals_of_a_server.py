@@ -1,0 +1,100 @@
+"""All processes of a server are killed, its journals are damaged, and it starts with fewer gateways: no answer is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import select
+import signal
+from pathlib import Path
+
+import pytest
+
+from gpu_workers.hash_chain import hash_chain_tokens
+from messages.client import AsyncClient
+from messages.generation import Sampling
+from tests.support.real_server import RealServer
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(180)]
+
+N_REQUESTS, N_TOKENS, VOCABULARY = 12, 200, 32_768
+DEADLINE_S = 60.0
+_FLAGS = ("--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.01")
+
+
+class Asked:
+    """The requests of one gateway's clients, and the tokens that each has seen."""
+
+    def __init__(self, gateway: int) -> None:
+        self.tokens: dict[str, list[int]] = {f"g{gateway}-{nth}": [] for nth in range(N_REQUESTS)}
+        self._gateway = gateway
+
+    def prompt(self, request: str) -> list[int]:
+        return [self._gateway + 1, 7, 7, int(request.rpartition("-")[2])]
+
+    async def follow(self, client: AsyncClient) -> None:
+        await asyncio.gather(*(self._follow(client, request) for request in self.tokens))
+
+    async def _follow(self, client: AsyncClient, request: str) -> None:
+        greedy = Sampling(temperature=0.0)
+        async for piece in client.stream(tokens=self.prompt(request), max_tokens=N_TOKENS, sampling=greedy, request=request):
+            self.tokens[request] += piece.ids
+
+    async def ask_again(self, client: AsyncClient) -> None:
+        for request, seen in self.tokens.items():
+            prompt = self.prompt(request)
+            greedy = Sampling(temperature=0.0)
+            answer = await client.generate(prompt, max_tokens=N_TOKENS, sampling=greedy, request=request)
+            assert answer.tokens == hash_chain_tokens(prompt, N_TOKENS, 0, VOCABULARY)
+            assert answer.tokens[: len(seen)] == seen
+
+
+def kill_everybody(server: RealServer) -> None:
+    """kill -9 of the supervisor and of all its children at once."""
+    pids = [server.process.pid, *(int(child.pid) for child in server.status().children if child.pid)]
+    pidfds = [os.pidfd_open(pid) for pid in pids]
+    for pidfd in pidfds:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    for pidfd in pidfds:
+        assert select.select([pidfd], [], [], DEADLINE_S)[0]
+        os.close(pidfd)
+    server.process.wait(DEADLINE_S)
+
+
+def flip_one_byte_in_each(files: list[Path], chance: random.Random) -> None:
+    for file in files:
+        data = bytearray(file.read_bytes())
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        file.write_bytes(data)
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_damaged_journals_of_two_gateways_are_finished_by_one(seed: int) -> None:
+    chance = random.Random(seed)
+    server = await asyncio.to_thread(RealServer, *_FLAGS, "--gateways", "2")
+    try:
+        groups = [Asked(0), Asked(1)]
+        async with AsyncClient(server.front) as first, AsyncClient(f"ipc://{server.run_dir}/front-1") as second:
+            work = [asyncio.ensure_future(g.follow(client)) for g, client in zip(groups, (first, second), strict=True)]
+            async with asyncio.timeout(DEADLINE_S):
+                while not all(len(ids) > 20 for group in groups for ids in group.tokens.values()):
+                    await asyncio.sleep(0.005)
+            await asyncio.to_thread(kill_everybody, server)
+            for one in work:
+                one.cancel()
+        files = sorted(server.run_dir.glob("journal-*/*.log"))
+        assert {file.parent.name for file in files} == {"journal-0", "journal-1"}
+        flip_one_byte_in_each(files, chance)
+        server._flags = ("--gpus", "0", *_FLAGS)
+        await asyncio.to_thread(server.start_again)
+        async with AsyncClient(server.front) as client, asyncio.timeout(DEADLINE_S):
+            for group in groups:
+                await group.ask_again(client)
+        assert not (server.run_dir / "journal-1").exists()
+        assert "journal adopted" in server.log()
+        assert await asyncio.to_thread(server.stop) == 0
+    finally:
+        server.clean()
