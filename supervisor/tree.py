@@ -39,7 +39,7 @@ _GPU_ENV = {
     "NVSHMEM_DISABLE_NVLS": "1",
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",  # only the supervisor ends a gang, never a watchdog thread in a rank
 }
-_GATEWAY_PATIENCE_S = 600.0  # a journal's disk that refuses to be read may come back
+_PATIENCE_S = 600.0  # what the only gateway fails at (a journal's disk, descriptors) may come back
 _DEFAULT_LENGTH_TOKENS = 8192  # of a model without a known context
 
 
@@ -84,7 +84,8 @@ def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:
 def _custodian(config: ServerConfig, facts: StartFacts) -> Group:
     settings = msgspec.structs.replace(config.custodian, socket_path=custodian_socket(facts.run_dir))
     why = "holds the connections of HTTP clients; after its death gateways give them to the next one"
-    return _single(config, actor_name("custodian", 0), why, settings, {LISTEN_SOCKET: facts.listen_fd})
+    group = _single(config, actor_name("custodian", 0), why, settings, {LISTEN_SOCKET: facts.listen_fd})
+    return replace(group, patience_s=_PATIENCE_S)
 
 
 def _directory(config: ServerConfig) -> Group:
@@ -122,7 +123,7 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
     # a spare gateway loads the tokenizer in advance: a large vocabulary takes half a second
     warm_up = (f"actors.gateway.text.tokenizer:load_text_model={facts.model_setting}",)
     group = _single(config, actor_name("gateway", index), why, settings, {LISTEN_SOCKET: facts.listen_fd}, warm_up)
-    return replace(group, unit=Unit("gateway", index), patience_s=_GATEWAY_PATIENCE_S)
+    return replace(group, unit=Unit("gateway", index), patience_s=_PATIENCE_S)
 
 
 def _single(

@@ -68,6 +68,7 @@ def config_of(chance: random.Random) -> ServerConfig:
     )
     gateway = GatewaySettings(orphan_s=3.0, ack_messages=chance.choice((1, 16)), stream_window_tokens=256)
     return ServerConfig(
+        hold_connections=False,  # descriptors between processes are not simulated
         model="hash-chain",
         gpus=0,
         replicas=chance.choice((1, 1, 2)),
