@@ -15,8 +15,8 @@ Time in which a child was kept from running does not count for `frozen_s` and fo
 because other processes have the cores (see own_time.py). So once a child is suspicious its threads are looked at with each
 check, and it must waste more of its own time before it is killed.
 
-Time in which `check` was not called (a suspended machine, a stopped supervisor) does not count: a child must not be killed
-because its supervisor did not run.
+Time in which `check` was not called (a suspended machine, a stopped supervisor) does not count, and after a long pause every
+deadline begins anew: a child must not be killed because its supervisor did not run.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _SUSPENDED_S = 1.5  # a suspended child is killed after this silence: three beat
 _SUSPICIOUS = 0.5  # of frozen_s: after this silence a child's threads are looked at
 _STUCK_S = 0.5  # own time of a child after its step's own limit
 _OVERSLEPT = 4.0  # a pause between checks that is this many times the usual one means that the supervisor did not run
+_LONG_PAUSE_S = 2.0  # connections may break in a longer pause of the supervisor
 
 
 @dataclass(frozen=True)
@@ -115,9 +116,18 @@ class Liveness:
             pause_s = now_s - self._last_check_s
             if pause_s > _OVERSLEPT * self._check_every_s:
                 self._asleep_s += pause_s - self._check_every_s
+                if pause_s > _LONG_PAUSE_S:
+                    self._forgive(now_s - self._asleep_s)
         self._last_check_s = now_s
         judged = ((name, self._judge(name, vitals, now_s - self._asleep_s)) for name, vitals in self._vitals.items())
         return [Verdict(name, reason) for name, reason in judged if reason]
+
+    def _forgive(self, watched_s: float) -> None:
+        """The supervisor did not run for long. Mail waits, and connections may have to be made again: every child gets all of
+        its time from now on."""
+        for vitals in self._vitals.values():
+            vitals.since_s, vitals.suspended_s = watched_s, None
+            vitals.silence = vitals.overtime = None
 
     def _judge(self, name: str, vitals: _Vitals, watched_s: float) -> str:
         """Why this child must be killed; empty when it must not."""

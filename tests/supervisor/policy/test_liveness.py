@@ -102,6 +102,23 @@ def test_a_watcher_who_slept_does_not_judge() -> None:
     assert clock.run(1.0) != []
 
 
+def test_after_a_long_pause_of_the_watcher_everybody_has_all_of_its_time() -> None:
+    clock = ready_clock()
+    clock.run(DEADLINES.frozen_s - 0.2)  # the last beat was nearly too long ago
+    clock.now_s += 8.0
+    assert clock.liveness.check(clock.now_s) == []
+    assert clock.run(DEADLINES.frozen_s - 0.1) == []
+    assert clock.run(0.3) != []
+
+
+def test_a_short_stall_of_the_watcher_forgives_no_more_than_itself() -> None:
+    clock = ready_clock()
+    clock.run(DEADLINES.frozen_s - 0.2)
+    clock.now_s += 1.0
+    assert clock.liveness.check(clock.now_s) == []
+    assert clock.run(0.4) != []
+
+
 def test_nobody_judges_the_dead() -> None:
     clock = ready_clock()
     clock.liveness.gone(NAME)
