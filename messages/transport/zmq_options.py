@@ -8,9 +8,9 @@ INTERNAL_FRAME_BYTES = 64 << 20  # above the largest plan: 4 M tokens of int32 i
 PUBLIC_FRAME_BYTES = 16 << 20  # above the largest prompt that is accepted
 _PIPE_MESSAGES = 1024 + 64  # credit window and slack: a healthy link never reaches it
 _FRONT_SENDS_MESSAGES = 512  # per client: any process can connect here, and frames may be large
-# No limit, or libzmq 4.3.5 would stop reading from a client that is ahead of us; if that client then leaves while one of its
-# PINGs is unread, libzmq ends the process ("Assertion failed: !_io_error"). The server reads whatever has come at every turn
-# of its loop, and counts what it keeps (BodyBudget, RefusalQueue).
+# No limit, as for inboxes, or libzmq 4.3.5 would stop reading from a client that is ahead of us; if that client then leaves
+# while one of its PINGs is unread, libzmq ends the process ("Assertion failed: !_io_error"). The server reads whatever has come
+# at every turn of its loop, and counts what it keeps (BodyBudget, RefusalQueue).
 _FRONT_TAKES_MESSAGES = 0
 
 
@@ -30,7 +30,8 @@ def _common(
 
 def inbox(context: zmq.Context, endpoint: str) -> zmq.Socket:
     """A bound ROUTER: an actor's inbox."""
-    return _bound(_common(context.socket(zmq.ROUTER), INTERNAL_FRAME_BYTES), endpoint)
+    # No limit, see `_FRONT_TAKES_MESSAGES`; the senders' credit bounds what comes.
+    return _bound(_common(context.socket(zmq.ROUTER), INTERNAL_FRAME_BYTES, takes_messages=0), endpoint)
 
 
 def front(context: zmq.Context, endpoint: str) -> zmq.Socket:
