@@ -1,0 +1,121 @@
+"""A gateway gives its connections to every custodian that comes, and gets back what a dead gateway has left."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+from actors.gateway.custody.gateway_custody import GatewayCustody
+from actors.gateway.custody.hold import HeldResponse, Hold
+from messages.descriptors.async_client import AsyncDescriptorClient
+from messages.descriptors.packets import close_all
+from messages.descriptors.server import DescriptorServer
+from messages.descriptors.table import DescriptorTable
+from tests.support.waiting import DEADLINE_S
+
+
+class Buffer:
+    """A transport with bytes that are not written to the socket yet."""
+
+    def get_write_buffer_size(self) -> int:
+        return 7
+
+
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        server, _ = listener.accept()
+    return server, client
+
+
+def custody(path: Path) -> GatewayCustody:
+    """A gateway's custody that tries again at once."""
+    loop = asyncio.get_running_loop()
+    return GatewayCustody("gateway/0", path, lambda delay_s, call: loop.call_later(0.001, call))
+
+
+async def wait_kept(server: DescriptorServer, n: int) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while len(server.table) != n:
+            await asyncio.sleep(0.001)
+
+
+async def keys_at(path: Path) -> list[str]:
+    client = AsyncDescriptorClient(path)
+    found = await asyncio.wait_for(client.find("gateway/0"), DEADLINE_S)
+    close_all([one.descriptor for one in found])
+    client.close()
+    return [one.key for one in found]
+
+
+async def test_the_next_incarnation_gets_the_newest_response_of_each_connection(tmp_path: Path) -> None:
+    server = DescriptorServer(tmp_path / "c", DescriptorTable(8))
+    dead = custody(tmp_path / "c")
+    dead.open()
+    ours, client = tcp_pair()
+    ours.send(b"earlier")
+    hold = Hold(dead, "k", ours.fileno(), Buffer())
+    hold.begin("first", "/a", 0, is_alone=True, keeps_alive=True)
+    hold.begin("second", "/b", 3, is_alone=False, keeps_alive=False)
+    await wait_kept(server, 1)
+    (left,) = await custody(tmp_path / "c").take()
+    assert left.key == "k"
+    assert left.response == HeldResponse("second", "/b", 3, 14, -1, keeps_alive=False)
+    left.socket.send(b", later")
+    left.close()
+    assert client.recv(100, socket.MSG_WAITALL) == b"earlier, later"
+    dead.close()
+    server.close()
+    ours.close()
+    client.close()
+
+
+async def test_the_next_custodian_is_given_everything_but_what_was_dropped(tmp_path: Path) -> None:
+    first = DescriptorServer(tmp_path / "c", DescriptorTable(8))
+    mine = custody(tmp_path / "c")
+    mine.open()
+    pairs = [tcp_pair() for _ in range(3)]
+    holds = [Hold(mine, str(nth), ours.fileno(), Buffer()) for nth, (ours, _) in enumerate(pairs)]
+    for hold in holds:
+        hold.begin("r", "/", 0, is_alone=True, keeps_alive=True)
+    await wait_kept(first, 3)
+    first.close()
+    holds[1].close()
+    assert pairs[1][1].recv(1) == b"", "its client is told at once, whatever the custodian has"
+    second = DescriptorServer(tmp_path / "c", DescriptorTable(8))
+    await wait_kept(second, 2)
+    assert await keys_at(tmp_path / "c") == ["0", "2"]
+    mine.close()
+    await wait_kept(second, 0)
+    second.close()
+    for pair in pairs:
+        for one in pair:
+            one.close()
+
+
+async def test_what_nobody_goes_on_with_is_dropped_and_what_goes_on_stays(tmp_path: Path) -> None:
+    server = DescriptorServer(tmp_path / "c", DescriptorTable(8))
+    dead = custody(tmp_path / "c")
+    dead.open()
+    pairs = [tcp_pair() for _ in range(2)]
+    for nth, (ours, _) in enumerate(pairs):
+        Hold(dead, str(nth), ours.fileno(), Buffer()).begin("r", "/", 0, is_alone=True, keeps_alive=True)
+    await wait_kept(server, 2)
+    heir = custody(tmp_path / "c")
+    found = await heir.take()
+    resumed = Hold(heir, "1", found[1].socket.fileno(), Buffer(), found[1].response)
+    resumed.begin("r", "/", 0, is_alone=True, keeps_alive=True)
+    assert resumed.response == found[1].response, "the response goes on: it is not another one"
+    found[0].close()
+    heir.open()
+    await wait_kept(server, 1)
+    assert await keys_at(tmp_path / "c") == ["1"]
+    heir.close()
+    server.close()
+    for one in (*(one for pair in pairs for one in pair), found[1].socket):
+        one.close()
+
+
+async def test_without_a_custodian_nothing_is_found(tmp_path: Path) -> None:
+    assert await custody(tmp_path / "nobody").take() == []
