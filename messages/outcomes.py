@@ -17,7 +17,7 @@ Code = Literal[
     "invalid",  # a field is wrong
     "too_long",  # the prompt, or prompt and max_tokens together, exceed the model's context length
     "too_large",  # more bytes than a request may have
-    "too_large_for_memory",  # the prompt does not fit into the KV memory of a gang
+    "too_large_for_memory",  # the prompt, or the rest of an accepted answer, does not fit into the KV memory of a gang
     "not_found",  # no such model, or no such request
     "conflict",  # the id belongs to another request
     "quarantined",  # workers have died while they computed this prompt

@@ -127,7 +127,7 @@ async def test_the_files_stay_bounded_and_numbers_never_begin_again(tmp_path: Pa
     await written(journal)
     await journal.close()
     n_bytes = sum(file.stat().st_size for file in files_in(path))
-    assert n_bytes < 12 * 4096, "some 600 kB have been written"
+    assert n_bytes < 25 * 4096, "several times as much has been written"
     assert {1, 2} <= desk.asked
     again = Journal(str(path))
     assert [one.number for one in again.open()] == [1]
