@@ -119,3 +119,20 @@ def test_cpu_steps_are_given_more_time() -> None:
         return next(c.deadlines.step_s for g in groups for c in g.children if c.name == "worker/0.0")
 
     assert step_s(on_cpu()) > step_s(on_gpus())
+
+
+@pytest.mark.parametrize("config", [ServerConfig(vault=True), ServerConfig(standby=True)], ids=["vault", "standby"])
+def test_a_vault_starts_before_its_gang_and_a_standby_gang_after_it(config: ServerConfig) -> None:
+    groups = tree_of(config, on_cpu(tp=2))
+    names = [child.name for group in groups for child in group.children]
+    seats = [["worker/0.0", "worker/0.1"], ["worker/0.0b", "worker/0.1b"] if config.standby else []]
+    assert names[names.index("vault/0") :] == ["vault/0", *seats[0], *seats[1], "scheduler/0", "gateway/0"]
+    assert [group.standby_of for group in groups if group.has_rendezvous] == ["", "gang 0"][: 1 + config.standby]
+    assert all(settings.vault for settings, _ in workers(groups).values())
+    assert settings_of(groups, "scheduler/0")["vault"]
+
+
+def test_without_them_nothing_is_shared() -> None:
+    groups = tree_of(ServerConfig())
+    assert not any("vault" in child.name for group in groups for child in group.children)
+    assert not any(settings.vault for settings, _ in workers(groups).values())
