@@ -8,6 +8,7 @@ from pathlib import Path
 
 DEFAULT_PORT = 8000
 FRONT_FILE = "front-{index}"
+HTTP_FILE = "http-{index}"
 
 
 def run_dir_of(port: int, environment: Mapping[str, str] | None = None, user_id: int | None = None) -> Path:
@@ -39,3 +40,8 @@ def front_endpoint(run_dir: Path, gateway: int = 0) -> str:
 def custodian_socket(run_dir: Path) -> str:
     """The path of the unix socket at which gateways find the custodian, in a run directory."""
     return str(run_dir / "custodian.sock")
+
+
+def http_socket(run_dir: Path, gateway: int) -> Path:
+    """The unix socket in a run directory where one of several gateways takes HTTP calls that the others forward."""
+    return run_dir / HTTP_FILE.format(index=gateway)

@@ -26,7 +26,7 @@ import msgspec
 
 from messages.birth import LISTEN_SOCKET
 from messages.ids import FIRST_SEAT, STANDBY_SEAT, actor_name
-from messages.run_dir import custodian_socket, front_endpoint
+from messages.run_dir import custodian_socket, front_endpoint, http_socket
 from supervisor.children.entrypoint import warm_ups
 from supervisor.config import ServerConfig
 from supervisor.policy.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy, Unit
@@ -115,6 +115,7 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         max_length=_length(config, facts) or _DEFAULT_LENGTH_TOKENS,
         front_endpoint=front_endpoint(facts.run_dir, index),
         front_tcp_endpoint=tcp,
+        http_sockets=[str(http_socket(facts.run_dir, i)) for i in range(config.gateways)] if config.gateways > 1 else [],
         journal_path=str(facts.state_dir / f"journal-{index}"),
         gateways=config.gateways,
         custodian_socket=custodian_socket(facts.run_dir) if config.hold_connections else "",

@@ -26,6 +26,8 @@ from actors.gateway.dispatch.recovery import take_over_all
 from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.http.api import build_app
 from actors.gateway.http.endpoint import Services, Status
+from actors.gateway.http.gateways.forwarding import listen_for_gateways
+from actors.gateway.http.gateways.owners import Owners
 from actors.gateway.http.large_bodies import BodyReader
 from actors.gateway.http.server import HttpServer
 from actors.gateway.journal.identity import identify_model
@@ -58,6 +60,7 @@ class GatewayActor(Actor, Post, Status):
         self.custody: GatewayCustody | None = None
         if self.settings.custodian_socket:
             self.custody = GatewayCustody(birth.name, Path(self.settings.custodian_socket), self.later)
+        self.forward_server: HttpServer | None = None  # for calls that other gateways forward
         self.zmq_server: ZmqServer | None = None
         self.draining: Draining | None = None
         self.desk: RequestDesk | None = None
@@ -96,13 +99,15 @@ class GatewayActor(Actor, Post, Status):
             self.zmq_server = ZmqServer(settings, self.birth.incarnation, admission, self.desk, self.summary)
             self.zmq_server.open()
         body_reader = BodyReader(settings.max_length, settings.max_batch)
-        services = Services(settings, self.model, admission, self.desk, self, body_reader, started_s=int(self.wall_s()))
+        owners = Owners(replica_of(self.birth.name), settings.http_sockets)
+        services = Services(settings, self.model, admission, self.desk, self, body_reader, owners, started_s=int(self.wall_s()))
         self.http_app = build_app(services)
         address = await self._serve_http(services, left)
         return {"http": address, "front": settings.front_endpoint, "resumed": str(resumed), "model": settings.model_name}
 
     async def _serve_http(self, services: Services, left: list[LeftConnection]) -> str:
         """Serve HTTP, and go on with the answers on the connections that were left; returns the address, "" without one."""
+        await self._serve_other_gateways(services.owners.own_socket)
         address = ""
         if (listen_fd := self.birth.descriptors.get(LISTEN_SOCKET)) is not None:
             self.http_server = HttpServer(self.http_app, listen_fd, self.settings, self._on_cut, self.custody)
@@ -112,12 +117,19 @@ class GatewayActor(Actor, Post, Status):
             self.custody.open()
         return address
 
+    async def _serve_other_gateways(self, path: str) -> None:
+        """Take the calls that other gateways forward to the unix socket at `path`; "": there are none."""
+        if path:
+            self.forward_server = HttpServer(self.http_app, listen_for_gateways(Path(path)), self.settings, self._on_cut)
+            await self.forward_server.start()
+
     async def stop(self) -> None:
         """Close the sockets, then the journal."""
         if self.draining is not None:
             self.draining.stop()
-        if self.http_server is not None:
-            await self.http_server.stop()
+        for server in (self.http_server, self.forward_server):
+            if server is not None:
+                await server.stop()
         if self.custody is not None:
             self.custody.close()
         if self.zmq_server is not None:

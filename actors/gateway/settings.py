@@ -26,6 +26,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     front_endpoint: str = ""  # address for ZeroMQ clients, "ipc://..."; "": none
     front_tcp_endpoint: str = ""  # a second address for them, "tcp://127.0.0.1:5555"; "": none
     custodian_socket: str = ""  # the custodian's unix socket; "": client connections end with this process
+    http_sockets: list[str] = []  # where gateways forward calls to each other, by index; empty: there is only one
     journal_path: str = ""  # folder of its files; "": in memory, requests do not survive the gateway
     gateways: Annotated[int, msgspec.Meta(ge=0)] = 0  # of this server; journals of others beside this one are adopted; 0: none
     max_body_bytes: _Positive = 16 << 20  # of one request

@@ -49,11 +49,11 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
         try:
             identity = identity_of(headers)
             if endpoint.method == "GET":
-                return await endpoint.handler(services, Call(identity, trace_id, bytearray(), _parameters(http)))
-            if endpoint.needs_open and not services.admission.knows(identity.given_id):
+                return await endpoint.handler(services, Call(identity, trace_id, bytearray(), _parameters(http), http.scope))
+            if endpoint.needs_open and not _may_be_known(services, identity.given_id):
                 services.admission.check_open()
             async with counted_body(http, _text(headers, b"content-length"), services.admission.bodies) as body:
-                return await endpoint.handler(services, Call(identity, trace_id, body, {}))
+                return await endpoint.handler(services, Call(identity, trace_id, body, {}, http.scope))
         except Refusal as refusal:
             services.desk.metrics.refused.labels(refusal.code).inc()
             return error_response(refusal, {"X-Request-Id": identity.given_id or mint_request_id()})
@@ -65,6 +65,11 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
 
 def _text(headers: Mapping[bytes, bytes], name: bytes) -> str:
     return headers.get(name, b"").decode("latin-1")
+
+
+def _may_be_known(services: Services, request_id: str) -> bool:
+    """True if a request with this id may be known, here or at another gateway, though new ones are refused."""
+    return bool(request_id) and (services.admission.knows(request_id) or bool(services.owners.socket_of(request_id)))
 
 
 def _parameters(http: HttpRequest) -> dict[str, str]:

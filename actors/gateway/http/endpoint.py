@@ -9,10 +9,12 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from actors.gateway.admission.admission import Admission
 from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.http.gateways.forwarding import Forwarded
+from actors.gateway.http.gateways.owners import Owners
 from actors.gateway.http.identity import Identity
 from actors.gateway.http.large_bodies import BodyReader
 from actors.gateway.settings import GatewaySettings
@@ -49,6 +51,7 @@ class Services:
     desk: RequestDesk
     status: Status
     body_reader: BodyReader
+    owners: Owners
     started_s: int
 
 
@@ -57,13 +60,14 @@ class Call:
     """One HTTP request.
 
     `identity`: what the headers say about which request this is. `trace_id`: 16 bytes from `traceparent`, empty without a
-    valid one. `body`: empty for a GET. `parameters`: those of the path's patterns and of the query, by name.
+    valid one. `body`: empty for a GET. `parameters`: those of the path's patterns and of the query, by name. `scope`: ASGI's.
     """
 
     identity: Identity
     trace_id: bytes
     body: bytearray
     parameters: Mapping[str, str]
+    scope: Scope
 
 
 Handler = Callable[[Services, Call], Awaitable[ASGIApp]]
@@ -80,6 +84,12 @@ class Endpoint:
     path: str
     handler: Handler
     needs_open: bool = False
+
+
+def forwarded(services: Services, call: Call, request_id: str) -> ASGIApp | None:
+    """The answer of the gateway that owns this id; None if this gateway owns it, or the client has given none ("")."""
+    socket = services.owners.socket_of(request_id)
+    return Forwarded(socket, call.scope, call.body, services.settings.request_timeout_s) if socket else None
 
 
 def trace_id_of(traceparent: str) -> bytes:

@@ -10,13 +10,12 @@ The key, or else the request id, is the id of the request in every answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
 from actors.gateway.admission.new_request import Naming
 from actors.gateway.requests.refusals import invalid
-from messages.ids import mint_request_id
 
 # An id that clients may give. The answer repeats it in a header, so it has no characters that a header cannot carry.
 _REQUEST_ID = re.compile(r"[ -~]{1,256}")
@@ -57,16 +56,22 @@ class RequestName:
 
 
 def name_of(
-    identity: Identity, path: str, body: bytes | bytearray, *, prefix: str, is_streamed: bool, given_in_body: str = ""
+    identity: Identity,
+    path: str,
+    body: bytes | bytearray,
+    *,
+    mint: Callable[[], str],
+    is_streamed: bool = False,
+    given_in_body: str = "",
 ) -> RequestName:
-    """The name of a request that arrives at `path`. `prefix`: of the minted id if the client gives none. `is_streamed`: it is
+    """The name of a request that arrives at `path`. `mint`: makes an id if the client gives none. `is_streamed`: it is
     recorded so that a client can come back to it, though nobody has named it.
     """
     given = given_in_body or identity.given_id
     is_label = not (given_in_body or identity.key)
     is_resumable = bool(given) or is_streamed
     return RequestName(
-        given or prefix + mint_request_id()[4:],
+        given or mint(),
         "request_id" if given_in_body else identity.field,
         Naming.FIXED if given_in_body else Naming.LABEL if is_label else Naming.KEY,
         is_resumable,

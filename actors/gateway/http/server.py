@@ -89,7 +89,7 @@ class HttpServer:
         return {connection: connection.n_unread for connection in self.connections}
 
     async def start(self) -> str:
-        """Start to serve; returns the address, such as "http://127.0.0.1:8000".
+        """Start to serve; returns the address, such as "http://127.0.0.1:8000", or the path of a unix socket.
 
         Raises: TimeoutError when uvicorn is not up after 10 s; uvicorn's own error when it fails.
         """
@@ -101,6 +101,8 @@ class HttpServer:
                     raise TimeoutError("uvicorn exited before it was ready")
                 await asyncio.sleep(0.005)
         self._check_connections()
+        if self._socket.family == socket.AF_UNIX:
+            return self._socket.getsockname()
         host, port = self.address
         return f"http://{host}:{port}"
 

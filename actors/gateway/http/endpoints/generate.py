@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp
 
-from actors.gateway.http.endpoint import Call, Endpoint, Services
+from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded
 from actors.gateway.http.identity import checked_request_id, name_of
 from actors.gateway.http.plain_bodies import batch_body, generate_body
 from actors.gateway.http.schema import BatchBody, GenerateBody, RequestFields
@@ -22,7 +22,16 @@ async def generate(services: Services, call: Call) -> ASGIApp:
     if body.n_or_one != 1:
         raise invalid("n", "1", body.n)
     given = checked_request_id(body.request_id)
-    name = name_of(call.identity, "/v1/generate", call.body, prefix="gen-", is_streamed=False, given_in_body=given)
+    if (elsewhere := forwarded(services, call, given or call.identity.given_id)) is not None:
+        return elsewhere
+    name = name_of(
+        call.identity,
+        "/v1/generate",
+        call.body,
+        mint=lambda: services.owners.mint("gen-"),
+        is_streamed=False,
+        given_in_body=given,
+    )
     new = body.new_request(
         "generate",
         name,
@@ -38,6 +47,8 @@ async def generate(services: Services, call: Call) -> ASGIApp:
 
 async def batch(services: Services, call: Call) -> ASGIApp:
     """POST /v1/batch."""
+    if (elsewhere := forwarded(services, call, call.identity.given_id)) is not None:
+        return elsewhere
     body = await services.body_reader.read(call.body, BatchBody, "tokens")
     _refuse_stream(body)
     check_one_given(prompts=body.prompts, tokens=body.tokens)
@@ -47,7 +58,7 @@ async def batch(services: Services, call: Call) -> ASGIApp:
         raise invalid(name, f"1 to {max_batch} prompts", n_prompts)
     new = body.new_request(
         "generate",
-        name_of(call.identity, "/v1/batch", call.body, prefix="batch-", is_streamed=False),
+        name_of(call.identity, "/v1/batch", call.body, mint=lambda: services.owners.mint("batch-")),
         call.trace_id,
         max_tokens=body.max_tokens,
         texts=body.prompts,

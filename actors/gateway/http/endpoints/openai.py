@@ -6,7 +6,7 @@ from starlette.types import ASGIApp
 
 from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.admission.new_request import NewRequest
-from actors.gateway.http.endpoint import Call, Endpoint, Services
+from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded
 from actors.gateway.http.endpoints.streams import events_after
 from actors.gateway.http.identity import RequestName, name_of
 from actors.gateway.http.openai_chunks import whole_body
@@ -18,6 +18,8 @@ from messages.generation import NO_TOKEN_LIMIT
 
 async def chat(services: Services, call: Call) -> ASGIApp:
     """POST /v1/chat/completions."""
+    if (elsewhere := forwarded(services, call, call.identity.given_id)) is not None:
+        return elsewhere
     body = await services.body_reader.read(call.body, ChatBody)
     longest = body.max_completion_tokens
     new = body.new_request(
@@ -35,6 +37,8 @@ async def chat(services: Services, call: Call) -> ASGIApp:
 
 async def completions(services: Services, call: Call) -> ASGIApp:
     """POST /v1/completions."""
+    if (elsewhere := forwarded(services, call, call.identity.given_id)) is not None:
+        return elsewhere
     body = await services.body_reader.read(call.body, CompletionBody, "prompt")
     texts, ids = prompts_of(body.prompt)
     if body.best_of is not None and body.best_of != (body.n or 1):
@@ -57,7 +61,7 @@ async def completions(services: Services, call: Call) -> ASGIApp:
 
 def _name(services: Services, call: Call, body: RequestFields, path: str, prefix: str) -> RequestName:
     is_streamed = bool(body.stream) and services.settings.journal_http_streams
-    return name_of(call.identity, path, call.body, prefix=prefix, is_streamed=is_streamed)
+    return name_of(call.identity, path, call.body, mint=lambda: services.owners.mint(prefix), is_streamed=is_streamed)
 
 
 async def _answer(services: Services, call: Call, body: RequestFields, new: NewRequest) -> ASGIApp:

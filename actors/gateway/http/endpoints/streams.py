@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from actors.gateway.http.endpoint import Call, Endpoint, Services
+from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded
 from actors.gateway.http.identity import event_number
 from actors.gateway.http.openai_chunks import ChunkWriter
 from actors.gateway.http.sse import EventStream
@@ -18,6 +18,8 @@ _FIELD = "id"
 
 async def stream(services: Services, call: Call) -> ASGIApp:
     """GET /v1/streams/{id}: the events of a request, after the one with the number `starting_after` or Last-Event-ID."""
+    if call.scope["method"] == "GET" and (elsewhere := forwarded(services, call, call.parameters[_FIELD])) is not None:
+        return elsewhere
     request = await services.admission.known(call.parameters[_FIELD], _FIELD)
     if request.order.api == "front":  # of a ZeroMQ client, whose ids are its own
         raise services.admission.unknown(request.order.request, _FIELD)

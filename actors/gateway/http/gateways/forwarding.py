@@ -1,0 +1,151 @@
+"""Forwards a call to the gateway that owns its request, and brings the answer back.
+
+The owner's bytes are a function of its journal. So when it dies, the same call is sent to its next incarnation, which joins it
+to the recovered request, and as many chunks are passed over as the client has already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from actors.gateway.http.chunk_sender import Headers, chunk_sender
+from actors.gateway.http.errors import error_response
+from actors.gateway.http.hangup import watch_hangup
+from actors.gateway.requests.refusals import Refusal
+
+_OWNER_AWAY_S = 60.0  # longest time without any byte of the owner's while it cannot be reached
+_RETRY_S = 0.05
+_FORWARDED = (b"content-type", b"idempotency-key", b"x-request-id", b"last-event-id", b"traceparent")
+_OF_THE_CONNECTION = (b"connection", b"transfer-encoding", b"content-length", b"date")
+_LOST = (OSError, asyncio.IncompleteReadError, ValueError)
+
+
+@dataclass(frozen=True)
+class _Head:
+    """Status line and headers of the owner's answer. `length`: bytes of its body; -1: it is chunked."""
+
+    status: int
+    headers: Headers
+    length: int
+
+
+class Forwarded:
+    """An ASGI answer: that of the gateway which listens at `path`."""
+
+    def __init__(self, path: str, scope: Scope, body: bytes | bytearray, longest_s: float) -> None:
+        """`longest_s`: for the whole answer."""
+        self._path, self._longest_s = path, longest_s
+        self._request = _request_bytes(scope, body)
+        self._n_sent = 0  # chunks that the client has
+        self._has_begun = False
+        self._writer: asyncio.StreamWriter | None = None
+        self._has_left = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        watch = watch_hangup(scope, receive, self._leave)
+        try:
+            async with asyncio.timeout(self._longest_s):
+                await self._answer(scope, receive, send)
+        except TimeoutError:
+            structlog.get_logger().warning("forwarded call not answered in time", owner=self._path)
+        finally:
+            watch.cancel()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + _OWNER_AWAY_S
+        while not self._has_left:
+            try:
+                async with self._connected() as reader:
+                    head = await _read_head(reader)
+                    if await self._pass_on(head, reader, scope, receive, send):
+                        return
+                    until_s = loop.time() + _OWNER_AWAY_S
+            except _LOST:
+                if loop.time() > until_s:
+                    break
+                await asyncio.sleep(_RETRY_S)
+        if not (self._has_begun or self._has_left):
+            refusal = Refusal("unavailable", "the gateway that owns this request does not answer", retry_after_s=1.0)
+            await error_response(refusal)(scope, receive, send)
+
+    async def _pass_on(self, head: _Head, reader: asyncio.StreamReader, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Send what the client does not have yet; returns True at the end of the answer. Raises: one of `_LOST`."""
+        if head.length >= 0:
+            body = await reader.readexactly(head.length)
+            if not self._has_begun:  # otherwise the stream cannot go on, and its connection is cut
+                response = Response(body, head.status)
+                response.raw_headers = [*head.headers, (b"content-length", b"%d" % head.length)]
+                await response(scope, receive, send)
+            return True
+        sender = chunk_sender(scope, send)
+        if not self._has_begun:
+            self._has_begun = True
+            await sender.begin(head.headers)
+        n_read = 0
+        while (chunk := await _read_chunk(reader)) is not None:
+            n_read += 1
+            if n_read > self._n_sent:
+                self._n_sent = n_read
+                await sender.send([chunk])
+        await sender.end(b"")
+        return True
+
+    def _leave(self) -> None:
+        """The client has left, so the owner's client leaves too."""
+        self._has_left = True
+        if self._writer is not None:
+            self._writer.close()
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[asyncio.StreamReader]:
+        """A connection to the owner over which the call has been sent."""
+        reader, self._writer = await asyncio.open_unix_connection(self._path)
+        try:
+            self._writer.write(self._request)
+            yield reader
+        finally:
+            self._writer.close()
+
+
+def listen_for_gateways(path: Path) -> int:
+    """The descriptor of a new unix socket at `path`, where the other gateways of this server forward calls."""
+    path.unlink(missing_ok=True)  # left by an earlier incarnation, which has ended
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    path.chmod(0o600)
+    return listener.detach()
+
+
+def _request_bytes(scope: Scope, body: bytes | bytearray) -> bytes:
+    """The call as HTTP/1.1, with those headers that say which request it is."""
+    target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+    headers: Mapping[bytes, bytes] = dict(scope["headers"])
+    lines = [b"%b %b HTTP/1.1" % (scope["method"].encode(), target), b"host: gateway", b"content-length: %d" % len(body)]
+    lines += [name + b": " + headers[name] for name in _FORWARDED if name in headers]
+    return b"\r\n".join([*lines, b"", b""]) + body
+
+
+async def _read_head(reader: asyncio.StreamReader) -> _Head:
+    first, *lines = (await reader.readuntil(b"\r\n\r\n")).rstrip(b"\r\n").split(b"\r\n")
+    headers = [(name.lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
+    length = int(dict(headers).get(b"content-length", -1))
+    status = int(first.split(b" ", 2)[1])
+    kept = [(name, value) for name, value in headers if name not in _OF_THE_CONNECTION or (name == b"date" and length < 0)]
+    return _Head(status, kept, 0 if status == 204 else length)
+
+
+async def _read_chunk(reader: asyncio.StreamReader) -> bytes | None:
+    """The next chunk of a chunked body; None at its end."""
+    size = int(await reader.readuntil(b"\r\n"), 16)
+    chunk = await reader.readexactly(size + 2)
+    return chunk[:-2] if size else None

@@ -1,0 +1,42 @@
+"""Which gateway owns a request: a pure function of its id, so one id means one generation at all of them. Pure.
+
+All gateways accept connections of the same port, and a client that comes back reaches any of them. A gateway mints ids that it
+owns itself; only ids that clients give may belong to another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from messages.ids import mint_request_id
+
+
+class Owners:
+    """The owners of request ids, as one gateway sees them."""
+
+    def __init__(self, own: int, sockets: Sequence[str]) -> None:
+        """`own`: the index of this gateway. `sockets`: where the gateways listen for each other; empty if there is only one."""
+        self._own, self._sockets = own, sockets
+
+    @property
+    def own_socket(self) -> str:
+        """Where this gateway listens for the others; "" if there are none."""
+        return self._sockets[self._own] if self._sockets else ""
+
+    def socket_of(self, request_id: str) -> str:
+        """The socket of another gateway that owns this id; "" if this gateway owns it, or nobody has named it yet ("")."""
+        n = len(self._sockets)
+        owner = self._own if n < 2 or not request_id else _owner_of(request_id, n)
+        return "" if owner == self._own else self._sockets[owner]
+
+    def mint(self, prefix: str) -> str:
+        """A new id that this gateway owns."""
+        while True:
+            request_id = prefix + mint_request_id()[4:]
+            if not self.socket_of(request_id):
+                return request_id
+
+
+def _owner_of(request_id: str, n_gateways: int) -> int:
+    return int.from_bytes(blake2b(request_id.encode(), digest_size=8).digest(), "little") % n_gateways

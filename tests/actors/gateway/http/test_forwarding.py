@@ -1,0 +1,156 @@
+"""Two gateways behind one port: one id means one generation, whichever gateway is asked, and whichever dies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors.gateway.gateway_actor import GatewayActor
+from actors.gateway.http.gateways.owners import Owners
+from messages.transport.mailbox import MemoryMailbox
+from tests.support.gateway.asgi_stream import AsgiStream
+from tests.support.gateway.fake_scheduler import FakeScheduler
+from tests.support.gateway.gateway_rig import Rig, rig
+from tests.support.memory_cluster import birth_of
+
+BODY: dict[str, Any] = {"prompt": [1, 2], "max_tokens": 8, "temperature": 0, "stream": True}
+OWNERS = Owners(1, ["zero", "one"])
+
+
+def key_of(owner: int, prefix: str = "key") -> str:
+    """A key that belongs to gateway `owner`."""
+    return next(key for n in range(1000) if bool(OWNERS.socket_of(key := f"{prefix}-{n}")) == (owner == 0))
+
+
+class SecondGateway:
+    """Stands for the rig's gateway where a call goes to gateway/1."""
+
+    def __init__(self, gateway: GatewayActor) -> None:
+        self.gateway = gateway
+
+
+@asynccontextmanager
+async def two_gateways() -> AsyncIterator[tuple[Rig, Any, FakeScheduler]]:
+    """Gateway 0, which a test may kill, gateway 1, and a scheduler that both know."""
+    with TemporaryDirectory(prefix="tg-") as folder:
+        sockets = [str(Path(folder) / f"http-{index}") for index in range(2)]
+        async with rig(with_scheduler=False, http_sockets=sockets, journal_path=f"{folder}/journal-0") as r:
+            settings = msgspec.structs.replace(r.settings, journal_path=f"{folder}/journal-1")
+            birth = birth_of("gateway/1", settings, 1)
+            second = GatewayActor(birth, lambda n, i, e: MemoryMailbox(r.cluster.network, n, i, e))
+            r.cluster.incarnation_of["gateway/1"] = 1
+            r.cluster.actors["gateway/1"] = (second, asyncio.ensure_future(second.run()))
+            await r.cluster.wait_until(lambda: "gateway/1" in r.cluster.up)
+            scheduler = await r.add_scheduler(is_automatic=False)
+            await r.cluster.wait_until(lambda: second.incarnation_of("scheduler/0") == 1)
+            try:
+                yield r, SecondGateway(second), scheduler
+            finally:
+                await second.stop()
+                await r.cluster.kill("gateway/1")
+
+
+def without_times(body: bytes) -> bytes:
+    """A body up to its latency, which is each reader's own."""
+    return body.partition(b'"latency_s"')[0]
+
+
+async def until_submitted(r: Rig, n: int) -> None:
+    await r.cluster.wait_until(lambda: len(r.scheduler().submits) == n)
+
+
+@pytest.mark.parametrize(
+    ("path", "stream"), [("/v1/completions", True), ("/v1/completions", False), ("/v1/generate", False), ("/v1/batch", False)]
+)
+async def test_one_key_at_two_gateways_is_one_generation(path: str, stream: bool) -> None:
+    body = {**BODY, "stream": stream}
+    if path != "/v1/completions":
+        tokens = {"tokens": [1, 2] if path == "/v1/generate" else [[1, 2]]}
+        body = {name: value for name, value in body.items() if name != "prompt"} | tokens
+    async with two_gateways() as (r, second, scheduler):
+        for owner in (0, 1):
+            n_before = len(scheduler.submits)
+            headers = {"Idempotency-Key": key_of(owner)}
+            one = AsgiStream(r, path, body, headers)
+            two = AsgiStream(second, path, body, headers)
+            await until_submitted(r, n_before + 1)
+            while scheduler.running:
+                scheduler.step()
+            assert without_times(await one.end()) == without_times(await two.end())
+            assert one.status == two.status == 200
+            assert one.headers["x-request-id"] == two.headers["x-request-id"] == key_of(owner)
+            assert len(scheduler.submits) == n_before + 1
+
+
+async def test_a_refusal_and_an_unknown_stream_come_from_the_owner() -> None:
+    async with two_gateways() as (_, second, _):
+        bad = AsgiStream(second, "/v1/completions", {**BODY, "max_tokens": -1}, {"Idempotency-Key": key_of(0)})
+        await bad.end()
+        assert (bad.status, bad.error["param"]) == (400, "max_tokens")
+        unknown = AsgiStream(second, f"/v1/streams/{key_of(0)}", method="GET")
+        await unknown.end()
+        assert unknown.status == 404
+
+
+async def test_a_forwarded_stream_goes_on_when_its_owner_is_killed_at_any_token() -> None:
+    async with two_gateways() as (r, second, scheduler):
+        for cut in range(9):
+            headers = {"Idempotency-Key": key_of(0, f"cut {cut}")}
+            n_before = len(scheduler.submits)
+            stream = AsgiStream(second, "/v1/completions", BODY, headers)
+            await until_submitted(r, n_before + 1)
+            if cut:
+                scheduler.step(cut)
+                await stream.until_id(cut)
+            assert r.gateway.forward_server is not None
+            server = r.gateway.forward_server
+            for connection in server.connections:
+                connection.transport.abort()
+            await r.kill_gateway()
+            await r.start_gateway(r.gateway.birth.incarnation + 1)
+            while scheduler.running or r.desk.n_active:
+                scheduler.step()
+                await asyncio.sleep(0)
+            forwarded = await stream.end()
+            await server.stop()
+            assert forwarded == await AsgiStream(r, f"/v1/streams/{headers['Idempotency-Key']}", method="GET").end()
+            assert forwarded.count(b"id: ") == 10
+
+
+async def test_a_client_that_leaves_is_gone_for_the_owner_too() -> None:
+    async with two_gateways() as (r, second, scheduler):
+        stream = AsgiStream(second, "/v1/completions", BODY, {"X-Request-Id": key_of(0)})
+        await until_submitted(r, 1)
+        scheduler.step(2)
+        await stream.until_id(2)
+        await stream.leave()
+        await r.cluster.wait_until(lambda: len(scheduler.cancels) == 1)
+
+
+async def test_an_owner_that_stays_away_is_a_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actors.gateway.http.gateways.forwarding._OWNER_AWAY_S", 0.0)
+    async with two_gateways() as (r, second, _):
+        assert r.gateway.forward_server is not None
+        await r.gateway.forward_server.stop()
+        alone = AsgiStream(second, "/v1/completions", BODY, {"Idempotency-Key": key_of(0)})
+        await alone.end()
+        assert alone.status == 503
+
+
+def test_an_id_has_the_same_owner_everywhere_and_minted_ids_belong_to_their_gateway() -> None:
+    sockets = [str(index) for index in range(4)]
+    gateways = [Owners(index, sockets) for index in range(4)]
+    for number in range(50):
+        owners = {gateway.socket_of(f"id {number}") or str(index) for index, gateway in enumerate(gateways)}
+        assert len(owners) == 1
+    for index, gateway in enumerate(gateways):
+        minted = gateway.mint("cmpl-")
+        assert [other.socket_of(minted) for other in gateways] == ["" if i == index else str(index) for i in range(4)]
+    assert Owners(0, []).socket_of("any") == ""
