@@ -66,7 +66,7 @@ async def test_kills_in_series_lose_and_change_nothing(server: RealServer, victi
     async with AsyncClient(server.front) as client:
         streams = Streams(client)
         work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
-        for n_tokens, victim in zip((20, 60, 100), victims, strict=True):
+        for n_tokens, victim in zip((10, 30, 50), victims, strict=True):
             await streams.wait_running(n_tokens)
             await asyncio.to_thread(hit, server, victim, KILL)
             streams.assert_cut()
