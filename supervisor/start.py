@@ -10,6 +10,7 @@ names the key, before any child is started.
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 import socket
 import sys
@@ -97,6 +98,11 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def is_loopback(host: str) -> bool:
+    """True if only processes of this machine can reach this address."""
+    return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+
+
 def _not_bound(host: str, port: int, error: OSError) -> str:
     """The error text for an address on which this process cannot listen. It names the key to change."""
     match error.errno:
@@ -130,6 +136,8 @@ def _run(config: ServerConfig, run_dir: RunDir, state_dir: Path, listener: socke
     log.info("configuration", **described(config))
     log.info("placement", plan=placement.text())
     host, port = listener.getsockname()[:2]
+    if not is_loopback(host):
+        log.warning("everybody who reaches this address can use the server: there are no keys and no TLS", host=host)
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     model = _resolve(config, url)
     takes_text = model.path is not None and (model.path / "tokenizer.json").is_file()

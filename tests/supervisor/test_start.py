@@ -14,7 +14,7 @@ from supervisor import start
 from supervisor.children.run_dir import RunDir, read_pid
 from supervisor.config import ServerConfig
 from supervisor.policy.placement import Placement
-from supervisor.start import listen
+from supervisor.start import is_loopback, listen
 
 
 def test_the_listener_takes_connections_before_any_gateway_lives() -> None:
@@ -89,3 +89,10 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ConfigError, match=r"^run_dir: expected a directory with room for files, got .* \(No space left on device\)$"
     ):
         RunDir.take(tmp_path / "r")
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"), [("127.0.0.1", True), ("127.1.2.3", True), ("::1", True), ("0.0.0.0", False), ("fe80::1%eth0", False)]
+)
+def test_only_addresses_of_this_machine_are_loopback(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected

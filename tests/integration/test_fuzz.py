@@ -1,0 +1,12 @@
+"""A small dose of mutated requests and frames for a real server; the large one is in tests/long."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.fuzz.fuzz_case import fuzz_server
+
+
+@pytest.mark.slow
+def test_a_real_server_survives_mutated_requests() -> None:
+    fuzz_server(seed=1, n_requests=1_000, n_frames=1_000)

@@ -1,0 +1,1 @@
+"""Mutated input for real servers."""
