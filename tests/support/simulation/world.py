@@ -182,11 +182,11 @@ def _without_sockets(group: Group) -> Group:
 
 
 def _without_socket(child: ChildSpec) -> ChildSpec:
-    """The child without a listening socket and without a ZeroMQ endpoint for clients, which simulated clients do not use."""
+    """The child without the sockets that simulated clients do not use: HTTP, ZeroMQ, and those of the other gateways."""
     if role_of(child.name) != "gateway":
         return child
     settings = msgspec.json.decode(child.settings, type=GatewaySettings)
-    bare = msgspec.structs.replace(settings, front_endpoint="", front_tcp_endpoint="")
+    bare = msgspec.structs.replace(settings, front_endpoint="", front_tcp_endpoint="", http_sockets=[])
     return replace(child, settings=msgspec.json.encode(bare), descriptors={})
 
 
