@@ -22,7 +22,7 @@ _TIMES = (
 class HttpAnswer:
     """One answer on a connection of its own. `received`: all bytes of the response until now."""
 
-    name: str
+    name: str  # in this test
     path: str
     body: dict[str, Any]
     received: bytearray = field(default_factory=bytearray)
@@ -39,7 +39,7 @@ class HttpAnswer:
         reader, writer = await asyncio.open_connection(host, port)
         try:
             body = json.dumps(self.body).encode()
-            head = f"POST {self.path} HTTP/1.1\r\nhost: x\r\nx-request-id: {self.name}\r\ncontent-length: {len(body)}\r\n\r\n"
+            head = f"POST {self.path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
             writer.write(head.encode() + body)
             await self._read(reader)
             writer.write(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -48,11 +48,23 @@ class HttpAnswer:
             writer.close()
 
     def plain(self) -> bytes:
-        """The response without what differs between two runs of one request."""
-        data = bytes(self.received).replace(self.name.encode(), b"ID")
+        """The response without what differs between two runs of one request. Choices of one stream come in any order."""
+        request = re.search(rb"x-request-id: ([^\r]*)", bytes(self.received))
+        assert request is not None
+        data = bytes(self.received).replace(request[1], b"ID")
         for pattern, instead in _TIMES:
             data = pattern.sub(instead, data)
-        return data
+        return data if self.body.get("n", 1) == 1 else self._by_choice(data)
+
+    def _by_choice(self, data: bytes) -> bytes:
+        """A stream of several choices with the events of each together; checks that the chunks and the ids are in order."""
+        head, _, rest = data.partition(b"\r\n\r\n")
+        sizes = re.findall(rb"([0-9a-f]+)\r\n(.*?)\r\n", bytes(self.received).partition(b"\r\n\r\n")[2], re.DOTALL)
+        assert all(int(size, 16) == len(event) for size, event in sizes)
+        ids = [int(number) for number in re.findall(rb"\nid: (\d+)", rest)]
+        assert ids == sorted(set(ids))
+        events = [re.sub(rb"\n(id|retry): \d+", b"", event) for event in re.findall(rb"data: .*?\n\n", rest, re.DOTALL)]
+        return head + b"".join(sorted(events, key=lambda event: re.findall(rb'"index":\d+', event)))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         loop = asyncio.get_running_loop()
@@ -74,7 +86,7 @@ class HttpAnswer:
 
 
 def answers(run: str, n_tokens: int) -> list[HttpAnswer]:
-    """One answer of every kind, several times. `run` is in their ids and has the same length in all runs."""
+    """One answer of every kind, several times. `run` is the beginning of their names."""
     made: list[HttpAnswer] = []
     for nth in range(3):
         prompt = [7, 7, nth, 1]
