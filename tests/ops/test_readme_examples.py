@@ -31,4 +31,4 @@ def test_what_the_readme_shows_works() -> None:
             pytest.skip("curl is not on this machine")
         here = shell[0].replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
         run = subprocess.run(["sh", "-c", here], capture_output=True, text=True, timeout=60, check=False)
-        assert run.stdout.rstrip().endswith("data: [DONE]"), run.stderr
+        assert run.stdout.rpartition("\nid: ")[0].endswith("data: [DONE]"), run.stderr
