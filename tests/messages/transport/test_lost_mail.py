@@ -172,6 +172,7 @@ def outbox_of(mailbox: Mailbox) -> Outbox:
     return mailbox._links["scheduler/0"].outbox
 
 
+@pytest.mark.long  # libzmq has ended a process once when connections were reset under load
 async def test_a_connection_that_is_cut_again_and_again_loses_nothing(proxied: tuple[Mailbox, Mailbox, ByteProxy]) -> None:
     gateway, scheduler, proxy = proxied
     got: list[int] = []
