@@ -33,6 +33,7 @@ from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import NO_TRACE, Message
 
 _SLOW_HANDLER_S = 0.25
+_BEATS_PER_TICK = 2
 
 Handler = Callable[[Delivery, Any], None]
 
@@ -49,6 +50,7 @@ class Actor(LifecycleEvents):
         ProcessCollector(registry=self.registry)
         self._task: asyncio.Task[int] | None = None  # the task that executes `run`
         self._failure: tuple[str, BaseException] | None = None
+        self._n_beats = 0
         self._early: list[Delivery] = []  # mail of incarnations that the supervisor has not announced yet
         self._handlers = dict(self.handlers())
         missing = received_by(role_of(birth.name)) - self._handlers.keys() - LIFECYCLE_KINDS
@@ -69,6 +71,9 @@ class Actor(LifecycleEvents):
 
     def after_mail(self) -> None:
         """Called each time a batch of mail has been handled."""
+
+    def tick(self) -> None:
+        """Called with every second Progress message, about once a second."""
 
     def peer_up(self, peer: lifecycle.Peer) -> None:
         """A peer is ready; there is a link to it now."""
@@ -105,6 +110,12 @@ class Actor(LifecycleEvents):
 
     def beat(self, with_metrics: bool) -> lifecycle.Progress:
         """The next Progress message."""
+        self._n_beats += 1
+        if self._n_beats % _BEATS_PER_TICK == 0:
+            try:
+                self.tick()
+            except Exception as error:
+                self.fail("tick", error)
         steps, busy_s = self.progress()
         statistics = self.statistics()
         metrics = take_snapshot(self.registry) if with_metrics else []

@@ -169,6 +169,23 @@ class Tokens(Message, frozen=True):
             raise ValueError(f"logprobs: expected those of {len(self.ids)} tokens, got {self.logprobs.n_tokens}")
 
 
+class Holding(Message, frozen=True):
+    """All attempts of one gateway that a scheduler has, about once a second: the gateway notices what either of them has lost.
+
+    It comes after every `Tokens` up to `number`, and tells of every `Submit` up to the one of attempt `newest`.
+    """
+
+    number: Count  # of the last Tokens message to this gateway
+    newest: Count  # the highest attempt that has come from this gateway
+    attempts: Int64s
+    told: Int32s  # generated tokens of that attempt's sequence that the gateway has been sent, over all attempts
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.told) != len(self.attempts):
+            raise ValueError(f"told: expected {len(self.attempts)} rows as in attempts, got {len(self.told)}")
+
+
 class Ack(Message, frozen=True):
     """Every `Tokens` up to this number is recorded in the gateway's journal, or in its memory while the disk refuses.
 

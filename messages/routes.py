@@ -52,6 +52,7 @@ ROUTES: tuple[Route, ...] = (
     Route(generation.Taken, ("scheduler",), ("gateway",)),
     Route(generation.Refused, ("scheduler",), ("gateway",)),
     Route(generation.Tokens, ("scheduler",), ("gateway",), "Ack"),
+    Route(generation.Holding, ("scheduler",), ("gateway",), "Ack"),
     Route(generation.Ack, ("gateway",), ("scheduler",)),
     Route(generation.Cancel, ("gateway",), ("scheduler",), "an Ending in Tokens"),
     Route(generation.ReplicaState, ("scheduler",), ("gateway",)),

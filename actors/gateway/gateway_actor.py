@@ -168,6 +168,7 @@ class GatewayActor(Actor, Post, Status):
     def handlers(self) -> Mapping[type[Message], Handler]:
         return {
             generation.Tokens: self._on_tokens,
+            generation.Holding: lambda delivery, message: self._desk.on_holding(delivery.sender, message),
             generation.Taken: lambda delivery, message: self._desk.on_taken(message),
             generation.Refused: lambda delivery, message: self._desk.dispatcher.on_refused(message),
             generation.ReplicaState: self._on_replica_state,

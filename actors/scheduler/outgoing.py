@@ -6,7 +6,7 @@ import numpy as np
 
 from actors.scheduler.planning.step_tracker import Advance
 from actors.scheduler.sequences.sequence import Sequence
-from messages.generation import Ending, Tokens
+from messages.generation import Ending, Holding, Tokens
 from messages.logprobs import TokenLogprobs, place_logprobs
 from messages.steps import Result
 from messages.wire.arrays import int32s, int64s
@@ -18,6 +18,7 @@ class Outgoing:
     def __init__(self) -> None:
         self.number = 0
         self.acknowledged = 0
+        self.newest_attempt = 0  # the highest one that the gateway has submitted
         self._rows: list[tuple[Sequence, int, list[int]]] = []  # (sequence, index of the first token, ids)
         self._endings: list[Ending] = []
         self._logprobs: list[tuple[int, TokenLogprobs]] = []  # (index of a row, log probabilities of its ids)
@@ -26,6 +27,23 @@ class Outgoing:
     def unacknowledged(self) -> int:
         """Messages that the gateway has not acknowledged yet."""
         return self.number - self.acknowledged
+
+    def note_attempt(self, attempt: int) -> None:
+        """The gateway has submitted this attempt."""
+        self.newest_attempt = max(self.newest_attempt, attempt)
+
+    def acknowledge(self, up_to: int) -> None:
+        """The gateway has recorded the messages up to this number."""
+        self.acknowledged = max(self.acknowledged, min(up_to, self.number))
+
+    def holding(self, sequences: list[Sequence]) -> Holding:
+        """The inventory for the gateway, of all of its sequences. To be sent while nothing is collected."""
+        return Holding(
+            number=self.number,
+            newest=self.newest_attempt,
+            attempts=int64s([sequence.attempt for sequence in sequences]),
+            told=int32s([sequence.n_sent for sequence in sequences]),
+        )
 
     def add(self, advance: Advance, result: Result) -> None:
         """Add tokens of one sequence. If its gateway wants them in groups, they stay in the sequence until a group is full."""

@@ -78,6 +78,7 @@ class SchedulerActor(Actor):
 
     def on_submit(self, delivery: Delivery, submit: generation.Submit) -> None:
         """Accept a sequence, or refuse it with the reason. During a drain the gateways refuse, the scheduler does not."""
+        self._outgoing[delivery.sender].note_attempt(int(submit.attempt))
         if self._queues.find(delivery.sender, int(submit.attempt)) is not None:  # the gateway has missed the first Taken
             self.send(delivery.sender, generation.Taken(attempt=submit.attempt))
             return
@@ -96,8 +97,7 @@ class SchedulerActor(Actor):
 
     def on_ack(self, delivery: Delivery, ack: generation.Ack) -> None:
         """The gateway has recorded tokens, which gives its sequences credit."""
-        outgoing = self._outgoing[delivery.sender]
-        outgoing.acknowledged = max(outgoing.acknowledged, min(int(ack.up_to), outgoing.number))
+        self._outgoing[delivery.sender].acknowledge(int(ack.up_to))
 
     def on_cancel(self, delivery: Delivery, cancel: generation.Cancel) -> None:
         """The gateway does not want the rest of an attempt: end its sequence."""
@@ -177,6 +177,10 @@ class SchedulerActor(Actor):
             self._end(ending.sequence, ending.reason, ending.detail)
         if self._gang.probation.is_active:
             self.log.warning("probation", sequences=len(self._gang.probation), waiting=len(self._queues.waiting))
+
+    def tick(self) -> None:
+        for gateway in self.child.names_of("gateway"):
+            self.send(gateway, self._outgoing[gateway].holding(self._queues.of_gateway(gateway)))
 
     # -- after each batch of mail --------------------------------------------------------------------------------
 
@@ -279,14 +283,10 @@ class SchedulerActor(Actor):
         self.metrics.waiting.set(len(self._queues.waiting))
         self.metrics.running.set(len(self._queues.running))
         self.metrics.on_probation.set(len(self._gang.probation))
-        numbers = {
-            "waiting": float(len(self._queues.waiting)),
-            "running": float(len(self._queues.running)),
-            "steps": float(self._gang.tracker.n_done),
-            "epoch": float(self._gang.tracker.epoch),
-            "pages_adopted": float(self._gang.n_adopted),
-            "on_probation": float(len(self._gang.probation)),
-        }
+        tracker = self._gang.tracker
+        numbers = {"steps": float(tracker.n_done), "epoch": float(tracker.epoch)}
+        numbers |= {"waiting": float(len(self._queues.waiting)), "running": float(len(self._queues.running))}
+        numbers |= {"pages_adopted": float(self._gang.n_adopted), "on_probation": float(len(self._gang.probation))}
         if self._gang.ledger is not None:
             pages = self._gang.ledger.statistics()
             self.metrics.show_pages(pages)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from actors.gateway.dispatch.bisection import Bisection
 from actors.gateway.dispatch.failover import Failover
+from actors.gateway.dispatch.holdings import Holdings
 from actors.gateway.dispatch.post import Post, Timer
 from actors.gateway.dispatch.routing import AttemptBook, choose_replica
 from actors.gateway.requests.order import Ended
@@ -44,6 +45,7 @@ class Dispatcher:
         self._bisection = Bisection()
         self.book = AttemptBook(incarnation)
         self.failover = Failover(settings.failover_s, post, self.book, self._move)
+        self.holdings = Holdings(self.book, post, self._move)
         self._waiting: dict[int, GrowingSequence] = {}  # by key, in order of arrival
         # by number of a query to the cache directory: the sequences of one prompt, which wait for the answer
         self._asked: dict[int, tuple[list[GrowingSequence], Timer]] = {}

@@ -170,9 +170,13 @@ class RequestDesk:
 
     def on_taken(self, message: generation.Taken) -> None:
         """A scheduler has confirmed a sequence, so its client may get an HTTP status."""
-        sequence = self.dispatcher.on_taken(message)
-        if sequence is not None:
+        if (sequence := self.dispatcher.on_taken(message)) is not None:
             sequence.request.wake()
+
+    def on_holding(self, sender: str, message: generation.Holding) -> None:
+        """A scheduler tells what it holds: repair what was lost between it and this gateway."""
+        self.dispatcher.holdings.compare(sender, message)
+        self._publisher.acknowledge_again(sender)
 
     def scheduler_up(self, name: str) -> None:
         """A scheduler is ready."""

@@ -46,6 +46,11 @@ class AttemptBook:
         self._attempts_by_scheduler.setdefault(scheduler, set()).add(attempt)
         return attempt
 
+    @property
+    def newest(self) -> int:
+        """The number of the attempt that was opened last."""
+        return self._next - 1
+
     def find(self, attempt: int) -> GrowingSequence | None:
         """The sequence of an open attempt; None for a closed one, whose late messages are ignored."""
         return self._sequence_by_attempt.get(attempt)

@@ -38,6 +38,7 @@ class StepPublisher:
     ) -> None:
         self._settings, self._post, self._journal, self._metrics, self._gate = settings, post, journal, metrics, gate
         self._on_over = on_over
+        self._newest_ack: dict[str, Ack] = {}  # by scheduler: its newest message that is recorded
         self._in_journal: deque[StepRows] = deque()  # rows that the journal has not confirmed, in order
 
     def record(self, rows: StepRows, ack: Ack | None) -> None:
@@ -91,6 +92,7 @@ class StepPublisher:
                 touched[sequence.request.number] = sequence.request
         self._metrics.output_tokens.inc(rows.n_tokens)
         if ack is not None:
+            self._newest_ack[ack[0]] = ack
             self._acknowledge(*ack)
         for request in touched.values():
             request.wake()
@@ -98,7 +100,16 @@ class StepPublisher:
                 self._on_over(request, now_s)
 
     def _acknowledge(self, sender: str, incarnation: int, number: int) -> None:
-        if number % self._settings.ack_messages or self._post.incarnation_of(sender) != incarnation:
+        if number % self._settings.ack_messages == 0:
+            self._send_ack(sender, incarnation, number)
+
+    def acknowledge_again(self, sender: str) -> None:
+        """Acknowledge the newest message of a scheduler that is recorded, whether or not that has been said before."""
+        if (newest := self._newest_ack.get(sender)) is not None:
+            self._send_ack(*newest)
+
+    def _send_ack(self, sender: str, incarnation: int, number: int) -> None:
+        if self._post.incarnation_of(sender) != incarnation:
             return
         try:
             self._post.send(sender, generation.Ack(up_to=number))

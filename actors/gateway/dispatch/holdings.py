@@ -1,0 +1,64 @@
+"""Compares what a scheduler holds with what this gateway believes that it holds, about once a second.
+
+    the scheduler tells                      the gateway knows better                     so
+    ---------------------------------------  -------------------------------------------  ----------------------------------
+    an attempt, with more tokens than here   every message until now has been handled     tokens are lost: submit again
+    not an attempt, but newer ones           its submission has come before those         it or its ending is lost: submit again
+    not an attempt, twice in a row           it was submitted before the first time       it is lost: submit again
+    an attempt that is closed here                                                        the Cancel is lost: cancel again
+    an attempt that is not confirmed                                                      the Taken is lost: it is taken
+
+Links lose nothing between living processes; this notices what a defect or a full buffer has lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import structlog
+
+from actors.gateway.dispatch.post import Post
+from actors.gateway.dispatch.routing import AttemptBook
+from actors.gateway.requests.request import GrowingSequence
+from messages.errors import MailboxFull, UnknownPeer
+from messages.generation import Cancel, Holding
+
+_LATE_S = 2.0  # inventories may wait in the inbox of a gateway that was paused, so one that lacks an attempt proves nothing
+
+
+class Holdings:
+    """`move` closes the attempt of a sequence and submits it again."""
+
+    def __init__(self, book: AttemptBook, post: Post, move: Callable[[GrowingSequence], None]) -> None:
+        self._book, self._post, self._move = book, post, move
+        self._marks: dict[str, tuple[float, int]] = {}  # by scheduler: a time, and the newest attempt of that time
+        self._log = structlog.get_logger()
+        self.n_lost = 0  # attempts
+
+    def compare(self, scheduler: str, holding: Holding) -> None:
+        """Take an inventory of a living scheduler, after all of its earlier mail."""
+        told = dict(zip(holding.attempts.tolist(), holding.told.tolist(), strict=True))
+        surely_heard = max(int(holding.newest), self._newest_late(scheduler))
+        for sequence in self._book.at(scheduler):
+            n_told = told.pop(sequence.attempt, None)
+            if n_told is not None and not sequence.is_taken:
+                sequence.is_taken = True
+                sequence.request.wake()
+            if sequence.attempt <= surely_heard if n_told is None else n_told > len(sequence.ids):
+                self.n_lost += 1
+                fields = sequence.request.order.log_fields
+                self._log.warning("mail lost", scheduler=scheduler, attempt=sequence.attempt, told=n_told, **fields)
+                self._move(sequence)
+        for attempt in told:
+            with suppress(UnknownPeer, MailboxFull):
+                self._post.send(scheduler, Cancel(attempt=attempt, why="replaced"))
+
+    def _newest_late(self, scheduler: str) -> int:
+        """The newest attempt of a time at least `_LATE_S` ago; 0 if it is not known."""
+        now_s = self._post.now_s()
+        marked_s, newest = self._marks.get(scheduler, (now_s, 0))
+        is_late = now_s - marked_s >= _LATE_S
+        if is_late or scheduler not in self._marks:
+            self._marks[scheduler] = (now_s, self._book.newest)
+        return newest if is_late else 0

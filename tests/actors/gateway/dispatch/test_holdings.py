@@ -1,0 +1,127 @@
+"""A message that an actor never handles, although its link has delivered it: the scheduler's inventory shows the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors.actor import Actor
+from actors.gateway.dispatch import holdings
+from actors.scheduler.scheduler_actor import SchedulerActor
+from messages import generation
+from messages.wire.arrays import int32s, int64s
+from messages.wire.message import Message
+from tests.support.gateway.fake_scheduler import oracle
+from tests.support.gateway.gateway_rig import Rig
+from tests.support.gateway.whole_server import ask, prompt_number, wait_all, whole_server
+
+
+def drop(actor: Actor, kind: type[Message], is_meant: Callable[[Any], bool] = lambda message: True) -> list[Any]:
+    """Let the actor overlook the first message of this kind that is meant; returns the list of what it has overlooked."""
+    handler, dropped = actor._handlers[kind], []
+
+    def overlook(delivery: Any, message: Any) -> None:
+        if not dropped and is_meant(message):
+            dropped.append(message)
+        else:
+            handler(delivery, message)
+
+    actor._handlers[kind] = overlook
+    return dropped
+
+
+def scheduler_of(r: Rig) -> SchedulerActor:
+    actor = r.cluster.actors["scheduler/0"][0]
+    assert isinstance(actor, SchedulerActor)
+    return actor
+
+
+async def assert_right(answer: Any, number: int, n: int) -> None:
+    [response] = await wait_all([answer])
+    assert response.status_code == 200
+    ids = oracle(prompt_number(number), n)
+    assert response.json()["choices"][0]["text"] == "".join(f"{i} " for i in ids)
+
+
+async def test_a_lost_ending_is_computed_again() -> None:
+    async with whole_server() as (r, _), r.http() as http:
+        dropped = drop(r.gateway, generation.Tokens, lambda message: bool(message.endings))
+        answer = ask(http, 3, 12)
+        await r.cluster.wait_until(lambda: bool(dropped))
+        await r.cluster.settle(50)
+        assert not answer.done()
+        scheduler_of(r).tick()
+        await assert_right(answer, 3, 12)
+
+
+async def test_a_lost_submission_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holdings, "_LATE_S", 0.0)
+    async with whole_server() as (r, _), r.http() as http:
+        dropped = drop(scheduler_of(r), generation.Submit)
+        answer = ask(http, 4, 9)
+        await r.cluster.wait_until(lambda: bool(dropped))
+        for _ in range(2):
+            scheduler_of(r).tick()
+            await r.cluster.settle(20)
+        await assert_right(answer, 4, 9)
+
+
+async def test_an_inventory_that_waited_in_the_inbox_condemns_no_later_submission() -> None:
+    async with whole_server() as (r, gang), r.http() as http:
+        gang.hold()
+        answer = ask(http, 4, 9)
+        await r.cluster.wait_until(lambda: len(r.desk.dispatcher.book) == 1)
+        old = generation.Holding(number=0, newest=0, attempts=int64s([]), told=int32s([]))
+        for _ in range(3):
+            r.desk.on_holding("scheduler/0", old)
+        assert r.desk.dispatcher.holdings.n_lost == 0
+        gang.release_held()
+        await assert_right(answer, 4, 9)
+
+
+async def test_a_lost_confirmation_is_taken_from_the_inventory() -> None:
+    async with whole_server() as (r, gang), r.http() as http:
+        gang.hold()
+        dropped = drop(r.gateway, generation.Taken)
+        answer = ask(http, 5, 9)
+        await r.cluster.wait_until(lambda: bool(dropped))
+        [sequence] = r.desk.dispatcher.book.sequences()
+        assert not sequence.is_taken
+        scheduler_of(r).tick()
+        await r.cluster.wait_until(lambda: sequence.is_taken)
+        gang.release_held()
+        await assert_right(answer, 5, 9)
+
+
+async def test_a_lost_cancel_is_sent_again() -> None:
+    async with whole_server() as (r, gang), r.http() as http:
+        gang.hold()
+        dropped = drop(scheduler_of(r), generation.Cancel)
+        answer = ask(http, 6, 100)
+        await r.cluster.wait_until(lambda: len(scheduler_of(r)._queues) == 1)
+        [request] = r.desk.unfinished
+        r.desk.cancel(request)
+        await r.cluster.wait_until(lambda: bool(dropped))
+        assert len(scheduler_of(r)._queues) == 1
+        scheduler_of(r).tick()
+        await r.cluster.wait_until(lambda: len(scheduler_of(r)._queues) == 0)
+        await wait_all([answer])
+
+
+async def test_lost_acknowledgements_stop_no_stream() -> None:
+    async with whole_server() as (r, _), r.http() as http:
+        scheduler, is_deaf = scheduler_of(r), [True]
+        handler = scheduler._handlers[generation.Ack]
+        scheduler._handlers[generation.Ack] = lambda delivery, ack: None if is_deaf[0] else handler(delivery, ack)
+        answer = ask(http, 7, 100)
+        limit = 8
+        scheduler.settings = msgspec.structs.replace(scheduler.settings, unacked_messages=limit)
+        await r.cluster.wait_until(lambda: scheduler._outgoing["gateway/0"].unacknowledged >= limit)
+        await r.cluster.settle(50)
+        assert not answer.done()
+        is_deaf[0] = False
+        scheduler.tick()
+        await assert_right(answer, 7, 100)
