@@ -137,7 +137,7 @@ def _single(
 ) -> Group:
     """An actor that restarts alone."""
     s = config.supervisor
-    deadlines = Deadlines(s.hello_s, s.ready_s, s.frozen_s, s.step_s, s.first_step_s, s.stop_s)
+    deadlines = Deadlines(s.hello_s, s.ready_s, s.frozen_s, s.step_s, s.first_step_s, s.stop_s, s.suspended_s)
     encoded = msgspec.json.encode(settings)
     child = ChildSpec(name, encoded, deadlines, descriptors=descriptors or {}, warm_ups=(*warm_ups(name), *warm_up))
     budget = Budget(s.actor_restarts, s.actor_window_s, s.start_attempts, s.restart_attempts)
@@ -189,7 +189,9 @@ def _rank(config: ServerConfig, facts: StartFacts, replica: int, rank: int, seat
         max_length=_length(config, facts),
         vault=_has_vault(config),
     )
-    deadlines = Deadlines(s.hello_s, s.worker_ready_s, max(s.frozen_s, s.frozen_worker_s), step_s, first_step_s, s.stop_s)
+    deadlines = Deadlines(
+        s.hello_s, s.worker_ready_s, max(s.frozen_s, s.frozen_worker_s), step_s, first_step_s, s.stop_s, s.suspended_s
+    )
     name = actor_name("worker", replica, rank, seat)
     engine = () if settings.is_hash_chain else (f"gpu_workers.process.warm_imports:import_engine={settings.device}",)
     return ChildSpec(name, msgspec.json.encode(settings), deadlines, env, warm_ups=(*warm_ups(name), *engine))

@@ -47,6 +47,7 @@ class Deadlines:
     step_s: float  # one piece of work
     first_step_s: float  # the first piece of work after a start, which may compile
     stop_s: float  # from Stop to the exit
+    suspended_s: float = 1.5  # between two beats of a ready child that is stopped from outside
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@
     spawned             hello_s             late: it sent no Hello
     loading             ready_s             late: neither Ready nor another Loading came
     starting: runs      frozen_s            frozen: stopped from outside (SIGSTOP, a debugger)
-    ready: next beat    1.5 s               frozen, if it is suspended (SIGSTOP)
+    ready: next beat    suspended_s         frozen, if it is suspended (SIGSTOP)
                         frozen_s            frozen: its event loop does not run (a blocking call, an endless one)
     ready: same step    its own limit       stuck: its loop runs beside a step that does not end
                         step_s              the same, while the child has not learnt how long such a step takes
@@ -28,7 +28,6 @@ from enum import Enum, auto
 from supervisor.policy.child_spec import Deadlines
 from supervisor.policy.own_time import OwnTime, ProcessSample
 
-_SUSPENDED_S = 1.5  # a suspended child is killed after this silence: three beats
 _SUSPICIOUS = 0.5  # of frozen_s: after this silence a child's threads are looked at
 _STUCK_S = 0.5  # own time of a child after its step's own limit
 _OVERSLEPT = 4.0  # a pause between checks that is this many times the usual one means that the supervisor did not run
@@ -139,7 +138,7 @@ class Liveness:
             return f"late: no Hello within {d.hello_s:g} s" if age_s > d.hello_s else ""
         if vitals.phase is _Phase.LOADING:
             return f"late: not ready and no Loading message for {d.ready_s:g} s" if age_s > d.ready_s else ""
-        is_silent = age_s > min(_SUSPICIOUS * d.frozen_s, _SUSPENDED_S)
+        is_silent = age_s > min(_SUSPICIOUS * d.frozen_s, d.suspended_s)
         is_over = bool(vitals.limit_s) and vitals.busy_s + age_s > vitals.limit_s
         if is_silent or is_over:
             sample = self._look(name)
@@ -160,7 +159,7 @@ class Liveness:
 
 def _judge_silence(vitals: _Vitals, age_s: float, watched_s: float, sample: ProcessSample | None) -> str:
     limit_s = vitals.deadlines.frozen_s
-    suspended_s = min(_SUSPENDED_S, limit_s)
+    suspended_s = min(vitals.deadlines.suspended_s, limit_s)
     if sample is not None and sample.is_suspended and age_s > suspended_s:
         return f"frozen: no Progress for {suspended_s:g} s"
     if vitals.silence is None:

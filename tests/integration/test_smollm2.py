@@ -52,7 +52,8 @@ def reference() -> dict[str, list[int]]:
 @pytest.fixture(scope="module", params=["one rank", "two ranks", "no speculation"])
 def server(request: pytest.FixtureRequest, reference: dict[str, list[int]]) -> Iterator[RealServer]:
     flags = {"one rank": (), "two ranks": ("--tp", "2"), "no speculation": ("--no-speculation",)}[request.param]
-    with real_server("--dtype", "float32", *flags) as server:
+    patient = [part for name in ("suspended_s", "frozen_worker_s") for part in ("--set", f"supervisor.{name}=60")]
+    with real_server("--dtype", "float32", *patient, *flags) as server:
         yield server
 
 
