@@ -24,7 +24,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 from messages import lifecycle
 from messages.birth import Birth
-from messages.child import LIFECYCLE_KINDS, Child, LifecycleEvents, SenderState
+from messages.child import EXIT_FAULT, LIFECYCLE_KINDS, Child, LifecycleEvents, SenderState
 from messages.ids import role_of
 from messages.metrics import take_snapshot
 from messages.routes import received_by
@@ -85,6 +85,12 @@ class Actor(LifecycleEvents):
         """Finish all work, then call `self.child.drained`. An actor without accepted work does that at once."""
         self.child.drained()
 
+    def abandoned(self) -> None:
+        """No supervisor came back in time: end as after a Stop, or at once when nothing is served yet."""
+        self.log.error("no supervisor came back in time: ending")
+        if self._task is not None:
+            self._task.cancel()
+
     def statistics(self) -> dict[str, float]:
         """Numbers for `supervisor status`."""
         return {}
@@ -132,7 +138,7 @@ class Actor(LifecycleEvents):
             self.log.info("ready", **details)
             while not self.child.is_stopping:
                 doing = "mail"
-                batch = self.child.filter_lifecycle(await self.mailbox.wait_mail())
+                batch = self.child.filter_lifecycle(await self._wait_mail())
                 for delivery in self._in_order(batch):
                     doing = type(delivery.message).__name__
                     self._handle(delivery)
@@ -145,6 +151,8 @@ class Actor(LifecycleEvents):
             if self._failure is not None:
                 doing, error = self._failure
             elif isinstance(caught, asyncio.CancelledError):
+                if self.child.is_stopping and not self.child.is_ready:  # abandoned while it was starting
+                    return EXIT_FAULT
                 raise
             else:
                 error = caught
@@ -154,6 +162,15 @@ class Actor(LifecycleEvents):
         finally:
             await self.mailbox.close()
         return 0
+
+    async def _wait_mail(self) -> list[Delivery]:
+        """The next batch; an empty one when the supervisor has abandoned this actor."""
+        try:
+            return await self.mailbox.wait_mail()
+        except asyncio.CancelledError:
+            if self._failure is not None or not self.child.is_stopping:
+                raise
+            return []
 
     def _in_order(self, batch: list[Delivery]) -> list[Delivery]:
         """The mail of living peers, in order. Mail of unannounced incarnations waits for their PeerUp, and its senders get no

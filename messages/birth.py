@@ -22,6 +22,8 @@ class Birth(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     log_level: str  # "debug", "info", "warning", "error"
     settings: msgspec.Raw  # the owner's settings struct, as JSON
     beat_s: float = 0.5  # the period of its Progress messages
+    supervisor_pid: int = 0  # whose death it watches; 0: of nobody
+    orphan_s: float = 60.0  # how long it goes on serving after that death, unless the next supervisor adopts it
     descriptors: dict[str, int] = {}  # inherited file descriptors by name, such as LISTEN_SOCKET
     gang_dir: str = ""  # workers: rendezvous directory of this incarnation of the gang
 

@@ -11,7 +11,7 @@ import os
 import traceback
 from collections.abc import Callable
 from enum import Enum
-from typing import Protocol
+from typing import Literal, Protocol
 
 from messages import lifecycle
 from messages.birth import Birth
@@ -23,10 +23,13 @@ from messages.wire.message import Message
 EXIT_FAULT = 1
 EXIT_UNUSABLE = 2  # the configuration, or a file that it names, cannot be used: another start would fail in the same way
 _METRICS_EVERY_BEATS = 4
+_POLL_S = 1.0
 _FINAL_ERRORS = (ConfigError, ValueError, MemoryError, FileNotFoundError, PermissionError, NotADirectoryError)
 _REASON_CHARACTERS = 4_000
 _TRACEBACK_CHARACTERS = 60_000
 _TRACEBACK_CALLS = -8  # the innermost ones
+
+_Progress = Literal["welcomed", "ready", "draining", "drained"]
 
 
 class SenderState(Enum):
@@ -56,6 +59,10 @@ class LifecycleEvents(Protocol):
         """The next Progress message. `with_metrics`: include the metric families, which take time to collect."""
         ...
 
+    def abandoned(self) -> None:
+        """The supervisor died and none came back in time. End as after a Stop, which `Child.is_stopping` says already."""
+        ...
+
 
 def error_line(error: BaseException) -> str:
     """The first line of an error's text. The class name stands before it, unless the error is a `TardigradeError`."""
@@ -63,6 +70,51 @@ def error_line(error: BaseException) -> str:
     name = type(error).__name__
     line = first if first and isinstance(error, TardigradeError) else f"{name}: {first}" if first else name
     return line[:_REASON_CHARACTERS]
+
+
+class SupervisorWatch:
+    """Notices the death of the supervisor. Unless a next one is watched within `orphan_s` seconds, `on_abandoned` is called."""
+
+    def __init__(self, orphan_s: float, on_abandoned: Callable[[], None]) -> None:
+        self._orphan_s, self._on_abandoned = orphan_s, on_abandoned
+        self._pid, self._pidfd = 0, -1
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self, pid: int) -> None:
+        """Watch this process instead of the last one; 0: nobody."""
+        self.close()
+        self._pid = pid
+        if not pid:
+            return
+        try:
+            self._pidfd = os.pidfd_open(pid)
+            asyncio.get_running_loop().add_reader(self._pidfd, self._died)
+        except ProcessLookupError:
+            self._died()
+        except OSError:  # no pidfds here, or no descriptor is left
+            self._poll()
+
+    def close(self) -> None:
+        """Watch nobody."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._pidfd >= 0:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    def _poll(self) -> None:
+        try:
+            os.kill(self._pid, 0)
+        except OSError:
+            self._died()
+        else:
+            self._timer = asyncio.get_running_loop().call_later(_POLL_S, self._poll)
+
+    def _died(self) -> None:
+        self.close()
+        self._timer = asyncio.get_running_loop().call_later(self._orphan_s, self._on_abandoned)
 
 
 class Child:
@@ -78,13 +130,21 @@ class Child:
         self.deaths: dict[str, lifecycle.PeerDown] = {}  # name -> the newest incarnation that is proven dead, and how it ended
         self._beat_timer: asyncio.TimerHandle | None = None
         self._n_beats = 0
-        self._is_ready = False
+        self._progress: _Progress = "welcomed"
+        self._details: dict[str, str] = {}
+        self._supervisor_incarnation = birth.supervisor_incarnation
+        self._watch = SupervisorWatch(birth.orphan_s, self._abandoned)
         self.is_stopping = False
 
     def hello(self) -> None:
-        """Tell the supervisor that this process exists and where it listens."""
-        self.mailbox.connect(SUPERVISOR, self.birth.supervisor_incarnation, self.birth.supervisor_endpoint)
-        self.report(lifecycle.Hello(pid=os.getpid(), endpoint=self.mailbox.endpoint))
+        """Tell the supervisor that this process exists and where it listens. From now on its death is noticed."""
+        self._watch.watch(self.birth.supervisor_pid)
+        self._say_hello()
+
+    def _say_hello(self) -> None:
+        self.mailbox.connect(SUPERVISOR, self._supervisor_incarnation, self.birth.supervisor_endpoint)
+        endpoint, state, details = self.mailbox.endpoint, self._progress, self._details
+        self.report(lifecycle.Hello(pid=os.getpid(), endpoint=endpoint, state=state, details=details))
 
     def report(self, message: Message) -> None:
         """Send a message to the supervisor."""
@@ -96,16 +156,18 @@ class Child:
 
     def ready(self, details: dict[str, str]) -> None:
         """Report that this child can serve, and send Progress regularly from now on."""
-        self._is_ready = True
+        self._progress, self._details = "ready", details
         self.report(lifecycle.Ready(details=details))
         self._beat()
 
     def drained(self) -> None:
         """Report that all work is finished."""
+        self._progress = "drained"
         self.report(lifecycle.Drained())
 
     def stopped(self) -> None:
         """Report an orderly end. No message may follow."""
+        self._watch.close()
         if self._beat_timer is not None:
             self._beat_timer.cancel()
         self.report(lifecycle.Stopped())
@@ -113,11 +175,11 @@ class Child:
     @property
     def is_ready(self) -> bool:
         """True once this child has sent Ready."""
-        return self._is_ready
+        return self._progress != "welcomed"
 
     def fault(self, doing: str, error: BaseException) -> int:
         """Report the error that ends this process. Returns the exit status: EXIT_UNUSABLE if another start cannot help."""
-        is_final = not self._is_ready and isinstance(error, _FINAL_ERRORS)
+        is_final = not self.is_ready and isinstance(error, _FINAL_ERRORS)
         text = "".join(traceback.format_exception(error, limit=_TRACEBACK_CALLS))
         self.report(
             lifecycle.Fault(
@@ -152,6 +214,17 @@ class Child:
                 handler(self, delivery.message)
         return rest
 
+    def _on_adopt(self, message: lifecycle.Adopt) -> None:
+        if message.incarnation >= self._supervisor_incarnation:  # equal if the disk has refused to count it
+            self._supervisor_incarnation = message.incarnation
+            self._watch.watch(message.pid)
+            self._say_hello()
+
+    def _abandoned(self) -> None:
+        if not self.is_stopping:
+            self.is_stopping = True
+            self._owner.abandoned()
+
     def _on_welcome(self, message: lifecycle.Welcome) -> None:
         for peer in message.peers:
             self._up(peer)
@@ -183,13 +256,14 @@ class Child:
             self._owner.peer_down(name, death.incarnation)
 
     def _on_drain(self, message: lifecycle.Drain) -> None:
+        self._progress = "draining"
         self._owner.drain(message.deadline_s)
 
     def _on_stop(self, message: lifecycle.Stop) -> None:
         self.is_stopping = True
 
     def _beat(self) -> None:
-        if self._is_ready and not self.is_stopping:
+        if self.is_ready and not self.is_stopping:
             self.report(self._owner.beat(with_metrics=self._n_beats % _METRICS_EVERY_BEATS == 0))
             self._n_beats += 1
             self._beat_timer = asyncio.get_running_loop().call_later(self.birth.beat_s, self._beat)
@@ -197,6 +271,7 @@ class Child:
 
 _NOT_PEERS = (role_of(SUPERVISOR), "operator")
 _HANDLERS: dict[type[Message], Callable[[Child, Message], None]] = {
+    lifecycle.Adopt: Child._on_adopt,
     lifecycle.Welcome: Child._on_welcome,
     lifecycle.PeerUp: Child._on_peer_up,
     lifecycle.PeerDown: Child._on_peer_down,

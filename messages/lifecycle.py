@@ -44,10 +44,23 @@ class MetricFamily(Part, frozen=True):
 
 
 class Hello(Message, frozen=True):
-    """A child's first message: its process exists. Sent after its inbox is bound."""
+    """A child's first message to a supervisor: its process exists. Sent after its inbox is bound, and as the answer to Adopt.
+
+    `state` is what it has reached: "welcomed" while it loads, "ready", "draining" or "drained". `details` are those of its
+    Ready, empty before.
+    """
 
     pid: Count
     endpoint: ShortText
+    state: Literal["welcomed", "ready", "draining", "drained"] = "welcomed"
+    details: dict[str, str] = {}
+
+
+class Adopt(Message, frozen=True):
+    """A new supervisor has taken over the children of one that died. The child reports to it from now on."""
+
+    incarnation: Count  # of the new supervisor
+    pid: Count
 
 
 class Welcome(Message, frozen=True):
@@ -158,6 +171,7 @@ class ChildState(StrEnum):
 
     DEAD = "dead"  # no process, or its death is proven
     STARTING = "starting"  # the process exists
+    ADOPTED = "adopted"  # it was a child of an earlier supervisor and has not said Hello to this one yet
     WELCOMED = "welcomed"  # it sent Hello and is loading
     READY = "ready"  # it can serve
     DRAINING = "draining"  # it finishes what it has and takes nothing new

@@ -30,6 +30,7 @@ _ASKERS = ("gateway", "operator")
 
 ROUTES: tuple[Route, ...] = (
     Route(lifecycle.Hello, CHILDREN, _S, "Welcome"),
+    Route(lifecycle.Adopt, _S, CHILDREN, "Hello"),
     Route(lifecycle.Welcome, _S, CHILDREN, "Ready"),
     Route(lifecycle.Loading, CHILDREN, _S),
     Route(lifecycle.Ready, CHILDREN, _S, "PeerUp to all"),

@@ -136,6 +136,18 @@ def start(**flags: Any) -> None:
       5  stopped by force
       7  stopped with unfinished requests; the next start continues them
     """
+    from supervisor.parent.parent import start_under_parent
+
+    link = start_under_parent()  # from here on this process is the supervisor, and its parent waits for it
+    if link.kept:
+        from supervisor.start import resume
+
+        sys.exit(resume(link))
+    _start_first(flags, link)
+
+
+def _start_first(flags: dict[str, Any], link: Any) -> NoReturn:
+    """Be the first supervisor of a server. Exits with the server's status."""
     config = _load(flags)
     placement = _plan(config)
     if config.log_format == "console":  # a log of JSON lines has the plan as an event
@@ -145,7 +157,7 @@ def start(**flags: Any) -> None:
     from supervisor.start import start as run
 
     try:
-        sys.exit(run(config, placement))
+        sys.exit(run(config, placement, link))
     except ConfigError as error:
         _fail(EXIT_USAGE, str(error))
     except OrphanAlive as error:

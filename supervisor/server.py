@@ -1,14 +1,19 @@
-"""What one run of the server consists of, determined before its first child is started."""
+"""What one run of the server consists of, determined before its first child is started, and kept for the next supervisor."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import get_type_hints
 
 import msgspec
 
 from messages.birth import Birth
+from messages.run_dir import front_endpoint
+from supervisor.children.atomic_file import AtomicFile
 from supervisor.children.run_dir import RunDir
 from supervisor.config import SupervisorSettings
+from supervisor.operator.display import Display
 from supervisor.policy.child_spec import Group
 
 
@@ -24,6 +29,8 @@ class Server:
     log_format: str
     log_level: str
     layout: str = ""  # replicas, ranks, devices and dtype as text, for the status
+    takes_text: bool = True  # False for a model without a tokenizer
+    is_temporary: bool = False  # its run directory was made for a random port
 
     def birth_template(self, incarnation: int) -> Birth:
         """The fields that every Birth of this server has in common. `incarnation` is the supervisor's."""
@@ -33,9 +40,43 @@ class Server:
             endpoint="",
             supervisor_endpoint=self.run_dir.supervisor_endpoint,
             supervisor_incarnation=incarnation,
+            orphan_s=self.settings.orphan_s,
             run_dir=str(self.run_dir.path),
             log_format=self.log_format,
             log_level=self.log_level,
             settings=msgspec.Raw(b"{}"),
             beat_s=self.settings.beat_s,
         )
+
+    def display(self) -> Display:
+        """What the terminal shows of it."""
+        front, is_json = front_endpoint(self.run_dir.path, 0), self.log_format == "json"
+        return Display(self.model_name, self.url, front, takes_text=self.takes_text, is_json=is_json)
+
+    def save(self) -> None:
+        """Write all of this into the run directory."""
+        values = {name: getattr(self, name) for name in _Saved.__struct_fields__}
+        AtomicFile(self.run_dir.server_path).write(msgspec.json.encode(_Saved(**values)))
+
+
+def read_server(run_dir: RunDir, descriptors: Mapping[str, int]) -> Server:
+    """The server of a supervisor that died. `descriptors`: what the parent has kept of those that children inherit, by name.
+
+    Raises: OSError, msgspec.DecodeError.
+    """
+    saved = msgspec.json.decode(run_dir.server_path.read_bytes(), type=_Saved)
+    values = {name: getattr(saved, name) for name in _Saved.__struct_fields__}
+    server = Server(**values, run_dir=run_dir)
+    return replace(server, groups=tuple(_with_descriptors(group, descriptors) for group in server.groups))
+
+
+def _with_descriptors(group: Group, descriptors: Mapping[str, int]) -> Group:
+    """The same group with the numbers that its descriptors have in this process."""
+    children = tuple(
+        replace(child, descriptors={name: descriptors[name] for name in child.descriptors}) for child in group.children
+    )
+    return replace(group, children=children)
+
+
+_hints = get_type_hints(Server)
+_Saved = msgspec.defstruct("_Saved", [(f.name, _hints[f.name]) for f in fields(Server) if f.name != "run_dir"], frozen=True)

@@ -3,6 +3,8 @@
     configuration -> placement on devices -> run directory (lock) -> listening socket -> state directory (lock)
         -> model (converted or downloaded) -> tree -> supervisor
 
+`resume` instead of `start`: the next supervisor of the same server goes on with what its parent has kept.
+
 The placement is decided before this file is imported; see `host.py`. When a step fails, the start ends with one sentence that
 names the key, before any child is started.
 """
@@ -16,6 +18,8 @@ import socket
 import sys
 import time
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,27 +27,34 @@ import msgspec
 import structlog
 
 from gpu_workers.model_store.model_folder import ModelFolder
+from messages.birth import LISTEN_SOCKET
+from messages.child import EXIT_FAULT
 from messages.errors import ConfigError
-from messages.run_dir import front_endpoint, run_dir_of
+from messages.run_dir import run_dir_of
+from supervisor.children.entrypoint import leave
 from supervisor.children.run_dir import RunDir, RunDirTaken
 from supervisor.children.state_dir import hold_state_dir
 from supervisor.config import ServerConfig, described
 from supervisor.logs import configure_logs
 from supervisor.operator.display import Display
+from supervisor.parent.link import ParentLink
 from supervisor.policy.placement import Placement
-from supervisor.server import Server
+from supervisor.server import Server, read_server
 from supervisor.supervisor import Supervisor
 from supervisor.tree import StartFacts, build_tree
 
 _BACKLOG = 1024
+_RUN_DIR, _STATE_LOCK = "run_dir", "state_lock"  # what the parent keeps, by name
 _PREDECESSOR_S = 0.5  # time for the children of a killed server to die and so release its port
 
 
-def start(config: ServerConfig, placement: Placement) -> int:
-    """Run a server in the foreground, with its ranks as `placement` says; returns its exit status.
+def start(config: ServerConfig, placement: Placement, link: ParentLink | None = None) -> int:
+    """Run a server in the foreground, with its ranks as `placement` says; returns its exit status. `link`: the parent, which
+    keeps what the next supervisor needs.
 
     Raises: ConfigError when the host cannot provide what the configuration asks for.
     """
+    link = link or ParentLink()
     if config.log_level == "auto":
         config = msgspec.structs.replace(config, log_level="warning" if sys.stderr.isatty() else "info")
     configure_logs(config.log_format, config.log_level, "supervisor/0", 0)
@@ -51,9 +62,29 @@ def start(config: ServerConfig, placement: Placement) -> int:
         held = _take_run_dir(stack, config) if config.port else None  # before the port: two servers never compete
         listener = stack.enter_context(listen(config.host, config.port))
         port = listener.getsockname()[1]
-        run_dir = held or _take_run_dir(stack, msgspec.structs.replace(config, port=port), is_temporary=not config.run_dir)
-        state_dir = stack.enter_context(hold_state_dir(Path(config.state_dir) if config.state_dir else run_dir.path))
-        return _run(config, run_dir, state_dir, listener, placement)
+        is_temporary = not (held or config.run_dir)
+        run_dir = held or _take_run_dir(stack, msgspec.structs.replace(config, port=port), is_temporary)
+        keep_lock = partial(link.keep, _STATE_LOCK, "")
+        state_dir = stack.enter_context(hold_state_dir(Path(config.state_dir) if config.state_dir else run_dir.path, keep_lock))
+        link.keep(_RUN_DIR, str(run_dir.path), run_dir.lock_fd)
+        link.keep(LISTEN_SOCKET, "", listener.fileno())
+        server = replace(_determine(config, run_dir, state_dir, listener, placement), is_temporary=is_temporary)
+        server.save()
+        return run_server(server, server.display(), link)
+
+
+def resume(link: ParentLink) -> int:
+    """Go on as the supervisor of a server whose last supervisor died, with what the parent has kept; returns its exit status.
+
+    Raises: OSError, msgspec.DecodeError when the run directory does not say what this server is.
+    """
+    run_dir = RunDir.take_back(Path(link.kept[_RUN_DIR].value), link.kept[_RUN_DIR].fd)
+    server = read_server(run_dir, {name: kept.fd for name, kept in link.kept.items()})
+    configure_logs(server.log_format, server.log_level, "supervisor/0", 0)
+    try:
+        return run_server(server, server.display(), link)
+    finally:
+        run_dir.release(server.is_temporary)
 
 
 def _take_run_dir(stack: ExitStack, config: ServerConfig, is_temporary: bool = False) -> RunDir:
@@ -131,7 +162,7 @@ def _bind(listener: socket.socket, address: Any) -> None:
         time.sleep(0.02)
 
 
-def _run(config: ServerConfig, run_dir: RunDir, state_dir: Path, listener: socket.socket, placement: Placement) -> int:
+def _determine(config: ServerConfig, run_dir: RunDir, state_dir: Path, listener: socket.socket, placement: Placement) -> Server:
     log = structlog.get_logger()
     log.info("configuration", **described(config))
     log.info("placement", plan=placement.text())
@@ -156,9 +187,9 @@ def _run(config: ServerConfig, run_dir: RunDir, state_dir: Path, listener: socke
     name = config.model_name or model.name
     groups = build_tree(config, facts)
     layout = placement.summary()
-    server = Server(groups, run_dir, config.supervisor, name, url, config.log_format, config.log_level, layout)
-    front, is_json = front_endpoint(run_dir.path, 0), config.log_format == "json"
-    return run_server(server, Display(name, url, front, takes_text=takes_text, is_json=is_json))
+    return Server(
+        groups, run_dir, config.supervisor, name, url, config.log_format, config.log_level, layout, takes_text=takes_text
+    )
 
 
 def _resolve(config: ServerConfig, url: str) -> ModelFolder:
@@ -180,14 +211,23 @@ def _resolve(config: ServerConfig, url: str) -> ModelFolder:
     return model
 
 
-def run_server(server: Server, display: Display) -> int:
-    """Run the supervisor on an event loop of its own until the server has ended; returns the exit status."""
+def run_server(server: Server, display: Display, link: ParentLink | None = None) -> int:
+    """Run the supervisor on an event loop of its own until the server has ended; returns the exit status.
+
+    After a bug of a supervisor with a parent, this process ends at once, so that the next supervisor finds everything in place.
+    """
     import asyncio
 
     import uvloop
 
     async def run() -> int:
-        return await Supervisor(server, display).run()
+        return await Supervisor(server, display, link=link).run()
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(run())
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(run())
+    except Exception:
+        if link is None or not link.has_parent:
+            raise
+        structlog.get_logger().exception("the supervisor failed")
+        leave(EXIT_FAULT)

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Any
 
 import structlog
 
 from messages import lifecycle
 from messages.child import EXIT_UNUSABLE
 from messages.ids import SUPERVISOR
-from messages.lifecycle import ChildState, TreeState
+from messages.lifecycle import TreeState
 from messages.transport.mailbox import MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
-from messages.wire.message import Message
+from supervisor.child_reports import ChildReports
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.children.exit_cause import cause_of_silence
@@ -30,6 +28,7 @@ from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
 from supervisor.operator.orders import Orders
 from supervisor.operator.server import OperatorServer
+from supervisor.parent.link import ParentLink
 from supervisor.policy.liveness import Liveness, Verdict
 from supervisor.policy.own_time import ProcessSample
 from supervisor.policy.restart_policy import Action, GiveUp, Kill, Promote, RestartPolicy, Retire, Start
@@ -42,7 +41,8 @@ _PROOF_S = 2.0
 
 
 class Supervisor:
-    """One run of the server. `spawner`: how processes are started; on this machine by default."""
+    """One run of the server. `spawner`: how processes are started; on this machine by default. `link`: the parent that starts
+    the next supervisor if this one dies; by default there is none."""
 
     def __init__(
         self,
@@ -50,8 +50,10 @@ class Supervisor:
         display: Display,
         spawner: Spawner | None = None,
         make_mailbox: MailboxFactory = ZmqMailbox,
+        link: ParentLink | None = None,
     ) -> None:
         self._server, self._display = server, display
+        self._link = link or ParentLink()
         self._log = structlog.get_logger()
         self._policy = RestartPolicy(server.groups)
         self._liveness = Liveness(_CHECK_EVERY_S, self._look)
@@ -60,7 +62,7 @@ class Supervisor:
         incarnation = incarnations.next(SUPERVISOR)
         self._mailbox = make_mailbox(SUPERVISOR, incarnation, server.run_dir.supervisor_endpoint)
         template = server.birth_template(incarnation)
-        spawner = spawner or LocalSpawner(server.run_dir.register_path)
+        spawner = spawner or LocalSpawner(server.run_dir.register_path, exits=self._link.exits)
         self.children = ChildManager(
             server.groups,
             server.run_dir,
@@ -73,24 +75,37 @@ class Supervisor:
         )
         self.orders = Orders(self.children, display, server.settings.drain_s, self._on_stopping)
         self._status = TreeStatus(server, self.children, self._policy, self.orders, display)
+        self._reports = ChildReports(self.children, self._policy, self._liveness, self.orders, display, on_ready=self._on_ready)
         self._operator_server = OperatorServer(server.run_dir.path, self._mailbox, self.children, self.orders, self.report)
 
     async def run(self) -> int:
-        """Run until every child is stopped; returns the exit status of the server."""
+        """Run until every child is stopped; returns the exit status of the server.
+
+        After a bug the children of a supervisor with a parent go on serving: the next supervisor adopts them.
+        """
+        is_replaced = False
         try:
             self.orders.open()
-            self._start(tuple(record.name for record in self.children.records if not self._policy.is_standby(record.name)))
+            self._link.beat()
+            if self._link.has_parent:
+                asyncio.get_running_loop().add_reader(self._link.fileno(), self._link.read)
+            self._adopt_or_start()
             self.orders.run_task(self._read_messages())
             self.orders.run_task(self._watch())
             exit_status = await self.orders.ending
             self._server.run_dir.note_end(exit_status, self.orders.end_reason)
             return exit_status
+        except Exception:
+            is_replaced = self._link.has_parent
+            raise
         finally:
             self._policy.stopping()
             self.children.spares.close()
-            for record in self.children.records:
+            for record in () if is_replaced else self.children.records:
                 self.children.kill(record, "the supervisor ends", "ended")
             await self.children.spares.wait_gone(_PROOF_S)
+            if self._link.has_parent:
+                asyncio.get_running_loop().remove_reader(self._link.fileno())
             self.orders.close()
             self._display.close()
             await self._mailbox.close()
@@ -105,6 +120,30 @@ class Supervisor:
         return self._status.report(with_metrics)
 
     # -- starts and deaths ---------------------------------------------------------------------------------------
+
+    def _adopt_or_start(self) -> None:
+        """Take over the children of the last supervisor, then start those that have no process."""
+        adopted = self.children.adopt()
+        if not adopted:
+            self._start(tuple(record.name for record in self.children.records if not self._policy.is_standby(record.name)))
+            return
+        now_s = time.monotonic()
+        self.orders.has_served = self._server.run_dir.has_served
+        self._policy.resume([record.name for record in adopted if record.is_announced], self.orders.has_served)
+        for record in adopted:
+            self._policy.started(record.name, record.incarnation)
+            self._liveness.spawned(record.name, record.spec.deadlines, now_s)
+            if record.is_announced:  # it beats already
+                self._liveness.became_ready(record.name, now_s)
+                self._policy.became_ready(record.name, record.incarnation, now_s)
+        is_awaited = {r.name for r in self.children.records if self.orders.has_served or not self._policy.is_standby(r.name)}
+        missing = [r for r in self.children.records if r not in adopted and r.name in is_awaited]
+        names = {"adopted": [record.name for record in adopted], "missing": [record.name for record in missing]}
+        self._log.warning("the last supervisor died: its children are adopted", **names)
+        for record in missing:  # as if they had died just now, so that groups are restarted as a whole
+            self._policy.started(record.name, record.incarnation)
+        for record in missing:
+            self._carry_out(self._policy.died(record.name, record.incarnation, now_s, is_foreign=True))
 
     def _start(self, names: tuple[str, ...]) -> None:
         if self.orders.is_stopping:
@@ -126,6 +165,11 @@ class Supervisor:
         self._status.notice()
         if self.orders.has_served and not had_served:
             self._start(tuple(record.name for record in self.children.records if self._policy.is_standby(record.name)))
+
+    def _on_ready(self, actions: list[Action]) -> None:
+        """A child can serve; the policy wants these actions."""
+        self._carry_out(actions)
+        self._notice()
 
     def _on_death(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus, cause: lifecycle.Cause) -> None:
         self._liveness.gone(record.name)
@@ -199,6 +243,7 @@ class Supervisor:
             for names in self._spawn_retries.due(now_s):
                 self._start(names)
             self.children.retry_writes()
+            self._link.beat()
             notify("WATCHDOG=1")
 
     # -- messages -------------------------------------------------------------------------------------------------
@@ -208,67 +253,4 @@ class Supervisor:
             for delivery in await self._mailbox.wait_mail():
                 if self._operator_server.handle(delivery):
                     continue
-                record = self.children.record_by_name.get(delivery.sender)
-                if record is not None and record.incarnation == delivery.sender_incarnation and record.is_alive:
-                    _FROM_CHILDREN[type(delivery.message)](self, record, delivery.message)
-
-    def _on_hello(self, record: ChildRecord, message: lifecycle.Hello) -> None:
-        if record.state is ChildState.STARTING:
-            self._liveness.loading(record.name, time.monotonic())
-            self.children.welcome(record, message)
-
-    def _on_loading(self, record: ChildRecord, message: lifecycle.Loading) -> None:
-        if record.state is not ChildState.WELCOMED:
-            return
-        record.phase, record.heard_s = f"{message.phase} {message.fraction:.0%}", time.monotonic()
-        self._liveness.loading(record.name, record.heard_s)
-        self._display.loading(record.name, message.phase, message.fraction)
-
-    def _on_ready(self, record: ChildRecord, message: lifecycle.Ready) -> None:
-        if record.state is not ChildState.WELCOMED:
-            return
-        record.heard_s = now_s = time.monotonic()
-        self._liveness.became_ready(record.name, now_s)
-        is_standby = self._policy.is_standby(record.name)
-        actions = self._policy.became_ready(record.name, record.incarnation, now_s)
-        self.children.became_ready(record, is_standby)
-        self._carry_out(actions)
-        took_s = round(now_s - record.started_s, 3)
-        facts = {"child": record.name, "incarnation": record.incarnation, "took_s": took_s}
-        if self.orders.has_served and record.died_s:  # at the level of its death, so that a terminal shows both
-            self._log.warning("child ready again", **facts, down_s=round(now_s - record.died_s, 3))
-        else:
-            self._log.info("child ready", **facts)
-        self._display.ready(record.name, took_s)
-        self.orders.note_ready(record)
-        self._notice()
-
-    def _on_progress(self, record: ChildRecord, message: lifecycle.Progress) -> None:
-        record.last, record.heard_s = message, time.monotonic()
-        record.metrics = message.metrics or record.metrics
-        self._liveness.beat(record.name, message.steps, message.busy_s, record.heard_s, message.limit_s)
-
-    def _on_drained(self, record: ChildRecord, message: lifecycle.Drained) -> None:
-        if record.state is ChildState.DRAINING:
-            record.enter(ChildState.DRAINED)
-            self.children.note_change()
-
-    def _on_stopped(self, record: ChildRecord, message: lifecycle.Stopped) -> None:
-        self._liveness.gone(record.name)
-
-    def _on_fault(self, record: ChildRecord, message: lifecycle.Fault) -> None:
-        is_repeated = record.note_fault(message)
-        is_shown_once = not self.orders.has_served and (is_repeated or message.is_final)  # by an earlier line, or by _give_up
-        log = self._log.info if is_shown_once else self._log.error
-        log("child fault", child=record.name, incarnation=record.incarnation, doing=message.doing, reason=message.reason)
-
-
-_FROM_CHILDREN: dict[type[Message], Callable[[Supervisor, ChildRecord, Any], None]] = {
-    lifecycle.Hello: Supervisor._on_hello,
-    lifecycle.Loading: Supervisor._on_loading,
-    lifecycle.Ready: Supervisor._on_ready,
-    lifecycle.Progress: Supervisor._on_progress,
-    lifecycle.Drained: Supervisor._on_drained,
-    lifecycle.Stopped: Supervisor._on_stopped,
-    lifecycle.Fault: Supervisor._on_fault,
-}
+                self._reports.handle(delivery)

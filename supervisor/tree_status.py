@@ -77,6 +77,7 @@ class TreeStatus:
         notify(f"STATUS={state}")
         if state in (TreeState.SERVING, TreeState.DEGRADED) and not self._orders.has_served:
             self._orders.has_served = True
+            self._server.run_dir.note_served()
             self._display.serving(after_s)
             notify("READY=1")
 

@@ -246,6 +246,11 @@ class Worker(LifecycleEvents, StepEvents):
         """Report drained at once: a worker has no work of its own to finish, its scheduler stops planning."""
         self.child.drained()
 
+    def abandoned(self) -> None:
+        """No supervisor came back in time: end as after a Stop."""
+        self.log.error("no supervisor came back in time: ending")
+        self._end(0)
+
     def beat(self, with_metrics: bool) -> lifecycle.Progress:
         """The progress of this rank, with its metrics if asked for."""
         mail = self.mailbox.statistics()

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from messages.run_dir import run_dir_of
+from supervisor.children.orphans import kill_orphans
 from supervisor.operator.calls import NoServer, ask_status
 
 _END_S = 60.0
@@ -63,7 +64,7 @@ def own_server(arguments: Sequence[str], deadline_s: float = 600.0) -> Iterator[
         start_s = _wait_serving(process, port, path, deadline_s)
         yield OwnServer(port, process.pid, start_s, path)
     finally:
-        _end(process)
+        _end(process, run_dir_of(port))
     path.unlink(missing_ok=True)  # only when all went well: a failure leaves the log
 
 
@@ -91,8 +92,8 @@ def _wait_serving(process: subprocess.Popen[bytes], port: int, log: Path, deadli
     raise ServerDidNotStart(f"not serving after {deadline_s:g} s; the end of {log}:\n{_tail(log)}")
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM drains; children die with their parent, so killing it is enough when it does not listen."""
+def _end(process: subprocess.Popen[bytes], run_dir: Path) -> None:
+    """SIGTERM drains. When that takes too long, the parent is killed, the supervisor dies with it, and then the children."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
     try:
@@ -100,6 +101,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(_END_S)
+        kill_orphans(run_dir / "children.json", _END_S)
 
 
 def _tail(log: Path) -> str:

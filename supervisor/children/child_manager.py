@@ -6,6 +6,7 @@ It carries out decisions of `restart_policy.py` and `liveness.py`; `supervisor.p
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -18,18 +19,20 @@ import zmq
 from messages.birth import Birth
 from messages.errors import MailboxFull, UnknownPeer
 from messages.ids import replica_of, seat_of
-from messages.lifecycle import Cause, ChildState, Hello, PeerDown, PeerUp, Welcome
+from messages.lifecycle import Adopt, Cause, ChildState, Hello, PeerDown, PeerUp, Welcome
 from messages.transport.mailbox import Mailbox
 from messages.wire.message import Message
 from supervisor.children.child_record import ChildRecord
 from supervisor.children.exit_cause import cause_of
 from supervisor.children.process import ChildProcess, ExitStatus, OnExit
+from supervisor.children.register import Life
 from supervisor.children.rendezvous import Incarnations, open_gang_dir, remove_gang_dir
 from supervisor.children.run_dir import RunDir
 from supervisor.children.spares import Spares
 from supervisor.children.spawner import Spawner, ignore_exit
 from supervisor.policy.child_spec import ChildSpec, Group
 
+_KNOWN_STATES = (ChildState.ADOPTED, ChildState.STOPPING, ChildState.ENDING)  # others may have heard of it
 OnDeath = Callable[[ChildRecord, int, ExitStatus, Cause], None]
 
 
@@ -103,6 +106,32 @@ class ChildManager:
         self.note_change()
         return started, refusals
 
+    def adopt(self) -> list[ChildRecord]:
+        """Take over the children of an earlier supervisor of this server. Each is asked to say Hello.
+
+        Returns the records that have a process now, also those whose process is dead already: that is reported soon.
+        """
+        adopted: list[ChildRecord] = []
+        deaths: list[PeerDown] = []  # of which adopted children may not have heard
+        for life, process in self._spawner.adopt():
+            self._incarnations.note(life.name, life.incarnation)
+            record = self.record_by_name.get(life.name)
+            if record is None or life.incarnation < record.incarnation:
+                process.kill()
+            elif life.died_of is not None:
+                deaths.append(PeerDown(name=life.name, incarnation=life.incarnation, cause=life.died_of))
+                record.incarnation, record.n_starts = life.incarnation, life.n_starts
+            else:
+                self._adopt(record, life, process)
+                adopted.append(record)
+        for record in adopted:
+            for death in deaths:
+                self.send(record, death)
+            if record.killed_for is not None:
+                self.kill(record, "killed by the last supervisor", record.killed_for)
+        self.note_change()
+        return adopted
+
     def retry_writes(self) -> None:
         """Write the files that a full disk has refused."""
         self._spawner.retry_writes()
@@ -117,6 +146,7 @@ class ChildManager:
                 record.enter(ChildState.ENDING)
                 record.phase = reason
             record.killed_for = record.killed_for or cause
+            self._spawner.note(record.process, record.life)
             record.process.kill()
 
     def welcome(self, record: ChildRecord, hello: Hello) -> None:
@@ -142,6 +172,8 @@ class ChildManager:
     def announce(self, record: ChildRecord) -> None:
         """Tell all other children that this one can serve, and where."""
         record.is_announced, record.phase = True, ""
+        if record.process is not None:
+            self._spawner.note(record.process, record.life)
         self._send_to_others(record, PeerUp(peer=record.peer))
 
     def send(self, record: ChildRecord, message: Message) -> None:
@@ -199,6 +231,7 @@ class ChildManager:
         spec = record.spec
         birth = msgspec.structs.replace(
             self._birth_template,
+            supervisor_pid=self._spawner.supervisor_pid,
             name=spec.name,
             incarnation=incarnation,
             endpoint=self._run_dir.endpoint(spec.name, incarnation),
@@ -207,17 +240,31 @@ class ChildManager:
             gang_dir=gang_dir,
         )
         record.begin_incarnation(incarnation, process, gang_dir, time.monotonic())
+        self._spawner.note(process, record.life)  # before its Birth: no incarnation runs that is not registered
         process.on_exit = partial(self._exited, record, incarnation)
         process.send_birth(msgspec.json.encode(birth))
+
+    def _adopt(self, record: ChildRecord, life: Life, process: ChildProcess) -> None:
+        endpoint = self._run_dir.endpoint(life.name, life.incarnation)
+        record.adopt(life, process, endpoint, time.monotonic())
+        process.on_exit = partial(self._exited, record, life.incarnation)
+        try:
+            self._mailbox.connect(record.name, life.incarnation, endpoint)
+        except zmq.ZMQError as error:  # no descriptor is left
+            self.kill(record, f"no connection to its inbox: {error}", "ended")
+            return
+        self.send(record, Adopt(incarnation=self._mailbox.incarnation, pid=os.getpid()))
 
     def _spawn_spare(self, spec: ChildSpec, on_exit: OnExit) -> ChildProcess:
         return self._spawner.spawn(spec, on_exit, spec.warm_ups)
 
     def _exited(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus) -> None:
         """A death is proven: close the link, remove the files of this incarnation, tell the others, call `on_death`."""
-        was_known = record.is_serving or record.state in (ChildState.ENDING, ChildState.STOPPING)
+        was_known = record.is_serving or record.state in _KNOWN_STATES
         cause = cause_of(exit_status, record.killed_for, self._spawner.ran_out_of_memory)
         how = f"{exit_status}, out of memory" if cause == "out_of_memory" else str(exit_status)
+        if record.process is not None:
+            self._spawner.note(record.process, msgspec.structs.replace(record.life, died_of=cause))
         record.end_incarnation(how, time.monotonic())
         self._mailbox.disconnect(record.name)
         self._run_dir.forget(record.name, incarnation)

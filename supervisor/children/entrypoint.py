@@ -1,6 +1,6 @@
 """The first code in every child: read the Birth, set up logs, signals and the event loop, then run the actor of that role.
 
-    python -m supervisor.children.entrypoint NAME PARENT_PID [WARM-UP ...]       with the Birth as JSON on standard input
+    python -m supervisor.children.entrypoint NAME [WARM-UP ...]       with the Birth as JSON on standard input
 
 A spare process does warm-ups before it waits for its Birth. A warm-up is `module`, which is imported, or
 `module:function=argument`: the function is called with that text and keeps what it has loaded.
@@ -39,16 +39,14 @@ RUN_BY_ROLE = {
     "gateway": "actors.gateway.gateway_actor:run",
 }
 _SWITCH_S = 2e-4  # how long a thread keeps the interpreter while another waits: a step thread must not delay messages
-_PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 
 Run = Callable[[Birth], Awaitable[int]]
 
 
 def main(argv: list[str]) -> int:
-    """Run one incarnation; returns the exit status. `argv`: [name, parent's process id, warm-ups ...]."""
-    name, parent, warm = argv[0], int(argv[1]), argv[2:]
-    _die_with(parent)
+    """Run one incarnation; returns the exit status. `argv`: [name, warm-ups ...]."""
+    name, *warm = argv
     _ignore_signals(name)
     for warm_up in warm:
         do_warm_up(warm_up)
@@ -98,18 +96,6 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     import uvloop
 
     return uvloop.new_event_loop()
-
-
-def _die_with(parent: int) -> None:
-    """Make the kernel kill this process when its supervisor dies. Exit at once if the supervisor is dead already.
-
-    Raises: OSError when the kernel refuses.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != parent:
-        os._exit(EXIT_FAULT)
 
 
 def _ignore_signals(name: str) -> None:

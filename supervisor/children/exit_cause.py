@@ -12,7 +12,7 @@ from pathlib import Path
 
 from messages.child import EXIT_FAULT
 from messages.lifecycle import Cause
-from supervisor.children.process import ChildProcess, ExitStatus
+from supervisor.children.process import UNKNOWN_EXIT, ChildProcess, ExitStatus
 
 _OF_THE_MACHINE = Path("/proc/vmstat")
 _WINDOW_S = 3.0  # between a kill by the kernel and the proof of that death
@@ -87,6 +87,8 @@ def cause_of(exit_status: ExitStatus, killed_for: Cause | None, ran_out_of_memor
         return killed_for or ("out_of_memory" if ran_out_of_memory() else "killed")
     if exit_status.signal_name:
         return "crashed" if exit_status.signal_name in _OF_COMPUTATIONS else "killed"
+    if exit_status == UNKNOWN_EXIT:
+        return killed_for or "killed"  # nobody is accused without evidence
     return "faulted" if exit_status.code == EXIT_FAULT else "ended"
 
 

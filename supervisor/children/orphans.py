@@ -1,8 +1,7 @@
-"""Orphans, the children of a supervisor that was killed: a register on disk names them, and the next supervisor kills them.
+"""Orphans, the children of a server whose supervisor and parent were both killed: the next server kills them.
 
-The kernel kills children with their supervisor, but a child that hangs in a device driver may take seconds to die. Until then
-its journal and its device memory must not be used again. The register holds the process id, the start time and the boot id of
-the machine, so another process with the same id is never killed.
+They end by themselves when no supervisor comes back in time, but until then their journals and their device memory must not be
+used again. The register of the killed supervisor names them.
 """
 
 from __future__ import annotations
@@ -16,46 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import structlog
 
-from supervisor.children.atomic_file import AtomicFile
+from supervisor.children.register import Registered, read_register
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _POLL_S = 0.02
-_START_TIME = 19  # in /proc/PID/stat, counted from the field after the name; `man proc` calls it (22)
-
-
-class Registered(msgspec.Struct, frozen=True):
-    """One child process."""
-
-    name: str
-    pid: int
-    start_ticks: int  # since boot, by the kernel
-
-
-class _Content(msgspec.Struct, frozen=True):
-    boot: str
-    children: list[Registered]
-
-
-class ProcessRegister:
-    """The living child processes of one supervisor, on disk as soon as the disk can be written."""
-
-    def __init__(self, path: Path) -> None:
-        self.file, self._boot = AtomicFile(path), _boot_id()
-        self._children: list[Registered] = []
-
-    def add(self, name: str, pid: int) -> None:
-        """Register a process, and remove those that have ended.
-
-        Raises: OSError when the kernel cannot be asked about it now (no descriptor is left); then it is not registered.
-        """
-        start_ticks = start_ticks_of(pid)
-        self._children = [child for child in self._children if start_ticks_of(child.pid) == child.start_ticks]
-        if start_ticks is not None:
-            self._children.append(Registered(name, pid, start_ticks))
-        self.file.write(msgspec.json.encode(_Content(self._boot, self._children)))
 
 
 def kill_orphans(path: Path, deadline_s: float) -> tuple[list[Registered], list[Registered]]:
@@ -63,14 +27,8 @@ def kill_orphans(path: Path, deadline_s: float) -> tuple[list[Registered], list[
 
     Returns (found alive, still alive after `deadline_s` seconds).
     """
-    try:
-        content = msgspec.json.decode(path.read_bytes(), type=_Content)
-    except (OSError, msgspec.DecodeError):
-        return [], []
-    if content.boot != _boot_id():
-        return [], []
     end_s = time.monotonic() + deadline_s
-    found = [dying for child in content.children if (dying := _kill(child)) is not None]
+    found = [dying for child in read_register(path) if (dying := _kill(child)) is not None]
     try:
         alive = [dying.child for dying in found if not dying.wait_dead(end_s - time.monotonic())]
     finally:
@@ -78,18 +36,6 @@ def kill_orphans(path: Path, deadline_s: float) -> tuple[list[Registered], list[
             if dying.pidfd >= 0:
                 os.close(dying.pidfd)
     return [dying.child for dying in found], alive
-
-
-def start_ticks_of(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None when there is none, or only a zombie.
-
-    Raises: OSError when it cannot be read.
-    """
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] in "ZX" else int(fields[_START_TIME])
 
 
 @dataclass(frozen=True)
@@ -150,13 +96,6 @@ def _log_not_killed(child: Registered, error: OSError) -> None:
 
 def _is_gone(child: Registered) -> bool:
     try:
-        return start_ticks_of(child.pid) != child.start_ticks
+        return child.is_gone
     except OSError:
         return False
-
-
-def _boot_id() -> str:
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return ""

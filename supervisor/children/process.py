@@ -30,13 +30,16 @@ _PIPE_BYTES = 65_536
 class ExitStatus:
     """How a process ended: its own exit status, or the signal that ended it."""
 
-    code: int  # 0 to 255; -1 when a signal ended it
+    code: int  # 0 to 255; -1 when a signal ended it, or when nobody knows
     signal_name: str  # "SIGKILL", ...; empty when it exited by itself
 
     def __str__(self) -> str:
+        if self == UNKNOWN_EXIT:
+            return "exit status unknown"
         return f"killed by {self.signal_name}" if self.signal_name else f"exit status {self.code}"
 
 
+UNKNOWN_EXIT = ExitStatus(-1, "")  # of a process whose exit status was lost with the supervisor or its parent
 OnExit = Callable[[ExitStatus], None]
 
 
@@ -80,6 +83,23 @@ def decode_exit(returncode: int) -> ExitStatus:
         return ExitStatus(-1, signal.Signals(-returncode).name)
     except ValueError:
         return ExitStatus(-1, f"signal {-returncode}")
+
+
+def is_suspended(pid: int) -> bool:
+    """True if a process was stopped from outside."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state in (b"T", b"t")
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process in bytes; 0 if there is none."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
 
 
 class LocalProcess(ChildProcess):
@@ -133,20 +153,13 @@ class LocalProcess(ChildProcess):
             self._popen.kill()  # checks first whether it was reaped: before that no other process can have its id
 
     def is_suspended(self) -> bool:
-        try:
-            state = Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
-        except (OSError, IndexError):
-            return False
-        return state in (b"T", b"t")
+        return is_suspended(self.pid)
 
     def sample(self) -> ProcessSample | None:
         return sample_of(self.pid)
 
     def resident_bytes(self) -> int:
-        try:
-            return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        except (OSError, IndexError):
-            return 0
+        return resident_bytes(self.pid)
 
     def _reap(self) -> None:
         returncode = self._popen.poll()

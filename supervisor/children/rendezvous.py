@@ -22,6 +22,10 @@ class Incarnations:
             known = {}
         self._newest = {str(k): v for k, v in known.items() if isinstance(v, int)} if isinstance(known, dict) else {}
 
+    def note(self, name: str, incarnation: int) -> None:
+        """This incarnation existed. It may be missing in the file, if the disk has refused the last writes."""
+        self._newest[name] = max(self._newest.get(name, 0), incarnation)
+
     def next(self, *names: str) -> int:
         """One new incarnation number for all of these actors, larger than all their earlier numbers."""
         number = max(self._newest.get(name, 0) for name in names) + 1

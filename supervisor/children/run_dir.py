@@ -6,6 +6,8 @@ $XDG_RUNTIME_DIR/tardigrade-<port>/    or /tmp/tardigrade-<uid>/<port>/ without 
     supervisor.pid        its process id, for the operator's commands
     children.json         register of the child processes; a supervisor that was killed leaves it behind
     incarnations.json     the newest incarnation of every actor; kept across servers
+    server.json           what this server consists of, for the next supervisor
+    served                exists once the whole tree has served
     end.json              how the last server ended, for the operator's commands
     supervisor            inbox (a socket, like the next ones)
     worker-0.1.3          inbox of worker/0.1 in its third incarnation
@@ -21,16 +23,19 @@ import shutil
 import stat
 from pathlib import Path
 
-import filelock
 import structlog
 
 from messages.errors import ConfigError, TardigradeError
+from supervisor.children.atomic_file import AtomicFile
 from supervisor.children.orphans import kill_orphans
+from supervisor.parent.lock_file import LockFile
 
 _SOCKET_PATH_BYTES = 107  # sockaddr_un, without its closing zero
 _LOCK_S = 0.3  # `supervisor stop` holds the lock for a moment when it sees that the server has gone
 _END = "end.json"
 _REGISTER = "children.json"
+_SERVER = "server.json"
+_SERVED = "served"
 _ORPHAN_DEATH_S = 10.0
 _LONGEST_SOCKET_NAME = "cache_directory-00.00.1234567890"
 
@@ -69,7 +74,7 @@ def make_private(path: Path, key: str = "run_dir") -> Path:
 class RunDir:
     """A run directory that this process has locked. `take` makes one."""
 
-    def __init__(self, path: Path, lock: filelock.FileLock) -> None:
+    def __init__(self, path: Path, lock: LockFile) -> None:
         self.path = path
         self._lock = lock
 
@@ -89,24 +94,52 @@ class RunDir:
         if path.parent == Path("/tmp") / f"tardigrade-{os.getuid()}":
             make_private(path.parent)
         make_private(path)
-        lock = filelock.FileLock(path / "lock", timeout=_LOCK_S, mode=0o600)
         try:
-            lock.acquire()
-            return cls._take_over(path, lock)
-        except filelock.Timeout:
+            lock = LockFile.take(path / "lock", _LOCK_S)
+        except BlockingIOError:
             raise RunDirTaken(path, read_pid(path)) from None
+        except OSError as error:
+            raise ConfigError(f"run_dir: expected a directory with locks, got {path} ({error.strerror})") from None
+        try:
+            return cls._take_over(path, lock)
         except OSError as error:
             lock.release()
             raise ConfigError(f"run_dir: expected a directory with room for files, got {path} ({error.strerror})") from None
 
     @classmethod
-    def _take_over(cls, path: Path, lock: filelock.FileLock) -> RunDir:
+    def _take_over(cls, path: Path, lock: LockFile) -> RunDir:
         self = cls(path, lock)
         self._kill_predecessors_orphans()
         self._clear()
         (path / _END).unlink(missing_ok=True)
         (path / "supervisor.pid").write_text(str(os.getpid()))
         return self
+
+    @classmethod
+    def take_back(cls, path: Path, lock_fd: int) -> RunDir:
+        """Go on in the directory of a supervisor that died, whose lock the parent has kept. Nothing in it is removed."""
+        AtomicFile(path / "supervisor.pid").write(str(os.getpid()).encode())
+        return cls(path, LockFile(lock_fd))
+
+    @property
+    def lock_fd(self) -> int:
+        """The descriptor of the lock."""
+        return self._lock.fd
+
+    @property
+    def server_path(self) -> Path:
+        """The file with what this server consists of."""
+        return self.path / _SERVER
+
+    @property
+    def has_served(self) -> bool:
+        """True once the whole tree of this server has served."""
+        return (self.path / _SERVED).exists()
+
+    def note_served(self) -> None:
+        """Write down that the whole tree has served. A full disk costs the next supervisor this knowledge, nothing else."""
+        with contextlib.suppress(OSError):
+            (self.path / _SERVED).touch()
 
     def endpoint(self, name: str, incarnation: int) -> str:
         """The endpoint of the inbox of one incarnation of an actor."""
@@ -158,7 +191,7 @@ class RunDir:
 
     def _clear(self) -> None:
         for entry in self.path.iterdir():
-            if entry.is_socket() or entry.name in ("supervisor.pid", _REGISTER):
+            if entry.is_socket() or entry.name in ("supervisor.pid", _REGISTER, _SERVER, _SERVED):
                 entry.unlink(missing_ok=True)
             elif entry.name.startswith("gang-") and entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)

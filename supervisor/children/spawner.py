@@ -7,16 +7,23 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
+from supervisor.children.adopted_process import AdoptedProcess
 from supervisor.children.exit_cause import OutOfMemoryKills
-from supervisor.children.orphans import ProcessRegister
 from supervisor.children.process import ChildProcess, ExitStatus, LocalProcess, OnExit
+from supervisor.children.register import Life, ProcessRegister
+from supervisor.parent.link import Exits
 from supervisor.policy.child_spec import ChildSpec
 
 ENTRYPOINT = "supervisor.children.entrypoint"
 
 
 class Spawner(Protocol):
-    """Starts processes of children, which then wait for their Birth."""
+    """Starts processes of children, which then wait for their Birth.
+
+    `supervisor_pid`: whose death the children watch; 0 where they are not on the supervisor's machine.
+    """
+
+    supervisor_pid: int = 0
 
     def spawn(self, spec: ChildSpec, on_exit: OnExit, warm_ups: tuple[str, ...] = ()) -> ChildProcess:
         """Start a process for this child: with its environment and descriptors, after these warm-ups (see `entrypoint.py`).
@@ -33,16 +40,31 @@ class Spawner(Protocol):
         """Write the files that a full disk has refused, and look at the kernel's counts. Called about ten times a second."""
         ...
 
+    def note(self, process: ChildProcess, life: Life) -> None:
+        """Write down what a process is now, so that the next supervisor can adopt it. By default nothing is written."""
+
+    def adopt(self) -> list[tuple[Life, ChildProcess]]:
+        """The processes that an earlier supervisor has left, each with what it is; also dead ones: that is reported soon.
+
+        Processes without a Birth are ended instead. By default there are none.
+        """
+        return []
+
 
 class LocalSpawner(Spawner):
-    """Starts child processes on this machine, and registers each on disk, so that the next supervisor can prove its death."""
+    """Starts child processes on this machine, and registers each on disk, so that the next supervisor can adopt it.
 
-    def __init__(self, register_path: Path, entrypoint: str = ENTRYPOINT) -> None:
+    `exits`: exit statuses of the children of earlier supervisors.
+    """
+
+    def __init__(self, register_path: Path, entrypoint: str = ENTRYPOINT, exits: Exits | None = None) -> None:
         self._register, self._entrypoint = ProcessRegister(register_path), entrypoint
+        self._exits = exits or Exits()
+        self.supervisor_pid = os.getpid()
         self._memory_kills = OutOfMemoryKills()
 
     def spawn(self, spec: ChildSpec, on_exit: OnExit, warm_ups: tuple[str, ...] = ()) -> ChildProcess:
-        argv = [sys.executable, "-m", self._entrypoint, spec.name, str(os.getpid()), *warm_ups]
+        argv = [sys.executable, "-m", self._entrypoint, spec.name, *warm_ups]
         process = LocalProcess.spawn(argv, on_exit, spec.env, tuple(spec.descriptors.values()))
         try:
             self._register.add(spec.name, process.pid)
@@ -58,6 +80,20 @@ class LocalSpawner(Spawner):
     def retry_writes(self) -> None:
         self._register.file.retry()
         self._memory_kills.look()
+
+    def note(self, process: ChildProcess, life: Life) -> None:
+        self._register.note(process.pid, life)
+
+    def adopt(self) -> list[tuple[Life, ChildProcess]]:
+        processes = {child.pid: AdoptedProcess(child, self._exits, ignore_exit) for child in self._register.children}
+        self._exits.on_exit = lambda pid, code: processes[pid].reaped(code) if pid in processes else None
+        adopted = []
+        for child in self._register.children:
+            if child.life.incarnation:
+                adopted.append((child.life, processes[child.pid]))
+            else:
+                processes[child.pid].kill()
+        return adopted
 
 
 def ignore_exit(_: ExitStatus) -> None:

@@ -171,6 +171,15 @@ class RestartPolicy:
         """True if this child belongs to the standby gang of a pair now."""
         return self._group_of[name].is_standby
 
+    def resume(self, announced: Iterable[str], has_served: bool) -> None:
+        """Go on where an earlier supervisor died. `announced`: children that the others know, so their gang is the active one.
+        `has_served`: every group has been ready before."""
+        for group in {self._group_of[name].group.title: self._group_of[name] for name in announced}.values():
+            if group.is_standby and group.partner is not None:
+                group.is_standby, group.partner.is_standby = False, True
+        for group in self._group_of.values():
+            group.was_ready = group.was_ready or has_served
+
     def stopping(self) -> None:
         """From now on deaths are expected: they lead to no action."""
         self._is_stopping = True

@@ -23,7 +23,8 @@ class TreeOrder(Enum):
 _C, _O = ChildState, TreeOrder
 
 CHILD_TRANSITIONS: Mapping[ChildState, frozenset[ChildState]] = {
-    _C.DEAD: frozenset({_C.STARTING}),
+    _C.DEAD: frozenset({_C.STARTING, _C.ADOPTED}),
+    _C.ADOPTED: frozenset({_C.WELCOMED, _C.STOPPING, _C.ENDING, _C.DEAD}),
     _C.STARTING: frozenset({_C.WELCOMED, _C.ENDING, _C.DEAD}),
     _C.WELCOMED: frozenset({_C.READY, _C.ENDING, _C.DEAD}),
     _C.READY: frozenset({_C.DRAINING, _C.STOPPING, _C.ENDING, _C.DEAD}),
@@ -40,7 +41,7 @@ ORDER_TRANSITIONS: Mapping[TreeOrder, frozenset[TreeOrder]] = {
 }
 STARTING_STATES = frozenset({_C.STARTING, _C.WELCOMED})
 SERVING_STATES = frozenset({_C.READY, _C.DRAINING, _C.DRAINED})  # peers may send to a child in one of these
-LINKED_STATES = SERVING_STATES | {_C.WELCOMED, _C.STOPPING}  # the supervisor has a link to its inbox
+LINKED_STATES = SERVING_STATES | {_C.ADOPTED, _C.WELCOMED, _C.STOPPING}  # the supervisor has a link to its inbox
 
 
 def next_child_state(name: str, present: ChildState, wanted: ChildState) -> ChildState:

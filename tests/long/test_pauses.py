@@ -54,6 +54,6 @@ def test_children_that_are_paused_lose_nothing(seconds: float) -> None:
 def test_a_supervisor_that_was_paused_kills_nobody(seconds: float) -> None:
     with real_server(*MODEL) as server:
         before = incarnations(server)
-        asyncio.run(streams_around_a_pause(server, 1, [server.process.pid], seconds))
+        asyncio.run(streams_around_a_pause(server, 1, [server.supervisor_pid], seconds))
         asyncio.run(asyncio.sleep(7.0))  # longer than any child may be silent
         assert incarnations(server) == before, server.log()

@@ -77,22 +77,31 @@ def test_any_child_may_die_and_the_answer_stays_the_same(server: RunningServer) 
     assert {child["restarts"] for child in server.status()["children"]} == {1}
 
 
-def test_no_orphan_outlives_a_killed_supervisor(server: RunningServer) -> None:
-    pidfds = [os.pidfd_open(child["pid"]) for child in server.status()["children"]]
+def test_the_next_start_clears_what_a_killed_parent_has_left(server: RunningServer) -> None:
+    pidfds = [os.pidfd_open(pid) for pid in (server.supervisor_pid, *(child["pid"] for child in server.status()["children"]))]
     assert server.end(signal.SIGKILL) == -signal.SIGKILL
-    for pidfd in pidfds:
-        assert select.select([pidfd], [], [], DEADLINE_S)[0] == [pidfd]
-        os.close(pidfd)
+    assert select.select([pidfds[0]], [], [], DEADLINE_S)[0] == [pidfds[0]], "the supervisor dies with its parent"
     successor = RunningServer(server.run_dir)
     try:
         successor.wait_said("Tardigrade serves hash-chain")
+        for pidfd in pidfds:
+            assert select.select([pidfd], [], [], 0.0)[0] == [pidfd]
+            os.close(pidfd)
         assert {child["incarnation"] for child in successor.status()["children"]} == {2}
         assert successor.end(signal.SIGTERM) == 0
     finally:
-        successor.process.kill()
-        successor.process.wait(DEADLINE_S)
+        successor.kill_all()
         assert successor.process.stderr is not None
         successor.process.stderr.close()
+
+
+def test_a_start_that_is_interrupted_ends_by_the_same_signal(tmp_path: Path) -> None:
+    """Before the first child exists there is nothing to stop in order."""
+    running = RunningServer(tmp_path / "r", "--set", "worker.hash_chain_step_s=0.01")
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(DEADLINE_S) in (-signal.SIGTERM, 0)
+    assert running.process.stderr is not None
+    running.process.stderr.close()
 
 
 def test_drain_refuses_new_requests_and_keeps_the_server(server: RunningServer) -> None:
@@ -132,7 +141,7 @@ def test_two_servers_do_not_share_their_journals(server: RunningServer, tmp_path
     second = call(*flags, "--state-dir", str(server.run_dir))
     assert second.returncode == 2
     assert f"state_dir: expected no other server on the journals in {server.run_dir}" in second.stderr
-    assert f"(pid {server.process.pid})" in second.stderr
+    assert f"(pid {server.supervisor_pid})" in second.stderr
     assert server.complete("the first goes on")
 
 

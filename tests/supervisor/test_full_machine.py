@@ -79,7 +79,7 @@ def is_back(server: RunningServer, name: str) -> bool:
 def test_who_dies_on_a_full_disk_comes_back_and_is_written_down_later(disk: Path) -> None:
     run_dir = disk / "d"
     with serving(run_dir, "--log-level", "info") as server:
-        with full(disk, server.process.pid):
+        with full(disk, server.supervisor_pid):
             for name in ("worker/0.0", "scheduler/0"):
                 assert server.kill(name)
                 until(lambda name=name: is_back(server, name))
@@ -98,7 +98,7 @@ def test_who_dies_while_no_descriptor_is_left_comes_back(tmp_path_factory: pytes
     run_dir = tmp_path_factory.mktemp("run") / "d"
     with serving(run_dir, "--set", "supervisor.spares=false", "--log-level", "info") as server:
         pid = next(child.pid for child in ask_status(run_dir).children if child.name == "worker/0.0")
-        with limited(server.process.pid, resource.RLIMIT_NOFILE, 4):  # what is open stays open
+        with limited(server.supervisor_pid, resource.RLIMIT_NOFILE, 4):  # what is open stays open
             os.kill(pid, signal.SIGKILL)
             server.wait_said("start refused")
             server.wait_said("Too many open files")

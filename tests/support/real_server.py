@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from messages.lifecycle import ChildStatus, StatusReport
+from supervisor.children.orphans import kill_orphans
+from supervisor.children.run_dir import read_pid
 from supervisor.operator.calls import NoServer, ask_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 START_S = 90.0
+DEATH_S = 30.0
 _POLL_S = 0.02
 
 
@@ -101,11 +104,33 @@ class RealServer:
                 raise AssertionError(f"the server did not stop:\n{self.log()}") from None
         return self.process.returncode
 
-    def clean(self) -> None:
-        """Remove its directory; kill what still runs."""
+    @property
+    def supervisor_pid(self) -> int:
+        """The present supervisor: a child of `process`."""
+        pid = read_pid(self.run_dir)
+        assert pid is not None
+        return pid
+
+    def kill_supervisor(self, how: int = signal.SIGKILL) -> int:
+        """Send a signal to the supervisor; returns its process id."""
+        pid = self.supervisor_pid
+        os.kill(pid, how)
+        return pid
+
+    def wait_supervisor(self, old_pid: int, deadline_s: float = START_S) -> StatusReport:
+        """Until every child is ready under another supervisor than this one."""
+        return self._wait(lambda report: report.state == "serving" and self.supervisor_pid != old_pid, deadline_s)
+
+    def kill_all(self) -> None:
+        """kill -9 of the parent, which takes the supervisor with it, and of every child."""
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait()
+        self.process.wait()
+        kill_orphans(self.run_dir / "children.json", DEATH_S)
+
+    def clean(self) -> None:
+        """Remove its directory; kill what still runs."""
+        self.kill_all()
         self._directory.cleanup()
 
     def _wait(self, condition, deadline_s: float) -> StatusReport:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.children.atomic_file import AtomicFile
-from supervisor.children.orphans import ProcessRegister
+from supervisor.children.register import ProcessRegister
 from supervisor.children.rendezvous import Incarnations
 
 

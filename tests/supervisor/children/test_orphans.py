@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from supervisor.children.orphans import ProcessRegister, kill_orphans, start_ticks_of
+from supervisor.children.orphans import kill_orphans
+from supervisor.children.register import ProcessRegister, start_ticks_of
 from supervisor.children.run_dir import RunDir
 
 DEADLINE_S = 20.0

@@ -11,8 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from supervisor.children import child_manager, process, spares
-from supervisor.children import orphans as leftovers
+from supervisor.children import child_manager, process, register, spares
 from supervisor.children.spares import Spares
 from supervisor.policy.child_spec import Strategy
 from tests.support.supervisor.supervisor_rig import DEADLINE_S
@@ -87,8 +86,8 @@ async def test_a_gang_without_room_for_its_meeting_place_waits_for_it(open_rig, 
 
 
 async def test_a_process_that_cannot_be_registered_is_ended(open_rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = Refusing(leftovers.start_ticks_of, errno.EMFILE)
-    monkeypatch.setattr(leftovers, "start_ticks_of", ticks)
+    ticks = Refusing(register.start_ticks_of, errno.EMFILE)
+    monkeypatch.setattr(register, "start_ticks_of", ticks)
     made: list[subprocess.Popen] = []
     real_init = process.LocalProcess.__init__
 

@@ -42,12 +42,12 @@ async def test_a_child_is_registered_before_it_gets_its_birth(tmp_path: Path) ->
     ended: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
     process = spawner.spawn(SPEC, ended.set_result)
     [registered] = msgspec.json.decode((tmp_path / "children.json").read_bytes())["children"]
-    assert (registered["name"], registered["pid"]) == ("gateway/0", process.pid)
+    assert (registered["life"]["name"], registered["pid"]) == ("gateway/0", process.pid)
     process.kill()
     assert (await asyncio.wait_for(ended, DEADLINE_S)).signal_name == "SIGKILL"
 
 
 def test_a_spare_whose_supervisor_ends_exits_without_a_word() -> None:
-    command = [sys.executable, "-m", "supervisor.children.entrypoint", "gateway/0", str(os.getpid())]
+    command = [sys.executable, "-m", "supervisor.children.entrypoint", "gateway/0"]
     ended = subprocess.run(command, input=b"", capture_output=True, timeout=DEADLINE_S, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (EXIT_FAULT, b"", b"")

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from supervisor.children.orphans import kill_orphans
+from supervisor.children.run_dir import read_pid
 from supervisor.operator.calls import ask_status
 
 DEADLINE_S = 60.0
@@ -80,6 +82,19 @@ class RunningServer:
         with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
             return json.load(answer)["choices"][0]["text"]
 
+    @property
+    def supervisor_pid(self) -> int:
+        """The present supervisor: a child of `process`."""
+        pid = read_pid(self.run_dir)
+        assert pid is not None
+        return pid
+
+    def kill_all(self) -> None:
+        """kill -9 of the parent, which takes the supervisor with it, and of every child."""
+        self.process.kill()
+        self.process.wait(DEADLINE_S)
+        kill_orphans(self.run_dir / "children.json", DEADLINE_S)
+
     def end(self, number: signal.Signals) -> int:
         """Send a signal and wait for its exit status."""
         self.process.send_signal(number)
@@ -94,7 +109,6 @@ def serving(run_dir: Path, *flags: str) -> Iterator[RunningServer]:
         running.wait_said("Tardigrade serves hash-chain")
         yield running
     finally:
-        running.process.kill()
-        running.process.wait(DEADLINE_S)
+        running.kill_all()
         if running.process.stderr is not None:
             running.process.stderr.close()

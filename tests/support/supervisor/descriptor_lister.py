@@ -6,4 +6,4 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.stdin.buffer.read()
-    Path(sys.argv[3]).write_text(" ".join(os.listdir("/proc/self/fd")))
+    Path(sys.argv[2]).write_text(" ".join(os.listdir("/proc/self/fd")))

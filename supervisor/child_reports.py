@@ -1,0 +1,110 @@
+"""Brings records, policies, log and terminal up to date with each lifecycle message of a child."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from messages import lifecycle
+from messages.lifecycle import ChildState
+from messages.transport.mailbox import Delivery
+from messages.wire.message import Message
+from supervisor.children.child_manager import ChildManager
+from supervisor.children.child_record import ChildRecord
+from supervisor.operator.display import Display
+from supervisor.operator.orders import Orders
+from supervisor.policy.liveness import Liveness
+from supervisor.policy.restart_policy import Action, RestartPolicy
+
+
+class ChildReports:
+    """Handles the messages of children. `on_ready` is called when a child has become ready, with what the policy wants."""
+
+    def __init__(
+        self,
+        children: ChildManager,
+        policy: RestartPolicy,
+        liveness: Liveness,
+        orders: Orders,
+        display: Display,
+        on_ready: Callable[[list[Action]], None],
+    ) -> None:
+        self._children, self._policy, self._liveness = children, policy, liveness
+        self._orders, self._display, self._on_ready_child = orders, display, on_ready
+        self._log = structlog.get_logger()
+
+    def handle(self, delivery: Delivery) -> None:
+        """Handle one message. That of a dead incarnation, or of a process that is no child, is dropped."""
+        record = self._children.record_by_name.get(delivery.sender)
+        if record is not None and record.incarnation == delivery.sender_incarnation and record.is_alive:
+            _FROM_CHILDREN[type(delivery.message)](self, record, delivery.message)
+
+    def _on_hello(self, record: ChildRecord, message: lifecycle.Hello) -> None:
+        if record.state not in (ChildState.STARTING, ChildState.ADOPTED):
+            return
+        self._liveness.loading(record.name, time.monotonic())
+        self._children.welcome(record, message)
+        if message.state != "welcomed" and record.state is ChildState.WELCOMED:
+            self._on_ready(record, lifecycle.Ready(details=message.details))
+        if message.state in ("draining", "drained"):
+            record.enter(ChildState.DRAINING)
+        if message.state == "drained":
+            self._on_drained(record, lifecycle.Drained())
+
+    def _on_loading(self, record: ChildRecord, message: lifecycle.Loading) -> None:
+        if record.state is not ChildState.WELCOMED:
+            return
+        record.phase, record.heard_s = f"{message.phase} {message.fraction:.0%}", time.monotonic()
+        self._liveness.loading(record.name, record.heard_s)
+        self._display.loading(record.name, message.phase, message.fraction)
+
+    def _on_ready(self, record: ChildRecord, message: lifecycle.Ready) -> None:
+        if record.state is not ChildState.WELCOMED:
+            return
+        record.heard_s = now_s = time.monotonic()
+        self._liveness.became_ready(record.name, now_s)
+        is_standby = self._policy.is_standby(record.name)
+        actions = self._policy.became_ready(record.name, record.incarnation, now_s)
+        self._children.became_ready(record, is_standby)
+        took_s = round(now_s - record.started_s, 3)
+        facts = {"child": record.name, "incarnation": record.incarnation, "took_s": took_s}
+        if self._orders.has_served and record.died_s:  # at the level of its death, so that a terminal shows both
+            self._log.warning("child ready again", **facts, down_s=round(now_s - record.died_s, 3))
+        else:
+            self._log.info("child ready", **facts)
+        self._display.ready(record.name, took_s)
+        self._orders.note_ready(record)
+        self._on_ready_child(actions)
+
+    def _on_progress(self, record: ChildRecord, message: lifecycle.Progress) -> None:
+        record.last, record.heard_s = message, time.monotonic()
+        record.metrics = message.metrics or record.metrics
+        self._liveness.beat(record.name, message.steps, message.busy_s, record.heard_s, message.limit_s)
+
+    def _on_drained(self, record: ChildRecord, message: lifecycle.Drained) -> None:
+        if record.state is ChildState.DRAINING:
+            record.enter(ChildState.DRAINED)
+            self._children.note_change()
+
+    def _on_stopped(self, record: ChildRecord, message: lifecycle.Stopped) -> None:
+        self._liveness.gone(record.name)
+
+    def _on_fault(self, record: ChildRecord, message: lifecycle.Fault) -> None:
+        is_repeated = record.note_fault(message)
+        is_shown_once = not self._orders.has_served and (is_repeated or message.is_final)  # by an earlier line, or by _give_up
+        log = self._log.info if is_shown_once else self._log.error
+        log("child fault", child=record.name, incarnation=record.incarnation, doing=message.doing, reason=message.reason)
+
+
+_FROM_CHILDREN: dict[type[Message], Callable[[ChildReports, ChildRecord, Any], None]] = {
+    lifecycle.Hello: ChildReports._on_hello,
+    lifecycle.Loading: ChildReports._on_loading,
+    lifecycle.Ready: ChildReports._on_ready,
+    lifecycle.Progress: ChildReports._on_progress,
+    lifecycle.Drained: ChildReports._on_drained,
+    lifecycle.Stopped: ChildReports._on_stopped,
+    lifecycle.Fault: ChildReports._on_fault,
+}

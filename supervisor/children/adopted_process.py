@@ -1,0 +1,109 @@
+"""A child process that an earlier supervisor has started. It is a child of the supervisor's parent now, which reaps it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+
+from supervisor.children.process import (
+    UNKNOWN_EXIT,
+    ChildProcess,
+    ExitStatus,
+    OnExit,
+    decode_exit,
+    is_suspended,
+    resident_bytes,
+)
+from supervisor.children.process_sample import sample_of
+from supervisor.children.register import Registered
+from supervisor.parent.link import Exits
+from supervisor.policy.own_time import ProcessSample
+
+_STATUS_S = 1.0  # the parent sends the exit status of a dead process within this time
+_POLL_S = 0.1  # where there is no pidfd
+
+
+class AdoptedProcess(ChildProcess):
+    """See the file's header. `exits`: what the parent has reaped.
+
+    Its death is proven by a pidfd, or by its start time; how it ended is what the parent says. `on_exit` is never called before
+    the event loop has turned once, so all processes can be adopted first.
+    """
+
+    def __init__(self, registered: Registered, exits: Exits, on_exit: OnExit) -> None:
+        self.pid = registered.pid
+        self.exit: ExitStatus | None = None
+        self.on_exit = on_exit
+        self._registered, self._exits = registered, exits
+        self._loop = asyncio.get_running_loop()
+        self._pidfd = -1
+        self._timer: asyncio.TimerHandle | None = None
+        with contextlib.suppress(OSError):
+            self._pidfd = os.pidfd_open(self.pid)
+        if self._is_gone():  # checked after the pidfd was opened: from now on it cannot mean another process
+            self._close()
+            self._timer = self._loop.call_later(0.0, self._died)
+        elif self._pidfd >= 0:
+            self._loop.add_reader(self._pidfd, self._died)
+        else:
+            self._poll()
+
+    def send_birth(self, birth: bytes) -> None:
+        raise AssertionError(f"pid {self.pid}: expected a process of this supervisor, got an adopted one")
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            if self._pidfd >= 0:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            elif not self._is_gone():
+                os.kill(self.pid, signal.SIGKILL)
+
+    def is_suspended(self) -> bool:
+        return is_suspended(self.pid)
+
+    def sample(self) -> ProcessSample | None:
+        return sample_of(self.pid)
+
+    def resident_bytes(self) -> int:
+        return resident_bytes(self.pid)
+
+    def reaped(self, code: int) -> None:
+        """The parent has taken its exit status: the return code as in `subprocess`."""
+        self._end(decode_exit(code))
+
+    def _is_gone(self) -> bool:
+        try:
+            return self._registered.is_gone
+        except OSError:
+            return False
+
+    def _poll(self) -> None:
+        if self._is_gone():
+            self._died()
+        else:
+            self._timer = self._loop.call_later(_POLL_S, self._poll)
+
+    def _died(self) -> None:
+        """Its death is proven. Its exit status is here already, or comes soon, or is lost."""
+        self._close()
+        code = self._exits.code_by_pid.get(self.pid)
+        if code is not None:
+            self._end(decode_exit(code))
+        else:
+            self._timer = self._loop.call_later(_STATUS_S, self._end, UNKNOWN_EXIT)
+
+    def _end(self, exit_status: ExitStatus) -> None:
+        if self.exit is None:
+            self._close()
+            self.exit = exit_status
+            self.on_exit(exit_status)
+
+    def _close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1

@@ -1,0 +1,100 @@
+"""The connection between the supervisor and its parent: packets with at most one descriptor over a pair of Unix sockets.
+
+    from the supervisor    `open`, as soon as it handles signals, and from then on as a sign of life; `keep NAME VALUE` with a
+                           descriptor, for the next supervisor
+    from the parent        everything that is kept, then `exits`; later one `exits` for each process that the parent has reaped
+
+Only the standard library is imported here, because the parent imports this file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+KEEP = b"keep "
+OPEN = b"open"
+PACKET_BYTES = 16_384
+_EXITS = b"exits"
+_BEAT_S = 1.0
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One descriptor that the parent keeps, with a text, such as a path."""
+
+    value: str
+    fd: int
+
+
+def pack_exits(exits: Mapping[int, int]) -> bytes:
+    """The packet for these return codes by process id; a negative code is a signal."""
+    return b" ".join([_EXITS, *(f"{pid}:{code}".encode() for pid, code in exits.items())])
+
+
+@dataclass
+class Exits:
+    """Return codes of processes that the parent has reaped. `on_exit(pid, code)` is called for each that comes later."""
+
+    code_by_pid: dict[int, int] = field(default_factory=dict)
+    on_exit: Callable[[int, int], None] = lambda pid, code: None
+
+    def note(self, pid: int, code: int) -> None:
+        """A process was reaped."""
+        self.code_by_pid[pid] = code
+        self.on_exit(pid, code)
+
+
+class ParentLink:
+    """The supervisor's end. Without a socket, in tests, it does nothing."""
+
+    def __init__(self, end: socket.socket | None = None) -> None:
+        self._socket = end
+        self._beat_s = 0.0
+        self.kept: dict[str, Kept] = {}  # by name; empty in the first supervisor
+        self.exits = Exits()
+        while end is not None:
+            packet, fds, _, _ = socket.recv_fds(end, PACKET_BYTES, 1)
+            if not packet.startswith(KEEP):
+                self._note_exits(packet)
+                break
+            name, _, value = packet[len(KEEP) :].decode().partition(" ")
+            self.kept[name] = Kept(value, fds[0])
+
+    @property
+    def has_parent(self) -> bool:
+        """True if there is a process that starts the next supervisor."""
+        return self._socket is not None
+
+    def fileno(self) -> int:
+        """The descriptor to watch; when it is readable, call `read`. Only with a parent."""
+        assert self._socket is not None
+        return self._socket.fileno()
+
+    def keep(self, name: str, value: str, fd: int) -> None:
+        """Let the parent hold a duplicate of this descriptor for the next supervisor. `name` has no space in it."""
+        if self._socket is not None:
+            socket.send_fds(self._socket, [KEEP + f"{name} {value}".encode()], [fd])
+
+    def beat(self) -> None:
+        """Show the parent that this supervisor handles signals and messages. May be called often."""
+        now_s = time.monotonic()
+        if self._socket is not None and now_s - self._beat_s >= _BEAT_S:
+            self._beat_s = now_s
+            with contextlib.suppress(OSError):  # a parent that is stopped reads nothing
+                self._socket.send(OPEN, socket.MSG_DONTWAIT)
+
+    def read(self) -> None:
+        """Take the exit statuses that the parent has sent."""
+        assert self._socket is not None
+        with contextlib.suppress(BlockingIOError):
+            while packet := self._socket.recv(PACKET_BYTES, socket.MSG_DONTWAIT):
+                self._note_exits(packet)
+
+    def _note_exits(self, packet: bytes) -> None:
+        for pair in packet.split()[1:]:
+            pid, _, code = pair.partition(b":")
+            self.exits.note(int(pid), int(code))

@@ -1,0 +1,235 @@
+"""What `supervisor start` becomes: a small process that starts the supervisor again when it dies or freezes.
+
+    parent ── supervisor ── children        the supervisor dies:      parent ── next supervisor
+                                                                         └──── children, which go on serving
+
+The parent is the *subreaper* of the tree: children of a dead supervisor become its own children, so it learns their exit
+statuses. It holds the locks and the listening socket that the supervisor gives it, and hands all of this to the next
+supervisor. It decodes no message of a child or a client, imports nothing but the standard library, and has one thread, so
+there is little in it that can fail. Each supervisor is a fork of it, which then imports the program afresh.
+
+It ends with the exit status of a supervisor that ended the tree by itself. A signal that stops the server is passed on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+
+from supervisor.parent.link import KEEP, OPEN, PACKET_BYTES, ParentLink, pack_exits
+
+_FINAL = frozenset({0, 2, 3, 4, 5, 7})  # exit statuses of a supervisor that has ended its tree, or never had one
+_EXIT_BUG = 1
+_SILENT_S = 10  # a supervisor that was not heard for this time is frozen
+_BUDGET, _WINDOW_S = 5, 60.0  # supervisors that may fail in this time
+_RETRY_S = 0.05
+_PROOF_S = 5.0  # for the death of what is killed at the end
+_MAX_EXITS = 256
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def start_under_parent() -> ParentLink:
+    """Become the parent, and return in each supervisor that it forks; the parent itself never returns."""
+    parent = Parent()
+    link = parent.run()
+    parent.close()
+    return link
+
+
+class Parent:
+    """The parent's only object. Times are seconds; a second in which this process did not run is not counted."""
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, int] = {}  # text of a Keep packet -> descriptor
+        self._exits: dict[int, int] = {}  # process id -> return code of processes that have lost their supervisor
+        self._orders: list[int] = []  # signals that order a stop; the next supervisor gets them too
+        self._pid = 0
+        self._socket = self._other = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._has_opened = self._is_open = False  # ever; the present supervisor
+        self._silent_s = 0
+        self._failures_s: list[float] = []
+        self._wakeup, self._wakeup_in = os.pipe()
+        self._handlers: list[tuple[int, object]] = []
+
+    def run(self) -> ParentLink:
+        """Serve until the tree has ended, then exit. Returns in the forked supervisor only."""
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        os.set_blocking(self._wakeup, False)
+        os.set_blocking(self._wakeup_in, False)
+        signal.set_wakeup_fd(self._wakeup_in, warn_on_full_buffer=False)
+        for number in (*_STOP_SIGNALS, signal.SIGCHLD):
+            self._handlers.append((number, signal.signal(number, _do_nothing)))
+        if self._fork():
+            return ParentLink(self._other)
+        tick_s = time.monotonic() + 1.0
+        while True:
+            readable = select.select([self._wakeup, self._socket], [], [], max(tick_s - time.monotonic(), 0.0))[0]
+            if self._socket in readable:
+                self._hear()
+            if self._wakeup in readable:
+                self._pass_on(os.read(self._wakeup, 4096))
+                if self._reap():
+                    return ParentLink(self._other)
+            if time.monotonic() >= tick_s:
+                tick_s = time.monotonic() + 1.0
+                self._tick()
+
+    def close(self) -> None:
+        """In a new supervisor: give back what only the parent needs."""
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._handlers:
+            signal.signal(number, handler)  # pyright: ignore[reportArgumentType]
+        for fd in (self._wakeup, self._wakeup_in, *self._kept.values()):
+            os.close(fd)
+        self._socket.close()
+
+    # -- the supervisor -------------------------------------------------------------------------------------------
+
+    def _fork(self) -> bool:
+        """Start a supervisor and send it what is kept. Returns True in the new process."""
+        self._socket.close()
+        self._other.close()
+        self._socket, self._other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for text, fd in self._kept.items():
+            socket.send_fds(self._socket, [KEEP + text], [fd])
+        self._socket.send(pack_exits(self._exits))
+        self._socket.setblocking(False)
+        self._silent_s, self._is_open = 0, False
+        parent = os.getpid()
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.setsid()  # so that Ctrl-C reaches the parent alone
+            _die_with(parent)
+            return True
+        self._other.close()
+        return False
+
+    def _hear(self) -> None:
+        try:
+            packet, fds, _, _ = socket.recv_fds(self._socket, PACKET_BYTES, 1)
+        except OSError:
+            return
+        self._silent_s = 0
+        if packet.startswith(KEEP) and fds:
+            if (known := self._kept.pop(packet[len(KEEP) :], None)) is not None:
+                os.close(known)
+            self._kept[packet[len(KEEP) :]] = fds[0]
+        elif packet == OPEN and not self._is_open:
+            self._has_opened = self._is_open = True
+            for number in self._orders:
+                os.kill(self._pid, number)
+        elif not packet:  # it has closed its end; its death follows
+            time.sleep(_RETRY_S)
+
+    def _tick(self) -> None:
+        self._silent_s += 1
+        if self._is_open and self._silent_s > _SILENT_S:
+            _say(f"the supervisor (pid {self._pid}) has not been heard for {_SILENT_S} s: killed, to be replaced")
+            os.kill(self._pid, signal.SIGKILL)
+
+    def _pass_on(self, numbers: bytes) -> None:
+        """Send signals that order a stop to the supervisor, at once or as soon as it can handle them."""
+        for number in numbers:
+            if number in _STOP_SIGNALS:
+                self._orders = [*self._orders, number][-2:]
+                if self._is_open or not self._has_opened:
+                    os.kill(self._pid, number)
+
+    def _reap(self) -> bool:
+        """Take the exit statuses of dead processes. Returns True in a new supervisor."""
+        ended: int | None = None
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            if pid == self._pid:
+                ended = os.waitstatus_to_exitcode(status)
+                continue
+            self._exits[pid] = os.waitstatus_to_exitcode(status)
+            while len(self._exits) > _MAX_EXITS:
+                del self._exits[next(iter(self._exits))]
+            with contextlib.suppress(OSError):  # it does not read now: the next supervisor gets all of them
+                self._socket.send(pack_exits({pid: self._exits[pid]}))
+        return ended is not None and self._supervisor_ended(ended)
+
+    def _supervisor_ended(self, code: int) -> bool:
+        """Start the next supervisor, or exit. Returns True in a new supervisor."""
+        with contextlib.suppress(OSError):
+            while self._socket.recv(1, socket.MSG_PEEK):  # what it has still given to us
+                self._hear()
+        if code in _FINAL or not self._has_opened:
+            self._leave(code)
+        now_s = time.monotonic()
+        if code != -signal.SIGKILL or not self._is_open:  # a kill from outside is no sign that the next one fails too
+            self._failures_s = [at for at in self._failures_s if now_s - at < _WINDOW_S] + [now_s]
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit status {code}"
+        if len(self._failures_s) > _BUDGET:
+            _say(f"the supervisor {how}; it failed {len(self._failures_s)} times in {_WINDOW_S:g} s: the server ends")
+            self._leave(_EXIT_BUG)
+        self._exits[self._pid] = code  # the next supervisor logs how this one ended
+        while True:
+            time.sleep(_RETRY_S)
+            with contextlib.suppress(OSError):  # no process or no descriptor is left: try again
+                return self._fork()
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def _leave(self, code: int) -> None:
+        """Kill what is left of the tree and exit as the supervisor did."""
+        end_s = time.monotonic() + _PROOF_S
+        while (left := _children_of(os.getpid())) and time.monotonic() < end_s:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            time.sleep(_RETRY_S)
+        if code < 0:
+            signal.signal(-code, signal.SIG_DFL)
+            os.kill(os.getpid(), -code)
+        os._exit(code if code >= 0 else 128 - code)
+
+
+def _children_of(parent: int) -> list[int]:
+    """The children of a process, also those that it has not started itself."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError, IndexError), open(f"/proc/{entry}/stat", "rb") as stat:
+                if int(stat.read().rpartition(b")")[2].split()[1]) == parent:
+                    found.append(int(entry))
+    return found
+
+
+def _die_with(parent: int) -> None:
+    """Make the kernel kill this supervisor when its parent dies: the service manager, or an operator, starts both again."""
+    _prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(_EXIT_BUG)
+
+
+def _prctl(option: int, value: int) -> None:
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option})")
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):  # a closed terminal or a full disk
+        os.write(sys.stderr.fileno(), f"supervisor: {text}\n".encode())
+
+
+def _do_nothing(*_: object) -> None:
+    """The wake-up descriptor has the signal's number."""
