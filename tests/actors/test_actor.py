@@ -16,6 +16,8 @@ class _Life:
     def beat(self, with_metrics: bool) -> Progress:
         return Progress(steps=1, busy_s=0.0, statistics={"with_metrics": float(with_metrics)}, metrics=[])
 
+    def abandoned(self) -> None: ...
+
 
 def from_gateway(incarnation: int) -> Delivery:
     return Delivery("gateway/0", incarnation, Ack(up_to=1))
