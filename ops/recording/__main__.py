@@ -6,15 +6,16 @@ package svg-term-cli draws from it. Everything is real: the processes, the kills
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from messages.client import Client
 from ops.bench.own_server import OwnServer, own_server
 from ops.recording.cast import Cast
 from supervisor.operator.calls import ask_status
@@ -22,41 +23,60 @@ from supervisor.operator.calls import ask_status
 MEDIA = Path(__file__).parents[2] / "docs" / "media"
 PROMPT = "Tell me about the tardigrade, the hardiest animal on earth, and how it survives drought, cold and empty space."
 N_TOKENS = 170
-KILLS = ((30, "worker/0.0"), (75, "scheduler/0"), (120, "gateway/0"))  # after so many tokens, this one
-_TURN = [{"role": "user", "content": PROMPT}]
+KILLS = ((30, "worker/0.0"), (65, "scheduler/0"), (100, "gateway/0"), (135, "supervisor"))  # after so many tokens, this one
+_BODY = {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": N_TOKENS, "temperature": 0, "stream": True}
+_PATH = "/v1/chat/completions"
 
 
 @click.command()
 @click.option("--model", default="", help="Model to serve; default: the small packaged model.")
 @click.option("--out", type=click.Path(path_type=Path), default=MEDIA, show_default=True, help="Folder to write to.")
 def main(model: str, out: Path) -> None:
-    """Record the stream that survives."""
+    """Record the stream that survives. It needs curl."""
     out.mkdir(parents=True, exist_ok=True)
     flags = [*(["--model", model] if model else []), "--log-level", "error"]
-    with own_server(flags) as server, Client(port=server.port) as client:
-        calm = client.chat(_TURN, max_tokens=N_TOKENS, temperature=0.0).tokens
-        cast = Cast("python chat.py 'Tell me about the tardigrade'")
-        tokens = _stream_with_kills(server, client, cast)
-    same = "the same tokens as without kills" if tokens == calm else "NOT the tokens of the calm run"
-    cast.verdict(f"{len(KILLS)} processes killed, {len(tokens)} tokens, {same}")
+    with own_server(flags) as server:
+        calm = list(_curl(server))
+        cast = Cast(f"curl -N localhost:{server.port}{_PATH} -d @question.json | ./text")
+        pieces = _stream_with_kills(server, cast)
+    same = "the same text as without kills" if pieces == calm else "NOT the text of the calm run"
+    cast.verdict(f"{len(KILLS)} processes killed, one connection, {len(pieces)} tokens, {same}")
     cast.save(out / "kill.cast")
-    if tokens != calm:
+    if pieces != calm:
         raise SystemExit("the stream differs from the calm run; kill.cast shows where")
     _draw(out)
 
 
-def _stream_with_kills(server: OwnServer, client: Client, cast: Cast) -> list[int]:
-    tokens: list[int] = []
+def _curl(server: OwnServer) -> Iterator[str]:
+    """The text of each token of one answer, as curl gets it. Nothing connects again if the connection is cut."""
+    command = ["curl", "-sSN", f"{server.url}{_PATH}", "-H", "Content-Type: application/json", "-d", json.dumps(_BODY)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("data: {"):
+                choice = json.loads(line[6:])["choices"][0]
+                if choice["delta"].get("content") is not None and choice["finish_reason"] is None:
+                    yield choice["delta"]["content"]
+
+
+def _stream_with_kills(server: OwnServer, cast: Cast) -> list[str]:
+    pieces: list[str] = []
     left = list(KILLS)
-    for piece in client.stream(messages=_TURN, max_tokens=N_TOKENS, temperature=0.0):
-        tokens += piece.ids
-        cast.stream(piece.text)
-        if left and len(tokens) >= left[0][0]:
+    for piece in _curl(server):
+        pieces.append(piece)
+        cast.stream(piece)
+        if left and len(pieces) >= left[0][0]:
             _, name = left.pop(0)
-            pid = next(child.pid for child in ask_status(server.run_dir).children if child.name == name)
+            pid = _pid_of(server, name)
             os.kill(pid, signal.SIGKILL)
             cast.command(f"kill -9 {pid}", name)
-    return tokens
+    return pieces
+
+
+def _pid_of(server: OwnServer, name: str) -> int:
+    if name == "supervisor":
+        return int((server.run_dir / "supervisor.pid").read_text())
+    return next(child.pid for child in ask_status(server.run_dir).children if child.name == name)
 
 
 def _draw(out: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import socket
 import time
@@ -20,6 +21,7 @@ from supervisor.children.run_dir import supervisor_endpoint
 from supervisor.operator.status_table import requests_left
 
 _ASK_EVERY_S = 0.2
+_REPLACED_S, _LOOK_S = 3.0, 0.05  # a supervisor that died is replaced within this time
 _SLACK_S = 1.0  # for the final report of a drain that ends at its deadline
 
 
@@ -65,15 +67,40 @@ def wait_drained(run_dir: Path, deadline_s: float) -> int | None:
 
 
 def check_running(run_dir: Path) -> None:
-    """Return if a server runs in this run directory: its inbox accepts a connection.
+    """Return if a server runs in this run directory: its inbox accepts a connection. A supervisor that is being replaced is
+    waited for.
 
     Raises: NoServer.
     """
+    end_s = time.monotonic() + _REPLACED_S
+    while not _accepts(run_dir / "supervisor"):
+        if time.monotonic() > end_s or not _is_locked(run_dir / "lock"):
+            raise NoServer(f"run_dir: expected a running server in {run_dir}, got none")
+        time.sleep(_LOOK_S)
+
+
+def _accepts(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         try:
-            probe.connect(str(run_dir / "supervisor"))
+            probe.connect(str(path))
         except OSError:
-            raise NoServer(f"run_dir: expected a running server in {run_dir}, got none") from None
+            return False
+    return True
+
+
+def _is_locked(path: Path) -> bool:
+    """True while a server, or the parent of a supervisor that died, holds this lock."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def wait_gone(run_dir: Path, deadline_s: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -35,10 +36,12 @@ def test_the_newest_lines_of_a_long_stream_are_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_a_real_recording_shows_every_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "_draw", lambda out: None)
     result = CliRunner().invoke(recording.main, ["--model", "hash-chain", "--out", str(tmp_path)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     text = played(tmp_path / "kill.cast")
     assert all(name in text for _, name in recording.KILLS)
-    assert f"{len(recording.KILLS)} processes killed, {recording.N_TOKENS} tokens, the same tokens" in text
+    assert f"{len(recording.KILLS)} processes killed, one connection, " in text
+    assert "tokens, the same text" in text

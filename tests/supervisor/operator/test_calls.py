@@ -1,0 +1,42 @@
+"""How operators' commands find a server: one whose supervisor is being replaced is waited for."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from supervisor.operator import calls
+from supervisor.parent.lock_file import LockFile
+
+
+@pytest.fixture
+def run_dir() -> Iterator[Path]:
+    """A directory with a path that is short enough for a socket."""
+    with TemporaryDirectory(prefix="tg-") as folder:
+        yield Path(folder)
+
+
+def test_without_a_lock_there_is_no_server_to_wait_for(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls.time, "sleep", lambda _: pytest.fail("waited for nobody"))
+    with pytest.raises(calls.NoServer, match="expected a running server"):
+        calls.check_running(run_dir)
+    LockFile.take(run_dir / "lock").release()
+    with pytest.raises(calls.NoServer, match="expected a running server"):
+        calls.check_running(run_dir)
+
+
+def test_a_supervisor_that_is_being_replaced_is_waited_for(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = LockFile.take(run_dir / "lock")
+    with socket.socket(socket.AF_UNIX) as inbox:
+
+        def replace(_: float) -> None:
+            inbox.bind(str(run_dir / "supervisor"))
+            inbox.listen()
+
+        monkeypatch.setattr(calls.time, "sleep", replace)
+        calls.check_running(run_dir)
+    lock.release()
