@@ -45,7 +45,7 @@ def run_session(options: DrillOptions) -> int:
     log = Console(stderr=True)
     result = asyncio.run(run_drill(plan, lambda line: log.print(line, highlight=False, markup=False)))
     rows = rows_of(result.rounds, result.reference)
-    title = f"{result.model} at {plan.url}: {plan.streams} streams of {plan.max_tokens} tokens"
+    title = f"{result.model} at {plan.url}: {plan.streams} streams of {plan.max_tokens} tokens, {plan.rounds} rounds"
     print_report(rows, title, Console())
     if options.json_path is not None:
         write_json(as_json(rows, _facts(plan, result)), options.json_path)
