@@ -10,11 +10,10 @@
     standby is ready                         gang, and start the dead gang again as the new standby
     a standby gang becomes ready while the   promote it; the active gang, whose death is proven, becomes the standby
     active one is starting again
-    a death that was reported before         nothing
     too many restarts in the window          retire the group: start it again after a long pause; give up, with the exit
                                              status that says so, if the server cannot serve without it (`retirement.py`)
     a start that cannot succeed              the same, at once: the same configuration would fail again
-    stopping                                 nothing: deaths are expected now
+    stopping; a death that was reported      nothing
 
 A restart is immediate, unless incarnations are short: each further one in a row that was not ready for a second doubles the
 pause. Once a group has been ready, kills from outside (an operator's SIGKILL, the kernel out of memory) count only against

@@ -63,8 +63,7 @@ class RequestDesk:
         self._verdicts = Verdicts(self.quarantine, self.dispatcher, post, self._end_without_tokens)
         self._publisher = StepPublisher(settings, post, journal, metrics, self.gate, self._finish)
         self.ping = self._publisher.ping
-        # answers of resumable requests; sizes in tokens, plus one for the ending
-        self.undelivered = UndeliveredAnswers(min(settings.handover_s, settings.retention_s))
+        self.undelivered = UndeliveredAnswers(min(settings.handover_s, settings.retention_s))  # resumable ones; sizes in tokens
         self._sweep_timer: Timer | None = None
 
     @property
