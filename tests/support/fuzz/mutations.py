@@ -92,7 +92,9 @@ def fuzz_http(chance: random.Random, address: tuple[str, int], n_requests: int) 
                     connection.shutdown(socket.SHUT_WR)
                     while connection.recv(65_536):
                         pass
-            except ConnectionError:
+            except TimeoutError:
+                raise  # the server neither answers nor cuts
+            except OSError:
                 pass  # it was cut, as it may be
 
 
