@@ -9,7 +9,7 @@ from messages.errors import ConfigError
 LISTEN_SOCKET = "listen"  # name of the descriptor of the listening TCP socket that all gateways share
 
 
-class Birth(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Birth(msgspec.Struct, frozen=True, kw_only=True):
     """The identity of one incarnation of an actor, its supervisor's address, and its section of the configuration."""
 
     name: str  # "gateway/0", "worker/0.1"

@@ -14,7 +14,7 @@ import msgspec
 from messages.logprobs import MAX_TOP_LOGPROBS, TokenLogprobs
 from messages.outcomes import Code, EndReason, NoCode
 from messages.wire.arrays import Int32s, Int64s, total
-from messages.wire.message import NO_TRACE, Count, LongText, Message, Part, Seed, ShortText, TraceId
+from messages.wire.message import NO_TRACE, Count, LongText, Message, Part, Seed, ShortText, TraceId, WishPart
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_TOKENS = 64
@@ -29,7 +29,7 @@ CancelReason = Literal[
 ]
 
 
-class Sampling(Part, frozen=True):
+class Sampling(WishPart, frozen=True):
     """How the next token is chosen. `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 are off.
 
     The noise of position p is a function of (seed, p) alone: never of the batch, of the attempt or of drafts.
@@ -60,7 +60,7 @@ class SamplingOptions(TypedDict, total=False):
     logprobs: int
 
 
-class Terms(Part, frozen=True):
+class Terms(WishPart, frozen=True):
     """What a client asks for besides its prompt and its `Sampling`. Carried whole from the API to the scheduler's sequence.
 
     Clients may set every term but those of `SERVER_TERMS`: a new field here is offered by HTTP, ZeroMQ and the client library.

@@ -16,19 +16,19 @@ from messages.generation import Sampling, Terms
 from messages.logprobs import TokenLogprobs
 from messages.outcomes import Code, EndReason, NoCode
 from messages.wire.arrays import EMPTY_I32, Int32s
-from messages.wire.message import Count, LongText, Message, Part, ShortText, Text
+from messages.wire.message import Count, LongText, Message, ShortText, Text, Wish, WishPart
 
 PROTOCOL_VERSION = 2
 
 
-class ChatTurn(Part, frozen=True):
+class ChatTurn(WishPart, frozen=True):
     """One message of a conversation."""
 
     role: ShortText
     content: Text
 
 
-class Generate(Message, frozen=True):
+class Generate(Wish, frozen=True):
     """Generate from exactly one of: a text prompt, token ids, a conversation."""
 
     request: ShortText
@@ -81,20 +81,20 @@ class Failed(Message, frozen=True):
     retry_after_s: float = 0.0
 
 
-class Received(Message, frozen=True):
+class Received(Wish, frozen=True):
     """The client has every token below `up_to`, so more may be sent. The number of tokens + 1 confirms Finished as well."""
 
     request: ShortText
     up_to: Count
 
 
-class CancelRequest(Message, frozen=True):
+class CancelRequest(Wish, frozen=True):
     """Ends a request that the client does not want any more. Answered by its Finished."""
 
     request: ShortText
 
 
-class ModelsWanted(Message, frozen=True):
+class ModelsWanted(Wish, frozen=True):
     """Asks which models are served. Answered by Models."""
 
     call: ShortText
@@ -108,7 +108,7 @@ class Models(Message, frozen=True):
     max_length: Count
 
 
-class StatsWanted(Message, frozen=True):
+class StatsWanted(Wish, frozen=True):
     """Asks for the JSON summary of /v1/metrics. Answered by Stats."""
 
     call: ShortText

@@ -16,7 +16,7 @@ import numpy as np
 
 from messages.errors import WireError
 from messages.wire.arrays import ArrayFrame, array_fields, read_array
-from messages.wire.envelope import ENVELOPE_VERSION, Answer, Envelope
+from messages.wire.envelope import READABLE_VERSIONS, Answer, Envelope
 from messages.wire.message import Message
 
 M = TypeVar("M", bound=Message)
@@ -93,8 +93,8 @@ def decode_envelope(frame: bytes | memoryview) -> Envelope:
         for index, field in enumerate(Envelope.__struct_fields__):
             text = text.replace(f"`$[{index}]`", f"`{field}`")
         raise WireError(f"envelope: {text}") from None
-    if envelope.version != ENVELOPE_VERSION:
-        raise WireError(f"version: expected {ENVELOPE_VERSION}, got {envelope.version}")
+    if envelope.version not in READABLE_VERSIONS:
+        raise WireError(f"version: expected {' or '.join(map(str, sorted(READABLE_VERSIONS)))}, got {envelope.version}")
     return envelope
 
 

@@ -8,15 +8,17 @@ import msgspec
 
 from messages.wire.message import NO_TRACE, TraceId
 
-ENVELOPE_VERSION = 3
+ENVELOPE_VERSION = 3  # of what this release sends
+READABLE_VERSIONS = frozenset({ENVELOPE_VERSION})  # a release must read what the last one sends
 
 
-class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Sender, receiver, the incarnation of each (the receiver's as the sender knows it), and the message's number on the link.
 
     `sequence` counts from 1 on each link from a sender's incarnation to a recipient's; an `Answer` acknowledges it. `link`
     numbers the links of the sender. `trace` is set only on messages that concern one traced request; elsewhere it is empty and
     takes two bytes. An envelope around an empty message asks for an Answer; its `sequence` is that of the last message sent.
+    Values after these, of a later release, are ignored.
     """
 
     version: int
@@ -29,7 +31,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     trace: TraceId = NO_TRACE
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the receiver of a link says to its sender: the number up to which it has handled the messages of this link, and the
     number of a missing message, from which on all must be sent again (0: none is missing)."""
 

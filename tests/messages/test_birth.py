@@ -43,7 +43,6 @@ def test_a_child_without_descriptors_has_an_empty_table() -> None:
         ({"descriptors": {"listen": "nine"}}, r"descriptors"),
         ({"descriptors": [9]}, r"descriptors"),
         ({"incarnation": "three"}, r"incarnation"),
-        ({"listen_fd": 9}, r"listen_fd"),
     ],
 )
 def test_a_refusal_names_the_field(fields: dict[str, object], culprit: str) -> None:

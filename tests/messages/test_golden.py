@@ -6,38 +6,21 @@ To accept a deliberate change of the protocol: `python -m tests.messages.test_go
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, get_args
 
 import msgpack
-import msgspec
 import numpy as np
 import pytest
 
-from messages.public import ClientMessage, FrontMessage
 from messages.routes import INTERNAL_KINDS
-from messages.wire.codec import Codec
 from messages.wire.message import Message
-from tests.support.message_examples import INTERNAL, PUBLIC
+from tests.support.message_examples import INTERNAL, PUBLIC, PUBLIC_KINDS, codec_of, same
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-PUBLIC_KINDS = (*get_args(ClientMessage), *get_args(FrontMessage))
-
-
-def codec_of(message: Message) -> Codec[Message]:
-    return Codec(INTERNAL_KINDS if type(message) in INTERNAL_KINDS else PUBLIC_KINDS)
 
 
 def to_bytes(message: Message) -> bytes:
     body, arrays = codec_of(message).encode(message)
     return len(body).to_bytes(4, "little") + body + arrays
-
-
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, np.ndarray):
-        return np.array_equal(one, other)
-    if isinstance(one, msgspec.Struct):
-        return type(one) is type(other) and all(same(getattr(one, n), getattr(other, n)) for n in one.__struct_fields__)
-    return one == other
 
 
 def test_every_kind_has_an_example() -> None:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any, get_args
+
+import msgspec
+import numpy as np
+
 from messages import cache, drafts, generation, lifecycle, public, steps
 from messages.generation import Sampling, Terms
 from messages.logprobs import TokenLogprobs
+from messages.public import ClientMessage, FrontMessage
+from messages.routes import INTERNAL_KINDS
 from messages.wire.arrays import float32s, int32s, int64s, uint64s
+from messages.wire.codec import Codec
 from messages.wire.message import Message
 
 _PEER = lifecycle.Peer(name="scheduler/0", incarnation=2, endpoint="ipc:///run/t/scheduler-0.2")
@@ -153,3 +161,19 @@ PUBLIC: tuple[Message, ...] = (
     public.Stats(call="c2", summary="{}"),
     public.Alive(incarnation=2),
 )
+
+PUBLIC_KINDS = (*get_args(ClientMessage), *get_args(FrontMessage))
+
+
+def codec_of(message: Message) -> Codec[Message]:
+    """The codec of the vocabulary that this message belongs to."""
+    return Codec(INTERNAL_KINDS if type(message) in INTERNAL_KINDS else PUBLIC_KINDS)
+
+
+def same(one: Any, other: Any) -> bool:
+    """True if two messages, or values of them, are equal, arrays included."""
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    if isinstance(one, msgspec.Struct):
+        return type(one) is type(other) and all(same(getattr(one, n), getattr(other, n)) for n in one.__struct_fields__)
+    return one == other
