@@ -16,8 +16,9 @@ from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.operator.display import Display
 from supervisor.operator.orders import Orders
+from supervisor.policy.actions import Action
 from supervisor.policy.liveness import Liveness
-from supervisor.policy.restart_policy import Action, RestartPolicy
+from supervisor.policy.restart_policy import RestartPolicy
 
 
 class ChildReports:

@@ -29,9 +29,10 @@ from supervisor.operator.notify import notify
 from supervisor.operator.orders import Orders
 from supervisor.operator.server import OperatorServer
 from supervisor.parent.link import ParentLink
+from supervisor.policy.actions import Action, GiveUp, Kill, Promote, Retire, Start
 from supervisor.policy.liveness import Liveness, Verdict
 from supervisor.policy.own_time import ProcessSample
-from supervisor.policy.restart_policy import Action, GiveUp, Kill, Promote, RestartPolicy, Retire, Start
+from supervisor.policy.restart_policy import RestartPolicy
 from supervisor.policy.spawn_retries import SpawnRetries
 from supervisor.server import Server
 from supervisor.tree_status import TreeStatus

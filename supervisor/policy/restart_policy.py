@@ -27,59 +27,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from supervisor.policy.actions import (
+    EXIT_BUDGET_SPENT,
+    EXIT_START_FAILED,
+    Action,
+    GiveUp,
+    Kill,
+    Promote,
+    Retire,
+    Start,
+)
 from supervisor.policy.child_spec import Group, Strategy, check_groups
+from supervisor.policy.history import History, Memory
 from supervisor.policy.retirement import Retirement
-
-EXIT_START_FAILED = 3
-EXIT_BUDGET_SPENT = 4
-_FIRST_DELAY_S = 0.02
-_LONGEST_DELAY_S = 2.0
-_SHORT_S = 1.0  # an incarnation that was ready for less than this is short
-
-
-@dataclass(frozen=True)
-class Kill:
-    """End this incarnation now. Its death is reported to the policy later."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Start:
-    """Start new incarnations, in this order, after a pause."""
-
-    names: tuple[str, ...]
-    delay_s: float
-
-
-@dataclass(frozen=True)
-class Promote:
-    """The standby gang `names` takes over from the gang `instead_of`, whose death is proven and which becomes the standby."""
-
-    names: tuple[str, ...]
-    instead_of: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Retire:
-    """The server goes on without a group for now: raise an alarm. A `Start` after `pause_s` seconds follows."""
-
-    title: str
-    reason: str
-    pause_s: float
-
-
-@dataclass(frozen=True)
-class GiveUp:
-    """Stop the whole tree and exit with this status."""
-
-    exit_status: int
-    reason: str
-    name: str  # the child whose death led to it
-
-
-Action = Kill | Start | Promote | Retire | GiveUp
 
 
 @dataclass(eq=False)
@@ -91,19 +51,13 @@ class _GroupState:
     dependents: tuple[str, ...]  # children of the groups that need this one, directly or through others
     partner: _GroupState | None = None  # the other gang of a pair
     is_standby: bool = False
-    restarts_s: list[float] = field(default_factory=list)  # times of restarts inside the window
-    failed_starts: int = 0  # in a row
-    n_short: int = 0  # short incarnations in a row
-    was_ready: bool = False  # all of it, at least once
+    history: History = field(default_factory=History)
     retired_s: float = 0.0  # the pause before the next start of a retired group
 
     @property
     def delay_s(self) -> float:
         """The pause before the next start."""
-        if self.retired_s:
-            return self.retired_s
-        doublings = self.n_short - 2
-        return 0.0 if doublings < 0 else min(_FIRST_DELAY_S * 2.0**doublings, _LONGEST_DELAY_S)
+        return self.retired_s or self.history.delay_s
 
 
 @dataclass
@@ -149,18 +103,18 @@ class RestartPolicy:
         group = self._group_of[name]
         if not self._is_ready(group):
             return []
-        group.was_ready, group.failed_starts, group.retired_s = True, 0, 0.0
+        group.history.became_ready()
+        group.retired_s = 0.0
         self._retirement.became_ready(group.group.title)
         active = group.partner
-        if active is None or not group.is_standby or not active.was_ready or self._is_ready(active) or self._is_dying(active):
+        if active is None or not group.is_standby or not active.history.was_ready:
             return []
-        return [_swap(active, group)]
+        return [] if self._is_ready(active) or self._is_dying(active) else [_swap(active, group)]
 
     def restarts_left(self, name: str, now_s: float) -> int:
         """How many more deaths the group of this child may have, if they came at once."""
         group = self._group_of[name]
-        budget = group.group.budget
-        return max(budget.restarts - sum(now_s - at < budget.window_s for at in group.restarts_s), 0)
+        return group.history.restarts_left(group.group.budget, now_s)
 
     def retired(self, name: str) -> str:
         """Why the group of this child is retired; "" if it is not."""
@@ -177,7 +131,18 @@ class RestartPolicy:
             if group.is_standby and group.partner is not None:
                 group.is_standby, group.partner.is_standby = False, True
         for group in self._group_of.values():
-            group.was_ready = group.was_ready or has_served
+            group.history.was_ready = group.history.was_ready or has_served
+
+    def memory(self) -> Memory:
+        """What the next supervisor must know to go on with the same budgets."""
+        states = {state.group.title: state.history for state in self._group_of.values()}
+        return Memory(states, self._retirement.retired)
+
+    def recall(self, memory: Memory) -> None:
+        """Go on with the budgets of an earlier supervisor."""
+        for state in self._group_of.values():
+            state.history = memory.histories.get(state.group.title, state.history)
+        self._retirement.retired = dict(memory.retired)
 
     def stopping(self) -> None:
         """From now on deaths are expected: they lead to no action."""
@@ -201,7 +166,7 @@ class RestartPolicy:
             return []
         group = self._group_of[name]
         refusal = None
-        if cannot_succeed and not group.was_ready:
+        if cannot_succeed and not group.history.was_ready:
             refusal = GiveUp(EXIT_START_FAILED, cannot_succeed, name)
             if not self._another_was_ready(group):
                 return [refusal]
@@ -209,7 +174,7 @@ class RestartPolicy:
             refusal = self._charge(group, name, ended, now_s, is_foreign)
         if refusal is None:
             return self._recover(group, name)
-        pause_s = self._retirement.retire(group.group, refusal.reason, now_s, group.was_ready)
+        pause_s = self._retirement.retire(group.group, refusal.reason, now_s, group.history.was_ready)
         if pause_s is None:
             return [refusal]
         group.retired_s = pause_s
@@ -220,22 +185,17 @@ class RestartPolicy:
         unit = group.group.unit
         states = [state for state in self._group_of.values() if state.group.unit not in (None, unit)]
         others = {s.group.unit for s in states if s.group.unit and unit and s.group.unit.service == unit.service}
-        return any(all(s.was_ready for s in states if s.group.unit == other) for other in others)
+        return any(all(s.history.was_ready for s in states if s.group.unit == other) for other in others)
 
     def _charge(self, group: _GroupState, name: str, ended: _Incarnation, now_s: float, is_foreign: bool) -> GiveUp | None:
         """Count one death against the group's budget; returns the refusal when the budget is spent."""
-        budget = group.group.budget
-        group.restarts_s = [at for at in group.restarts_s if now_s - at < budget.window_s]
-        group.restarts_s.append(now_s)
+        budget, history = group.group.budget, group.history
+        history.note_death(budget, ended.ready_s, now_s, is_foreign)
         self._retirement.note_life(group.group.title, 0.0 if ended.ready_s is None else now_s - ended.ready_s)
-        if not (is_foreign and group.was_ready):
-            group.failed_starts += ended.ready_s is None
-            is_short = ended.ready_s is None or now_s - ended.ready_s < _SHORT_S
-            group.n_short = group.n_short + 1 if is_short else 0
-        if group.failed_starts >= (budget.restart_attempts if group.was_ready else budget.start_attempts):
-            status = EXIT_BUDGET_SPENT if group.was_ready else EXIT_START_FAILED
-            return GiveUp(status, f"{name}: died {group.failed_starts} times in a row before it was ready", name)
-        if len(group.restarts_s) > budget.restarts:
+        if history.has_failed_to_start(budget):
+            status = EXIT_BUDGET_SPENT if history.was_ready else EXIT_START_FAILED
+            return GiveUp(status, f"{name}: died {history.failed_starts} times in a row before it was ready", name)
+        if history.has_died_too_often(budget):
             expected = f"expected at most {budget.restarts} restarts of {group.group.title} in {budget.window_s:g} s"
             return GiveUp(EXIT_BUDGET_SPENT, f"{name}: {expected}, this would be one more", name)
         return None

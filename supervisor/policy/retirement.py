@@ -7,23 +7,13 @@ one *service* (all replicas, all gateways) do the same work.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from supervisor.policy.child_spec import Group
+from supervisor.policy.history import Retired
 
 _FIRST_PAUSE_S = 5.0
 _LONGEST_PAUSE_S = 300.0
 _LONGEST_ALONE_S = 10.0  # while nothing else does its work
 _STEADY_S = 60.0  # a group that was ready for so long begins with the first pause again
-
-
-@dataclass
-class _Retired:
-    """One group that was retired at least once since it was last steady."""
-
-    since_s: float
-    times: int  # in a row
-    reason: str  # why it is retired now; "": it is ready again
 
 
 class Retirement:
@@ -33,22 +23,22 @@ class Retirement:
         self._groups = groups
         self._standby_of = {g.title: other.title for g in groups for other in groups if g.title == other.standby_of}
         self._standby_of |= {g.title: g.standby_of for g in groups if g.standby_of}
-        self._retired: dict[str, _Retired] = {}
+        self.retired: dict[str, Retired] = {}
 
     def reason(self, title: str) -> str:
         """Why this group is retired; "" if it is not."""
-        retired = self._retired.get(title)
+        retired = self.retired.get(title)
         return retired.reason if retired is not None else ""
 
     def became_ready(self, title: str) -> None:
         """The group is ready: it is not retired any more."""
-        if (retired := self._retired.get(title)) is not None:
+        if (retired := self.retired.get(title)) is not None:
             retired.reason = ""
 
     def note_life(self, title: str, ready_s: float) -> None:
         """A member of this group has died after it had been ready for `ready_s` seconds."""
         if ready_s >= _STEADY_S and not self.reason(title):
-            self._retired.pop(title, None)
+            self.retired.pop(title, None)
 
     def retire(self, group: Group, reason: str, now_s: float, was_ready: bool) -> float | None:
         """Retire a group that cannot go on. Returns the pause in seconds before its next start, or None if the server must end.
@@ -56,12 +46,12 @@ class Retirement:
         `was_ready`: the group has been ready at least once.
         """
         is_alone = not self._others_serve(group)
-        before = self._retired.get(group.title)
+        before = self.retired.get(group.title)
         since_s = before.since_s if before is not None else now_s
         if is_alone and (not was_ready or now_s - since_s >= group.patience_s):
             return None
         times = before.times + 1 if before is not None else 1
-        self._retired[group.title] = _Retired(since_s, times, reason)
+        self.retired[group.title] = Retired(since_s, times, reason)
         longest_s = _LONGEST_ALONE_S if is_alone else _LONGEST_PAUSE_S
         return min(_FIRST_PAUSE_S * 2.0 ** min(times - 1, 30), longest_s)
 

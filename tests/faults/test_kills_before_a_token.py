@@ -16,7 +16,7 @@ import pytest
 
 from messages.client import AsyncClient
 from supervisor.children.run_dir import read_end
-from supervisor.policy.restart_policy import EXIT_BUDGET_SPENT
+from supervisor.policy.actions import EXIT_BUDGET_SPENT
 from tests.support.real_server import RealServer
 from tests.support.streams import DEADLINE_S, N_STREAMS, Streams
 

@@ -12,8 +12,8 @@ import pytest
 
 from supervisor.children.run_dir import read_end
 from supervisor.operator.orders import EXIT_FORCED, EXIT_REQUESTS_LEFT
+from supervisor.policy.actions import EXIT_BUDGET_SPENT, EXIT_START_FAILED
 from supervisor.policy.child_spec import Budget, Strategy
-from supervisor.policy.restart_policy import EXIT_BUDGET_SPENT, EXIT_START_FAILED
 from tests.support.supervisor.supervisor_rig import DEADLINE_S, playing
 from tests.support.supervisor.trees import DEADLINES, group
 

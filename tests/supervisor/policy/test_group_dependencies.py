@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor.policy.actions import Action, Kill, Start
 from supervisor.policy.child_spec import Budget, Group, Strategy
-from supervisor.policy.restart_policy import Action, Kill, RestartPolicy, Start
+from supervisor.policy.restart_policy import RestartPolicy
 from tests.support.supervisor.trees import group
 
 GENEROUS = Budget(10_000, 1.0, 10_000, 10_000)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from supervisor.policy.actions import Kill, Promote, Start
 from supervisor.policy.child_spec import Budget, Group, Strategy
-from supervisor.policy.restart_policy import Kill, Promote, RestartPolicy, Start
+from supervisor.policy.restart_policy import RestartPolicy
 from tests.support.supervisor.trees import group
 
 ACTIVE = group("worker/0.0", "worker/0.1", strategy=Strategy.ONE_FOR_ALL)

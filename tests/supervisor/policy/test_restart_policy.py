@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor.policy.actions import EXIT_BUDGET_SPENT, EXIT_START_FAILED, GiveUp, Kill, Start
 from supervisor.policy.child_spec import Budget, Group, Strategy
-from supervisor.policy.restart_policy import EXIT_BUDGET_SPENT, EXIT_START_FAILED, GiveUp, Kill, RestartPolicy, Start
+from supervisor.policy.restart_policy import RestartPolicy
 from tests.support.supervisor.trees import BUDGET, group
 
 GANG = ("worker/0.0", "worker/0.1", "worker/0.2")

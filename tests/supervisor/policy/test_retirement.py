@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from supervisor.policy.actions import EXIT_BUDGET_SPENT, EXIT_START_FAILED, Action, GiveUp, Kill, Retire, Start
 from supervisor.policy.child_spec import Budget, Group, Strategy, Unit
-from supervisor.policy.restart_policy import (
-    EXIT_BUDGET_SPENT,
-    EXIT_START_FAILED,
-    Action,
-    GiveUp,
-    Kill,
-    RestartPolicy,
-    Retire,
-    Start,
-)
+from supervisor.policy.restart_policy import RestartPolicy
 from tests.support.supervisor.trees import group, replica
 
 LEAN = Budget(restarts=100, window_s=60.0, start_attempts=2, restart_attempts=2)
