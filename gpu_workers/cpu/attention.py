@@ -82,6 +82,7 @@ class CpuAttention(Attention):
             DirectCalls(), shape, compile_kernel(lambda code: write_paged_attention(code, shape), machine)
         )
         self._torch = TorchAttention(dtype, shared_heads, n_kv_heads)
+        self._most_kernel_tokens = MAX_BATCHED_COUNT  # of a row; torch computes longer ones
 
     def prepare(self, step: StepTensors, window: int | None = None) -> AttentionStep:
         """See Attention. Rows longer than the window go through torch."""
@@ -91,8 +92,8 @@ class CpuAttention(Attention):
 
     def _prepare(self, step: StepTensors) -> CpuStep:
         counts, starts = step.row_counts.astype(np.int64), step.row_starts.astype(np.int64)
-        short = np.flatnonzero(counts <= MAX_BATCHED_COUNT)
-        long_rows = np.flatnonzero(counts > MAX_BATCHED_COUNT)
+        short = np.flatnonzero(counts <= self._most_kernel_tokens)
+        long_rows = np.flatnonzero(counts > self._most_kernel_tokens)
         rows = np.repeat(short, counts[short])
         before = np.repeat(np.cumsum(counts[short]) - counts[short], counts[short])
         within = np.arange(len(rows)) - before

@@ -49,6 +49,8 @@ class CpuOps(TorchOps):
         self._dtype, self._lanes = dtype, machine.lanes
         is_bf16 = dtype == torch.bfloat16
         self.most_rows = _MOST_ROWS if machine.has_bf16_dot or not is_bf16 else _MOST_ROWS_WITHOUT_DOT
+        self._most_kernel_rows = self.most_rows  # of a product; torch computes larger ones
+        self._pass_rows = matrix.MOST_ROWS  # that share one read of a block of the weight
         self._layouts: dict[tuple[int, ...], bool] = {}  # by shape: is it the layout that our kernel reads?
         self._few_rows: Kernel | None = None
         if machine.lanes * 4 == matrix.BLOCK and can_pack(dtype):
@@ -87,11 +89,11 @@ class CpuOps(TorchOps):
         if self._few_rows is None or not isinstance(weight, PackedWeight):
             self._calls.leave_to_torch("a weight in another layout")
             return super().linear(x, weight, bias)
-        if not 0 < n_rows <= self.most_rows or not x.is_contiguous():
+        if not 0 < n_rows <= self._most_kernel_rows or not x.is_contiguous():
             self._calls.leave_to_torch("a product of many rows")
             return packed_linear(x, weight.packed, bias)
         out = self._calls.empty((n_rows, weight.n_out), x.dtype)
-        n_passes = -(-n_rows // matrix.MOST_ROWS)
+        n_passes = -(-n_rows // self._pass_rows)
         group = -(-n_rows // n_passes)  # so that all passes have about the same size
         blocks = weight.n_out // matrix.BLOCK
         share = group * -(-n_passes // count_shares(blocks, n_passes, torch.get_num_threads()))
@@ -203,13 +205,12 @@ def has_known_layout(weight: torch.Tensor, packed: torch.Tensor) -> bool:
     if not packed.is_mkldnn:
         return False
     n_out, n_in = weight.shape
-    together = 2 if weight.dtype == torch.bfloat16 else 1
     try:
         n_bytes, address = torch.ops.mkldnn._nbytes(packed), torch.ops.mkldnn.data_ptr(packed)
     except (AttributeError, RuntimeError):
         return False
-    if n_out % matrix.BLOCK or n_in % together or n_bytes != weight.nbytes:
+    if n_out % matrix.BLOCK or n_in % matrix.together(weight.dtype) or n_bytes != weight.nbytes:
         return False
     found = torch.frombuffer((ctypes.c_char * n_bytes).from_address(address), dtype=weight.dtype)
-    expected = weight.view(-1, matrix.BLOCK, n_in // together, together).transpose(1, 2)
+    expected = matrix.pack(weight)
     return found.view(expected.shape).equal(expected)

@@ -8,6 +8,7 @@ That layout, found on processors with AVX-512: blocks of 64 outputs; in a block,
 
 from __future__ import annotations
 
+import torch
 from llvmlite import ir
 
 from gpu_workers.cpu.kernels.vector_code import F32, I16, I32, I64, N_COUNTERS, Value, VectorCode
@@ -15,6 +16,19 @@ from gpu_workers.cpu.kernels.vector_code import F32, I16, I32, I64, N_COUNTERS, 
 N_UNITS, X, WEIGHT, OUT, N_ROWS, N_IN, N_OUT, GROUP, SHARE = range(N_COUNTERS, N_COUNTERS + 9)
 BLOCK = 64  # outputs
 MOST_ROWS = 6  # of one pass over a block: with them its sums fill the registers
+
+
+def together(dtype: torch.dtype) -> int:
+    """The number of inputs whose weights stand side by side in the packed layout."""
+    return 2 if dtype == torch.bfloat16 else 1
+
+
+def pack(weight: torch.Tensor) -> torch.Tensor:
+    """weight [out, in], float32 or bfloat16 on the CPU, out a multiple of BLOCK and in of `together` -> the packed layout,
+    contiguous."""
+    n_out, n_in = weight.shape
+    pair = together(weight.dtype)
+    return weight.view(n_out // BLOCK, BLOCK, n_in // pair, pair).transpose(1, 2).contiguous()
 
 
 def write_few_rows(code: VectorCode, is_bf16: bool) -> None:
