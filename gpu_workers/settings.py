@@ -45,6 +45,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     vault: bool = False  # the KV memory lies in the replica's vault and outlives this process
     attention: Literal["auto", "torch", "triton"] = "auto"
     cuda_graphs: bool = True
+    deterministic: bool = False  # the tokens of a request depend on the request alone, not on what is computed beside it
     hash_chain_pages: Annotated[int, msgspec.Meta(ge=0)] = 4096
     hash_chain_vocabulary: Annotated[int, msgspec.Meta(ge=2, le=2**31 - 1)] = 32_768
     hash_chain_step_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # artificial time of one step

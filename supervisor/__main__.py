@@ -29,6 +29,7 @@ EXIT_UNDEAD = 5
 EXIT_NO_SERVER = 6
 EXIT_DEADLINE = 7
 
+_DETERMINISTIC = "Tokens depend on the request alone, not on its batch: kills change no bit. Default: off."
 _SERVICE_DIR = "for example --run-dir /run/tardigrade/tardigrade-8000 for the systemd service"
 
 
@@ -57,6 +58,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--front-tcp-port", type=int, help="TCP port for ZeroMQ clients on this host. Default: none."),
         click.option("--dtype", "worker__dtype", help="auto, float32, bfloat16 or float16. Default: auto."),
         click.option("--load-format", "worker__load_format", help="auto, or random: random weights, for tests. Default: auto."),
+        click.option("--deterministic/--no-deterministic", "worker__deterministic", default=None, help=_DETERMINISTIC),
         click.option("--speculation/--no-speculation", "speculate", default=None, help="Speculative decoding. Default: on."),
         click.option("--vault/--no-vault", default=None, help="CPU cores: KV memory outlives killed workers. Default: off."),
         click.option("--standby/--no-standby", default=None, help="CPU cores: a second gang that can take over. Default: off."),
@@ -65,10 +67,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--run-dir", help="Private directory for sockets. Default: one per port."),
         click.option("--state-dir", help="Directory of the journals. Default: the run directory."),
         click.option("--log-format", help="console or json. Default: console."),
-        click.option(
-            "--log-level",
-            help="auto, debug, info, warning or error. Default: auto, which is warning on a terminal, else info.",
-        ),
+        click.option("--log-level", help="auto, debug, info, warning or error. Default: warning on a terminal, else info."),
         click.option(
             "--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE",
             help="Any key of the configuration (check-config prints them all); may be repeated.",

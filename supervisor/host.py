@@ -10,6 +10,7 @@ from gpu_workers.models.resolve import read_config
 from gpu_workers.runner.memory_estimate import memory_bytes
 from messages.errors import ConfigError
 from supervisor.config import ServerConfig
+from supervisor.policy.determinism import check_deterministic
 from supervisor.policy.placement import Gpu, Host, Placement, Wishes, check_gpus, plan_placement
 
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
@@ -30,6 +31,7 @@ def plan_start(config: ServerConfig) -> Placement:
     if model is not None and model.max_position and config.max_length > model.max_position:
         raise ConfigError(f"max_length: expected at most {model.max_position} (the model's), got {config.max_length}")
     placement = plan_placement(host, model, wishes)
+    check_deterministic(placement, config.worker.attention)
     if placement.device == "cuda" and (config.vault or config.standby):
         key = "vault" if config.vault else "standby"
         raise ConfigError(f"{key}: expected it on CPU cores only (--gpus 0), got {len(placement.gpus)} GPUs")

@@ -5,6 +5,8 @@
     cpu      CpuOps        CpuAttention where it can, or torch      native programs, with both
     any      TorchOps      TorchAttention                           none
 
+With `deterministic` there is no choice: the kernels whose results do not depend on the batch, or a ConfigError.
+
 `cuda_backend` and the kernels of CPUs import what only such machines have, so they are imported inside of functions.
 """
 
@@ -59,10 +61,21 @@ def import_backend(device: str) -> None:
         importlib.import_module("gpu_workers.runner.cuda_backend")
 
 
-def choose_backend(placement: Placement, config: ModelConfig, shard: Shard, attention: AttentionChoice = "auto") -> Backend:
+def choose_backend(
+    placement: Placement,
+    config: ModelConfig,
+    shard: Shard,
+    attention: AttentionChoice = "auto",
+    *,
+    deterministic: bool = False,
+) -> Backend:
     """The fastest back end for this device, dtype and model. Torch computes the rest, with a warning in the log.
 
-    Raises: ConfigError if Triton attention is asked for and cannot compute this model."""
+    deterministic: what is computed for a token does not depend on the rest of the batch; see `WorkerSettings.deterministic`.
+    Raises: ConfigError if Triton attention is asked for and cannot compute this model, or if `deterministic` is asked for and
+    no such kernels can compute it."""
+    if deterministic:
+        return _deterministic_backend(placement, config, shard)
     if placement.device.type == "cuda":
         return _cuda_backend(placement.dtype, config, shard, attention)
     return Backend(cpu_ops(placement.dtype), _cpu_attention(placement.dtype, config, shard))
@@ -102,6 +115,21 @@ def cpu_ops(dtype: torch.dtype) -> Ops:
     except RuntimeError as error:
         _log_torch("layers", str(error))
         return TorchOps()
+
+
+def _deterministic_backend(placement: Placement, config: ModelConfig, shard: Shard) -> Backend:
+    if placement.device.type == "cuda":
+        raise ConfigError("worker.deterministic: expected false on GPUs, got true (there are kernels for CPU cores only)")
+    machine, dtype = this_machine(), placement.dtype
+    if machine is None or not can_attend(dtype, config.head_dim):
+        raise ConfigError(
+            "worker.deterministic: expected float32 or bfloat16, heads of whole vectors and a processor that kernels can be"
+            f" compiled for; got {dtype}, heads of {config.head_dim} numbers and {machine or 'none'}"
+        )
+    from gpu_workers.cpu.deterministic import DeterministicCpuAttention, DeterministicCpuOps
+
+    attention = DeterministicCpuAttention(dtype, shard.shared_heads, len(shard.kv_heads), config.head_dim)
+    return Backend(DeterministicCpuOps(dtype, machine), attention)
 
 
 def _cpu_attention(dtype: torch.dtype, config: ModelConfig, shard: Shard) -> Attention:

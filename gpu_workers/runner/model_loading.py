@@ -15,7 +15,7 @@ from gpu_workers.cuda.symmetric_group import SymmetricGroup
 from gpu_workers.engine import ReportLoading
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.layers.shard import shard_model
-from gpu_workers.layers.tensor_group import DistributedGroup, SingleRank, TensorGroup
+from gpu_workers.layers.tensor_group import DistributedGroup, FixedOrderGroup, SingleRank, TensorGroup
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.architectures import read_model_config
 from gpu_workers.models.model import Model, RankParts
@@ -47,6 +47,7 @@ def load_model_runner(settings: WorkerSettings, gang_dir: Path, report: ReportLo
         Placement(device, getattr(torch, settings.dtype_name)),
         group=group,
         attention=settings.attention,
+        deterministic=settings.deterministic,
         load_format="random" if settings.load_format == "random" else "safetensors",
         on_progress=lambda fraction: report("weights", fraction),
     )
@@ -95,17 +96,19 @@ def build_model(
     *,
     group: TensorGroup | None = None,
     attention: AttentionChoice = "auto",
+    deterministic: bool = False,
     load_format: str = "safetensors",
     on_progress: Callable[[float], None] = lambda fraction: None,
 ) -> Model:
     """The rank's part of the model, computed by the back ends of its device. group None: a single rank.
 
-    Raises: ConfigError for attention that the device or model does not have, ValueError for a model that cannot be split over
-    the group, and what `load_model` raises."""
+    Raises: ConfigError for attention or deterministic kernels that the device or model does not have, ValueError for a model
+    that cannot be split over the group, and what `load_model` raises."""
     group = SingleRank() if group is None else group
     shard = shard_model(config, group.rank, group.size)
-    backend = choose_backend(placement, config, shard, attention)
-    parts = RankParts(shard, backend.ops, backend.attention, group)
+    backend = choose_backend(placement, config, shard, attention, deterministic=deterministic)
+    in_order = FixedOrderGroup(group) if deterministic else group
+    parts = RankParts(shard, backend.ops, backend.attention, in_order)
     return load_model(config, folder, placement, parts, load_format=load_format, on_progress=on_progress)
 
 
@@ -126,8 +129,14 @@ def measure_capacity(settings: WorkerSettings, config: ModelConfig, model: Model
         max_lease_steps=settings.lease_steps,
         lease_s=settings.lease_seconds,
         vocabulary=config.vocabulary,
-        device=f"{name}, {settings.dtype_name}" + (f", {settings.tp} ranks" if settings.tp > 1 else ""),
+        device=_describe(name, settings),
     )
+
+
+def _describe(device: str, settings: WorkerSettings) -> str:
+    """What a replica computes with, for people: "NVIDIA H200, bfloat16, 2 ranks, deterministic"."""
+    ranks = [f"{settings.tp} ranks"] if settings.tp > 1 else []
+    return ", ".join([device, settings.dtype_name, *ranks, *["deterministic"] * settings.deterministic])
 
 
 def fullest_rows(step_tokens: int, max_length: int) -> list[int]:

@@ -67,6 +67,7 @@ class Placement:
     n_unused: int = 0  # GPUs that could be used and are not
     room_tokens: int = 0  # of keys and values on a replica, where that is less than the model's context
     context_tokens: int = 0  # the model's context length
+    deterministic: bool = False  # see `WorkerSettings.deterministic`
 
     @property
     def ranks(self) -> int:
@@ -76,7 +77,8 @@ class Placement:
     def summary(self) -> str:
         """The layout in a few words, for the status: "4 replicas x tp 1 on NVIDIA H200, bfloat16"."""
         where = " and ".join(dict.fromkeys(gpu.name for gpu in self.gpus)) or "CPU cores"
-        return f"{_count(self.replicas, 'replica')} x tp {self.tp} on {where}" + (f", {self.dtype}" if self.dtype else "")
+        layout = f"{_count(self.replicas, 'replica')} x tp {self.tp} on {where}"
+        return ", ".join(filter(None, (layout, self.dtype, "deterministic" * self.deterministic)))
 
     def text(self) -> str:
         """The plan in one line."""
@@ -84,11 +86,10 @@ class Placement:
         parts = [f"{where}: {_count(self.replicas, 'replica')} x tp {self.tp}"]
         if self.dtype:
             weights = f"weights take {_gib(self.weight_bytes)} of {_gib(self.memory_bytes)} GiB"
-            parts += [self.dtype, weights + (" on each GPU" if self.gpus else "")]
+            parts += [self.dtype, *["deterministic"] * self.deterministic, weights + (" on each GPU" if self.gpus else "")]
         if self.room_tokens:
-            parts.append(
-                f"memory for sequences of {self.room_tokens:,} tokens (the model was made for {self.context_tokens:,})"
-            )
+            made_for = f"(the model was made for {self.context_tokens:,})"
+            parts.append(f"memory for sequences of {self.room_tokens:,} tokens {made_for}")
         if self.n_unused:
             parts.append(f"{_count(self.n_unused, 'GPU')} left over")
         return ", ".join(parts)
@@ -101,9 +102,9 @@ def plan_placement(host: Host, model: ModelConfig | None, wishes: Wishes) -> Pla
     """
     check_gpus(host, wishes)
     gpus = host.gpus if wishes.gpus is None else host.gpus[: wishes.gpus]
-    if not gpus or (model is None and wishes.gpus is None):
-        return _on_cpu(host, model, wishes)
-    return _OnGpus(gpus, model, wishes).placement()
+    is_on_cpu = not gpus or (model is None and wishes.gpus is None)
+    placement = _on_cpu(host, model, wishes) if is_on_cpu else _OnGpus(gpus, model, wishes).placement()
+    return replace(placement, deterministic=wishes.worker.deterministic)
 
 
 def check_gpus(host: Host, wishes: Wishes) -> None:

@@ -160,6 +160,11 @@ def test_memory_for_keys_and_values_must_fit_beside_the_weights(model: ModelConf
             "CPU cores: 1 replica x tp 1, float32, weights take 0.5 of 64.0 GiB",
             "1 replica x tp 1 on CPU cores, float32",
         ),
+        (
+            plan_placement(host(0), SMOLLM2, Wishes(worker=WorkerSettings(deterministic=True))),
+            "CPU cores: 1 replica x tp 1, float32, deterministic, weights take 0.5 of 64.0 GiB",
+            "1 replica x tp 1 on CPU cores, float32, deterministic",
+        ),
         (plan_placement(host(4), None, Wishes()), "CPU cores: 1 replica x tp 1", "1 replica x tp 1 on CPU cores"),
     ],
 )

@@ -1,0 +1,72 @@
+"""Operations and attention on CPUs whose result for a token depends on that token alone, not on the rest of the batch.
+
+Every product, norm and attention goes through the compiled kernels, whatever the number of rows: each of them computes a row by
+itself, in an order of additions that only the shape of the weight or the number of keys determines. So a token that is computed
+again, in a prompt or beside others, gets the same bits as when it was decoded. Torch and oneDNN choose another order for
+another number of rows, and nothing is left to them. The idea of batch-invariant kernels: Horace He and Thinking Machines Lab,
+"Defeating Nondeterminism in LLM Inference" (2025).
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from gpu_workers.batch.step_tensors import StepTensors
+from gpu_workers.cpu.attention import CpuAttention
+from gpu_workers.cpu.kernels import matrix
+from gpu_workers.cpu.kernels.calls import DirectCalls
+from gpu_workers.cpu.kernels.machine import Machine
+from gpu_workers.cpu.kernels.machine_code import compile_kernel
+from gpu_workers.cpu.ops import CpuOps, PackedWeight
+from gpu_workers.layers.attention import AttentionStep
+from messages.errors import ConfigError
+
+
+class KernelsOnly(DirectCalls):
+    """Makes each call at once, and leaves nothing to torch."""
+
+    def leave_to_torch(self, what: str) -> None:
+        """Raises: ConfigError."""
+        raise ConfigError(f"worker.deterministic: expected false for this model on CPU cores, got true (no kernel for {what})")
+
+
+class DeterministicCpuOps(CpuOps):
+    """`CpuOps` without torch: what has no kernel is refused with a ConfigError, at the latest by the warm-up."""
+
+    def __init__(self, dtype: torch.dtype, machine: Machine) -> None:
+        super().__init__(dtype, machine)
+        self._calls = KernelsOnly()
+        self._most_kernel_rows = sys.maxsize
+        if machine.lanes * 4 != matrix.BLOCK:
+            self._pass_rows = 1  # the sums of more do not fit the registers
+        self._few_rows = compile_kernel(lambda code: matrix.write_few_rows(code, dtype == torch.bfloat16), machine)
+
+    def pack_linear(self, weight: torch.Tensor) -> PackedWeight:
+        """See Ops. Packs without oneDNN, so that the layout is the same on every processor."""
+        n_out, n_in = weight.shape
+        if n_out % matrix.BLOCK or n_in % matrix.together(weight.dtype) or weight.dtype != self._dtype:
+            self._calls.leave_to_torch(f"a weight of {n_out} x {n_in} numbers in {weight.dtype}")
+        packed = matrix.pack(weight)
+        return PackedWeight(packed, packed.data_ptr(), n_in, n_out)
+
+    def linear(self, x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None) -> torch.Tensor:
+        """See Ops."""
+        if not x.shape[0]:
+            return x.new_empty((0, weight.n_out))
+        return super().linear(x.contiguous(), weight, bias)
+
+
+class DeterministicCpuAttention(CpuAttention):
+    """`CpuAttention` that computes the tokens of long rows one by one too."""
+
+    def __init__(self, dtype: torch.dtype, shared_heads: int, n_kv_heads: int, head_dim: int) -> None:
+        super().__init__(dtype, shared_heads, n_kv_heads, head_dim)
+        self._most_kernel_tokens = sys.maxsize
+
+    def prepare(self, step: StepTensors, window: int | None = None) -> AttentionStep:
+        """See Attention. Raises: ConfigError for a window."""
+        if window is not None:
+            KernelsOnly().leave_to_torch("attention with a window")
+        return super().prepare(step)

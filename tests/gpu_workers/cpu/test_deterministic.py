@@ -1,0 +1,188 @@
+"""With `deterministic` a sequence has the same logits and tokens, bit for bit, alone, in any batch, in any cut of a prompt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_workers.cpu.kernels.machine import this_machine
+from gpu_workers.layers.tensor_group import FixedOrderGroup, SingleRank
+from gpu_workers.model_store.rope import Rope
+from gpu_workers.models.gemma3.config import Gemma3Config
+from gpu_workers.models.llama.config import LlamaConfig
+from gpu_workers.models.model import Model
+from gpu_workers.models.weights import Placement
+from gpu_workers.runner.model_loading import build_model, load_model_runner
+from gpu_workers.runner.model_runner import ModelRunner
+from gpu_workers.settings import WorkerSettings
+from messages.errors import ConfigError
+from messages.generation import Sampling
+from tests.support.depth import examples
+from tests.support.workers.paged_loop import PagedLoop, PagedSequence
+from tests.support.workers.small_scheduler import Row, Running, SmallScheduler
+
+if this_machine() is None:
+    pytest.skip("needs llvmlite and a processor that kernels are written for", allow_module_level=True)
+
+CONFIG = LlamaConfig("qwen3", 2, 128, 4, 2, 32, 192, 256, 512, qk_norm=True)
+N_TOKENS = 60
+KINDS = {
+    "random": Sampling(temperature=1.0, seed=11, logprobs=3),
+    "filtered": Sampling(temperature=0.8, top_k=40, top_p=0.9, min_p=0.01, seed=12, logprobs=1),
+    "penalised": Sampling(temperature=0.7, seed=5, repetition_penalty=1.3, presence_penalty=0.5, logprobs=2),
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Small products by many threads take much longer on a busy machine."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(n_threads)
+
+
+@cache
+def model_of(dtype: torch.dtype) -> Model:
+    placement = Placement(torch.device("cpu"), dtype)
+    return build_model(CONFIG, Path(), placement, deterministic=True, load_format="random")
+
+
+def tokens_of(seed: int, n: int = N_TOKENS) -> list[int]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, CONFIG.vocabulary, (n,), generator=generator).tolist()
+
+
+@cache
+def logits_alone(dtype: torch.dtype) -> torch.Tensor:
+    """[N_TOKENS, vocabulary]: behind each token, when the tokens are computed one by one."""
+    loop, sequence = PagedLoop(model_of(dtype)), PagedSequence(tokens_of(0))
+    return torch.cat([loop.run([(sequence, 1)]) for _ in range(N_TOKENS)])
+
+
+@examples(12)
+@given(st.data(), st.sampled_from([torch.float32, torch.bfloat16]))
+def test_logits_have_the_same_bits_in_any_batch_and_any_cut(data: st.DataObject, dtype: torch.dtype) -> None:
+    expected = logits_alone(dtype)
+    loop, sequence = PagedLoop(model_of(dtype)), PagedSequence(tokens_of(0))
+    others = [PagedSequence(tokens_of(seed)) for seed in range(1, 9)]
+    while sequence.computed < N_TOKENS:
+        count = data.draw(st.integers(1, N_TOKENS - sequence.computed), "tokens")
+        beside = [(o, data.draw(st.integers(0, N_TOKENS - o.computed), "tokens of another")) for o in others]
+        rows = [(sequence, count), *((o, n) for o, n in beside if n)]
+        place = sorted(rows, key=lambda row: row[1] != 1).index((sequence, count))
+        assert loop.run(rows)[place].equal(expected[sequence.computed - 1])
+
+
+def test_without_the_flag_the_bits_depend_on_the_batch() -> None:
+    """Or the test before would show nothing."""
+    model = build_model(CONFIG, Path(), Placement(torch.device("cpu"), torch.float32), load_format="random")
+    one, whole = PagedLoop(model), PagedLoop(model)
+    sequence = PagedSequence(tokens_of(0))
+    single = torch.cat([one.run([(sequence, 1)]) for _ in range(N_TOKENS)])[-1]
+    assert not whole.run([(PagedSequence(tokens_of(0)), N_TOKENS)])[0].equal(single)
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> ModelRunner:
+    """Through the programs of the CPU and everything else that a worker has."""
+    folder = tmp_path_factory.mktemp("random")
+    keys = {
+        "model_type": "llama", "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 32,
+        "num_key_value_heads": 2, "intermediate_size": 192, "vocab_size": 256, "max_position_embeddings": 512,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(keys))
+    settings = WorkerSettings(
+        model_folder=str(folder), load_format="random", n_slots=12, max_step_tokens=256, kv_memory_bytes=8 << 20,
+        deterministic=True, threads=1,
+    )  # fmt: skip
+    return load_model_runner(settings, folder, lambda phase, fraction: None)
+
+
+def outcome(scheduler: SmallScheduler, s: Running, steps: list[list[Row]]) -> list[tuple[int, bytes]]:
+    """The tokens of `s` after these steps, each with the bits of its log probabilities."""
+    found: list[tuple[int, bytes]] = []
+    for rows in steps:
+        for result in scheduler.run(rows):
+            first = 0
+            for slot, count in zip(result.slots.tolist(), result.counts.tolist(), strict=True):
+                if slot == s.slot and result.logprobs is not None:
+                    width = result.logprobs.width
+                    for place in range(first, first + count):
+                        top = result.logprobs.top[place * width : place * width + s.sampling.logprobs]
+                        bits = result.logprobs.chosen[place : place + 1].tobytes() + top.tobytes()
+                        found.append((int(result.ids[place]), bits))
+                first += count
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sampled_tokens_and_logprobs_do_not_depend_on_the_batch(runner: ModelRunner, kind: str) -> None:
+    alone = SmallScheduler(runner)
+    s = alone.add(tokens_of(0, 45), KINDS[kind])
+    expected = outcome(alone, s, [[Row(s, 45)], *[[Row(s)]] * 11])
+    crowded = SmallScheduler(runner, seed=5)
+    s = crowded.add(tokens_of(0, 45), KINDS[kind])
+    others = [crowded.add(tokens_of(9 + i, 20 + i), KINDS[k]) for i, k in enumerate([*KINDS] * 3)]
+    prefills = [[Row(o, len(o.tokens)) for o in others], [Row(s, 30), *map(Row, others)], [*map(Row, others), Row(s, 15)]]
+    drafted = [[Row(s, drafts=[expected[1][0], expected[2][0], 255])], *[[*map(Row, others[:5]), Row(s)]] * 8]
+    got = outcome(crowded, s, [*prefills, *drafted])
+    assert got == expected[: len(got)]
+    assert len(got) >= 10
+
+
+def test_a_continued_sequence_equals_the_uninterrupted_one(runner: ModelRunner) -> None:
+    """As after a death: what was decoded is a prompt now, in one chunk."""
+    for sampling in KINDS.values():
+        first = SmallScheduler(runner)
+        s = first.add(tokens_of(0, 30), sampling)
+        expected = outcome(first, s, [[Row(s, 30)], *[[Row(s)]] * 20])
+        for n in (1, 7, 19):
+            again = SmallScheduler(runner, seed=n)
+            late = again.add([*tokens_of(0, 30), *(token for token, _ in expected[:n])], sampling)
+            late.n_prompt = 30
+            assert outcome(again, late, [[Row(late, 30 + n)], *[[Row(late)]] * (20 - n)]) == expected[n:]
+
+
+def test_the_capacity_says_it(runner: ModelRunner) -> None:
+    assert runner.capacity().device == "cpu, float32, deterministic"
+
+
+class ThreeRanks(SingleRank):
+    """Rank 0 of three whose parts are x, 2 x and 3 x."""
+
+    size = 3
+
+    def all_gather_last(self, x: torch.Tensor) -> torch.Tensor:
+        """See TensorGroup."""
+        return torch.cat((x, 2 * x, 3 * x), -1)
+
+
+def test_three_ranks_are_added_in_their_order() -> None:
+    x = torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
+    assert FixedOrderGroup(ThreeRanks()).all_reduce(x).equal((x + 2 * x) + 3 * x)
+
+
+GEMMA3 = Gemma3Config(
+    "gemma3_text", 1, 128, 4, 2, 32, 192, 256, 256, tied_embeddings=True,
+    window=20, is_sliding=(True,), query_scalar=32.0, rope=Rope(1e6), sliding_rope=Rope(),
+)  # fmt: skip
+
+
+def test_what_has_no_kernel_is_refused() -> None:
+    placement = Placement(torch.device("cpu"), torch.float32)
+    model = build_model(GEMMA3, Path(), placement, deterministic=True, load_format="random")
+    with pytest.raises(ConfigError, match=r"worker\.deterministic: expected false .* attention with a window"):
+        PagedLoop(model).run([(PagedSequence(tokens_of(0)), 30)])
+    odd = LlamaConfig("llama", 1, 128, 4, 2, 32, 192, 250, 512)
+    with pytest.raises(ConfigError, match="a weight of 250 x 128"):
+        build_model(odd, Path(), placement, deterministic=True, load_format="random")
+    with pytest.raises(ConfigError, match=r"worker\.deterministic: .* got torch\.float16"):
+        build_model(CONFIG, Path(), Placement(torch.device("cpu"), torch.float16), deterministic=True, load_format="random")
