@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,8 +48,10 @@ class OwnServer:
 
 
 @contextlib.contextmanager
-def own_server(arguments: Sequence[str], deadline_s: float = 600.0) -> Iterator[OwnServer]:
-    """`python -m supervisor start` with these arguments on a free port.
+def own_server(
+    arguments: Sequence[str], deadline_s: float = 600.0, environment: Mapping[str, str] | None = None
+) -> Iterator[OwnServer]:
+    """`python -m supervisor start` with these arguments on a free port. `environment`: variables to set for it.
 
     Raises: ServerDidNotStart.
     """
@@ -57,8 +59,9 @@ def own_server(arguments: Sequence[str], deadline_s: float = 600.0) -> Iterator[
     with tempfile.NamedTemporaryFile(prefix="tardigrade-bench-", suffix=".log", delete=False) as log:
         command = [sys.executable, "-m", "supervisor", "start", "--port", str(port), *arguments]
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, preexec_fn=_end_with_parent
-        )
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, preexec_fn=_end_with_parent,
+            env={**os.environ, **(environment or {})},
+        )  # fmt: skip
     path = Path(log.name)
     try:
         start_s = _wait_serving(process, port, path, deadline_s)

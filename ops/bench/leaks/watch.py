@@ -1,0 +1,184 @@
+"""The leak watch on one server: many requests, then many deaths of each actor, and nothing that lives on may grow.
+
+First all processes are warmed. The requests come next: every process that lived through them is compared with itself. Then
+one actor after the other is killed again and again under load, and all the others are compared with themselves: who serves
+must not keep anything of the dead. Files are compared at the end; the journal has its own bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from messages.client import AsyncClient
+from messages.lifecycle import StatusReport
+from messages.run_dir import front_endpoint
+from ops.bench.leaks.holdings import Allowance, Growth, Holding, descendants_of, files_under, growths, holding_of
+from ops.bench.leaks.requests import RequestMix
+from ops.bench.own_server import OwnServer
+from supervisor.children.run_dir import read_pid
+from supervisor.operator.calls import NoServer, ask_status
+
+_SUPERVISOR = "supervisor/0"
+_POLL_S = 0.05
+_BACK_S = 120.0  # longest wait for a killed actor
+_SETTLE_S = 60.0  # time in which whatever is kept for a while must be gone
+_JOURNAL_BYTES = 96 << 20  # twice what lives in it and 32 MiB; hardly anything lives in it at the end
+_FILES = 24
+
+
+class DidNotComeBack(Exception):
+    """An actor that was killed is not ready again."""
+
+
+@dataclass(frozen=True)
+class WatchPlan:
+    """How many requests and deaths, and by how much a process may grow over them."""
+
+    n_requests: int
+    n_restarts: int  # of all actors together
+    at_once: int
+    warm_requests: int
+    allowed: Allowance
+    seed: int = 0
+
+
+@dataclass
+class Watched:
+    """What was seen. `held`: of each process the first and the last holding of the phase of requests."""
+
+    growths: list[Growth] = field(default_factory=list)
+    held: dict[str, tuple[Holding, Holding]] = field(default_factory=dict)
+    restarts: dict[str, int] = field(default_factory=dict)
+    most_grown_bytes: dict[str, int] = field(default_factory=dict)  # by the actor that was killed
+    requests_per_s: float = 0.0
+    files: dict[str, int] = field(default_factory=dict)
+
+
+class LeakWatch:
+    """One watch of one server. `folders`: everything that it writes."""
+
+    def __init__(self, server: OwnServer, plan: WatchPlan, folders: tuple[Path, ...]) -> None:
+        self._server, self._plan, self._folders = server, plan, folders
+        self.seen = Watched()
+        self.mix: RequestMix | None = None
+
+    async def run(self) -> Watched:
+        """The whole watch. Raises: WrongAnswer, DidNotComeBack."""
+        async with AsyncClient(front_endpoint(self._server.run_dir)) as client:
+            self.mix = mix = RequestMix(self._server.port, client, self._plan.seed)
+            names = [child.name for child in (await self._status()).children]
+            targets = [*names, _SUPERVISOR]
+            await self._kill_in_turn(mix, targets, 1)  # what a first death makes once is made now
+            await mix.run(self._plan.warm_requests, self._plan.at_once)
+            await self._watch_requests(mix)
+            each = max(1, self._plan.n_restarts // len(targets))
+            for target in targets:
+                await self._watch_deaths(mix, target, each)
+        self.seen.files = dict(await self._settled_files())
+        return self.seen
+
+    async def _watch_requests(self, mix: RequestMix) -> None:
+        before, began_s = await self._holdings(), time.monotonic()
+        await mix.run(self._plan.n_requests, self._plan.at_once)
+        self.seen.requests_per_s = self._plan.n_requests / (time.monotonic() - began_s)
+        after = await self._settled(before)
+        self.seen.held = {name: (before[name], after[name]) for name in before if name in after}
+        self._note("requests", before, after)
+
+    async def _watch_deaths(self, mix: RequestMix, target: str, n_deaths: int) -> None:
+        before = await self._holdings()
+        await self._kill_in_turn(mix, [target], n_deaths)
+        self.seen.restarts[target] = n_deaths
+        self._note(target, before, await self._settled(before))
+
+    def _note(self, phase: str, before: dict[str, Holding], after: dict[str, Holding]) -> None:
+        both = before.keys() & after.keys()
+        for name in both:
+            self.seen.growths += growths(f"{name} after {phase}", before[name], after[name], self._plan.allowed)
+        grown = [after[name].memory_bytes - before[name].memory_bytes for name in both]
+        self.seen.most_grown_bytes[phase] = max(grown, default=0)
+
+    async def _kill_in_turn(self, mix: RequestMix, targets: list[str], n_deaths: int) -> None:
+        """Kill each target so many times, one after the other, while requests run."""
+        is_over, mix.faults_expected = False, True
+        load = asyncio.create_task(mix.run_until(lambda: is_over, self._plan.at_once))
+        try:
+            for _ in range(n_deaths):
+                for target in targets:
+                    await self._kill(target)
+        finally:
+            is_over = True
+            await load
+            mix.faults_expected = False
+
+    async def _kill(self, target: str) -> None:
+        pid = (await self._pids())[target]
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        end_s = time.monotonic() + _BACK_S
+        while time.monotonic() < end_s:
+            with suppress(NoServer):
+                report = await self._status()
+                pids = self._names(report)
+                if report.state == "serving" and pids.get(target, pid) != pid:
+                    return
+            await asyncio.sleep(_POLL_S)
+        raise DidNotComeBack(f"{target}: expected it to be ready within {_BACK_S:g} s of its death")
+
+    async def _status(self) -> StatusReport:
+        return await asyncio.to_thread(ask_status, self._server.run_dir)
+
+    async def _pids(self) -> dict[str, int]:
+        """The processes by name, once the whole tree serves and has its spares."""
+        end_s = time.monotonic() + _BACK_S
+        while True:
+            with suppress(NoServer):
+                report = await self._status()
+                is_whole = report.state == "serving" and all(child.has_spare for child in report.children)
+                if is_whole or time.monotonic() > end_s:
+                    return self._names(report)
+            await asyncio.sleep(_POLL_S)
+
+    def _names(self, report: StatusReport) -> dict[str, int]:
+        supervisor = read_pid(self._server.run_dir)
+        return {
+            **{f"{child.name}": child.pid for child in report.children if child.pid},
+            **({_SUPERVISOR: supervisor} if supervisor else {}),
+            "parent": self._server.pid,
+        }
+
+    async def _holdings(self) -> dict[str, Holding]:
+        """What each process holds, by name and process id: a process that has been replaced is another one."""
+        found = {}
+        for name, pid in (await self._pids()).items():
+            with suppress(OSError):
+                found[f"{name} ({pid})"] = holding_of(pid)
+        n_processes = len(descendants_of(self._server.pid))
+        found["processes of the server"] = Holding(0, n_processes, 0, 0, 0)
+        return found
+
+    async def _settled(self, before: dict[str, Holding]) -> dict[str, Holding]:
+        """What each process holds once nothing is above what is allowed, or after the time for that."""
+        end_s = time.monotonic() + _SETTLE_S
+        while True:
+            after = await self._holdings()
+            both = before.keys() & after.keys()
+            is_calm = not any(growths(name, before[name], after[name], self._plan.allowed) for name in both)
+            if is_calm or time.monotonic() > end_s:
+                return after
+            await asyncio.sleep(_POLL_S)
+
+    async def _settled_files(self) -> dict[str, int]:
+        end_s = time.monotonic() + _SETTLE_S
+        while True:
+            found = files_under(*self._folders)
+            most = _FILES + 2 * len(await self._pids())
+            if (found["files"] <= most and found["bytes"] <= _JOURNAL_BYTES) or time.monotonic() > end_s:
+                return found
+            await asyncio.sleep(_POLL_S)
