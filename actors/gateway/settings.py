@@ -14,6 +14,9 @@ HASH_CHAIN_VOCABULARY = 32_768
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Window = Annotated[int, msgspec.Meta(ge=256)]  # clients confirm every 64 tokens
 _Group = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
+# pages are told by scheme, host and port, as a browser sends them
+_Origin = Annotated[str, msgspec.Meta(pattern=r"^(\*|null|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+)$")]
+_HostName = Annotated[str, msgspec.Meta(pattern=r"^(\*|[A-Za-z0-9._-]+)$")]  # without a port
 _Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=86_400.0 * 30)]
 
 
@@ -27,6 +30,10 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     front_tcp_endpoint: str = ""  # a second address for them, "tcp://127.0.0.1:5555"; "": none
     custodian_socket: str = ""  # the custodian's unix socket; "": client connections end with this process
     http_sockets: list[str] = []  # where gateways forward calls to each other, by index; empty: there is only one
+    allowed_hosts: list[
+        _HostName
+    ] = []  # names in Host beside addresses and localhost; ["*"]: any; empty: any if not on loopback
+    allowed_origins: list[_Origin] = []  # whose pages may use this server and read its answers (CORS); ["*"]: all pages
     journal_path: str = ""  # folder of its files; "": in memory, requests do not survive the gateway
     gateways: Annotated[int, msgspec.Meta(ge=0)] = 0  # of this server; journals of others beside this one are adopted; 0: none
     max_body_bytes: _Positive = 16 << 20  # of one request

@@ -72,7 +72,7 @@ async def test_a_slow_reader_gets_its_last_byte_before_the_server_ends() -> None
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=4096)
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         body = b'{"prompts": [%s], "max_tokens": 50, "temperature": 0}' % b", ".join([b'"x"'] * 300)
-        writer.write(b"POST /v1/batch HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        writer.write(b"POST /v1/batch HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
         async with asyncio.timeout(DEADLINE_S):
             head = await reader.readuntil(b"\r\n\r\n")
             server.process.send_signal(signal.SIGTERM)

@@ -15,13 +15,13 @@ import openai
 import pytest
 
 from gpu_workers.hash_chain import hash_chain_tokens
-from tests.support.http_answers import HttpAnswer, answers, wait_events
+from tests.support.http_answers import PAGE, PAGE_FLAGS, HttpAnswer, answers, wait_events
 from tests.support.real_server import RealServer, real_server
 from tests.support.streams import DEADLINE_S, VOCABULARY
 
 pytestmark = pytest.mark.timeout(180)
 N_TOKENS = 200
-FLAGS = ("--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.01", "--set", "supervisor.frozen_s=2.0")
+FLAGS = ("--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.01", "--set", "supervisor.frozen_s=2.0", *PAGE_FLAGS)
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,7 @@ async def test_answers_go_on_over_kills_of_the_gateway(server: RealServer, undis
             hit = await asyncio.to_thread(server.kill, "gateway/0", signal.SIGKILL, hit)
 
     assert await run_with(server, "kill", faults) == undisturbed
+    assert f"access-control-allow-origin: {PAGE}".encode() in undisturbed["-page"]
 
 
 async def test_the_next_custodian_is_given_every_connection(server: RealServer, undisturbed: dict[str, bytes]) -> None:

@@ -84,7 +84,7 @@ def babble(server: RealServer) -> None:
         raw.close()
     context.term()
     with socket.create_connection(("127.0.0.1", server.port)) as raw:
-        raw.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{half a body")
+        raw.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{half a body")
 
 
 def lives(report: StatusReport) -> list[tuple[str, int, int]]:

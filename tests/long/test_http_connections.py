@@ -8,12 +8,12 @@ import signal
 
 import pytest
 
-from tests.support.http_answers import HttpAnswer, answers, wait_events
+from tests.support.http_answers import PAGE_FLAGS, HttpAnswer, answers, wait_events
 from tests.support.real_server import RealServer, real_server
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 N_TOKENS, N_ROUNDS = 200, 6
-FLAGS = ("--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.01", "--set", "supervisor.frozen_s=2.0")
+FLAGS = ("--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.01", "--set", "supervisor.frozen_s=2.0", *PAGE_FLAGS)
 
 
 async def hurt(server: RealServer, running: list[HttpAnswer], seed: int, names: tuple[str, ...]) -> None:

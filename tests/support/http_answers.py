@@ -10,6 +10,9 @@ from typing import Any
 
 from tests.support.streams import DEADLINE_S
 
+PAGE = "https://chat.example.com"  # one of the clients is a web page; its server allows it with these flags
+PAGE_FLAGS = ("--set", f'gateway.allowed_origins=["{PAGE}"]')
+
 _TIMES = (
     (re.compile(rb'"created":\d+'), b'"created":0'),
     (re.compile(rb"date: [^\r]*"), b"date: "),
@@ -25,6 +28,7 @@ class HttpAnswer:
     name: str  # in this test
     path: str
     body: dict[str, Any]
+    headers: str = ""  # more lines of the request's head
     received: bytearray = field(default_factory=bytearray)
     is_over: bool = False
     longest_gap_s: float = 0.0
@@ -39,10 +43,10 @@ class HttpAnswer:
         reader, writer = await asyncio.open_connection(host, port)
         try:
             body = json.dumps(self.body).encode()
-            head = f"POST {self.path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+            head = f"POST {self.path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n{self.headers}\r\n"
             writer.write(head.encode() + body)
             await self._read(reader)
-            writer.write(b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
+            writer.write(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n")
             assert (await reader.readuntil(b"\r\n")).split()[1] == b"200"
         finally:
             writer.close()
@@ -101,7 +105,8 @@ def answers(run: str, n_tokens: int) -> list[HttpAnswer]:
             HttpAnswer(f"{run}-ownid-{nth}", "/v1/generate", {**common, "tokens": prompt}),
             HttpAnswer(f"{run}-batch-{nth}", "/v1/batch", {**common, "tokens": [prompt, [*prompt, 5]]}),
         ]
-    return made
+    of_page = {"max_tokens": n_tokens, "temperature": 0, "stream": True, "prompt": [9, 9]}
+    return [*made, HttpAnswer(f"{run}-page", "/v1/completions", of_page, f"origin: {PAGE}\r\n")]
 
 
 async def wait_events(running: list[HttpAnswer], n_events: int) -> None:

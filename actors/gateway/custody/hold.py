@@ -27,6 +27,7 @@ class HeldResponse(msgspec.Struct, frozen=True, array_like=True, gc=False):
     base_bytes: int  # bytes that had been written to the connection before the response
     read_bytes: int  # bytes read from it until the request was complete; -1: more than this request had been read
     keeps_alive: bool  # the connection stays open after the response
+    origin: str = ""  # of the web page that may read it; its headers name it
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Hold:
         if resumed is not None:
             custodian.put(self)
 
-    def begin(self, request: str, path: str, start: int, *, is_alone: bool, keeps_alive: bool) -> None:
+    def begin(self, request: str, path: str, start: int, origin: str, *, is_alone: bool, keeps_alive: bool) -> None:
         """An answer begins; the fields are those of `HeldResponse`. `is_alone`: nothing has been read after its request."""
         if self._is_resumed:
             self._is_resumed = False
@@ -101,7 +102,8 @@ class Hold:
         if counts is None:
             return
         base = counts.written_bytes + self._transport.get_write_buffer_size()
-        self.response = HeldResponse(request, path, start, base, counts.read_bytes if is_alone else -1, keeps_alive)
+        read_bytes = counts.read_bytes if is_alone else -1
+        self.response = HeldResponse(request, path, start, base, read_bytes, keeps_alive, origin)
         self._custodian.put(self)
 
     def close(self) -> None:

@@ -46,14 +46,18 @@ class AsgiSender(ChunkSender):
 
 
 class ConnectionSender(AsgiSender):
-    """Sends over one connection of uvicorn: all events that are ready in one write. `cycle`: uvicorn's state of it."""
+    """Sends over one connection of uvicorn: all events that are ready in one write. `cycle`: uvicorn's state of it. `granted`:
+    headers of every answer to this request, for a page of another origin.
+    """
 
-    def __init__(self, cycle: Any) -> None:
+    def __init__(self, cycle: Any, granted: Headers) -> None:
         super().__init__(cycle.send)
-        self._cycle = cycle
+        self._cycle, self._granted = cycle, granted
 
     async def begin(self, headers: Headers) -> None:
-        self._cycle.default_headers = []  # the present date would differ when another process writes the same response
+        self._cycle.default_headers = (
+            self._granted
+        )  # the present date would differ when another process writes the same response
         await super().begin(headers)
 
     async def send(self, events: list[bytes]) -> None:

@@ -20,11 +20,13 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
+from starlette.responses import Response
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from actors.gateway.custody.hold import ANSWER_HOLD, MAX_PATH, AnswerHold, Custodian, Hold
 from actors.gateway.http import chunk_sender, hangup
+from actors.gateway.http.browsers.rules import BrowserRules, granting, is_preflight, preflight
 from actors.gateway.http.errors import error_body, error_response
 from actors.gateway.http.hangup import Hangup
 from actors.gateway.requests.refusals import Refusal
@@ -45,6 +47,7 @@ class ConnectionLimits:
     body_s: float  # to the end of the body
     unread_s: float  # longest time for which bytes may wait while the client's machine accepts none
     on_cut: Callable[[str], None]  # called with the reason when a client is disconnected: "slow", "unread", "many" or "head"
+    browsers: BrowserRules
 
 
 class Connection(HttpToolsProtocol):
@@ -101,14 +104,33 @@ class Connection(HttpToolsProtocol):
                 self._limits.on_cut("head")
                 self.app = _refused_head(n_bytes)
         self._head_bytes = 0
+        usual, origin = self.app, self._granted_origin()
         extensions: dict[str, Any] = {hangup.EXTENSION: self._hangup}
         if self._custodian is not None:
             parser: Any = self.parser
             keeps_alive = parser.get_http_version() != "1.0" and parser.should_keep_alive()
-            extensions[ANSWER_HOLD] = _AnswerHold(self, self.url, keeps_alive)
+            extensions[ANSWER_HOLD] = _AnswerHold(self, self.url, keeps_alive, origin)
         self.scope["extensions"] = extensions  # pyright: ignore[reportGeneralTypeIssues]
         super().on_headers_complete()
-        extensions[chunk_sender.EXTENSION] = chunk_sender.ConnectionSender(self.cycle)
+        self.app = usual
+        granted = granting(origin) if origin else []
+        if granted:
+            self.cycle.default_headers = [*self.cycle.default_headers, *granted]
+        extensions[chunk_sender.EXTENSION] = chunk_sender.ConnectionSender(self.cycle, granted)
+
+    def _granted_origin(self) -> str:
+        """The origin of the page that may read the answer to this request, "" if it is no other page's. A request that no
+        page may cause gets a refusal, and a question about this gets an answer, instead of the application's.
+        """
+        try:
+            origin = self._limits.browsers.check(self.headers)
+        except Refusal as refusal:
+            self.app = error_response(refusal, {"Connection": "close"})
+            return ""
+        parser: Any = self.parser
+        if origin and is_preflight(parser.get_method(), self.headers):
+            self.app = Response(b"", 204, {name.decode(): value.decode("latin-1") for name, value in preflight(self.headers)})
+        return origin
 
     def on_body(self, body: bytes) -> None:
         self._head_bytes = 0
@@ -179,14 +201,15 @@ class Connection(HttpToolsProtocol):
 class _AnswerHold(AnswerHold):
     """What the answer to one request knows of its connection's hold."""
 
-    def __init__(self, connection: Connection, url: bytes, keeps_alive: bool) -> None:
-        self._connection, self._url, self._keeps_alive = connection, url, keeps_alive
+    def __init__(self, connection: Connection, url: bytes, keeps_alive: bool, origin: str) -> None:
+        self._connection, self._url, self._keeps_alive, self._origin = connection, url, keeps_alive, origin
 
     def begin(self, request: str, start: int = -1) -> None:
         hold = self._connection.hold()
         if hold is not None:
             path = self._url.partition(b"?")[0].decode("ascii", "replace")[:MAX_PATH]
-            hold.begin(request, path, start, is_alone=self._connection.is_alone, keeps_alive=self._keeps_alive)
+            alone, keeps_alive = self._connection.is_alone, self._keeps_alive
+            hold.begin(request, path, start, self._origin, is_alone=alone, keeps_alive=keeps_alive)
 
 
 def _in_kernel(transport: asyncio.Transport) -> int:

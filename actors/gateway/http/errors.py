@@ -15,7 +15,7 @@ from actors.gateway.requests.order import Ended
 from actors.gateway.requests.refusals import Refusal, journal_unavailable
 from messages.outcomes import Code
 
-_TYPES: dict[int, str] = dict.fromkeys((400, 404, 405, 409, 413, 422, 431), "invalid_request_error")
+_TYPES: dict[int, str] = dict.fromkeys((400, 403, 404, 405, 409, 413, 422, 431), "invalid_request_error")
 _TYPES |= {429: "rate_limit_error", 503: "service_unavailable_error"}
 _CODE_BY_STATUS: dict[int, Code] = {404: "not_found", 405: "invalid", 413: "too_large"}
 _OPENAI_NAMES: dict[Code, str] = {"too_long": "context_length_exceeded", "internal": "internal_error"}

@@ -14,6 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from actors.gateway.custody.hold import Custodian
+from actors.gateway.http.browsers.rules import browser_rules
 from actors.gateway.http.connection import Connection, ConnectionLimits
 from actors.gateway.settings import GatewaySettings
 
@@ -49,7 +50,8 @@ class HttpServer:
         self._socket.setblocking(False)
         self._shutdown_s = settings.shutdown_s
         max_connections = min(settings.max_connections, max(_open_files() - _OTHER_FILES, 1))
-        self._limits = ConnectionLimits(max_connections, settings.head_s, settings.body_s, settings.unread_s, on_cut)
+        rules = browser_rules(self._socket, settings)
+        self._limits = ConnectionLimits(max_connections, settings.head_s, settings.body_s, settings.unread_s, on_cut, rules)
         self._custodian = custodian
         connection: Any = partial(Connection, self._limits, custodian)
         config = uvicorn.Config(

@@ -40,6 +40,7 @@ class ResumedConnection(Connection):
         super().__init__(limits, custodian, **uvicorn_arguments)
         self._left, self._answer, self._is_at_boundary = left, answer, is_at_boundary
         self._remainder: Remainder | None = Remainder(n_written)
+        self._is_beginning = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
@@ -49,8 +50,13 @@ class ResumedConnection(Connection):
         usual, self.app = self.app, self._answer
         self.data_received(_REQUEST % (b"" if self._left.response.keeps_alive else _CLOSE))
         self.app: Any = usual
+        self._is_beginning = False
         assert self._remainder is not None
         self.cycle.transport = _RemainderTransport(transport, self._remainder)
+
+    def _granted_origin(self) -> str:
+        """For the response that goes on the origin that it began with, whatever the settings say by now."""
+        return self._left.response.origin if self._is_beginning else super()._granted_origin()
 
     def on_response_complete(self) -> None:
         remainder, self._remainder = self._remainder, None

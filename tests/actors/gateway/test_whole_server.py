@@ -90,7 +90,7 @@ async def test_a_client_that_leaves_is_cancelled_at_the_scheduler() -> None:
         gang.hold()
         reader, writer = await asyncio.open_connection(*r.address)
         body = json.dumps({"prompt": [1, 2], "max_tokens": 400, "stream": True}).encode()
-        head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
         writer.write(head + body)
         async with asyncio.timeout(DEADLINE_S):
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")

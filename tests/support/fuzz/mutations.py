@@ -68,7 +68,7 @@ def http_request(chance: random.Random) -> bytes:
     """One request, of which something is wrong more often than not."""
     body = mutated(chance, chance.choice(_BODIES), 3)
     length = len(body) if chance.random() < 0.95 else chance.choice((0, len(body) + 1, -1, 10**30))
-    head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n" % (chance.choice(_PATHS), length)
+    head = b"POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n" % (chance.choice(_PATHS), length)
     if chance.random() < 0.2:
         head = mutated(chance, head, 3)
     if chance.random() < 0.05:

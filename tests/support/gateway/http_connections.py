@@ -11,7 +11,7 @@ from tests.support.gateway.gateway_rig import Rig
 from tests.support.waiting import DEADLINE_S
 
 BODY = json.dumps({"tokens": [3], "max_tokens": 2, "temperature": 0}).encode()
-HEAD = b"POST /v1/generate HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(BODY)
+HEAD = b"POST /v1/generate HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(BODY)
 
 
 class HttpConnection:

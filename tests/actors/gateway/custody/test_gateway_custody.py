@@ -56,12 +56,12 @@ async def test_the_next_incarnation_gets_the_newest_response_of_each_connection(
     ours, client = tcp_pair()
     ours.send(b"earlier")
     hold = Hold(dead, "k", ours.fileno(), Buffer())
-    hold.begin("first", "/a", 0, is_alone=True, keeps_alive=True)
-    hold.begin("second", "/b", 3, is_alone=False, keeps_alive=False)
+    hold.begin("first", "/a", 0, "", is_alone=True, keeps_alive=True)
+    hold.begin("second", "/b", 3, "https://page", is_alone=False, keeps_alive=False)
     await wait_kept(server, 1)
     (left,) = await custody(tmp_path / "c").take()
     assert left.key == "k"
-    assert left.response == HeldResponse("second", "/b", 3, 14, -1, keeps_alive=False)
+    assert left.response == HeldResponse("second", "/b", 3, 14, -1, keeps_alive=False, origin="https://page")
     left.socket.send(b", later")
     left.close()
     assert client.recv(100, socket.MSG_WAITALL) == b"earlier, later"
@@ -78,7 +78,7 @@ async def test_the_next_custodian_is_given_everything_but_what_was_dropped(tmp_p
     pairs = [tcp_pair() for _ in range(3)]
     holds = [Hold(mine, str(nth), ours.fileno(), Buffer()) for nth, (ours, _) in enumerate(pairs)]
     for hold in holds:
-        hold.begin("r", "/", 0, is_alone=True, keeps_alive=True)
+        hold.begin("r", "/", 0, "", is_alone=True, keeps_alive=True)
     await wait_kept(first, 3)
     first.close()
     holds[1].close()
@@ -100,12 +100,12 @@ async def test_what_nobody_goes_on_with_is_dropped_and_what_goes_on_stays(tmp_pa
     dead.open()
     pairs = [tcp_pair() for _ in range(2)]
     for nth, (ours, _) in enumerate(pairs):
-        Hold(dead, str(nth), ours.fileno(), Buffer()).begin("r", "/", 0, is_alone=True, keeps_alive=True)
+        Hold(dead, str(nth), ours.fileno(), Buffer()).begin("r", "/", 0, "", is_alone=True, keeps_alive=True)
     await wait_kept(server, 2)
     heir = custody(tmp_path / "c")
     found = await heir.take()
     resumed = Hold(heir, "1", found[1].socket.fileno(), Buffer(), found[1].response)
-    resumed.begin("r", "/", 0, is_alone=True, keeps_alive=True)
+    resumed.begin("r", "/", 0, "", is_alone=True, keeps_alive=True)
     assert resumed.response == found[1].response, "the response goes on: it is not another one"
     found[0].close()
     heir.open()

@@ -39,7 +39,9 @@ class SlowReader:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self._socket.connect(r.address)
         body = json.dumps({"max_tokens": N_TOKENS, "temperature": 0, **fields}).encode()
-        self._socket.sendall(b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (path.encode(), len(body)) + body)
+        self._socket.sendall(
+            b"POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % (path.encode(), len(body)) + body
+        )
         self._socket.setblocking(False)
         self.got = b""
 

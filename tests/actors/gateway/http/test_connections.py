@@ -116,7 +116,7 @@ async def test_a_client_that_takes_nothing_is_cut_even_while_its_connection_clos
     assert server._check_timer is not None
     server._check_timer.cancel()  # the test itself looks
     reader, writer = await asyncio.open_connection(*address, limit=1024)
-    writer.write(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: %s\r\n\r\n" % connection)
+    writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: %s\r\n\r\n" % connection)
     try:
         async with asyncio.timeout(DEADLINE_S):
             while not (some := server.connections) or not some[0].transport.get_write_buffer_size():
@@ -198,7 +198,7 @@ async def test_a_client_that_hangs_up_is_noticed_and_its_sequences_are_cancelled
         body = json.dumps(
             {"prompt": [7], "max_tokens": 50, "temperature": 0, "stream": is_streamed, "user": "x" * size}
         ).encode()
-        head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+        head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body)
         async with connected(r, 2) as (leaver, stayer):
             for raw in (leaver, stayer):
                 raw.writer.write(HEAD + BODY)
@@ -223,7 +223,9 @@ async def test_a_client_that_closes_its_sending_side_counts_as_gone(is_streamed:
         scheduler = await r.add_scheduler(is_automatic=False)
         body = json.dumps({"prompt": [7], "max_tokens": 50, "stream": is_streamed}).encode()
         async with connected(r) as (raw,):
-            raw.writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+            raw.writer.write(
+                b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+            )
             await r.cluster.wait_until(lambda: scheduler.running)
             raw.writer.write_eof()
             await r.cluster.wait_until(lambda: not scheduler.running)

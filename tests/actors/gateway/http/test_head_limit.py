@@ -13,7 +13,7 @@ from tests.support.gateway.http_connections import BODY, HEAD, connected
 from tests.support.waiting import DEADLINE_S
 
 _START = HEAD[: -len(b"\r\n")]
-_CHUNKED = b"POST /v1/generate HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+_CHUNKED = b"POST /v1/generate HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
 _FILLER = b"a" * (MAX_HEAD_BYTES + 1)
 
 
@@ -22,7 +22,7 @@ _FILLER = b"a" * (MAX_HEAD_BYTES + 1)
     [
         pytest.param(_START + b"x: " + _FILLER + b"\r\n\r\n" + BODY, id="a complete request with one long header"),
         pytest.param(_START + b"x: y\r\n" * 5000 + b"\r\n" + BODY, id="a complete request with many headers"),
-        pytest.param(b"GET /v1/health?" + _FILLER + b" HTTP/1.1\r\nhost: x\r\n\r\n", id="a long path"),
+        pytest.param(b"GET /v1/health?" + _FILLER + b" HTTP/1.1\r\nhost: localhost\r\n\r\n", id="a long path"),
         pytest.param(_START + b"x: " + _FILLER, id="a header without an end"),
         pytest.param(_START + b"x: y\r\n" * 5000, id="headers without an end"),
         pytest.param(b"GET /" + _FILLER, id="a path without an end"),

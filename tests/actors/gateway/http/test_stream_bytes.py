@@ -35,7 +35,7 @@ async def test_a_socket_gets_the_computed_bytes(path: str, question: dict, n: in
     async with rig(with_scheduler=False, with_socket=True) as r:
         scheduler = await r.add_scheduler(is_automatic=False)
         body = json.dumps({**question, "max_tokens": 12, "temperature": 0, "stream": True}).encode()
-        head = f"POST /v1/{path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n"
+        head = f"POST /v1/{path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n"
         reader, writer = await asyncio.open_connection(*r.address)
         writer.write(head.encode() + (b"" if is_kept_alive else b"connection: close\r\n") + b"\r\n" + body)
         request = await until_running(r, scheduler, n)
@@ -49,7 +49,7 @@ async def test_a_socket_gets_the_computed_bytes(path: str, question: dict, n: in
             half = bytes_of(request, r, is_kept_alive=is_kept_alive, skip_bytes=len(read) // 2)
             assert half.take() == read[len(read) // 2 :]
             if is_kept_alive:
-                writer.write(b"GET /v1/models HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+                writer.write(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
                 models = await reader.read()
                 assert models.startswith(b"HTTP/1.1 200 OK\r\ndate: "), "other answers have the present date"
             assert await reader.read() == b""
@@ -61,7 +61,7 @@ async def test_a_silent_stream_gets_pings_that_its_request_remembers() -> None:
         scheduler = await r.add_scheduler(is_automatic=False)
         body = json.dumps({"prompt": [1, 2], "max_tokens": 2, "temperature": 0, "stream": True}).encode()
         reader, writer = await asyncio.open_connection(*r.address)
-        writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
         request = await until_running(r, scheduler, 1)
         async with asyncio.timeout(DEADLINE_S):
             read = await reader.readuntil(b": waiting\n\r\n") + await reader.readuntil(b": waiting\n\r\n")

@@ -1,0 +1,106 @@
+"""Which HTTP requests a web page may cause: checks of `Host` and `Origin`, and the headers of CORS. Pure.
+
+A server that listens on 127.0.0.1 can still be reached by every page in a browser on that machine. A page of another origin
+is told by `Origin`. A page whose own name was made to lead to 127.0.0.1 (DNS rebinding) is told by `Host`: it is that name,
+whereas an address, which needs no name server, cannot be rebound. Other clients send no `Origin`, and the address in `Host`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import dataclass
+
+from actors.gateway.requests.refusals import Refusal, json_text
+from actors.gateway.settings import GatewaySettings
+
+ANY = "*"
+Headers = list[tuple[bytes, bytes]]
+
+_LOCAL = "localhost"
+_MAX_AGE_S = b"600"
+_METHODS, _READABLE = b"GET, POST, OPTIONS", b"X-Request-Id, Retry-After"
+
+
+@dataclass(frozen=True)
+class BrowserRules:
+    """`hosts`: the names that `Host` may have beside addresses and localhost, or "*" for any. `origins`: those whose pages may
+    use this server and read its answers, or "*" for all."""
+
+    hosts: frozenset[str] = frozenset((ANY,))
+    origins: frozenset[str] = frozenset((ANY,))
+
+    def check(self, headers: Headers) -> str:
+        """The origin that may read the answer; "" if no other one has asked. `headers`: with names in lower case.
+
+        Raises: Refusal for a host or an origin that is not served.
+        """
+        host = origin = ""
+        for name, value in headers:
+            if name == b"host":
+                host = value.decode("latin-1").lower()
+                self._check_host(host)
+            elif name == b"origin":
+                origin = value.decode("latin-1").lower()
+        if not origin:
+            return ""
+        if ANY in self.origins or origin in self.origins:
+            return origin
+        if origin.partition("://")[2] == host:
+            return ""
+        raise _refused("Origin", "that of a page of this server, or one in gateway.allowed_origins", origin)
+
+    def _check_host(self, host: str) -> None:
+        if ANY in self.hosts or is_address(name := _without_port(host)):
+            return
+        if name not in self.hosts and name != _LOCAL and not name.endswith("." + _LOCAL):
+            raise _refused("Host", "an address, localhost, or a name in gateway.allowed_hosts", host)
+
+
+def browser_rules(listener: socket.socket, settings: GatewaySettings) -> BrowserRules:
+    """The rules of one listening socket. A private unix socket serves everybody who can reach it. On an address that other
+    machines reach, clients use names that the server cannot know, so there any host is served unless the settings name some.
+    """
+    if listener.family == socket.AF_UNIX:
+        return BrowserRules()
+    is_local = ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
+    hosts = settings.allowed_hosts or ([] if is_local else [ANY])
+    return BrowserRules(frozenset(map(str.lower, hosts)), frozenset(map(str.lower, settings.allowed_origins)))
+
+
+def is_address(host: str) -> bool:
+    """True for an IP address as browsers read one: in brackets, or with digits behind its last dot."""
+    return host.startswith("[") or host.rpartition(".")[2].isdigit()
+
+
+def granting(origin: str) -> Headers:
+    """The headers that let a page of this origin read the answer."""
+    return [
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-expose-headers", _READABLE),
+        (b"vary", b"Origin"),
+    ]
+
+
+def preflight(headers: Headers) -> Headers:
+    """The headers, beside those of `granting`, that answer a browser's question what a page may send."""
+    wanted = next((value for name, value in headers if name == b"access-control-request-headers"), b"*")
+    return [
+        (b"access-control-allow-methods", _METHODS),
+        (b"access-control-allow-headers", wanted),
+        (b"access-control-max-age", _MAX_AGE_S),
+    ]
+
+
+def is_preflight(method: bytes, headers: Headers) -> bool:
+    """True if a browser asks what a page may send."""
+    return method == b"OPTIONS" and any(name == b"access-control-request-method" for name, _ in headers)
+
+
+def _without_port(host: str) -> str:
+    return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
+
+
+def _refused(header: str, expected: str, got: str) -> Refusal:
+    detail = f"{header}: expected {expected}, got {json_text(got)}"
+    return Refusal("invalid", detail, field=header, status=403, name=f"{header.lower()}_not_allowed")
