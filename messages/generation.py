@@ -14,7 +14,7 @@ import msgspec
 from messages.logprobs import MAX_TOP_LOGPROBS, TokenLogprobs
 from messages.outcomes import Code, EndReason, NoCode
 from messages.wire.arrays import Int32s, Int64s, total
-from messages.wire.message import NO_TRACE, Count, LongText, Message, Part, Seed, ShortText, TraceId, WishPart
+from messages.wire.message import NO_TRACE, CallerId, Count, LongText, Message, Part, Seed, ShortText, TraceId, WishPart
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_TOKENS = 64
@@ -74,11 +74,12 @@ class Terms(WishPart, frozen=True):
     priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] = 0  # the smaller number runs first
     speculation: bool = True  # draft tokens may be used
     trace_id: TraceId = NO_TRACE  # of a distributed trace (W3C Trace Context); HTTP clients give it as the header `traceparent`
+    caller: CallerId = b""  # who has sent the request: a digest, made where the request arrives
     # The scheduler may collect this many tokens before it sends them. The first and the last of an attempt are sent at once.
     group_tokens: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 1
 
 
-SERVER_TERMS = frozenset(("group_tokens",))  # set by admission; clients cannot set them
+SERVER_TERMS = frozenset(("group_tokens", "caller"))  # set by the gateway; clients cannot set them
 
 
 class TermsOptions(TypedDict, total=False):

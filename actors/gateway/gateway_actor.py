@@ -17,6 +17,7 @@ from typing import Any
 from actors.actor import Actor, Handler
 from actors.gateway.admission.admission import Admission
 from actors.gateway.admission.bodies import BodyBudget
+from actors.gateway.admission.caller import forwarded_app
 from actors.gateway.admission.order_builder import OrderBuilder
 from actors.gateway.custody.gateway_custody import GatewayCustody
 from actors.gateway.custody.hold import LeftConnection
@@ -120,7 +121,8 @@ class GatewayActor(Actor, Post, Status):
     async def _serve_other_gateways(self, path: str) -> None:
         """Take the calls that other gateways forward to the unix socket at `path`; "": there are none."""
         if path:
-            self.forward_server = HttpServer(self.http_app, listen_for_gateways(Path(path)), self.settings, self._on_cut)
+            app = forwarded_app(self.http_app)
+            self.forward_server = HttpServer(app, listen_for_gateways(Path(path)), self.settings, self._on_cut)
             await self.forward_server.start()
 
     async def stop(self) -> None:

@@ -39,6 +39,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     max_body_bytes: _Positive = 16 << 20  # of one request
     max_bodies_bytes: _Positive = 256 << 20  # of all large requests being read, HTTP and ZeroMQ together; above it: 503
     max_active_requests: _Positive = 4096  # sequences accepted at a time; above it: 429 with Retry-After
+    caller_header: str = ""  # names the caller, e.g. "authorization" behind a proxy that checks it; "": the client's address
     max_n: _Positive = 128  # sequences of one request
     max_batch: _Positive = 4096  # prompts of one request
     default_max_tokens: _Positive = 16  # of /v1/completions without max_tokens; OpenAI's default

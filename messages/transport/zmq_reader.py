@@ -19,11 +19,23 @@ _DRAIN_MESSAGES = 256  # then other callbacks run: one busy peer must not starve
 
 
 class ZmqReader:
-    """Owns one socket: calls `on_message(frames)` for each message, `on_writable()` when a refused send may be tried again."""
+    """Owns one socket: calls `on_message(frames)` for each message, `on_writable()` when a refused send may be tried again.
 
-    def __init__(self, socket: zmq.Socket, on_message: Callable[[list[bytes]], None], on_writable: Callable[[], None]) -> None:
+    `tells_addresses`: during `on_message`, `sender_address` is the IP address of the sender; that of one which came by ipc
+    begins with "localhost:".
+    """
+
+    def __init__(
+        self,
+        socket: zmq.Socket,
+        on_message: Callable[[list[bytes]], None],
+        on_writable: Callable[[], None],
+        *,
+        tells_addresses: bool = False,
+    ) -> None:
         self._socket = socket
         self._on_message, self._on_writable = on_message, on_writable
+        self._tells_addresses, self.sender_address = tells_addresses, ""
         self._loop = asyncio.get_running_loop()
         self._fd = int(socket.getsockopt(zmq.FD))
         self._is_closed = False
@@ -96,7 +108,15 @@ class ZmqReader:
 
     def _receive(self) -> list[bytes]:
         socket = self._socket
-        frames = [socket.recv(_NOW)]
+        frames = [self._receive_with_address() if self._tells_addresses else socket.recv(_NOW)]
         while socket.get(_MORE_COMES):
             frames.append(socket.recv(_NOW))
         return frames
+
+    def _receive_with_address(self) -> bytes:
+        frame = self._socket.recv(_NOW, copy=False)
+        try:
+            self.sender_address = str(frame.get("Peer-Address"))
+        except zmq.ZMQError:  # it has none
+            self.sender_address = ""
+        return frame.bytes

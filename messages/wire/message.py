@@ -18,6 +18,7 @@ LongText = Annotated[str, msgspec.Meta(max_length=65_536)]
 Text = Annotated[str, msgspec.Meta(max_length=8_388_608)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 TraceId = Annotated[bytes, msgspec.Meta(max_length=16)]  # 16 bytes as in W3C Trace Context, or none
+CallerId = Annotated[bytes, msgspec.Meta(max_length=8)]  # a digest of who has sent a request, or none
 Seed = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 NO_TRACE = b""
 

@@ -79,7 +79,7 @@ INTERNAL: tuple[Message, ...] = (
         tokens=int32s([1, 2, 3]),
         n_prompt=2,
         sampling=_SAMPLING,
-        terms=Terms(max_tokens=16, stop_tokens=[2], priority=-1),
+        terms=Terms(max_tokens=16, stop_tokens=[2], priority=-1, caller=b"caller-1"),
         suspicion=generation.Suspicion(deaths=2, certain=1, reach=5, passed=3),
     ),
     generation.ReplicaState(

@@ -1,7 +1,7 @@
 """Admits requests. Each API (HTTP, ZeroMQ) parses a request, passes it to `Admission`, and answers with the result.
 
     find      look the id up: returns the request that has it, or refuses another request with the same id
-    begin     check the fields, the state of the server and its room for sequences; then reserve the sequences
+    begin     check the fields, the state of the server, its room for sequences and the caller; then reserve the sequences
     finish    tokenise -> (place for a look-up of cached answers) -> check the quarantine -> admit at the request desk
 
 The bytes of a request count against the budget `bodies`, which all APIs share, until the request is accepted or refused.
@@ -125,6 +125,7 @@ class Admission:
         """
         self.builder.check(new)
         self._desk.gate.check(new.n_sequences)
+        self._desk.verdicts.check_caller(new.terms.caller)
         arrival = Arrival(new, self.bodies.count(n_bytes))
         self._desk.gate.reserve(new.n_sequences)
         self._arrivals[new.request] = arrival
@@ -149,6 +150,6 @@ class Admission:
 
     async def _accept(self, new: NewRequest) -> Request:
         order = await self.builder.build(new, self._wall_s())
-        self._desk.quarantine.check(order, self._now_s())
+        self._desk.verdicts.check(order)
         self._desk.gate.check_state()  # a drain may have begun since `begin`
         return self._desk.admit(order)

@@ -31,13 +31,20 @@ class Failover:
         self._grace_s, self._post, self._book, self._move = grace_s, post, book, move
         self._log = structlog.get_logger()
         self.replicas = Replicas()
+        self.on_sick: Callable[[str], None] = lambda name: None  # called with the name of a scheduler whose replica is sick
         self.n_moved = 0  # sequences
 
     def on_state(self, name: str, state: ReplicaState) -> None:
         """A scheduler tells the condition of its replica, and who is suspect there."""
         suspicion_of = {suspect.attempt: suspect.suspicion for suspect in state.suspects}
         for sequence in self._book.at(name):
-            sequence.suspicion = suspicion_of.get(sequence.attempt)
+            suspicion = sequence.suspicion = suspicion_of.get(sequence.attempt)
+            if suspicion is None:
+                sequence.accusers = frozenset()
+            elif suspicion.certain:
+                sequence.accusers |= {name}
+        if state.condition is ReplicaCondition.SICK:
+            self.on_sick(name)
         number = self.replicas.note(name, state.condition)
         if state.condition is ReplicaCondition.DOWN:
             if number:

@@ -21,7 +21,6 @@ from actors.gateway.journal.records import Finished, encode_record, request_reco
 from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.requests.order import Ended, Order, model_changed
-from actors.gateway.requests.quarantine import Quarantine
 from actors.gateway.requests.refusals import journal_unavailable
 from actors.gateway.requests.request import Gap, GrowingSequence, Request
 from actors.gateway.settings import GatewaySettings
@@ -51,7 +50,7 @@ class RequestDesk:
         self._model, self.identity, self.metrics = model, identity, metrics
         self._log = structlog.get_logger()
         self.dispatcher = Dispatcher(
-            settings, incarnation, post, self._end_without_tokens, lambda *verdict: self._verdicts.condemned(*verdict)
+            settings, incarnation, post, self._end_without_tokens, lambda *verdict: self.verdicts.condemned(*verdict)
         )
         self._request_by_id: dict[str, Request] = {}
         self._deadline_by_number: dict[int, Timer] = {}
@@ -59,8 +58,7 @@ class RequestDesk:
         self._next_number = journal.next_number
         journal.on_pinned = self._record_again
         self.gate = AdmissionGate(journal, settings.max_active_requests)
-        self.quarantine = Quarantine(settings.retention_s)
-        self._verdicts = Verdicts(self.quarantine, self.dispatcher, post, self._end_without_tokens)
+        self.verdicts = Verdicts(settings.retention_s, self.dispatcher, post, self._end_without_tokens)
         self._publisher = StepPublisher(settings, post, journal, metrics, self.gate, self._finish)
         self.ping = self._publisher.ping
         self.undelivered = UndeliveredAnswers(min(settings.handover_s, settings.retention_s))  # resumable ones; sizes in tokens
@@ -165,7 +163,7 @@ class RequestDesk:
         self._publisher.record(rows, (sender, incarnation, message.number))
         self.dispatcher.after_tokens()
         for sequence, detail in quarantined:  # after `accept`, because the tokens of this message count
-            self._verdicts.quarantined(sequence, detail)
+            self.verdicts.quarantined(sequence, detail, sequence.accusers | {sender})
 
     def on_taken(self, message: generation.Taken) -> None:
         """A scheduler has confirmed a sequence, so its client may get an HTTP status."""

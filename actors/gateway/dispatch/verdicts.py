@@ -1,4 +1,7 @@
-"""What follows when a sequence is found to kill workers or schedulers: its prompt is refused, and equal sequences end."""
+"""What follows when a sequence is found to kill workers or schedulers: its prompt is refused, equal sequences end.
+
+And a caller who does it again and again is slowed down. All of it concerns the sequence's caller alone.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +11,48 @@ import structlog
 
 from actors.gateway.dispatch.dispatcher import Dispatcher
 from actors.gateway.dispatch.post import Post
-from actors.gateway.requests.order import Ended
+from actors.gateway.requests.harm_budget import HarmBudget
+from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.quarantine import Quarantine, is_same_computation
 from actors.gateway.requests.request import GrowingSequence
 
 
 class Verdicts:
-    """Carries out the verdicts on sequences of one gateway. `end` ends a sequence."""
+    """Carries out the verdicts on sequences of one gateway, and remembers them for `memory_s`. `end` ends a sequence."""
 
     def __init__(
-        self, quarantine: Quarantine, dispatcher: Dispatcher, post: Post, end: Callable[[GrowingSequence, Ended], None]
+        self, memory_s: float, dispatcher: Dispatcher, post: Post, end: Callable[[GrowingSequence, Ended], None]
     ) -> None:
-        self._quarantine, self._dispatcher, self._post, self._end = quarantine, dispatcher, post, end
+        self.quarantine, self._budget = Quarantine(memory_s), HarmBudget(memory_s)
+        self._dispatcher, self._post, self._end = dispatcher, post, end
         self._log = structlog.get_logger()
+        dispatcher.failover.on_sick = self._acquit
+
+    def check_caller(self, caller: bytes) -> None:
+        """Return if this caller may send requests now. Raises: Refusal."""
+        self._budget.check(caller, self._post.now_s())
+
+    def check(self, order: Order) -> None:
+        """Return if no prompt of this order is quarantined. Raises: Refusal."""
+        self.quarantine.check(order, self._post.now_s())
 
     def condemned(self, sequence: GrowingSequence, detail: str) -> None:
         """A sequence faults schedulers: end it."""
-        self._log.error("sequence condemned", detail=detail, **sequence.request.order.log_fields)
         self._end(sequence, Ended(reason="quarantined", code="quarantined", detail=detail))
-        self.quarantined(sequence, detail)
+        self.quarantined(sequence, detail, frozenset())
 
-    def quarantined(self, sequence: GrowingSequence, detail: str) -> None:
-        """A sequence has ended as quarantined. Refuse its prompt from now on, and end running ones that compute the same."""
-        order, n_given = sequence.request.order, len(sequence.ids)
-        self._quarantine.add(order, sequence.index, n_given, self._post.now_s())
+    def quarantined(self, sequence: GrowingSequence, detail: str, replicas: frozenset[str]) -> None:
+        """A sequence has ended as quarantined, because workers of these replicas died. Refuse its prompt from now on, and end
+        the running ones of the same caller that compute the same.
+        """
+        order, now_s = sequence.request.order, self._post.now_s()
+        self._log.error("sequence quarantined", detail=detail, caller=order.terms.caller.hex(), **order.log_fields)
+        self.quarantine.add(order, sequence.index, len(sequence.ids), now_s, replicas)
+        self._budget.charge(order.terms.caller, replicas, now_s)
         ended = Ended(reason="quarantined", code="quarantined", detail=f"of an equal sequence: {detail}")
         self._dispatcher.end_all(lambda other: is_same_computation(sequence, other), ended, "quarantined")
+
+    def _acquit(self, replica: str) -> None:
+        """This replica is sick, so its deaths were nobody's fault."""
+        self.quarantine.acquit(replica)
+        self._budget.acquit(replica)

@@ -19,10 +19,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from actors.gateway.admission.bodies import BodyBudget
+from actors.gateway.admission.caller import caller_of_call
 from actors.gateway.http.endpoint import Call, Endpoint, Services, trace_id_of
 from actors.gateway.http.endpoints import generate, openai, server_facts, streams, tokenize
 from actors.gateway.http.errors import error_response, on_exception, on_http_exception
-from actors.gateway.http.identity import Identity, identity_of
+from actors.gateway.http.identity import Identity, Origin, identity_of
 from actors.gateway.requests.refusals import Refusal
 from messages.ids import mint_request_id
 
@@ -45,15 +46,16 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
 
     async def call(http: HttpRequest) -> ASGIApp:
         headers = dict(http.scope["headers"])  # names in lower case, as ASGI has them
-        identity, trace_id = Identity(), trace_id_of(_text(headers, b"traceparent"))
+        caller = caller_of_call(http.scope, headers, services.settings.caller_header)
+        identity, origin = Identity(), Origin(trace_id_of(_text(headers, b"traceparent")), caller)
         try:
             identity = identity_of(headers)
             if endpoint.method == "GET":
-                return await endpoint.handler(services, Call(identity, trace_id, bytearray(), _parameters(http), http.scope))
+                return await endpoint.handler(services, Call(identity, origin, bytearray(), _parameters(http), http.scope))
             if endpoint.needs_open and not _may_be_known(services, identity.given_id):
                 services.admission.check_open()
             async with counted_body(http, _text(headers, b"content-length"), services.admission.bodies) as body:
-                return await endpoint.handler(services, Call(identity, trace_id, body, {}, http.scope))
+                return await endpoint.handler(services, Call(identity, origin, body, {}, http.scope))
         except Refusal as refusal:
             services.desk.metrics.refused.labels(refusal.code).inc()
             return error_response(refusal, {"X-Request-Id": identity.given_id or mint_request_id()})

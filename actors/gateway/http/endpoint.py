@@ -15,7 +15,7 @@ from actors.gateway.admission.admission import Admission
 from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.http.gateways.owners import Owners
-from actors.gateway.http.identity import Identity
+from actors.gateway.http.identity import Identity, Origin
 from actors.gateway.http.large_bodies import BodyReader
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.tokenizer import TextModel
@@ -59,12 +59,12 @@ class Services:
 class Call:
     """One HTTP request.
 
-    `identity`: what the headers say about which request this is. `trace_id`: 16 bytes from `traceparent`, empty without a
-    valid one. `body`: empty for a GET. `parameters`: those of the path's patterns and of the query, by name. `scope`: ASGI's.
+    `identity`: what the headers say about which request this is. `origin`: where it comes from. `body`: empty for a GET.
+    `parameters`: those of the path's patterns and of the query, by name. `scope`: ASGI's.
     """
 
     identity: Identity
-    trace_id: bytes
+    origin: Origin
     body: bytearray
     parameters: Mapping[str, str]
     scope: Scope
@@ -89,7 +89,7 @@ class Endpoint:
 def forwarded(services: Services, call: Call, request_id: str) -> ASGIApp | None:
     """The answer of the gateway that owns this id; None if this gateway owns it, or the client has given none ("")."""
     socket = services.owners.socket_of(request_id)
-    return Forwarded(socket, call.scope, call.body, services.settings.request_timeout_s) if socket else None
+    return Forwarded(socket, call.scope, call.body, call.origin.caller, services.settings.request_timeout_s) if socket else None
 
 
 def trace_id_of(traceparent: str) -> bytes:

@@ -43,6 +43,16 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a call comes from. `trace_id`: 16 bytes from `traceparent`, empty without a valid one. `caller`: the digest of who
+    has sent it, as `admission/caller.py` makes it.
+    """
+
+    trace_id: bytes
+    caller: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class RequestName:
     """How a new request is called, and what follows from who has named it. The fields are those of `NewRequest`."""
 

@@ -13,12 +13,11 @@ import numpy as np
 
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.http.body_errors import unreadable, wrong_field
-from actors.gateway.http.identity import RequestName
+from actors.gateway.http.identity import Origin, RequestName
 from actors.gateway.requests.order import Api
 from actors.gateway.requests.refusals import Refusal, invalid, json_text
 from messages.generation import MAX_TOP_LOGPROBS, NO_TOKEN_LIMIT, SERVER_TERMS, Sampling, Terms
 from messages.ids import seed_of
-from messages.wire.message import NO_TRACE
 
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _SEED_MASK = 2**63 - 1
@@ -111,12 +110,12 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
         given["seed"] = seed_of(request_id) if self.seed is None else self.seed & _SEED_MASK
         return Sampling(**given, logprobs=logprobs)
 
-    def terms(self, max_tokens: int | None, trace_id: bytes = NO_TRACE) -> Terms:
+    def terms(self, max_tokens: int | None, origin: Origin) -> Terms:
         """The `Terms` of this body. `max_tokens` None: up to the context length."""
         given = _given(self, _TERMS)
         given["max_tokens"] = _or(max_tokens, NO_TOKEN_LIMIT)
         given["stop"] = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        return Terms(**given, stop_tokens=self.stop_token_ids or [], trace_id=trace_id)
+        return Terms(**given, stop_tokens=self.stop_token_ids or [], trace_id=origin.trace_id, caller=origin.caller)
 
     @property
     def n_or_one(self) -> int:
@@ -124,7 +123,7 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
         return _or(self.n, 1)
 
     def new_request(
-        self, api: Api, name: RequestName, trace_id: bytes, *, max_tokens: int | None, logprobs: int = -1, **fields: Any
+        self, api: Api, name: RequestName, origin: Origin, *, max_tokens: int | None, logprobs: int = -1, **fields: Any
     ) -> NewRequest:
         """The request for admission. `fields`: those of `NewRequest` that differ from route to route."""
         return NewRequest(
@@ -138,7 +137,7 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
             digest=name.digest,
             api=api,
             sampling=self.sampling(name.request, logprobs),
-            terms=self.terms(max_tokens, trace_id),
+            terms=self.terms(max_tokens, origin),
             model=self.model or "",
             n=self.n_or_one,
             is_whole=not self.stream,

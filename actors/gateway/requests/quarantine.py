@@ -1,9 +1,12 @@
 """Refuses prompts during whose computation workers died again and again. Pure: the caller passes the time.
 
 Clients repeat a request that failed, with the same id or another one, and each repetition would kill its gang four times more.
-A prompt is remembered with its sampling for as long as finished requests are retained. If workers died after sampled tokens, it
-is remembered with the seed too: other seeds give other tokens. A request is not refused if it asks for no more tokens than were
-generated before the workers died.
+A prompt is remembered with its sampling and its caller, for as long as finished requests are retained: the same prompt of
+another caller is computed, because it has harmed nobody yet. If workers died after sampled tokens, it is remembered with the
+seed too: other seeds give other tokens. A request is not refused if it asks for no more tokens than were generated before the
+workers died.
+
+What is known of a prompt rests on the replicas at which workers died. If one of them turns out to be sick, it is forgotten.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ _TERMS_OF_THE_ANSWER = tuple(name for name in Terms.__struct_fields__ if name no
 class _Entry(NamedTuple):
     until_s: float
     n_given: int  # the fewest tokens that were generated before workers died
+    replicas: frozenset[str]  # at which they died
 
 
 class Quarantine:
@@ -39,12 +43,12 @@ class Quarantine:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, order: Order, index: int, n_given: int, now_s: float) -> None:
-        """Remember the prompt of sequence `index`: workers died after `n_given` tokens of its answer."""
+    def add(self, order: Order, index: int, n_given: int, now_s: float, replicas: frozenset[str] = frozenset()) -> None:
+        """Remember the prompt of sequence `index`: workers of these replicas died after `n_given` tokens of its answer."""
         depends_on_seed = n_given > 0 and order.sampling.temperature > 0
         key = _key(order, index // order.n) + (_seed_bytes(order, index) if depends_on_seed else b"")
         before = self._entries.pop(key, None)
-        self._entries[key] = _Entry(now_s + self._retention_s, min(n_given, before.n_given) if before else n_given)
+        self._entries[key] = _Entry(now_s + self._retention_s, min(n_given, before.n_given) if before else n_given, replicas)
         while len(self._entries) > _MAX_ENTRIES:
             del self._entries[next(iter(self._entries))]
 
@@ -60,6 +64,10 @@ class Quarantine:
                 detail = f"quarantined: workers died {where}; it is refused for another {entry.until_s - now_s:.0f} s"
                 raise Refusal("quarantined", detail)
 
+    def acquit(self, replica: str) -> None:
+        """This replica is sick: what is believed because workers died there is forgotten."""
+        self._entries = {key: entry for key, entry in self._entries.items() if replica not in entry.replicas}
+
     def _entries_of(self, order: Order) -> Iterator[_Entry]:
         """What is remembered of the sequences of this order."""
         for nth in range(len(order.prompts)):
@@ -71,23 +79,25 @@ class Quarantine:
 
 
 def is_same_computation(one: GrowingSequence, other: GrowingSequence) -> bool:
-    """True if `other` will compute the same tokens as `one` has, at least up to the length of `one`.
+    """True if `other` is of the same caller and will compute the same tokens as `one` has, at least up to the length of `one`.
 
     Everything that the tokens of a sequence depend on is compared here.
     """
     a, b = one.request.order, other.request.order
+    depends_on_seed = bool(one.ids)  # workers died after tokens that were sampled
     return (
         other is not one
         and len(other.ids) <= len(one.ids) < b.terms.max_tokens
         and a.prompts[one.index // a.n] == b.prompts[other.index // b.n]
-        and _noise(a.sampling_of(one.index)) == _noise(b.sampling_of(other.index))
+        and _noise(one, depends_on_seed) == _noise(other, depends_on_seed)
         and all(getattr(a.terms, name) == getattr(b.terms, name) for name in _TERMS_OF_THE_ANSWER)
     )
 
 
-def _noise(sampling: Sampling) -> Sampling:
-    """Without the seed if the choice is greedy, because it does not depend on the seed then."""
-    return sampling if sampling.temperature else msgspec.structs.replace(sampling, seed=0)
+def _noise(sequence: GrowingSequence, depends_on_seed: bool) -> Sampling:
+    """The sampling of a sequence, without the seed if that has no influence: the choice is greedy, or none has been made."""
+    sampling = sequence.request.order.sampling_of(sequence.index)
+    return sampling if sampling.temperature and depends_on_seed else msgspec.structs.replace(sampling, seed=0)
 
 
 def _seed_bytes(order: Order, index: int) -> bytes:
@@ -95,6 +105,7 @@ def _seed_bytes(order: Order, index: int) -> bytes:
 
 
 def _key(order: Order, nth: int) -> bytes:
-    """Digest of prompt number `nth` and of the sampling without its seed."""
+    """Digest of prompt number `nth`, of its caller, and of the sampling without its seed."""
     sampling = msgspec.msgpack.encode(msgspec.structs.replace(order.sampling, seed=0))
-    return blake2b(order.prompts[nth], digest_size=16, key=blake2b(sampling, digest_size=32).digest()).digest()
+    key = blake2b(sampling + order.terms.caller, digest_size=32).digest()
+    return blake2b(order.prompts[nth], digest_size=16, key=key).digest()

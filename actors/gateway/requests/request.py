@@ -43,6 +43,7 @@ class GrowingSequence:
         "_min_tokens",
         "_stop_filter",
         "_stop_set",
+        "accusers",
         "attempt",
         "ended",
         "ids",
@@ -77,6 +78,7 @@ class GrowingSequence:
         self.n_submissions = 0
         self.n_losses = 0  # submissions lost since the last new token
         self.suspicion: Suspicion | None = None  # as the last replica has told it
+        self.accusers: frozenset[str] = frozenset()  # schedulers whose gangs have died with this sequence alone
         self._detokenizer = detokenizer
         self._stop_filter = StopStringFilter(request.order.terms.stop)
         self._stop_set, self._min_tokens = request.stop_set, request.order.terms.min_tokens

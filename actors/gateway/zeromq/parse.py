@@ -13,8 +13,8 @@ from messages.public import PROTOCOL_VERSION, Generate
 from messages.wire.arrays import EMPTY_I32
 
 
-def new_request_of(message: Generate) -> NewRequest:
-    """The new request in a client's message. Its digest leaves out `have`, which differs when the client reconnects.
+def new_request_of(message: Generate, caller: bytes) -> NewRequest:
+    """The new request in a message of this caller. Its digest leaves out `have`, which differs when the client reconnects.
 
     Raises: Refusal.
     """
@@ -36,7 +36,7 @@ def new_request_of(message: Generate) -> NewRequest:
         texts=None if message.prompt is None else [message.prompt],
         ids=[message.tokens] if len(message.tokens) else None,
         turns=turns,
-        terms=message.terms,
+        terms=msgspec.structs.replace(message.terms, caller=caller),
         request=message.request,
         is_resumable=True,
         digest=digest.hexdigest(),

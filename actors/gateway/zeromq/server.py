@@ -16,6 +16,7 @@ import structlog
 import zmq
 
 from actors.gateway.admission.admission import Admission, Arrival
+from actors.gateway.admission.caller import caller_of_address
 from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
@@ -71,7 +72,7 @@ class ZmqServer:
             os.chmod(path, 0o600)
         if tcp_endpoint:
             socket.bind(tcp_endpoint)
-        self._reader = ZmqReader(socket, self._on_frames, self._pump_all)
+        self._reader = ZmqReader(socket, self._on_frames, self._pump_all, tells_addresses=bool(tcp_endpoint))
         self._beat_timer = self._loop.call_later(_BEAT_S, self._beat)
 
     async def close(self) -> None:
@@ -132,7 +133,7 @@ class ZmqServer:
 
     def _generate(self, identity: bytes, message: public.Generate, n_bytes: int) -> None:
         try:
-            new = new_request_of(message)
+            new = new_request_of(message, caller_of_address(self._reader.sender_address))
             known = self._admission.find(new)
             if known is not None:
                 self._again(identity, message, known)

@@ -93,3 +93,22 @@ async def test_what_is_said_after_the_end_is_not_sent_and_no_error(context: zmq.
     reader = ZmqReader(zmq_options.inbox(context, f"ipc://{tmp_path}/r"), lambda frames: None, lambda: None)
     reader.close()
     assert not reader.send([b"peer", b"body"])
+
+
+async def test_the_address_of_a_sender_is_told_where_it_is_wanted(context: zmq.Context, tmp_path: Path) -> None:
+    endpoint, heard = f"ipc://{tmp_path}/r", list[tuple[bytes, str]]()
+    socket = zmq_options.front(context, endpoint)
+    socket.bind("tcp://127.0.0.1:*")
+    tcp_endpoint = str(socket.getsockopt_string(zmq.LAST_ENDPOINT))
+    router = ZmqReader(
+        socket, lambda frames: heard.append((frames[1], router.sender_address)), lambda: None, tells_addresses=True
+    )
+    for name, address in ((b"near", endpoint), (b"far", tcp_endpoint), (b"near again", endpoint)):
+        peer = zmq_options.outgoing(context, address, name)
+        await until(lambda peer=peer, name=name: _sent(peer, name))
+        await until(lambda name=name: heard and heard[-1][0] == name)
+    assert [name for name, _ in heard] == [b"near", b"far", b"near again"]
+    assert heard[1][1] == "127.0.0.1"
+    assert heard[0][1].startswith("localhost:")
+    assert heard[2][1].startswith("localhost:")
+    router.close()

@@ -35,7 +35,7 @@ async def generate(services: Services, call: Call) -> ASGIApp:
     new = body.new_request(
         "generate",
         name,
-        call.trace_id,
+        call.origin,
         max_tokens=body.max_tokens,
         texts=None if body.prompt is None else [body.prompt],
         ids=None if body.tokens is None else [body.tokens],
@@ -59,7 +59,7 @@ async def batch(services: Services, call: Call) -> ASGIApp:
     new = body.new_request(
         "generate",
         name_of(call.identity, "/v1/batch", call.body, mint=lambda: services.owners.mint("batch-")),
-        call.trace_id,
+        call.origin,
         max_tokens=body.max_tokens,
         texts=body.prompts,
         ids=body.tokens,

@@ -25,7 +25,7 @@ async def chat(services: Services, call: Call) -> ASGIApp:
     new = body.new_request(
         "chat",
         _name(services, call, body, "/v1/chat/completions", "chatcmpl-"),
-        call.trace_id,
+        call.origin,
         max_tokens=body.max_tokens if longest is None else longest,
         max_tokens_field="max_tokens" if longest is None else "max_completion_tokens",
         logprobs=body.wanted_logprobs,
@@ -48,7 +48,7 @@ async def completions(services: Services, call: Call) -> ASGIApp:
     new = body.new_request(
         "completion",
         _name(services, call, body, "/v1/completions", "cmpl-"),
-        call.trace_id,
+        call.origin,
         max_tokens=body.max_tokens,
         default_max_tokens=services.settings.default_max_tokens if body.max_tokens is None else NO_TOKEN_LIMIT,
         logprobs=-1 if body.logprobs is None else body.logprobs,

@@ -17,6 +17,7 @@ import structlog
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from actors.gateway.admission.caller import CALLER_HEADER
 from actors.gateway.http.chunk_sender import Headers, chunk_sender
 from actors.gateway.http.errors import error_response
 from actors.gateway.http.hangup import watch_hangup
@@ -41,10 +42,10 @@ class _Head:
 class Forwarded:
     """An ASGI answer: that of the gateway which listens at `path`."""
 
-    def __init__(self, path: str, scope: Scope, body: bytes | bytearray, longest_s: float) -> None:
-        """`longest_s`: for the whole answer."""
+    def __init__(self, path: str, scope: Scope, body: bytes | bytearray, caller: bytes, longest_s: float) -> None:
+        """`caller`: who has sent the call. `longest_s`: for the whole answer."""
         self._path, self._longest_s = path, longest_s
-        self._request = _request_bytes(scope, body)
+        self._request = _request_bytes(scope, body, caller)
         self._n_sent = 0  # chunks that the client has
         self._has_begun = False
         self._writer: asyncio.StreamWriter | None = None
@@ -126,11 +127,12 @@ def listen_for_gateways(path: Path) -> int:
     return listener.detach()
 
 
-def _request_bytes(scope: Scope, body: bytes | bytearray) -> bytes:
-    """The call as HTTP/1.1, with those headers that say which request it is."""
+def _request_bytes(scope: Scope, body: bytes | bytearray, caller: bytes) -> bytes:
+    """The call as HTTP/1.1, with those headers that say which request it is and who has sent it."""
     target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
     headers: Mapping[bytes, bytes] = dict(scope["headers"])
     lines = [b"%b %b HTTP/1.1" % (scope["method"].encode(), target), b"host: gateway", b"content-length: %d" % len(body)]
+    lines.append(CALLER_HEADER + b": " + caller.hex().encode())
     lines += [name + b": " + headers[name] for name in _FORWARDED if name in headers]
     return b"\r\n".join([*lines, b"", b""]) + body
 

@@ -81,7 +81,7 @@ async def test_a_device_that_faults_always_costs_nobody_an_answer() -> None:
         await both.rig.cluster.wait_until(lambda: both.condition(0) == "sick")
         health = (await http.get("/v1/health")).json()
         assert (health["status"], health["parts"]["replicas"]["scheduler/0"]) == ("degraded", "sick")
-        assert len(both.rig.desk.quarantine) == 0
+        assert len(both.rig.desk.verdicts.quarantine) == 0
         both.fates[0].is_broken = False
         await both.rig.cluster.wait_until(lambda: both.condition(0) == "up")
 
@@ -92,7 +92,7 @@ async def test_a_device_that_faults_on_everything_but_the_canary_condemns_nobody
         both.fates[0].poison = set(range(4, N_STREAMS + 1))  # the first tokens of all prompts, and none of the canary's
         asked = {i: ask(http, [i, 7]) for i in range(4, N_STREAMS + 1)}
         await check(asked)
-        assert len(both.rig.desk.quarantine) == 0
+        assert len(both.rig.desk.verdicts.quarantine) == 0
         assert both.fates[1].deaths == []
 
 

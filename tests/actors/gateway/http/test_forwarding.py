@@ -38,11 +38,11 @@ class SecondGateway:
 
 
 @asynccontextmanager
-async def two_gateways() -> AsyncIterator[tuple[Rig, Any, FakeScheduler]]:
+async def two_gateways(**fields: Any) -> AsyncIterator[tuple[Rig, Any, FakeScheduler]]:
     """Gateway 0, which a test may kill, gateway 1, and a scheduler that both know."""
     with TemporaryDirectory(prefix="tg-") as folder:
         sockets = [str(Path(folder) / f"http-{index}") for index in range(2)]
-        async with rig(with_scheduler=False, http_sockets=sockets, journal_path=f"{folder}/journal-0") as r:
+        async with rig(with_scheduler=False, http_sockets=sockets, journal_path=f"{folder}/journal-0", **fields) as r:
             settings = msgspec.structs.replace(r.settings, journal_path=f"{folder}/journal-1")
             birth = birth_of("gateway/1", settings, 1)
             second = GatewayActor(birth, lambda n, i, e: MemoryMailbox(r.cluster.network, n, i, e))
@@ -88,6 +88,21 @@ async def test_one_key_at_two_gateways_is_one_generation(path: str, stream: bool
             assert one.status == two.status == 200
             assert one.headers["x-request-id"] == two.headers["x-request-id"] == key_of(owner)
             assert len(scheduler.submits) == n_before + 1
+
+
+async def test_a_call_has_the_same_caller_at_whichever_gateway_it_arrives() -> None:
+    async with two_gateways(caller_header="authorization") as (r, second, scheduler):
+        callers = set[bytes]()
+        for key in ("one", "other"):
+            for number, gateway in enumerate((r, second, r, second)):
+                headers = {"Idempotency-Key": key_of(number // 2, f"{key} {number}"), "Authorization": key}
+                stream = AsgiStream(gateway, "/v1/completions", {**BODY, "stream": False}, headers)
+                n_before = len(scheduler.submits)
+                await until_submitted(r, n_before + 1)
+                callers.add(scheduler.submits[-1].terms.caller)
+                scheduler.step(8)
+                await stream.end()
+            assert len(callers) == (1 if key == "one" else 2)
 
 
 async def test_a_refusal_and_an_unknown_stream_come_from_the_owner() -> None:

@@ -60,6 +60,28 @@ def test_condemned_again_its_time_begins_anew_and_few_are_remembered() -> None:
     quarantine.check(order(b"0000"), 1003.0)
 
 
+def test_what_one_caller_has_sent_is_not_refused_to_another() -> None:
+    quarantine = Quarantine(600.0)
+    mine, other = (with_terms(order(POISON, seed=1), caller=caller) for caller in (b"one", b"other"))
+    quarantine.add(mine, 0, 0, 1000.0)
+    quarantine.check(other, 1000.0)
+    with pytest.raises(Refusal):
+        quarantine.check(mine, 1000.0)
+    quarantine.add(other, 0, 0, 1000.0)
+    with pytest.raises(Refusal):
+        quarantine.check(other, 1000.0)
+
+
+def test_a_verdict_that_rests_on_a_sick_replica_is_forgotten() -> None:
+    quarantine = Quarantine(600.0)
+    quarantine.add(order(POISON), 0, 0, 1000.0, frozenset({"scheduler/0", "scheduler/1"}))
+    quarantine.add(order(GOOD), 0, 0, 1000.0, frozenset({"scheduler/1"}))
+    quarantine.acquit("scheduler/0")
+    quarantine.check(order(POISON), 1000.0)
+    with pytest.raises(Refusal):
+        quarantine.check(order(GOOD), 1000.0)
+
+
 def test_who_asks_for_no_more_than_it_gave_is_not_refused() -> None:
     quarantine = Quarantine(600.0)
     short, long = (with_terms(order(POISON), max_tokens=n) for n in (5, 6))
@@ -123,12 +145,15 @@ def test_only_what_must_meet_the_same_end_is_the_same_computation() -> None:
         sequence_of(seed=1, temperature=0.5),
         sequence_of(seed=1, n_known=4),
         ordered(sequence_of(seed=1), max_tokens=3),
+        ordered(sequence_of(seed=1), caller=b"other"),
         ordered(sequence_of(seed=1), stop=["x"]),
         ordered(sequence_of(seed=1), stop_tokens=[1, 2]),
     ]
     assert [is_same_computation(condemned, sequence) for sequence in same] == [True] * len(same)
     assert [is_same_computation(condemned, sequence) for sequence in other] == [False] * len(other)
     assert is_same_computation(sequence_of(seed=1, temperature=0.0), sequence_of(seed=2, temperature=0.0))
+    assert is_same_computation(sequence_of(seed=1), sequence_of(seed=2)), "the prompt itself kills"
+    assert not is_same_computation(sequence_of(seed=1), sequence_of(seed=1, temperature=0.5))
 
 
 def ordered(sequence: GrowingSequence, **fields: Any) -> GrowingSequence:

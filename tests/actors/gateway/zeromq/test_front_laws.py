@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from actors.gateway.admission.caller import caller_of_address
 from messages import public
 from messages.client import AsyncClient
 from messages.generation import Terms
@@ -185,7 +186,7 @@ async def test_every_term_reaches_the_scheduler_through_every_door() -> None:
     async with zmq_rig() as (r, (wire,)), r.http() as http:
         scheduler = await r.add_scheduler()
         terms = {"max_tokens": 5, "priority": -7, "speculation": False, "ignore_eos": True}
-        await wire.send(generate(terms=Terms(**terms, group_tokens=9)))  # pyright: ignore[reportArgumentType]
+        await wire.send(generate(terms=Terms(**terms, group_tokens=9, caller=b"another!")))  # pyright: ignore[reportArgumentType]
         assert await wire.receive_tokens(5) == oracle([1, 2], 5)
         assert (await http.post("/v1/completions", json={"prompt": [1, 2], "stream": True, **terms})).status_code == 200
-        assert [submit.terms for submit in scheduler.submits] == [Terms(**terms)] * 2  # pyright: ignore[reportArgumentType]
+        assert [submit.terms for submit in scheduler.submits] == [Terms(**terms, caller=caller_of_address(""))] * 2  # pyright: ignore[reportArgumentType]
