@@ -50,7 +50,7 @@ class ChildReports:
         self._children.welcome(record, message)
         if message.state != "welcomed" and record.state is ChildState.WELCOMED:
             self._on_ready(record, lifecycle.Ready(details=message.details))
-        if message.state in ("draining", "drained"):
+        if message.state in ("draining", "drained") and record.state is ChildState.READY:
             record.enter(ChildState.DRAINING)
         if message.state == "drained":
             self._on_drained(record, lifecycle.Drained())

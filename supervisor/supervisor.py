@@ -24,6 +24,7 @@ from supervisor.children.exit_cause import cause_of_silence
 from supervisor.children.process import ExitStatus
 from supervisor.children.rendezvous import Incarnations
 from supervisor.children.spawner import LocalSpawner, Spawner
+from supervisor.legacy import LegacyFile
 from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
 from supervisor.operator.orders import Orders
@@ -74,7 +75,8 @@ class Supervisor:
             self._on_death,
             server.settings.spares,
         )
-        self.orders = Orders(self.children, display, server.settings.drain_s, self._on_stopping)
+        self._legacy = LegacyFile(server.run_dir.legacy_path)
+        self.orders = Orders(self.children, display, server.settings.drain_s, self._on_stopping, self._legacy)
         self._status = TreeStatus(server, self.children, self._policy, self.orders, display)
         self._reports = ChildReports(self.children, self._policy, self._liveness, self.orders, display, on_ready=self._on_ready)
         self._operator_server = OperatorServer(server.run_dir.path, self._mailbox, self.children, self.orders, self.report)
@@ -123,13 +125,27 @@ class Supervisor:
     # -- starts and deaths ---------------------------------------------------------------------------------------
 
     def _adopt_or_start(self) -> None:
-        """Take over the children of the last supervisor, then start those that have no process."""
+        """Take over the children and the order of the last supervisor, then start the children that have no process."""
         adopted = self.children.adopt()
-        if not adopted:
-            self._start(tuple(record.name for record in self.children.records if not self._policy.is_standby(record.name)))
-            return
-        now_s = time.monotonic()
         self.orders.has_served = self._server.run_dir.has_served
+        self._policy.recall(self._legacy.left.memory)
+        if adopted:
+            self._take_over(adopted)
+        self.orders.resume()
+        is_awaited = {r.name for r in self.children.records if self.orders.has_served or not self._policy.is_standby(r.name)}
+        missing = [r for r in self.children.records if r not in adopted and r.name in is_awaited]
+        if not adopted:
+            self._start(tuple(record.name for record in missing))
+            return
+        names = {"adopted": [record.name for record in adopted], "missing": [record.name for record in missing]}
+        self._log.warning("the last supervisor died: its children are adopted", **names)
+        for record in missing:  # as if they had died just now, so that groups are restarted as a whole
+            self._policy.started(record.name, record.incarnation)
+        for record in missing:
+            self._carry_out(self._policy.died(record.name, record.incarnation, time.monotonic(), is_foreign=True))
+
+    def _take_over(self, adopted: list[ChildRecord]) -> None:
+        now_s = time.monotonic()
         self._policy.resume([record.name for record in adopted if record.is_announced], self.orders.has_served)
         for record in adopted:
             self._policy.started(record.name, record.incarnation)
@@ -137,14 +153,6 @@ class Supervisor:
             if record.is_announced:  # it beats already
                 self._liveness.became_ready(record.name, now_s)
                 self._policy.became_ready(record.name, record.incarnation, now_s)
-        is_awaited = {r.name for r in self.children.records if self.orders.has_served or not self._policy.is_standby(r.name)}
-        missing = [r for r in self.children.records if r not in adopted and r.name in is_awaited]
-        names = {"adopted": [record.name for record in adopted], "missing": [record.name for record in missing]}
-        self._log.warning("the last supervisor died: its children are adopted", **names)
-        for record in missing:  # as if they had died just now, so that groups are restarted as a whole
-            self._policy.started(record.name, record.incarnation)
-        for record in missing:
-            self._carry_out(self._policy.died(record.name, record.incarnation, now_s, is_foreign=True))
 
     def _start(self, names: tuple[str, ...]) -> None:
         if self.orders.is_stopping:
@@ -184,7 +192,9 @@ class Supervisor:
         cannot_succeed = final if exit_status.code == EXIT_UNUSABLE else ""
         self._notice()
         is_foreign = cause in ("killed", "out_of_memory")
-        self._carry_out(self._policy.died(record.name, incarnation, time.monotonic(), cannot_succeed, is_foreign))
+        actions = self._policy.died(record.name, incarnation, time.monotonic(), cannot_succeed, is_foreign)
+        self._legacy.note_memory(self._policy.memory())
+        self._carry_out(actions)
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:
@@ -244,6 +254,7 @@ class Supervisor:
             for names in self._spawn_retries.due(now_s):
                 self._start(names)
             self.children.retry_writes()
+            self._legacy.retry()
             self._link.beat()
             notify("WATCHDOG=1")
 

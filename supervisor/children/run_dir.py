@@ -7,6 +7,7 @@ $XDG_RUNTIME_DIR/tardigrade-<port>/    or /tmp/tardigrade-<uid>/<port>/ without 
     children.json         register of the child processes; a supervisor that was killed leaves it behind
     incarnations.json     the newest incarnation of every actor; kept across servers
     server.json           what this server consists of, for the next supervisor
+    legacy.json           the order and the budgets that the next supervisor goes on with
     served                exists once the whole tree has served
     end.json              how the last server ended, for the operator's commands
     supervisor            inbox (a socket, like the next ones)
@@ -36,6 +37,7 @@ _END = "end.json"
 _REGISTER = "children.json"
 _SERVER = "server.json"
 _SERVED = "served"
+_LEGACY = "legacy.json"
 _ORPHAN_DEATH_S = 10.0
 _LONGEST_SOCKET_NAME = "cache_directory-00.00.1234567890"
 
@@ -132,6 +134,11 @@ class RunDir:
         return self.path / _SERVER
 
     @property
+    def legacy_path(self) -> Path:
+        """The file with what a supervisor leaves to the next one."""
+        return self.path / _LEGACY
+
+    @property
     def has_served(self) -> bool:
         """True once the whole tree of this server has served."""
         return (self.path / _SERVED).exists()
@@ -191,7 +198,7 @@ class RunDir:
 
     def _clear(self) -> None:
         for entry in self.path.iterdir():
-            if entry.is_socket() or entry.name in ("supervisor.pid", _REGISTER, _SERVER, _SERVED):
+            if entry.is_socket() or entry.name in ("supervisor.pid", _REGISTER, _SERVER, _SERVED, _LEGACY):
                 entry.unlink(missing_ok=True)
             elif entry.name.startswith("gang-") and entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)

@@ -26,6 +26,7 @@ from messages.ids import role_of
 from messages.lifecycle import ChildState
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
+from supervisor.legacy import LegacyFile, StandingOrder
 from supervisor.operator import shutdown
 from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
@@ -41,10 +42,13 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Orders:
     """The present order to the tree, and the tasks that carry it out.
 
-    `on_stopping` is called once, before the first child is stopped: from then on deaths are expected.
+    `on_stopping` is called once, before the first child is stopped: from then on deaths are expected. `legacy`: where the order
+    is written down, so that the next supervisor goes on with it.
     """
 
-    def __init__(self, children: ChildManager, display: Display, drain_s: float, on_stopping: Callable[[], None]) -> None:
+    def __init__(
+        self, children: ChildManager, display: Display, drain_s: float, on_stopping: Callable[[], None], legacy: LegacyFile
+    ) -> None:
         self.present = TreeOrder.NONE
         self.ending: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.has_served = False
@@ -52,6 +56,8 @@ class Orders:
         self._watch: DrainWatch | None = None  # of the newest drain
         self._failure = EXIT_STOPPED  # the exit status when the tree gives up
         self._is_forced = False
+        self._legacy, self._end_s = legacy, 0.0
+        self._n_interrupts, self._n_repeated = 0, legacy.left.order.n_interrupts  # Ctrl-C; those that the parent repeats
         self.end_reason = ""  # why the server ended without such an order, for the operator's commands
         self._on_stopping = on_stopping
         self._tasks: set[asyncio.Task[object]] = set()
@@ -73,6 +79,24 @@ class Orders:
         states = [record.state for record in shutdown.gateways(self._children)]
         return self.present is TreeOrder.DRAIN and all(state is ChildState.DRAINED for state in states)
 
+    def resume(self) -> None:
+        """Go on with the order that the last supervisor was given, if there was one. Call it when its children are adopted."""
+        left = self._legacy.left.order
+        if left.order is TreeOrder.NONE:
+            return
+        self._failure, self.end_reason = left.exit_status, left.reason
+        left_s = max(left.end_s - time.monotonic(), 0.0)
+        self._log.warning("the order to the last supervisor goes on", order=left.order.value, left_s=round(left_s, 3))
+        if left.order is TreeOrder.DRAIN:
+            self.drain(left_s, then_stop=False)
+        elif left.order is TreeOrder.DRAIN_AND_STOP:
+            self.stop(left_s)
+        elif left.is_forced:
+            self.force()
+        else:
+            self._begin_stopping()
+            self.run_task(self._stop_children())
+
     def stop(self, drain_s: float | None = None) -> None:
         """Drain for at most `drain_s` seconds (None: as configured), then stop every child."""
         if self.is_ending:
@@ -91,6 +115,7 @@ class Orders:
         if self._watch is not None:
             self._watch.cut()
             self._children.note_change()
+        self._note()
         if not self.is_ending:
             notify("STOPPING=1")
             self.run_task(self._stop(0.0))
@@ -139,6 +164,11 @@ class Orders:
 
     def _on_signal(self, number: signal.Signals) -> None:
         self._log.info("signal received", signal=signal.Signals(number).name)
+        if number == signal.SIGINT and self._n_repeated:  # the last supervisor has handled it
+            self._n_repeated -= 1
+            return
+        self._n_interrupts += number == signal.SIGINT
+        self._note()
         if number == signal.SIGINT and self.is_ending:
             self._display.say("forced: killing all processes")
             self.force()
@@ -148,7 +178,10 @@ class Orders:
         self.stop()
 
     async def _drain(self, deadline_s: float) -> DrainEnd:
-        watch = self._watch = DrainWatch(deadline_s, time.monotonic())
+        now_s = time.monotonic()
+        watch, self._end_s = DrainWatch(deadline_s, now_s), now_s + deadline_s
+        self._watch = watch
+        self._note()
         end = await shutdown.drain(self._children, watch)
         left = 0 if end is DrainEnd.DRAINED else shutdown.requests_left(self._children)
         log = self._log.info if end is DrainEnd.DRAINED else self._log.warning
@@ -156,22 +189,21 @@ class Orders:
         return end
 
     async def _stop(self, drain_s: float) -> None:
-        exit_status = EXIT_STOPPED
         if self.present is TreeOrder.DRAIN_AND_STOP and await self._drain(drain_s) is DrainEnd.LATE:
-            exit_status = EXIT_REQUESTS_LEFT
+            self._failure = self._failure or EXIT_REQUESTS_LEFT
             self.end_reason = left_text(shutdown.requests_left(self._children), drain_s)
             self._display.say(self.end_reason)
-        if self.is_stopping:
-            return
-        self._begin_stopping()
+        if not self.is_stopping:
+            self._begin_stopping()
+            await self._stop_children()
+
+    async def _stop_children(self) -> None:
         is_clean = await shutdown.stop_in_order(self._children)
         if self._is_forced:
             return
         if not is_clean:
-            exit_status, self.end_reason = EXIT_FORCED, "the death of some process could not be proven; the log names it"
-        else:
-            exit_status = self._failure or exit_status
-        self._end(exit_status)
+            self._failure, self.end_reason = EXIT_FORCED, "the death of some process could not be proven; the log names it"
+        self._end(self._failure)
 
     async def _force(self) -> None:
         await shutdown.force(self._children)
@@ -179,6 +211,14 @@ class Orders:
 
     def _enter(self, order: TreeOrder) -> None:
         self.present = next_order(self.present, order)
+        self._note()
+
+    def _note(self) -> None:
+        """Write down the order as it is now."""
+        n_interrupts = self._legacy.left.order.n_interrupts + self._n_interrupts
+        self._legacy.note_order(
+            StandingOrder(self.present, self._end_s, self._failure, self.end_reason, self._is_forced, n_interrupts)
+        )
 
     def _begin_stopping(self) -> None:
         if not self.is_stopping:

@@ -8,12 +8,13 @@ import json
 import signal
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from messages.client import AsyncClient
 from messages.errors import ClientError
+from supervisor.operator.calls import order_drain, order_stop
 from supervisor.operator.orders import EXIT_REQUESTS_LEFT, EXIT_STOPPED
 from tests.support.real_server import RealServer
 from tests.support.streams import DEADLINE_S, N_STREAMS, N_TOKENS, Streams
@@ -116,3 +117,21 @@ async def test_what_a_drain_leaves_is_told_and_goes_on_at_the_next_start() -> No
             assert not [error for error in await work if isinstance(error, ClientError)]
             streams.check()
         assert await asyncio.to_thread(server.stop) == 0, server.log()
+
+
+async def test_an_operators_orders_outlive_the_supervisor() -> None:
+    """Both orders came as messages, which the parent does not know: the next supervisor reads them."""
+    async with server_with() as server:
+        async with AsyncClient(server.front) as client:
+            streams = Streams(client)
+            work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
+            await streams.wait_running(20)
+            assert await asyncio.to_thread(order_drain, server.run_dir, 60.0, False) == "draining"
+            killed = await asyncio.to_thread(server.kill_supervisor)
+            await asyncio.to_thread(server.wait_for, lambda r: r.state == "draining" and server.supervisor_pid != killed)
+            assert await asyncio.to_thread(order_stop, server.run_dir) == "draining"
+            with suppress(ProcessLookupError, AssertionError):  # on a slow machine the last answer may be complete already
+                await asyncio.to_thread(server.kill_supervisor)
+            await work
+            streams.check()
+        assert await wait_exit(server) == 0, server.log()

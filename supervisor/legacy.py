@@ -1,0 +1,63 @@
+"""What a supervisor leaves to the next one besides its children: the order to the tree, and the budgets of its groups.
+
+It is one small file in the run directory. A new server begins without it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from supervisor.children.atomic_file import AtomicFile
+from supervisor.policy.history import Memory
+from supervisor.policy.states import TreeOrder
+
+
+class StandingOrder(msgspec.Struct, frozen=True):
+    """An order to the tree that is being carried out."""
+
+    order: TreeOrder = TreeOrder.NONE
+    end_s: float = 0.0  # when its drain must be over, by the monotonic clock, which all processes of one boot share
+    exit_status: int = 0  # of the server, as far as it is known
+    reason: str = ""  # for that status
+    is_forced: bool = False
+    n_interrupts: int = 0  # Ctrl-C, counted since the start of the server
+
+
+class Legacy(msgspec.Struct, frozen=True):
+    """The content of the file."""
+
+    order: StandingOrder = StandingOrder()
+    memory: Memory = Memory()
+
+
+class LegacyFile:
+    """The file of one supervisor. `left`: what the last one has left; the default if there was none."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = AtomicFile(path)
+        self.left = self._now = _read(path)
+
+    def note_order(self, order: StandingOrder) -> None:
+        """Write down the present order."""
+        self._write(msgspec.structs.replace(self._now, order=order))
+
+    def note_memory(self, memory: Memory) -> None:
+        """Write down what the restart policy remembers."""
+        self._write(msgspec.structs.replace(self._now, memory=memory))
+
+    def retry(self) -> None:
+        """Write what a full disk has refused."""
+        self._file.retry()
+
+    def _write(self, legacy: Legacy) -> None:
+        self._now = legacy
+        self._file.write(msgspec.json.encode(legacy))
+
+
+def _read(path: Path) -> Legacy:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Legacy)
+    except (OSError, msgspec.DecodeError):
+        return Legacy()

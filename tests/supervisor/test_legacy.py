@@ -1,0 +1,127 @@
+"""What the next supervisor knows of the last one: its order, and the budgets of its groups."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from supervisor.children.run_dir import RunDir
+from supervisor.config import SupervisorSettings
+from supervisor.legacy import Legacy, LegacyFile, StandingOrder
+from supervisor.operator import shutdown
+from supervisor.operator.display import Display
+from supervisor.policy.actions import GiveUp, Retire, Start
+from supervisor.policy.child_spec import Budget
+from supervisor.policy.restart_policy import RestartPolicy
+from supervisor.policy.states import TreeOrder
+from supervisor.server import Server
+from supervisor.supervisor import Supervisor
+from tests.support.supervisor.memory_spawner import MemorySpawner
+from tests.support.supervisor.trees import group
+
+DEADLINE_S = 60.0
+
+
+def test_what_is_written_is_read_by_the_next_supervisor(tmp_path: Path) -> None:
+    first = LegacyFile(tmp_path / "legacy.json")
+    assert first.left == Legacy()
+    order = StandingOrder(TreeOrder.DRAIN_AND_STOP, end_s=12.5, exit_status=7, reason="late", n_interrupts=1)
+    policy = RestartPolicy((group("gateway/0"),))
+    policy.started("gateway/0", 1)
+    policy.died("gateway/0", 1, 3.0)
+    first.note_order(order)
+    first.note_memory(policy.memory())
+    left = LegacyFile(tmp_path / "legacy.json").left
+    assert left.order == order
+    assert left.memory.histories["gateway/0"].restarts_s == [3.0]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"order": 3}', b"\xff"])
+def test_a_damaged_file_counts_as_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "legacy.json").write_bytes(content)
+    assert LegacyFile(tmp_path / "legacy.json").left == Legacy()
+
+
+def test_budgets_go_on_where_the_last_supervisor_died() -> None:
+    tree = (group("gateway/0", budget=Budget(restarts=2, window_s=60.0, start_attempts=9, restart_attempts=9)),)
+    memory = RestartPolicy(tree).memory()
+    for incarnation in (1, 2):
+        policy = RestartPolicy(tree)
+        policy.recall(memory)
+        policy.started("gateway/0", incarnation)
+        assert isinstance(policy.died("gateway/0", incarnation, float(incarnation))[0], Start)
+        memory = policy.memory()
+    last = RestartPolicy(tree)
+    last.recall(memory)
+    assert last.restarts_left("gateway/0", 2.5) == 0
+    last.started("gateway/0", 3)
+    assert isinstance(last.died("gateway/0", 3, 3.0)[0], GiveUp)
+
+
+def test_a_retired_group_stays_retired_and_its_pauses_go_on_growing() -> None:
+    budget = Budget(restarts=0, window_s=60.0, start_attempts=9, restart_attempts=9)
+    tree = (group("speculation/0", budget=budget, is_optional=True),)
+    pauses, memory = [], RestartPolicy(tree).memory()
+    for incarnation in (1, 2, 3):
+        policy = RestartPolicy(tree)
+        policy.recall(memory)
+        policy.started("speculation/0", incarnation)
+        retire = policy.died("speculation/0", incarnation, 1.0)[0]
+        assert isinstance(retire, Retire)
+        pauses.append(retire.pause_s)
+        memory = policy.memory()
+    assert pauses == [5.0, 10.0, 20.0]
+
+
+@pytest.fixture(autouse=True)
+def no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that exist in name only do not die of SIGKILL."""
+    monkeypatch.setattr(shutdown, "_PROOF_S", 0.05)
+
+
+async def ended_with(tmp_path: Path, order: StandingOrder, meanwhile: Callable[[Supervisor], None] = lambda _: None) -> int:
+    """The exit status of a supervisor whose predecessor had this order. Its children do not exist any more."""
+    run_dir = RunDir.take(tmp_path / "d")
+    try:
+        LegacyFile(run_dir.legacy_path).note_order(order)
+        server = Server((group("gateway/0"),), run_dir, SupervisorSettings(), "stub", "http://nowhere", "console", "error")
+        supervisor = Supervisor(server, Display("stub", "", "", is_live=False), MemorySpawner())
+        task = asyncio.ensure_future(supervisor.run())
+        asyncio.get_running_loop().call_soon(meanwhile, supervisor)
+        return await asyncio.wait_for(task, DEADLINE_S)
+    finally:
+        run_dir.release()
+
+
+async def test_a_stop_that_was_under_way_starts_nobody_again(tmp_path: Path) -> None:
+    started = []
+    order = StandingOrder(TreeOrder.STOP, exit_status=4, reason="the server gave up")
+    status = await ended_with(
+        tmp_path, order, lambda supervisor: started.extend(r.n_starts for r in supervisor.children.records)
+    )
+    assert (status, started) == (4, [0])
+
+
+async def test_a_forced_stop_goes_on_as_a_forced_one(tmp_path: Path) -> None:
+    assert await ended_with(tmp_path, StandingOrder(TreeOrder.STOP, is_forced=True)) == 5
+
+
+async def test_a_repeated_interrupt_does_not_force_and_a_new_one_does(tmp_path: Path) -> None:
+    """The parent sends the signals of the last supervisor again. One Ctrl-C must not become two."""
+    seen = []
+
+    def interrupt(supervisor: Supervisor) -> None:
+        supervisor.orders.has_served = True
+        for _ in range(2):
+            seen.append(supervisor.orders.present)
+            supervisor.orders._on_signal(signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    order = StandingOrder(TreeOrder.DRAIN, end_s=0.0, n_interrupts=1)
+    assert await ended_with(tmp_path, order, interrupt) == 5
+    assert seen == [TreeOrder.DRAIN, TreeOrder.DRAIN], "the repeated one changes nothing"
