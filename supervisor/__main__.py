@@ -65,7 +65,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--max-sequences", "worker__n_slots", type=int, help="Sequences that run at the same time in a replica."),
         click.option("--max-length", type=int, help="Tokens of one sequence, prompt and output. Default: the model's."),
         click.option("--run-dir", help="Private directory for sockets. Default: one per port."),
-        click.option("--state-dir", help="Directory of the journals. Default: the run directory."),
+        click.option("--state-dir", help="Directory of the journals. Default: $XDG_STATE_HOME/tardigrade/<port>."),
         click.option("--log-format", help="console or json. Default: console."),
         click.option("--log-level", help="auto, debug, info, warning or error. Default: warning on a terminal, else info."),
         click.option(

@@ -43,6 +43,8 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("gateway", "model_folder"): "model",
     ("gateway", "model_name"): "model_name",
     ("gateway", "max_length"): "max_length",
+    ("gateway", "numerics"): "worker.dtype and tp",
+    ("gateway", "deterministic"): "worker.deterministic",
     ("gateway", "front_endpoint"): "run_dir",
     ("gateway", "front_tcp_endpoint"): "front_tcp_port",
     ("gateway", "http_sockets"): "gateways",
@@ -97,7 +99,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     standby: bool = False  # CPU ranks: a second gang of each replica, loaded and ready to take over; turns the vault on
     hold_connections: bool = True  # HTTP connections go on when their gateway dies; a custodian process holds them
     run_dir: str = ""  # empty: a private directory for this port
-    state_dir: str = ""  # journals; empty: the run directory
+    state_dir: str = ""  # journals; empty: run_dir if that is set, else one for this port that survives a reboot
     log_format: Literal["console", "json"] = "console"
     log_level: Literal["auto", "debug", "info", "warning", "error"] = "auto"  # auto: warning on a terminal, else info
     supervisor: SupervisorSettings = SupervisorSettings()

@@ -33,7 +33,7 @@ from messages.errors import ConfigError
 from messages.run_dir import run_dir_of
 from supervisor.children.entrypoint import leave
 from supervisor.children.run_dir import RunDir, RunDirTaken
-from supervisor.children.state_dir import hold_state_dir
+from supervisor.children.state_dir import can_be_made, default_state_dir, hold_state_dir
 from supervisor.config import ServerConfig, described
 from supervisor.logs import configure_logs
 from supervisor.operator.display import Display
@@ -65,7 +65,7 @@ def start(config: ServerConfig, placement: Placement, link: ParentLink | None = 
         is_temporary = not (held or config.run_dir)
         run_dir = held or _take_run_dir(stack, msgspec.structs.replace(config, port=port), is_temporary)
         keep_lock = partial(link.keep, _STATE_LOCK, "")
-        state_dir = stack.enter_context(hold_state_dir(Path(config.state_dir) if config.state_dir else run_dir.path, keep_lock))
+        state_dir = stack.enter_context(hold_state_dir(_state_dir_path(config, run_dir), keep_lock))
         link.keep(_RUN_DIR, str(run_dir.path), run_dir.lock_fd)
         link.keep(LISTEN_SOCKET, "", listener.fileno())
         server = replace(_determine(config, run_dir, state_dir, listener, placement), is_temporary=is_temporary)
@@ -105,6 +105,22 @@ def _take_run_dir(stack: ExitStack, config: ServerConfig, is_temporary: bool = F
 def run_dir_path(config: ServerConfig) -> Path:
     """The run directory of this server."""
     return Path(config.run_dir) if config.run_dir else run_dir_of(config.port)
+
+
+def _state_dir_path(config: ServerConfig, run_dir: RunDir) -> Path:
+    """The state directory: the configured one; a configured or temporary run directory; else the default for this port, or the
+    run directory if the default cannot be written."""
+    if config.state_dir:
+        return Path(config.state_dir)
+    if config.run_dir or not config.port:
+        return run_dir.path
+    found = default_state_dir(config.port, os.environ, Path(os.path.expanduser("~")))
+    if can_be_made(found):
+        return found
+    structlog.get_logger().warning(
+        "the journals do not survive a reboot: set state_dir", wanted=str(found), used=str(run_dir.path)
+    )
+    return run_dir.path
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -43,6 +43,7 @@ _PATIENCE_S = 600.0  # what the only gateway fails at (a journal's disk, descrip
 _DEFAULT_LENGTH_TOKENS = 8192  # of a model without a known context
 
 
+_KERNELS = 1  # to be raised when the kernels of the package give other results
 _GANG_WHY = "runs the model; when one rank dies, all of them are restarted"
 
 
@@ -113,6 +114,8 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         model_name=config.model_name or facts.model_name,
         model_folder=facts.model_setting,
         max_length=_length(config, facts) or _DEFAULT_LENGTH_TOKENS,
+        numerics=_numerics(config, facts.placement),
+        deterministic=config.worker.deterministic,
         front_endpoint=front_endpoint(facts.run_dir, index),
         front_tcp_endpoint=tcp,
         http_sockets=[str(http_socket(facts.run_dir, i)) for i in range(config.gateways)] if config.gateways > 1 else [],
@@ -125,6 +128,13 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
     warm_up = (f"actors.gateway.text.tokenizer:load_text_model={facts.model_setting}",)
     group = _single(config, actor_name("gateway", index), why, settings, {LISTEN_SOCKET: facts.listen_fd}, warm_up)
     return replace(group, unit=Unit("gateway", index), patience_s=_PATIENCE_S)
+
+
+def _numerics(config: ServerConfig, placement: Placement) -> str:
+    """What beside the model's files decides the exact tokens. Requests in a journal name it; see `ModelIdentity`."""
+    where = "+".join(dict.fromkeys(gpu.name for gpu in placement.gpus)) or placement.device
+    worker = config.worker
+    return f"{placement.dtype or 'exact'} tp{placement.tp} {where} {worker.attention} weights-{worker.load_format} k{_KERNELS}"
 
 
 def _single(

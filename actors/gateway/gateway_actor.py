@@ -83,6 +83,7 @@ class GatewayActor(Actor, Post, Status):
             gateways=settings.gateways,
         )
         identity = await loop.run_in_executor(None, identify_model, settings.model_folder)
+        identity = identity.with_numerics(settings.numerics, is_exact=settings.deterministic)
         recovered = await loop.run_in_executor(None, self.journal.open)
         left = [] if self.custody is None else await self.custody.take()
         self.journal.start()

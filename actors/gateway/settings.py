@@ -25,6 +25,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
     model_name: str = "hash-chain"  # as shown in /v1/models
     model_folder: str = HASH_CHAIN  # folder with config.json, tokenizer.json, ...; or "hash-chain"
+    numerics: str = ""  # what beside the model decides the exact tokens: dtype, ranks, devices, kernels
+    deterministic: bool = False  # the worker's setting of this name
     max_length: _Positive = 8192  # tokens of one sequence, prompt and output
     front_endpoint: str = ""  # address for ZeroMQ clients, "ipc://..."; "": none
     front_tcp_endpoint: str = ""  # a second address for them, "tcp://127.0.0.1:5555"; "": none

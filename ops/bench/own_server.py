@@ -57,7 +57,8 @@ def own_server(
     """
     port = free_port()
     with tempfile.NamedTemporaryFile(prefix="tardigrade-bench-", suffix=".log", delete=False) as log:
-        command = [sys.executable, "-m", "supervisor", "start", "--port", str(port), *arguments]
+        state = [] if "--state-dir" in arguments else ["--state-dir", str(run_dir_of(port))]  # nothing stays behind
+        command = [sys.executable, "-m", "supervisor", "start", "--port", str(port), *state, *arguments]
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, preexec_fn=_end_with_parent,
             env={**os.environ, **(environment or {})},

@@ -1,12 +1,14 @@
 """The directory of the journals, which one server at a time holds, wherever its run directory is.
 
+The default survives a reboot, unlike a run directory: $XDG_STATE_HOME/tardigrade/<port>, which is
+~/.local/state/tardigrade/<port> without that variable.
 Two servers on one journal would each finish, and each delete, the requests that the other has accepted."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from messages.errors import ConfigError
@@ -14,6 +16,22 @@ from supervisor.children.run_dir import make_private
 from supervisor.parent.lock_file import LockFile
 
 _LOCK = "journals.lock"  # not "lock": a run directory, which has one of that name, may be a state directory too
+
+
+def default_state_dir(port: int, environment: Mapping[str, str], home: Path) -> Path:
+    """Where the server on this port keeps its journals if nobody says otherwise. `home`: the user's."""
+    state = environment.get("XDG_STATE_HOME", "")
+    return (Path(state) if state.startswith("/") else home / ".local" / "state") / "tardigrade" / str(port)
+
+
+def can_be_made(path: Path) -> bool:
+    """Make the folders above a state directory, for this user alone; False if this user may not write there."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(path, os.W_OK | os.X_OK)
 
 
 @contextlib.contextmanager

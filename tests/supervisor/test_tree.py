@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -55,6 +56,18 @@ def test_start_order_is_reverse_of_responsibility() -> None:
         ["scheduler/0", "scheduler/1", "gateway/0", "gateway/1"],
     )
     assert names == [*before, *gangs, *after]
+
+
+def test_a_gateway_knows_what_decides_the_exact_tokens() -> None:
+    def numerics(placement: Placement, **worker: object) -> str:
+        return settings_of(tree_of(ServerConfig(worker=WorkerSettings(**worker)), placement), "gateway/0")["numerics"]  # pyright: ignore[reportArgumentType]
+
+    all_different = [
+        numerics(on_gpus()), numerics(on_cpu()), numerics(on_gpus(tp=2)), numerics(on_gpus(), attention="torch"),
+        numerics(on_gpus(), load_format="random"), numerics(replace(on_gpus(), dtype="float16")),
+    ]  # fmt: skip
+    assert len(set(all_different)) == len(all_different)
+    assert numerics(on_gpus(replicas=2)) == numerics(on_gpus()), "each replica computes alone"
 
 
 def test_ranks_of_a_gang_die_together_and_meet_anew() -> None:

@@ -27,7 +27,7 @@ def take_over_all(
     now. All other unfinished ones are cancelled: their connections ended with the previous incarnation. `connected`: ids of
     requests whose connections did not. Finished ones are not decoded. What came from adopted journals is recorded in this one.
     """
-    log, resumed = structlog.get_logger(), 0
+    log, resumed, elsewise = structlog.get_logger(), 0, 0
     for answer in journal.finished:
         desk.keep_answer(answer)
         if answer.number in journal.adopted:
@@ -46,5 +46,8 @@ def take_over_all(
             desk.keep_finished(request, now_s)
         elif desk.take_over(request, entry.identity, request.order.request in connected):
             resumed += 1
+            elsewise += entry.identity.numerics != desk.identity.numerics
+    if elsewise:
+        log.warning("requests go on with other numerics", requests=elsewise, numerics=desk.identity.numerics)
     journal.adopt_all()
     return resumed

@@ -239,14 +239,14 @@ class RequestDesk:
 
     def take_over(self, request: Request, identity: ModelIdentity, is_connected: bool) -> bool:
         """Continue an unfinished request of an earlier incarnation, which accepted it for the model `identity`. End it, and
-        return False, if it has no client any more or if another model is served now."""
+        return False, if it has no client any more or if it may not go on with the model that is served now."""
         self._register(request)
         if not (request.order.is_resumable or is_connected):
             self.cancel(request)
             return False
-        if identity != self.identity:
-            for sequence in request.sequences:  # its answer would go on with other weights
-                self._end_without_tokens(sequence, model_changed())
+        if not identity.goes_on_with(self.identity):
+            for sequence in request.sequences:
+                self._end_without_tokens(sequence, model_changed(has_same_model=identity.has_model_of(self.identity)))
             return False
         request.orphaned_s = self._post.now_s()
         self.metrics.resumed.inc()

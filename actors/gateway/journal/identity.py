@@ -22,10 +22,32 @@ _DIGEST_BYTES = 16
 
 
 class ModelIdentity(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Digests of the weights with their configuration, and of the tokenizer; b"" where unknown."""
+    """Digests of the weights with their configuration, and of the tokenizer; b"" where unknown.
+
+    `numerics`: what else decides the exact tokens: dtype, ranks, devices, kernels; "" where unknown. `is_exact`: the server
+    promises that a request's tokens depend on nothing but the request (`worker.deterministic`).
+    """
 
     model: bytes = b""
     tokenizer: bytes = b""
+    numerics: str = ""
+    is_exact: bool = False
+
+    def with_numerics(self, numerics: str, *, is_exact: bool) -> ModelIdentity:
+        """This model under such numerics."""
+        return ModelIdentity(self.model, self.tokenizer, numerics, is_exact)
+
+    def has_model_of(self, other: ModelIdentity) -> bool:
+        """True if both are the same weights and the same tokenizer."""
+        return (self.model, self.tokenizer) == (other.model, other.tokenizer)
+
+    def goes_on_with(self, served: ModelIdentity) -> bool:
+        """True if a request that was accepted for this model may go on with the served one: the weights and the tokenizer are
+        the same; and the numerics are, if the answer is promised to be exact. Without that promise the next token is one that
+        the same model gives after the same text, as it always is when a batch or a device differs.
+        """
+        is_same = (self.numerics, self.is_exact) == (served.numerics, served.is_exact)
+        return self.has_model_of(served) and (is_same or not self.is_exact)
 
 
 def identify_model(model_folder: str) -> ModelIdentity:

@@ -69,6 +69,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
         return self.reason in FAILURES
 
 
-def model_changed() -> Ended:
-    """The ending of a request that was accepted for another model than the one that is served now."""
-    return Ended(reason="failed", code="model_changed", detail="the server was started again with another model")
+def model_changed(*, has_same_model: bool = False) -> Ended:
+    """The ending of a request that was accepted for another model than the one that is served now. `has_same_model`: the model
+    is the same, but not its numerics, and the answer was promised to be exact."""
+    what = "other numerics (dtype, ranks, devices or kernels), and this answer is exact" if has_same_model else "another model"
+    return Ended(reason="failed", code="model_changed", detail=f"the server was started again with {what}")

@@ -11,7 +11,7 @@ import pytest
 
 from messages.errors import ConfigError
 from supervisor.children.run_dir import RunDir
-from supervisor.children.state_dir import hold_state_dir
+from supervisor.children.state_dir import can_be_made, default_state_dir, hold_state_dir
 
 DEADLINE_S = 20.0
 
@@ -71,3 +71,19 @@ def test_one_that_others_can_enter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "s").chmod(0o755)
     with pytest.raises(ConfigError, match=r"^state_dir: expected mode 0700"), hold_state_dir(tmp_path / "s"):
         pass
+
+
+def test_the_default_survives_a_reboot(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    assert default_state_dir(8000, {}, home) == home / ".local/state/tardigrade/8000"
+    assert default_state_dir(81, {"XDG_STATE_HOME": "/var/x"}, home) == Path("/var/x/tardigrade/81")
+    assert default_state_dir(81, {"XDG_STATE_HOME": "relative"}, home) == home / ".local/state/tardigrade/81"
+
+
+def test_the_folders_of_a_default_are_made_for_this_user_alone(tmp_path: Path) -> None:
+    found = default_state_dir(8000, {}, tmp_path / "home")
+    assert can_be_made(found)
+    assert can_be_made(found), "once more"
+    assert all(one.stat().st_mode & 0o777 == 0o700 for one in (found, found.parent)), "the journals hold prompts"
+    (tmp_path / "file").touch()
+    assert not can_be_made(tmp_path / "file" / "tardigrade" / "8000")

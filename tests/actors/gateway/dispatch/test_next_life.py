@@ -107,6 +107,32 @@ async def test_no_request_goes_on_with_the_weights_of_another_model(tmp_path: Pa
         assert done.json()["tokens"] == oracle([3], 2), "it has the same tokenizer, so it can still be read"
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "goes_on"),
+    [
+        ({"numerics": "bfloat16 tp1"}, {"numerics": "float32 tp2"}, True),
+        ({"numerics": "bfloat16 tp1"}, {"numerics": "bfloat16 tp1", "deterministic": True}, True),
+        ({"numerics": "bfloat16 tp1", "deterministic": True}, {"numerics": "bfloat16 tp1", "deterministic": True}, True),
+        ({"numerics": "bfloat16 tp1", "deterministic": True}, {"numerics": "bfloat16 tp2", "deterministic": True}, False),
+        ({"numerics": "bfloat16 tp1", "deterministic": True}, {"numerics": "bfloat16 tp1"}, False),
+    ],
+)
+async def test_only_an_exact_answer_needs_the_same_numerics(tmp_path: Path, before: dict, after: dict, goes_on: bool) -> None:
+    def change(r: Rig) -> None:
+        r.settings = msgspec.structs.replace(r.settings, deterministic=False)
+        r.settings = msgspec.structs.replace(r.settings, **after)
+
+    async with second_life(tmp_path, change, **before) as (r, scheduler):
+        running, done = await both_answers(r, scheduler)
+        assert done.json()["tokens"] == oracle([3], 2), "a finished answer can be read in any case"
+        if goes_on:
+            assert running.json()["tokens"] == oracle([1, 2], 8)
+        else:
+            error = running.json()["error"]
+            assert (running.status_code, error["code"]) == (500, "model_changed")
+            assert "other numerics" in error["message"]
+
+
 async def test_a_server_with_fewer_gateways_goes_on_with_the_requests_of_all(tmp_path: Path) -> None:
     (tmp_path / "journal-0").mkdir()
 

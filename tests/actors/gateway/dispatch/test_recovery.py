@@ -33,6 +33,8 @@ LENGTH = Ended(reason="length")
 class Desk:
     """What became of each request, by its number."""
 
+    identity = IDENTITY
+
     def __init__(self) -> None:
         self.taken_over: list[int] = []
         self.settled: list[int] = []
