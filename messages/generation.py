@@ -173,13 +173,15 @@ class Tokens(Message, frozen=True):
 class Holding(Message, frozen=True):
     """All attempts of one gateway that a scheduler has, about once a second: the gateway notices what either of them has lost.
 
-    It comes after every `Tokens` up to `number`, and tells of every `Submit` up to the one of attempt `newest`.
+    It comes after every `Tokens` up to `number`, and tells of every `Submit` up to the one of attempt `newest`. While `steps`,
+    the number of steps that are done, stays the same, the replica computes nothing.
     """
 
     number: Count  # of the last Tokens message to this gateway
     newest: Count  # the highest attempt that has come from this gateway
     attempts: Int64s
     told: Int32s  # generated tokens of that attempt's sequence that the gateway has been sent, over all attempts
+    steps: Count = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

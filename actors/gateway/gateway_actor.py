@@ -25,6 +25,7 @@ from actors.gateway.dispatch.draining import Draining
 from actors.gateway.dispatch.post import Post
 from actors.gateway.dispatch.recovery import take_over_all
 from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.health import Health
 from actors.gateway.http.api import build_app
 from actors.gateway.http.endpoint import Services, Status
 from actors.gateway.http.gateways.forwarding import listen_for_gateways
@@ -41,8 +42,7 @@ from actors.gateway.tree_status import TreeStatus
 from actors.gateway.zeromq.server import ZmqServer
 from messages import cache, generation, lifecycle
 from messages.birth import LISTEN_SOCKET, Birth
-from messages.generation import ReplicaCondition
-from messages.ids import actor_name, replica_of, role_of
+from messages.ids import replica_of, role_of
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
@@ -65,6 +65,7 @@ class GatewayActor(Actor, Post, Status):
         self.zmq_server: ZmqServer | None = None
         self.draining: Draining | None = None
         self.desk: RequestDesk | None = None
+        self._health: Health | None = None
         self._resubmissions_counted = self._moved_counted = 0
 
     # -- start and stop -------------------------------------------------------------------------------------------
@@ -90,6 +91,7 @@ class GatewayActor(Actor, Post, Status):
         self.journal.on_commit = self.metrics.commit_s.observe
         self.journal.on_failure = lambda error: self.fail("journal", error)
         self.desk = RequestDesk(settings, self.birth.incarnation, self, self.journal, self.model, self.metrics, identity)
+        self._health = Health(settings.model_name, settings.stalled_s, self, self.desk, self.journal)
         connected = {one.response.request for one in left}
         resumed = take_over_all(self.desk, self.journal, recovered, self.model, self.now_s(), connected)
         # after a restart, do not refuse clients while the schedulers reconnect
@@ -171,7 +173,7 @@ class GatewayActor(Actor, Post, Status):
     def handlers(self) -> Mapping[type[Message], Handler]:
         return {
             generation.Tokens: self._on_tokens,
-            generation.Holding: lambda delivery, message: self._desk.on_holding(delivery.sender, message),
+            generation.Holding: self._on_holding,
             generation.Taken: lambda delivery, message: self._desk.on_taken(message),
             generation.Refused: lambda delivery, message: self._desk.dispatcher.on_refused(message),
             generation.ReplicaState: self._on_replica_state,
@@ -186,6 +188,11 @@ class GatewayActor(Actor, Post, Status):
 
     def _on_tokens(self, delivery: Delivery, message: generation.Tokens) -> None:
         self._desk.on_tokens(delivery.sender, delivery.sender_incarnation, message)
+
+    def _on_holding(self, delivery: Delivery, message: generation.Holding) -> None:
+        self._desk.on_holding(delivery.sender, message)
+        if self._health is not None:
+            self._health.on_holding(delivery.sender, message)
 
     def _on_replica_state(self, delivery: Delivery, message: generation.ReplicaState) -> None:
         self._desk.dispatcher.failover.on_state(delivery.sender, message)
@@ -219,34 +226,13 @@ class GatewayActor(Actor, Post, Status):
     # -- Status: health and statistics ----------------------------------------------------------------------------
 
     def health(self) -> tuple[bool, dict[str, Any]]:
-        """Returns whether requests can be served now, and the JSON of /v1/health."""
-        schedulers, workers = self.living("scheduler"), self.living("worker")
-        conditions = {name: self._condition(name, workers) for name in schedulers}
-        # a replica that is down but has its workers is about to be up
-        has_replica = any(
-            condition is not ReplicaCondition.SICK and actor_name("worker", replica_of(name), 0) in workers
-            for name, condition in conditions.items()
-        )
-        is_journal_healthy = self.desk is not None and self.journal.is_healthy
-        is_draining = self.desk is not None and self.desk.gate.is_draining
-        is_serving = has_replica and is_journal_healthy and not is_draining
-        is_whole = len(conditions) == 1 or all(condition is ReplicaCondition.UP for condition in conditions.values())
-        state = "draining" if is_draining else "unavailable" if not is_serving else "serving" if is_whole else "degraded"
-        parts = {
-            "schedulers": schedulers,
-            "workers": workers,
-            "replicas": conditions,
-            "cache_directory": bool(self.living("cache_directory")),
-            "speculation": bool(self.living("speculation")),
-            "journal": str(self.journal.state) if self.desk is not None else "not open yet",
-        }
-        return is_serving, {"status": state, "model": self.settings.model_name, "parts": parts}
+        """Returns whether requests are served now, and the JSON of /v1/health."""
+        assert self._health is not None, "HTTP is served after the start"
+        return self._health.report()
 
-    def _condition(self, scheduler: str, workers: list[str]) -> ReplicaCondition:
-        """The condition of a replica: what its scheduler has told, unless its first worker is dead."""
-        if actor_name("worker", replica_of(scheduler), 0) not in workers:
-            return ReplicaCondition.DOWN
-        return ReplicaCondition.UP if self.desk is None else self.desk.dispatcher.failover.replicas.condition(scheduler)
+    def tick(self) -> None:
+        if self._health is not None:
+            self._health.look()
 
     def statistics(self) -> dict[str, float]:
         desk, metrics = self.desk, self.metrics

@@ -36,13 +36,16 @@ class Outgoing:
         """The gateway has recorded the messages up to this number."""
         self.acknowledged = max(self.acknowledged, min(up_to, self.number))
 
-    def holding(self, sequences: list[Sequence]) -> Holding:
-        """The inventory for the gateway, of all of its sequences. To be sent while nothing is collected."""
+    def holding(self, sequences: list[Sequence], n_steps: int) -> Holding:
+        """The inventory for the gateway, of all of its sequences, and the number of steps that are done. To be sent while nothing
+        is collected.
+        """
         return Holding(
             number=self.number,
             newest=self.newest_attempt,
             attempts=int64s([sequence.attempt for sequence in sequences]),
             told=int32s([sequence.n_sent for sequence in sequences]),
+            steps=n_steps,
         )
 
     def add(self, advance: Advance, result: Result) -> None:

@@ -179,8 +179,9 @@ class SchedulerActor(Actor):
             self.log.warning("probation", sequences=len(self._gang.probation), waiting=len(self._queues.waiting))
 
     def tick(self) -> None:
+        n_steps = self._gang.tracker.n_done
         for gateway in self.child.names_of("gateway"):
-            self.send(gateway, self._outgoing[gateway].holding(self._queues.of_gateway(gateway)))
+            self.send(gateway, self._outgoing[gateway].holding(self._queues.of_gateway(gateway), n_steps))
 
     # -- after each batch of mail --------------------------------------------------------------------------------
 

@@ -104,7 +104,7 @@ INTERNAL: tuple[Message, ...] = (
             top=float32s([-0.5, -0.25, -1.0]),
         ),
     ),
-    generation.Holding(number=7, newest=3, attempts=int64s([2, 3]), told=int32s([40, 0])),
+    generation.Holding(number=7, newest=3, attempts=int64s([2, 3]), told=int32s([40, 0]), steps=90),
     generation.Ack(up_to=1),
     generation.Cancel(attempt=5, why="client_left"),
     steps.Reset(epoch=2, memory_generation=5, is_memory_suspect=True),

@@ -23,9 +23,14 @@ async def model(services: Services, call: Call) -> ASGIApp:
 
 
 async def health(services: Services, call: Call) -> ASGIApp:
-    """GET /v1/health: 200 only when requests can be served."""
+    """GET /v1/health and /ready: 200 only while new requests are accepted and computed."""
     is_serving, parts = services.status.health()
     return json_response(parts, 200 if is_serving else 503)
+
+
+async def live(services: Services, call: Call) -> ASGIApp:
+    """GET /live: 200 while this gateway answers at all, whatever the rest of the server does."""
+    return json_response({"status": "live"})
 
 
 async def summary(services: Services, call: Call) -> ASGIApp:
@@ -49,6 +54,8 @@ ENDPOINTS = (
     Endpoint("GET", "/v1/models/{name:path}", model),
     Endpoint("GET", "/v1/health", health),
     Endpoint("GET", "/health", health),
+    Endpoint("GET", "/ready", health),
+    Endpoint("GET", "/live", live),
     Endpoint("GET", "/v1/metrics", summary),
     Endpoint("GET", "/metrics", exposition),
 )

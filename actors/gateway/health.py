@@ -1,0 +1,104 @@
+"""The health of the server as one gateway sees it: whether it does its work, not only whether its processes live.
+
+    serving      requests are accepted and computed, or would be               status 200
+    degraded     the same, but a replica is down, sick or stands still         200
+    stalled      no replica gets on with its work                              503
+    unavailable  no replica can compute, or the journal cannot be written      503
+    draining     nothing new is accepted                                       503
+
+Health has no consequences here: the supervisor alone kills processes, for reasons of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from actors.gateway.dispatch.post import Post
+from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.journal.journal import Journal
+from actors.gateway.standstill import Standstill
+from messages.generation import Holding, ReplicaCondition
+from messages.ids import actor_name, replica_of
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What is true at one time. `stalled`: the schedulers that stand still, and for how many seconds."""
+
+    conditions: dict[str, ReplicaCondition]
+    with_gang: set[str]  # the schedulers whose first worker lives
+    stalled: dict[str, float]
+    is_journal_healthy: bool
+    is_draining: bool
+
+    @property
+    def capable(self) -> set[str]:
+        """The schedulers whose gangs can compute; one that is down but has its workers is about to be up."""
+        return {name for name in self.with_gang if self.conditions[name] is not ReplicaCondition.SICK}
+
+    @property
+    def state(self) -> str:
+        """One of the words above."""
+        if self.is_draining:
+            return "draining"
+        if not (self.capable and self.is_journal_healthy):
+            return "unavailable"
+        if not self.capable - self.stalled.keys():
+            return "stalled"
+        is_whole = len(self.conditions) == 1 or all(one is ReplicaCondition.UP for one in self.conditions.values())
+        return "serving" if is_whole and not self.stalled else "degraded"
+
+    def reasons(self) -> list[str]:
+        """Why the state is not "serving", in sentences."""
+        reasons = ["the server is draining"] if self.is_draining else []
+        if not self.is_journal_healthy:
+            reasons.append("the request journal cannot be written")
+        if not self.conditions:
+            reasons.append("no scheduler is ready")
+        reasons += [f"{name}: its replica is {one}" for name, one in self.conditions.items() if one is not ReplicaCondition.UP]
+        return reasons + [f"{name}: work waits, and no step has ended for {s:.0f} s" for name, s in self.stalled.items()]
+
+
+class Health:
+    """Answers /health. `stalled_s`: work that waits for this time without any progress is a standstill."""
+
+    def __init__(self, model_name: str, stalled_s: float, post: Post, desk: RequestDesk, journal: Journal) -> None:
+        self._model_name, self._post, self._desk, self._journal = model_name, post, desk, journal
+        self._standstill = Standstill(stalled_s)
+
+    def on_holding(self, scheduler: str, message: Holding) -> None:
+        """A scheduler tells how far it is."""
+        self._standstill.heard(scheduler, int(message.steps), self._post.now_s())
+
+    def look(self) -> None:
+        """To be called about once a second."""
+        loads = self._desk.dispatcher.book.loads(self._post.living("scheduler"))
+        self._standstill.look(loads, self._post.now_s())
+
+    def report(self) -> tuple[bool, dict[str, Any]]:
+        """Returns whether requests are served now, and the JSON of /v1/health."""
+        self.look()
+        facts = self._facts()
+        parts = {
+            "schedulers": list(facts.conditions),
+            "workers": self._post.living("worker"),
+            "replicas": facts.conditions,
+            "cache_directory": bool(self._post.living("cache_directory")),
+            "speculation": bool(self._post.living("speculation")),
+            "journal": str(self._journal.state),
+        }
+        body = {"status": facts.state, "model": self._model_name, "reasons": facts.reasons(), "parts": parts}
+        return facts.state in ("serving", "degraded"), body
+
+    def _facts(self) -> _Facts:
+        schedulers, workers = self._post.living("scheduler"), self._post.living("worker")
+        with_gang = {name for name in schedulers if actor_name("worker", replica_of(name), 0) in workers}
+        told = self._desk.dispatcher.failover.replicas
+        return _Facts(
+            {name: told.condition(name) if name in with_gang else ReplicaCondition.DOWN for name in schedulers},
+            with_gang,
+            self._standstill.lasting(self._post.now_s()),
+            self._journal.is_healthy,
+            self._desk.gate.is_draining,
+        )
