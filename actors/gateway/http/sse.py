@@ -52,6 +52,7 @@ class _Answer:
             if not self.reader.has_left:
                 # a drain still waits for what the connection has not sent, see `Connection.n_unread`
                 self._desk.undelivered.remove(self.request.order.request)
+                self._desk.retained.read(self.request.order.request, asyncio.get_running_loop().time())
         except (OSError, TimeoutError):
             self.reader.has_left = True
         finally:

@@ -1,6 +1,8 @@
 """Finished requests that clients can still ask for. They stay encoded, as the journal has them, until they are asked for.
 
-They are kept, with prompts and tokens, in the journal and in memory: for a bounded time, up to a bounded number and size.
+They are kept, with prompts and tokens, in the journal and in memory: for a bounded time, up to a bounded number and size. Those
+that clients have named with a key have a shelf of their own. A stream without a key is kept so that its connection can go on
+after a death and its client can come back: for a minute once the client has all of it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from actors.gateway.journal.restore import restore_finished
 from actors.gateway.requests.request import Request
 from actors.gateway.text.tokenizer import TextModel
 
-_MAX_RETAINED, _MAX_RETAINED_BYTES = 8192, 256 << 20
+_MAX_KEYED, _MAX_KEYED_BYTES = 8192, 256 << 20
+_MAX_KEYLESS, _MAX_KEYLESS_BYTES = 4096, 64 << 20
+_READ_S = 60.0  # how long an answer without a key is kept once its client has read it
 _MAX_FORGOTTEN = 65_536
 
 
@@ -59,17 +63,52 @@ class ForgottenIds:
         return hash(request_id) in self._hashes
 
 
+class Shelf:
+    """Finished requests in the order of their ends. The newest is always kept, however large."""
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        """`most_bytes` bounds all of them together."""
+        self.by_id: dict[str, Retained] = {}
+        self._most, self._most_bytes, self._n_bytes = most, most_bytes, 0
+
+    @property
+    def is_too_full(self) -> bool:
+        """True if its oldest must go."""
+        return len(self.by_id) > 1 and (len(self.by_id) > self._most or self._n_bytes > self._most_bytes)
+
+    @property
+    def oldest(self) -> Retained | None:
+        """The one that ended first, or None."""
+        return next(iter(self.by_id.values()), None)
+
+    def add(self, kept: Retained) -> None:
+        """Add one whose id is not here."""
+        self.by_id[kept.record.request] = kept
+        self._n_bytes += kept.n_bytes
+
+    def pop(self, request_id: str) -> Retained | None:
+        """Take one away; None if it is not here."""
+        kept = self.by_id.pop(request_id, None)
+        if kept is not None:
+            self._n_bytes -= kept.n_bytes
+        return kept
+
+
 class RetainedRequests:
-    """At most 8192 finished requests by id. The oldest are dropped first. All times are the monotonic clock."""
+    """Finished requests by id: at most 8192 with a key, 4096 without. The oldest of a kind are dropped first.
+
+    All times are the monotonic clock.
+    """
 
     def __init__(
-        self, journal: Journal, identity: ModelIdentity, retention_s: float, most_bytes: int = _MAX_RETAINED_BYTES
+        self, journal: Journal, identity: ModelIdentity, retention_s: float, most_bytes: int = _MAX_KEYED_BYTES
     ) -> None:
-        """`most_bytes` bounds them all together; the newest request is always kept, however large."""
+        """`most_bytes` bounds those with a key all together."""
         self._journal, self._identity, self._retention_s = journal, identity, retention_s
-        self._by_id: dict[str, Retained] = {}
+        self._keyed, self._keyless = Shelf(_MAX_KEYED, most_bytes), Shelf(_MAX_KEYLESS, min(most_bytes, _MAX_KEYLESS_BYTES))
+        self._shelves = (self._keyed, self._keyless)
         self._id_by_number: dict[int, str] = {}
-        self._most_bytes, self._n_bytes = most_bytes, 0
+        self._read_s: dict[str, float] = {}  # when clients had read answers without a key, in this order
         self.forgotten = ForgottenIds()
 
     def keep(self, request: Request, ended_s: float) -> None:
@@ -89,11 +128,16 @@ class RetainedRequests:
         before = self._remove(record.request)
         if before and before != number:
             self._journal.delete(before)
-        kept = self._by_id[record.request] = Retained(number, record, record.finish, ended_s)
+        shelf = self._keyless if record.finish.is_keyless else self._keyed
+        shelf.add(Retained(number, record, record.finish, ended_s))
         self._id_by_number[number] = record.request
-        self._n_bytes += kept.n_bytes
-        while len(self._by_id) > 1 and (len(self._by_id) > _MAX_RETAINED or self._n_bytes > self._most_bytes):
-            self._drop_oldest()
+        while shelf.is_too_full and shelf.oldest is not None:
+            self._drop(shelf.oldest)
+
+    def read(self, request_id: str, now_s: float) -> None:
+        """A client has read the whole answer to a request."""
+        if request_id in self._keyless.by_id:
+            self._read_s.setdefault(request_id, now_s)
 
     def answered(self, request: Request) -> None:
         """The readers of a request that is over have left. If nobody can ask for it again, it is deleted from the journal; not
@@ -104,11 +148,11 @@ class RetainedRequests:
 
     def find(self, request_id: str) -> Retained | None:
         """The finished request with this id, or None."""
-        return self._by_id.get(request_id)
+        return self._keyed.by_id.get(request_id) or self._keyless.by_id.get(request_id)
 
     def restore(self, request_id: str, model: TextModel, now_s: float) -> Request | None:
         """The finished request with this id, decoded; None if it is not kept."""
-        kept = self._by_id.get(request_id)
+        kept = self.find(request_id)
         return None if kept is None else restore_finished(kept.number, kept.record, model, self._identity, now_s)
 
     def record_again(
@@ -120,7 +164,7 @@ class RetainedRequests:
         """
         running = {request.number: request for request in unfinished}
         for number in numbers:
-            request, kept = running.get(number), self._by_id.get(self._id_by_number.get(number, ""))
+            request, kept = running.get(number), self.find(self._id_by_number.get(number, ""))
             if request is not None:
                 self._journal.request(number, encode_record(request_record(request, self._identity, now_s, coming(request))))
             elif kept is not None:
@@ -135,23 +179,25 @@ class RetainedRequests:
             self._journal.delete(number)
 
     def expire(self, now_s: float) -> None:
-        """Delete requests past their retention."""
-        while self._by_id and now_s - next(iter(self._by_id.values())).ended_s > self._retention_s:
-            self._drop_oldest()
+        """Delete requests past their retention, and those without a key some time after their clients have read them."""
+        for shelf in self._shelves:
+            while (oldest := shelf.oldest) is not None and now_s - oldest.ended_s > self._retention_s:
+                self._drop(oldest)
+        while self._read_s and now_s - next(iter(self._read_s.values())) > _READ_S:
+            self._drop(self._keyless.by_id[next(iter(self._read_s))])
 
-    def _drop_oldest(self) -> None:
-        oldest = next(iter(self._by_id))
-        self.forgotten.add(oldest)
-        self._journal.delete(self._remove(oldest))
+    def _drop(self, kept: Retained) -> None:
+        self.forgotten.add(kept.record.request)
+        self._journal.delete(self._remove(kept.record.request))
 
     def _remove(self, request_id: str) -> int:
         """Remove a request from memory; returns its number, 0 if it is not kept."""
-        kept = self._by_id.pop(request_id, None)
+        kept = self._keyed.pop(request_id) or self._keyless.pop(request_id)
         if kept is None:
             return 0
+        self._read_s.pop(request_id, None)
         del self._id_by_number[kept.number]
-        self._n_bytes -= kept.n_bytes
         return kept.number
 
     def __len__(self) -> int:
-        return len(self._by_id)
+        return sum(len(shelf.by_id) for shelf in self._shelves)

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.undelivered = UndeliveredAnswers(NEVER_S)
+        self.retained = SimpleNamespace(read=lambda request_id, now_s: None)
         self.left: list[Request] = []
 
     def ping(self, request: Request) -> None:

@@ -63,8 +63,9 @@ async def test_a_server_that_is_closed_gives_answers_that_it_has() -> None:
         assert (await http.post("/v1/generate", json={**wish, "request_id": "new"})).status_code == 503
 
 
-def finished(request_id: str, n_bytes: int) -> Request:
-    return request_of(msgspec.structs.replace(order_of(), request=request_id, prompts=[bytes(n_bytes)], is_resumable=True))
+def finished(request_id: str, n_bytes: int, *, is_keyless: bool = False) -> Request:
+    order = msgspec.structs.replace(order_of(), request=request_id, prompts=[bytes(n_bytes)], is_resumable=True)
+    return request_of(msgspec.structs.replace(order, ends_with_client=is_keyless))
 
 
 def test_finished_answers_are_kept_within_a_size() -> None:
@@ -84,3 +85,20 @@ def test_finished_answers_are_kept_within_a_size() -> None:
     assert len(kept) == 1, "the newest one is kept"
     kept.expire(602.5)
     assert len(kept) == 0
+
+
+def test_streams_without_a_key_push_no_answer_with_a_key_out_and_go_soon_after_their_clients_have_them() -> None:
+    deleted: list[int] = []
+    journal = SimpleNamespace(finish=lambda *_: None, delete=deleted.append)
+    kept = RetainedRequests(journal, IDENTITY, 600.0, most_bytes=10_000)  # pyright: ignore[reportArgumentType]
+    for number in range(1, 8):
+        request = finished("key" if number == 1 else f"s{number}", 4000, is_keyless=number > 1)
+        request.number = number
+        kept.keep(request, 1.0)
+    assert kept.find("key") is not None
+    assert deleted == [2, 3, 4, 5], "the oldest streams"
+    kept.read("key", 2.0)
+    kept.read("s6", 2.0)
+    kept.expire(63.0)
+    assert [kept.find(name) is not None for name in ("key", "s6", "s7")] == [True, False, True]
+    assert "s6" in kept.forgotten
