@@ -48,6 +48,7 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("gateway", "front_endpoint"): "run_dir",
     ("gateway", "front_tcp_endpoint"): "front_tcp_port",
     ("gateway", "http_sockets"): "gateways",
+    ("gateway", "have_gateways_changed"): "gateways",
     ("gateway", "journal_path"): "state_dir",
     ("gateway", "gateways"): "gateways",
     ("gateway", "custodian_socket"): "run_dir",

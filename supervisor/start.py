@@ -33,7 +33,7 @@ from messages.errors import ConfigError
 from messages.run_dir import run_dir_of
 from supervisor.children.entrypoint import leave
 from supervisor.children.run_dir import RunDir, RunDirTaken
-from supervisor.children.state_dir import can_be_made, default_state_dir, hold_state_dir
+from supervisor.children.state_dir import can_be_made, default_state_dir, hold_state_dir, note_gateways
 from supervisor.config import ServerConfig, described
 from supervisor.logs import configure_logs
 from supervisor.operator.display import Display
@@ -190,6 +190,7 @@ def _determine(config: ServerConfig, run_dir: RunDir, state_dir: Path, listener:
     takes_text = model.path is not None and (model.path / "tokenizer.json").is_file()
     if model.path is not None and not takes_text:
         log.warning("the model has no tokenizer.json: it takes token ids only, and no text", folder=model.setting)
+    keep_s = config.gateway.retention_s + config.gateway.request_timeout_s
     facts = StartFacts(
         state_dir=state_dir,
         run_dir=run_dir.path,
@@ -199,6 +200,7 @@ def _determine(config: ServerConfig, run_dir: RunDir, state_dir: Path, listener:
         model_length=model.config.max_position if model.config else 0,
         placement=placement,
         cores=len(os.sched_getaffinity(0)),
+        have_gateways_changed=note_gateways(state_dir, config.gateways, keep_s, time.time()),
     )
     name = config.model_name or model.name
     groups = build_tree(config, facts)

@@ -63,6 +63,7 @@ class StartFacts:
     model_length: int  # tokens of the model's context; 0: unknown
     placement: Placement
     cores: int
+    have_gateways_changed: bool = False  # requests may be in the journals of gateways that do not own their ids now
 
 
 def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:
@@ -121,6 +122,7 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         http_sockets=[str(http_socket(facts.run_dir, i)) for i in range(config.gateways)] if config.gateways > 1 else [],
         journal_path=str(facts.state_dir / f"journal-{index}"),
         gateways=config.gateways,
+        have_gateways_changed=facts.have_gateways_changed,
         custodian_socket=custodian_socket(facts.run_dir) if config.hold_connections else "",
     )
     why = "accepts requests and owns them; its successor reads the journal and goes on"

@@ -28,6 +28,7 @@ from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.health import Health
 from actors.gateway.http.api import build_app
 from actors.gateway.http.endpoint import Services, Status
+from actors.gateway.http.gateways.forwarded_connection import ForwardedConnection
 from actors.gateway.http.gateways.forwarding import listen_for_gateways
 from actors.gateway.http.gateways.owners import Owners
 from actors.gateway.http.large_bodies import BodyReader
@@ -103,7 +104,7 @@ class GatewayActor(Actor, Post, Status):
             self.zmq_server = ZmqServer(settings, self.birth.incarnation, admission, self.desk, self.summary)
             self.zmq_server.open()
         body_reader = BodyReader(settings.max_length, settings.max_batch)
-        owners = Owners(replica_of(self.birth.name), settings.http_sockets)
+        owners = Owners(replica_of(self.birth.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
         services = Services(settings, self.model, admission, self.desk, self, body_reader, owners, started_s=int(self.wall_s()))
         self.http_app = build_app(services)
         address = await self._serve_http(services, left)
@@ -111,7 +112,7 @@ class GatewayActor(Actor, Post, Status):
 
     async def _serve_http(self, services: Services, left: list[LeftConnection]) -> str:
         """Serve HTTP, and go on with the answers on the connections that were left; returns the address, "" without one."""
-        await self._serve_other_gateways(services.owners.own_socket)
+        await self._serve_other_gateways(services)
         address = ""
         if (listen_fd := self.birth.descriptors.get(LISTEN_SOCKET)) is not None:
             self.http_server = HttpServer(self.http_app, listen_fd, self.settings, self._on_cut, self.custody)
@@ -121,11 +122,11 @@ class GatewayActor(Actor, Post, Status):
             self.custody.open()
         return address
 
-    async def _serve_other_gateways(self, path: str) -> None:
-        """Take the calls that other gateways forward to the unix socket at `path`; "": there are none."""
-        if path:
-            app = forwarded_app(self.http_app)
-            self.forward_server = HttpServer(app, listen_for_gateways(Path(path)), self.settings, self._on_cut)
+    async def _serve_other_gateways(self, services: Services) -> None:
+        """Take the calls that other gateways forward, if there are any."""
+        if path := services.owners.own_socket:
+            app, listen_fd = forwarded_app(build_app(services, for_gateways=True)), listen_for_gateways(Path(path))
+            self.forward_server = HttpServer(app, listen_fd, self.settings, self._on_cut, protocol=ForwardedConnection)
             await self.forward_server.start()
 
     async def stop(self) -> None:

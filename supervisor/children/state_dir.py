@@ -11,10 +11,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import msgspec
+
 from messages.errors import ConfigError
+from supervisor.children.atomic_file import AtomicFile
 from supervisor.children.run_dir import make_private
 from supervisor.parent.lock_file import LockFile
 
+_GATEWAYS = "gateways.json"
 _LOCK = "journals.lock"  # not "lock": a run directory, which has one of that name, may be a state directory too
 
 
@@ -34,6 +38,13 @@ def can_be_made(path: Path) -> bool:
     return os.access(path, os.W_OK | os.X_OK)
 
 
+class _Gateways(msgspec.Struct):
+    """How many gateways work on these journals, and the Unix time since which they are so many; 0: since the first start."""
+
+    number: int
+    changed_s: float = 0.0
+
+
 @contextlib.contextmanager
 def hold_state_dir(path: Path, keep: Callable[[int], None] = lambda fd: None) -> Iterator[Path]:
     """Make the directory if it is missing, and hold its lock inside of the `with` block. `keep` gets its descriptor.
@@ -50,6 +61,22 @@ def hold_state_dir(path: Path, keep: Callable[[int], None] = lambda fd: None) ->
         yield path
     finally:
         lock.release()
+
+
+def note_gateways(path: Path, gateways: int, keep_s: float, now_s: float) -> bool:
+    """Note that a server with so many gateways works on these journals; returns whether the number has changed of late.
+
+    The owner of a request's id depends on the number, and requests stay where they are. `now_s`: Unix time. `keep_s`: requests
+    of before an earlier change are all forgotten.
+    """
+    file = path / _GATEWAYS
+    try:
+        before = msgspec.json.decode(file.read_bytes(), type=_Gateways)
+    except (OSError, msgspec.DecodeError):  # a first start, or a file that nobody can read
+        before = _Gateways(gateways)
+    changed_s = before.changed_s if before.number == gateways else now_s
+    AtomicFile(file).write(msgspec.json.encode(_Gateways(gateways, changed_s)))
+    return changed_s > 0.0 and abs(now_s - changed_s) <= keep_s
 
 
 def _take(path: Path) -> LockFile:

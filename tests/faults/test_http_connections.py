@@ -70,6 +70,19 @@ async def test_answers_go_on_over_kills_of_the_gateway(server: RealServer, undis
     assert f"access-control-allow-origin: {PAGE}".encode() in undisturbed["-page"]
 
 
+def test_forwarded_calls_go_on_over_kills_of_both_gateways(undisturbed: dict[str, bytes]) -> None:
+    """Answers with keys: half of them are asked for at a gateway that forwards them to the other one."""
+    with real_server(*FLAGS, "--gateways", "2") as two:
+
+        async def faults(running: list[HttpAnswer]) -> None:
+            await wait_events(running, 3)
+            dead = await asyncio.to_thread(two.kill, "gateway/0")
+            await asyncio.to_thread(two.kill, "gateway/1")
+            await asyncio.to_thread(two.kill, "gateway/0", signal.SIGKILL, dead)
+
+        assert asyncio.run(run_with(two, "both", faults)) == undisturbed
+
+
 async def test_the_next_custodian_is_given_every_connection(server: RealServer, undisturbed: dict[str, bytes]) -> None:
     async def faults(running: list[HttpAnswer]) -> None:
         await wait_events(running, 3)

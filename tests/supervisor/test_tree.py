@@ -48,6 +48,11 @@ def settings_of(groups: tuple[Group, ...], name: str) -> dict:
     return msgspec.json.decode(next(c.settings for g in groups for c in g.children if c.name == name))
 
 
+def test_gateways_are_told_that_their_number_has_changed() -> None:
+    facts = StartFacts(Path("/s"), Path("/r"), 9, "/m", "m", 4096, on_cpu(), 8, have_gateways_changed=True)
+    assert settings_of(build_tree(ServerConfig(gateways=2), facts), "gateway/1")["have_gateways_changed"]
+
+
 def test_start_order_is_reverse_of_responsibility() -> None:
     names = [child.name for group in tree_of(ServerConfig(gateways=2), on_cpu(tp=2, replicas=2)) for child in group.children]
     gangs = ["worker/0.0", "worker/0.1", "worker/1.0", "worker/1.1"]

@@ -28,7 +28,7 @@ class HttpAnswer:
     name: str  # in this test
     path: str
     body: dict[str, Any]
-    headers: str = ""  # more lines of the request's head
+    headers: str = ""  # more lines of the request's head; some keys belong to another gateway than the one that is asked
     received: bytearray = field(default_factory=bytearray)
     is_over: bool = False
     longest_gap_s: float = 0.0
@@ -103,6 +103,13 @@ def answers(run: str, n_tokens: int) -> list[HttpAnswer]:
             HttpAnswer(f"{run}-three-{nth}", "/v1/completions", {**streamed, "n": 3, "seed": nth + 1, "temperature": 1.0}),
             HttpAnswer(f"{run}-whole-{nth}", "/v1/completions", {**common, "prompt": prompt}),
             HttpAnswer(f"{run}-ownid-{nth}", "/v1/generate", {**common, "tokens": prompt}),
+            HttpAnswer(f"{run}-keyed-{nth}", "/v1/completions", streamed, f"idempotency-key: {run} keyed {nth}\r\n"),
+            HttpAnswer(
+                f"{run}-keyedwhole-{nth}",
+                "/v1/completions",
+                {**common, "prompt": prompt},
+                f"idempotency-key: {run} whole {nth}\r\n",
+            ),
             HttpAnswer(f"{run}-batch-{nth}", "/v1/batch", {**common, "tokens": [prompt, [*prompt, 5]]}),
         ]
     of_page = {"max_tokens": n_tokens, "temperature": 0, "stream": True, "prompt": [9, 9]}

@@ -40,8 +40,12 @@ class LeftConnection:
 
     def close(self) -> None:
         """Close the connection; its client is told at once, although the custodian has a duplicate."""
-        _shut_down(self.socket)
+        self.cut()
         self.socket.close()
+
+    def cut(self) -> None:
+        """End the connection. The socket stays open, for the transport that has it now."""
+        _shut_down(self.socket)
 
 
 class Custodian(Protocol):

@@ -121,13 +121,13 @@ class RequestDesk:
                 rows.ended(sequence)
         self._publisher.record(rows, None)
 
-    def reader_left(self, request: Request) -> None:
-        """A reader has left. Without another one, a resumable request waits `orphan_s`; any other request is cancelled."""
+    def reader_left(self, request: Request, *, may_return: bool = False) -> None:
+        """A reader has left. Without another, a resumable request waits `orphan_s` if its client may return; others end."""
         if request.watchers:
             return
         if request.is_over:
             self.retained.answered(request)
-        elif request.order.is_resumable and not request.order.ends_with_client:
+        elif request.order.is_resumable and (may_return or not request.order.ends_with_client):
             request.orphaned_s = self._post.now_s()
         else:
             self.cancel(request)

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from actors.gateway.admission.bodies import BodyBudget
 from actors.gateway.admission.caller import caller_of_call
 from actors.gateway.http.endpoint import Call, Endpoint, Services, trace_id_of
-from actors.gateway.http.endpoints import generate, openai, server_facts, streams, tokenize
+from actors.gateway.http.endpoints import generate, openai, remade, server_facts, streams, tokenize
 from actors.gateway.http.errors import error_response, on_exception, on_http_exception
 from actors.gateway.http.identity import Identity, Origin, identity_of
 from actors.gateway.requests.refusals import Refusal
@@ -33,10 +33,11 @@ OnError = Callable[[HttpRequest, Exception], Awaitable[ASGIApp]]
 ENDPOINTS = (*openai.ENDPOINTS, *generate.ENDPOINTS, *streams.ENDPOINTS, *server_facts.ENDPOINTS, *tokenize.ENDPOINTS)
 
 
-def build_app(services: Services) -> ASGIApp:
-    """The ASGI application."""
-    routes = [Route(one.path, _framed(one, services), methods=[one.method]) for one in ENDPOINTS]
-    posts = {one.path: _framed(one, services) for one in ENDPOINTS if one.method == "POST"}
+def build_app(services: Services, *, for_gateways: bool = False) -> ASGIApp:
+    """The ASGI application. `for_gateways`: with the endpoints that only other gateways call."""
+    endpoints = (*ENDPOINTS, *remade.ENDPOINTS) if for_gateways else ENDPOINTS
+    routes = [Route(one.path, _framed(one, services), methods=[one.method]) for one in endpoints]
+    posts = {one.path: _framed(one, services) for one in endpoints if one.method == "POST"}
     handlers: Any = {HTTPException: on_http_exception, Exception: on_exception}
     return DirectRoutes(posts, Starlette(routes=routes, exception_handlers=handlers), on_exception)
 
@@ -71,7 +72,10 @@ def _text(headers: Mapping[bytes, bytes], name: bytes) -> str:
 
 def _may_be_known(services: Services, request_id: str) -> bool:
     """True if a request with this id may be known, here or at another gateway, though new ones are refused."""
-    return bool(request_id) and (services.admission.knows(request_id) or bool(services.owners.socket_of(request_id)))
+    owners = services.owners
+    return bool(request_id) and (
+        services.admission.knows(request_id) or owners.have_changed or bool(owners.socket_of(request_id))
+    )
 
 
 def _parameters(http: HttpRequest) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -13,16 +14,20 @@ from starlette.types import ASGIApp, Scope
 
 from actors.gateway.admission.admission import Admission
 from actors.gateway.dispatch.request_desk import RequestDesk
-from actors.gateway.http.gateways.forwarding import Forwarded
+from actors.gateway.http.gateways.forwarded_call import call_of
+from actors.gateway.http.gateways.forwarding import Forwarded, is_known
 from actors.gateway.http.gateways.owners import Owners
 from actors.gateway.http.identity import Identity, Origin
 from actors.gateway.http.large_bodies import BodyReader
+from actors.gateway.requests.refusals import Refusal
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.tokenizer import TextModel
 from messages.wire.message import NO_TRACE
 
 # version, trace id, parent id and flags, all in lower case; later versions than 00 may add more
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
+
+_OTHERS_S = 20.0  # longest wait for the gateways that may have a request from before their number changed
 
 
 class Status(Protocol):
@@ -86,10 +91,35 @@ class Endpoint:
     needs_open: bool = False
 
 
-def forwarded(services: Services, call: Call, request_id: str) -> ASGIApp | None:
-    """The answer of the gateway that owns this id; None if this gateway owns it, or the client has given none ("")."""
-    socket = services.owners.socket_of(request_id)
-    return Forwarded(socket, call.scope, call.body, call.origin.caller, services.settings.request_timeout_s) if socket else None
+async def forwarded(services: Services, call: Call, request_id: str, start: int | None = None) -> ASGIApp | None:
+    """The answer of the gateway that has this id; None if it is this one, or the client has given none ("").
+
+    `start`: the id of the event that the client has already, if it is not in a header. Raises: Refusal.
+    """
+    socket = await gateway_of(services, request_id)
+    if not socket:
+        return None
+    start = call.identity.last_event if start is None else start
+    one = call_of(request_id, start, call.scope, call.body, call.origin.caller)
+    return Forwarded(socket, one, services.settings.request_timeout_s)
+
+
+async def gateway_of(services: Services, request_id: str) -> str:
+    """The socket of the gateway that has this id, or whose it will be; "" if it is this one.
+
+    An id that another gateway had before the number of gateways changed stays with it. Raises: Refusal.
+    """
+    owners = services.owners
+    if not request_id or (owners.have_changed and services.admission.knows(request_id)):
+        return ""
+    if (socket := owners.socket_of(request_id)) or not owners.have_changed:
+        return socket
+    others = owners.other_sockets
+    try:
+        known = await asyncio.gather(*(is_known(other, request_id, _OTHERS_S) for other in others))
+    except TimeoutError:
+        raise Refusal("unavailable", "a gateway that may know this request does not answer", retry_after_s=1.0) from None
+    return next((other for other, is_there in zip(others, known, strict=True) if is_there), "")
 
 
 def trace_id_of(traceparent: str) -> bytes:

@@ -23,18 +23,19 @@ class Hangup:
     """The callbacks for the disconnect of one connection."""
 
     def __init__(self) -> None:
-        self._is_disconnected = False
+        self.is_final = True  # who has left does not come back; False: it was a gateway, whose client may still be there
+        self.is_disconnected = False
         self._callbacks: list[Callable[[], None]] = []
 
     def notify(self) -> None:
         """The connection is lost: run every callback."""
-        self._is_disconnected = True
+        self.is_disconnected = True
         for callback in tuple(self._callbacks):
             callback()
 
     def watch(self, callback: Callable[[], None]) -> Watch:
         """Run `callback` when the connection is lost, or now if it is lost already."""
-        if self._is_disconnected:
+        if self.is_disconnected:
             callback()
         self._callbacks.append(callback)
         return _CallbackWatch(self._callbacks, callback)
@@ -60,6 +61,12 @@ def watch_hangup(scope: Scope, receive: Receive, callback: Callable[[], None]) -
     task = asyncio.ensure_future(_wait_disconnect(receive))
     task.add_done_callback(lambda _: callback())
     return task
+
+
+def may_return(scope: Scope) -> bool:
+    """True if the connection of an ASGI request is lost and its client may still be there."""
+    hangup = scope.get("extensions", {}).get(EXTENSION)
+    return hangup is not None and hangup.is_disconnected and not hangup.is_final
 
 
 async def _wait_disconnect(receive: Receive) -> None:

@@ -41,10 +41,12 @@ class HttpServer:
         settings: GatewaySettings,
         on_cut: Callable[[str], None],
         custodian: Custodian | None = None,
+        protocol: type[Connection] = Connection,
     ) -> None:
         """`on_cut` is called with the reason whenever a client is disconnected: "slow", "unread", "many" or "head".
 
-        `custodian` holds the connections whose answers are under way; None: nobody does.
+        `custodian` holds the connections whose answers are under way; None: nobody does. `protocol`: of the connections that
+        are accepted.
         """
         self._socket = socket.socket(fileno=listen_fd)
         self._socket.setblocking(False)
@@ -53,7 +55,7 @@ class HttpServer:
         rules = browser_rules(self._socket, settings)
         self._limits = ConnectionLimits(max_connections, settings.head_s, settings.body_s, settings.unread_s, on_cut, rules)
         self._custodian = custodian
-        connection: Any = partial(Connection, self._limits, custodian)
+        connection: Any = partial(protocol, self._limits, custodian)
         config = uvicorn.Config(
             app,
             http=connection,

@@ -17,7 +17,7 @@ from actors.gateway.custody.hold import answer_hold
 from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.http.chunk_sender import chunk_sender
 from actors.gateway.http.errors import error_body, error_response, refusal_of
-from actors.gateway.http.hangup import watch_hangup
+from actors.gateway.http.hangup import may_return, watch_hangup
 from actors.gateway.http.stream_events import StreamEvents, failure_of, stream_headers
 from actors.gateway.requests.reader import Reader
 from actors.gateway.requests.request import Request
@@ -58,7 +58,7 @@ class _Answer:
         finally:
             watch.cancel()
             self.reader.close()
-            self._desk.reader_left(self.request)
+            self._desk.reader_left(self.request, may_return=may_return(scope))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raise AssertionError("each subclass overrides this")

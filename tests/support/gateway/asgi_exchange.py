@@ -40,7 +40,7 @@ class Desk:
         request.show_ping()
         request.wake()
 
-    def reader_left(self, request: Request) -> None:
+    def reader_left(self, request: Request, *, may_return: bool = False) -> None:
         self.left.append(request)
 
 

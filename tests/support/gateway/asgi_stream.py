@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from starlette.types import Message
+from starlette.types import ASGIApp, Message
 
 from tests.support.gateway.gateway_rig import Rig
 from tests.support.waiting import DEADLINE_S
@@ -39,7 +39,20 @@ class AsgiStream:
             "query_string": query.encode(),
             "headers": [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()],
         }
+        self.is_cut = False
+        self._scope = scope
         self._task = asyncio.ensure_future(r.gateway.http_app(scope, self._receive, self._send))
+
+    async def serve(self, answer: ASGIApp) -> None:
+        """Let another application answer, instead of what has come until now."""
+        await self._task
+        self.body, self.is_complete = b"", False
+        self._task = asyncio.ensure_future(answer(self._scope, self._receive, self._send))
+
+    def be_cut(self) -> None:
+        """The connection is cut."""
+        self.is_cut = True
+        self._changed.set()
 
     async def _receive(self) -> Message:
         if not self._is_read:
@@ -76,9 +89,13 @@ class AsgiStream:
 
     async def end(self) -> bytes:
         """Wait for the end of the answer; returns its whole body."""
-        await asyncio.wait_for(asyncio.shield(self._task), DEADLINE_S)
+        await self.ended()
         assert self.is_complete
         return self.body
+
+    async def ended(self) -> None:
+        """Wait until the application has returned, whatever it has sent."""
+        await asyncio.wait_for(asyncio.shield(self._task), DEADLINE_S)
 
     async def leave(self) -> None:
         """The client closes its connection."""

@@ -22,7 +22,7 @@ async def generate(services: Services, call: Call) -> ASGIApp:
     if body.n_or_one != 1:
         raise invalid("n", "1", body.n)
     given = checked_request_id(body.request_id)
-    if (elsewhere := forwarded(services, call, given or call.identity.given_id)) is not None:
+    if (elsewhere := await forwarded(services, call, given or call.identity.given_id)) is not None:
         return elsewhere
     name = name_of(
         call.identity,
@@ -47,7 +47,7 @@ async def generate(services: Services, call: Call) -> ASGIApp:
 
 async def batch(services: Services, call: Call) -> ASGIApp:
     """POST /v1/batch."""
-    if (elsewhere := forwarded(services, call, call.identity.given_id)) is not None:
+    if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
         return elsewhere
     body = await services.body_reader.read(call.body, BatchBody, "tokens")
     _refuse_stream(body)

@@ -18,7 +18,7 @@ from messages.generation import NO_TOKEN_LIMIT
 
 async def chat(services: Services, call: Call) -> ASGIApp:
     """POST /v1/chat/completions."""
-    if (elsewhere := forwarded(services, call, call.identity.given_id)) is not None:
+    if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
         return elsewhere
     body = await services.body_reader.read(call.body, ChatBody)
     longest = body.max_completion_tokens
@@ -37,7 +37,7 @@ async def chat(services: Services, call: Call) -> ASGIApp:
 
 async def completions(services: Services, call: Call) -> ASGIApp:
     """POST /v1/completions."""
-    if (elsewhere := forwarded(services, call, call.identity.given_id)) is not None:
+    if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
         return elsewhere
     body = await services.body_reader.read(call.body, CompletionBody, "prompt")
     texts, ids = prompts_of(body.prompt)

@@ -13,20 +13,21 @@ from actors.gateway.http.stream_events import StreamEvents
 from actors.gateway.requests.refusals import invalid
 from actors.gateway.requests.request import Request
 
+STREAMS_PATH = "/v1/streams/"
 _FIELD = "id"
 
 
 async def stream(services: Services, call: Call) -> ASGIApp:
     """GET /v1/streams/{id}: the events of a request, after the one with the number `starting_after` or Last-Event-ID."""
-    if call.scope["method"] == "GET" and (elsewhere := forwarded(services, call, call.parameters[_FIELD])) is not None:
+    # a browser's EventSource sends Last-Event-ID with the address that it was given first
+    field = "Last-Event-ID" if call.identity.last_event else "starting_after"
+    start = call.identity.last_event or event_number(call.parameters.get(field, ""), field)
+    if call.scope["method"] == "GET" and (elsewhere := await forwarded(services, call, call.parameters[_FIELD], start)):
         return elsewhere
     request = await services.admission.known(call.parameters[_FIELD], _FIELD)
     if request.order.api == "front":  # of a ZeroMQ client, whose ids are its own
         raise services.admission.unknown(request.order.request, _FIELD)
-    if call.identity.last_event:  # a browser's EventSource sends it with the address that it was given first
-        return events_after(services, request, call.identity.last_event, "Last-Event-ID")
-    start = event_number(call.parameters.get("starting_after", ""), "starting_after")
-    return events_after(services, request, start, "starting_after")
+    return events_after(services, request, start, field)
 
 
 def events_after(services: Services, request: Request, start: int, field: str) -> ASGIApp:
@@ -45,4 +46,4 @@ def events_after(services: Services, request: Request, start: int, field: str) -
     return EventStream(services.desk, request, events, settings.request_timeout_s, settings.sse_ping_s)
 
 
-ENDPOINTS = (Endpoint("GET", "/v1/streams/{id:path}", stream),)
+ENDPOINTS = (Endpoint("GET", STREAMS_PATH + "{id:path}", stream),)

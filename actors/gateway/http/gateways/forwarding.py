@@ -1,14 +1,15 @@
 """Forwards a call to the gateway that owns its request, and brings the answer back.
 
-The owner's bytes are a function of its journal. So when it dies, the same call is sent to its next incarnation, which joins it
-to the recovered request, and as many chunks are passed over as the client has already.
+The owner's bytes are a function of its journal. So when it dies, its next incarnation is asked for the same response, and as
+many chunks are passed over as the client has already. When this gateway dies, the custodian has the client's connection, and
+the next incarnation asks the owner for the same response and leaves out the bytes that the client has.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +18,17 @@ import structlog
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from actors.gateway.admission.caller import CALLER_HEADER
+from actors.gateway.custody.hold import answer_hold
 from actors.gateway.http.chunk_sender import Headers, chunk_sender
 from actors.gateway.http.errors import error_response
+from actors.gateway.http.gateways.forwarded_call import LEAVE, ForwardedCall, known
 from actors.gateway.http.hangup import watch_hangup
 from actors.gateway.requests.refusals import Refusal
 
 _OWNER_AWAY_S = 60.0  # longest time without any byte of the owner's while it cannot be reached
 _RETRY_S = 0.05
-_FORWARDED = (b"content-type", b"idempotency-key", b"x-request-id", b"last-event-id", b"traceparent")
-_OF_THE_CONNECTION = (b"connection", b"transfer-encoding", b"content-length", b"date")
+_OF_THE_CONNECTION = (b"connection", b"transfer-encoding", b"date")
+_NOT_KNOWN = (404, 410)
 _LOST = (OSError, asyncio.IncompleteReadError, ValueError)
 
 
@@ -40,12 +42,22 @@ class _Head:
 
 
 class Forwarded:
-    """An ASGI answer: that of the gateway which listens at `path`."""
+    """An ASGI answer: that of the gateway which listens at `socket_path`."""
 
-    def __init__(self, path: str, scope: Scope, body: bytes | bytearray, caller: bytes, longest_s: float) -> None:
-        """`caller`: who has sent the call. `longest_s`: for the whole answer."""
-        self._path, self._longest_s = path, longest_s
-        self._request = _request_bytes(scope, body, caller)
+    def __init__(
+        self,
+        socket_path: str,
+        call: ForwardedCall,
+        longest_s: float,
+        cut: Callable[[], None] | None = None,
+        *,
+        had_begun: bool = False,
+    ) -> None:
+        """`longest_s`: for the whole answer. For a call of an earlier incarnation: `cut` ends the client's connection if the
+        response cannot be made again, and `had_begun` says that the client has some of it.
+        """
+        self._path, self._call, self._longest_s = socket_path, call, longest_s
+        self._cut, self._had_begun = cut, had_begun
         self._n_sent = 0  # chunks that the client has
         self._has_begun = False
         self._writer: asyncio.StreamWriter | None = None
@@ -53,6 +65,8 @@ class Forwarded:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watch = watch_hangup(scope, receive, self._leave)
+        if (hold := answer_hold(scope)) is not None:
+            hold.begin(self._call.request, self._call.start)
         try:
             async with asyncio.timeout(self._longest_s):
                 await self._answer(scope, receive, send)
@@ -75,7 +89,9 @@ class Forwarded:
                 if loop.time() > until_s:
                     break
                 await asyncio.sleep(_RETRY_S)
-        if not (self._has_begun or self._has_left):
+        if self._cut is not None:
+            self._cut()
+        elif not (self._has_begun or self._has_left):
             refusal = Refusal("unavailable", "the gateway that owns this request does not answer", retry_after_s=1.0)
             await error_response(refusal)(scope, receive, send)
 
@@ -83,9 +99,11 @@ class Forwarded:
         """Send what the client does not have yet; returns True at the end of the answer. Raises: one of `_LOST`."""
         if head.length >= 0:
             body = await reader.readexactly(head.length)
-            if not self._has_begun:  # otherwise the stream cannot go on, and its connection is cut
+            if self._cut is not None and (self._had_begun or head.status in _NOT_KNOWN):
+                self._cut()
+            elif not self._has_begun:  # otherwise the stream cannot go on, and its connection is cut
                 response = Response(body, head.status)
-                response.raw_headers = [*head.headers, (b"content-length", b"%d" % head.length)]
+                response.raw_headers = head.headers
                 await response(scope, receive, send)
             return True
         sender = chunk_sender(scope, send)
@@ -105,17 +123,38 @@ class Forwarded:
         """The client has left, so the owner's client leaves too."""
         self._has_left = True
         if self._writer is not None:
+            self._writer.write(LEAVE)
             self._writer.close()
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[asyncio.StreamReader]:
         """A connection to the owner over which the call has been sent."""
+        has_begun = self._has_begun or self._had_begun
+        is_first = self._call.first and not has_begun
         reader, self._writer = await asyncio.open_unix_connection(self._path)
         try:
-            self._writer.write(self._request)
+            self._writer.write(self._call.first if is_first else self._call.again(has_begun=has_begun))
             yield reader
         finally:
             self._writer.close()
+
+
+async def is_known(socket_path: str, request: str, longest_s: float) -> bool:
+    """Whether the gateway that listens at `socket_path` knows a request with this id. Waits for a gateway that starts.
+
+    Raises: TimeoutError.
+    """
+    async with asyncio.timeout(longest_s):
+        while True:
+            try:
+                reader, writer = await asyncio.open_unix_connection(socket_path)
+                try:
+                    writer.write(known(request))
+                    return (await _read_head(reader)).status == 204
+                finally:
+                    writer.close()
+            except _LOST:
+                await asyncio.sleep(_RETRY_S)
 
 
 def listen_for_gateways(path: Path) -> int:
@@ -125,16 +164,6 @@ def listen_for_gateways(path: Path) -> int:
     listener.bind(str(path))
     path.chmod(0o600)
     return listener.detach()
-
-
-def _request_bytes(scope: Scope, body: bytes | bytearray, caller: bytes) -> bytes:
-    """The call as HTTP/1.1, with those headers that say which request it is and who has sent it."""
-    target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
-    headers: Mapping[bytes, bytes] = dict(scope["headers"])
-    lines = [b"%b %b HTTP/1.1" % (scope["method"].encode(), target), b"host: gateway", b"content-length: %d" % len(body)]
-    lines.append(CALLER_HEADER + b": " + caller.hex().encode())
-    lines += [name + b": " + headers[name] for name in _FORWARDED if name in headers]
-    return b"\r\n".join([*lines, b"", b""]) + body
 
 
 async def _read_head(reader: asyncio.StreamReader) -> _Head:

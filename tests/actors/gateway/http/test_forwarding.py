@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,8 @@ import msgspec
 import pytest
 
 from actors.gateway.gateway_actor import GatewayActor
+from actors.gateway.http.gateways.forwarded_call import ForwardedCall
+from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.http.gateways.owners import Owners
 from messages.transport.mailbox import MemoryMailbox
 from tests.support.gateway.asgi_stream import AsgiStream
@@ -38,9 +41,10 @@ class SecondGateway:
 
 
 @asynccontextmanager
-async def two_gateways(**fields: Any) -> AsyncIterator[tuple[Rig, Any, FakeScheduler]]:
-    """Gateway 0, which a test may kill, gateway 1, and a scheduler that both know."""
-    with TemporaryDirectory(prefix="tg-") as folder:
+async def two_gateways(folder: str = "", **fields: Any) -> AsyncIterator[tuple[Rig, Any, FakeScheduler]]:
+    """Gateway 0, which a test may kill, gateway 1, and a scheduler that both know. `folder`: with journals; "": a new one."""
+    with TemporaryDirectory(prefix="tg-") as new_folder:
+        folder = folder or new_folder
         sockets = [str(Path(folder) / f"http-{index}") for index in range(2)]
         async with rig(with_scheduler=False, http_sockets=sockets, journal_path=f"{folder}/journal-0", **fields) as r:
             settings = msgspec.structs.replace(r.settings, journal_path=f"{folder}/journal-1")
@@ -127,6 +131,7 @@ async def test_a_forwarded_stream_goes_on_when_its_owner_is_killed_at_any_token(
                 await stream.until_id(cut)
             assert r.gateway.forward_server is not None
             server = r.gateway.forward_server
+            await asyncio.to_thread(os.unlink, r.settings.http_sockets[0])  # a dead process accepts nothing
             for connection in server.connections:
                 connection.transport.abort()
             await r.kill_gateway()
@@ -149,6 +154,59 @@ async def test_a_client_that_leaves_is_gone_for_the_owner_too() -> None:
         await stream.until_id(2)
         await stream.leave()
         await r.cluster.wait_until(lambda: len(scheduler.cancels) == 1)
+
+
+async def test_a_gateway_that_dies_is_not_taken_for_its_client_by_the_owner() -> None:
+    """The owner's request waits for the successor, which asks for the same response and never begins another."""
+    async with two_gateways() as (r, second, scheduler):
+        key = key_of(0)
+        stream = AsgiStream(second, "/v1/completions", BODY, {"X-Request-Id": key})
+        await until_submitted(r, 1)
+        scheduler.step(2)
+        await stream.until_id(2)
+        assert r.gateway.forward_server is not None
+        for connection in r.gateway.forward_server.connections:
+            connection.transport.abort()  # as the kernel does for a dead process
+        again = AsgiStream(second, "/none")  # what a client of the successor's sees
+        call = ForwardedCall(key, "/v1/completions", 0)
+        answer = Forwarded(second.gateway.settings.http_sockets[0], call, 60.0, again.be_cut)
+        await again.serve(answer)
+        scheduler.step(6)
+        assert b"[DONE]" in await again.end()
+        assert await stream.end() == again.body
+        assert (len(scheduler.submits), scheduler.cancels) == (1, [])
+        unknown = AsgiStream(second, "/none")
+        call = ForwardedCall("nobody's", "/v1/completions", 0)
+        await unknown.serve(Forwarded(second.gateway.settings.http_sockets[0], call, 60.0, unknown.be_cut))
+        await unknown.ended()
+        assert unknown.is_cut, "its client sends the request again"
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+async def test_requests_of_before_another_number_of_gateways_are_joined_at_all_of_them(is_over: bool) -> None:
+    keys = [key_of(owner) for owner in (0, 1)]
+    with TemporaryDirectory(prefix="tg-") as folder:
+        async with rig(with_scheduler=False, journal_path=f"{folder}/journal-0") as r:
+            scheduler = await r.add_scheduler(is_automatic=False)
+            first = [AsgiStream(r, "/v1/completions", BODY, {"Idempotency-Key": key}) for key in keys]
+            await until_submitted(r, 2)
+            scheduler.step(8 if is_over else 3)
+            for one in first:
+                await one.until_id(3)
+            for one in first:
+                await (one.end() if is_over else one.leave())
+        async with two_gateways(folder, have_gateways_changed=True) as (r, second, scheduler):
+            headers = [{"Idempotency-Key": key} for key in keys]
+            streams = [AsgiStream(at, "/v1/completions", BODY, header) for header in headers for at in (r, second)]
+            new = AsgiStream(second, "/v1/completions", BODY, {"Idempotency-Key": key_of(0, "new")})
+            await until_submitted(r, 1 if is_over else 3)
+            while scheduler.running:
+                scheduler.step()
+                await asyncio.sleep(0)
+            bodies = [await stream.end() for stream in (*streams, new)]
+            assert bodies[0] == bodies[1] != bodies[2] == bodies[3]
+            assert all(body.startswith(one.body) for body, one in zip(bodies[::2], first, strict=False))
+            assert (new.status, len(scheduler.submits)) == (200, 1 if is_over else 3)
 
 
 async def test_an_owner_that_stays_away_is_a_503(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,66 @@
+"""Answers that are made again, for a connection whose gateway has died: by its successor, or by the gateway that it asks."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from actors.gateway.http.endpoint import Call, Endpoint, Services
+from actors.gateway.http.endpoints.generate import BATCH_PATH
+from actors.gateway.http.endpoints.streams import STREAMS_PATH, events_after
+from actors.gateway.http.gateways.forwarded_call import AGAIN_PATH, BEGUN, KNOWN_PATH, START, TARGET
+from actors.gateway.http.identity import event_number
+from actors.gateway.http.openai_chunks import whole_body
+from actors.gateway.http.plain_bodies import batch_body, generate_body
+from actors.gateway.http.sse import WholeAnswer
+from actors.gateway.http.stream_events import failure_of
+from actors.gateway.requests.refusals import Refusal
+from actors.gateway.requests.request import Request
+
+
+def remade(services: Services, request: Request, path: str, start: int, *, has_begun: bool) -> ASGIApp | None:
+    """What makes the whole response to a request again; None when it cannot be made, or only with other bytes.
+
+    `path`: where its client asked. `start`: the id of the event that the client had before; -1: the response is not a stream.
+    `has_begun`: its client has some of the response.
+    """
+    if start < 0 or (request.order.is_whole and not path.startswith(STREAMS_PATH)):
+        return None if has_begun else _whole(services, request, path)  # its body says how long it took
+    if has_begun and not request.order.is_resumable:
+        return None  # its tokens are not in the journal, and computed again they may come in another order
+    if has_begun and not request.n_generated and failure_of(request) is not None:
+        return None  # either an error or a stream had begun: nobody knows
+    try:
+        return events_after(services, request, start, "start")
+    except Refusal:  # the journal has fewer events than the client: its disk has lost some
+        return None
+
+
+def _whole(services: Services, request: Request, path: str) -> ASGIApp:
+    model, name = services.model, services.settings.model_name
+
+    def render() -> bytes:
+        if request.order.api == "generate":
+            return batch_body(request) if path == BATCH_PATH else generate_body(request)
+        return whole_body(request, name, model)
+
+    return WholeAnswer(services.desk, request, render, services.settings.request_timeout_s)
+
+
+async def again(services: Services, call: Call) -> ASGIApp:
+    """GET, of another gateway: the response to a request that it has forwarded before, from the response's beginning."""
+    request = await services.admission.known(call.parameters["id"], "id")
+    start = event_number(call.parameters.get(START, ""), START)
+    answer = remade(services, request, call.parameters.get(TARGET, ""), start, has_begun=call.parameters.get(BEGUN) == "1")
+    if answer is None:
+        raise Refusal("not_found", "id: expected a request whose response can be made again", field="id")
+    return answer
+
+
+async def known(services: Services, call: Call) -> ASGIApp:
+    """GET, of another gateway: status 204 if this one knows a request with this id, else 404."""
+    return Response(status_code=204 if services.admission.knows(call.parameters["id"]) else 404)
+
+
+# only at the socket where the gateways of one server listen for each other
+ENDPOINTS = (Endpoint("GET", AGAIN_PATH + "{id:path}", again), Endpoint("GET", KNOWN_PATH + "{id:path}", known))

@@ -1,0 +1,58 @@
+"""What one gateway sends to another: a client's call, the same call again after a death, and that the client has left. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import quote, urlencode
+
+from starlette.types import Scope
+
+from actors.gateway.admission.caller import CALLER_HEADER
+
+# paths and parameters of calls that only gateways make
+AGAIN_PATH, KNOWN_PATH = "/forwarded/again/", "/forwarded/known/"
+TARGET, START, BEGUN = "target", "start", "begun"
+LEAVE_METHOD = "DELETE"
+LEAVE = b"DELETE / HTTP/1.1\r\nhost: gateway\r\n\r\n"  # the client has left, and not only the gateway that it had asked
+
+_FORWARDED = (b"content-type", b"idempotency-key", b"x-request-id", b"last-event-id", b"traceparent")
+
+
+@dataclass(frozen=True)
+class ForwardedCall:
+    """A client's call for a request that another gateway owns.
+
+    `path`: of the call. `start`: the id of the last event that the client had before. `first`: the call as HTTP/1.1; b"": an
+    earlier incarnation of this gateway has sent it.
+    """
+
+    request: str
+    path: str
+    start: int
+    first: bytes = b""
+
+    def again(self, *, has_begun: bool) -> bytes:
+        """Asks for the same response as `first`, from its beginning, but never begins a new request."""
+        query = urlencode({TARGET: self.path, START: self.start, BEGUN: int(has_begun)})
+        return get(f"{AGAIN_PATH}{quote(self.request, safe='')}?{query}")
+
+
+def call_of(request: str, start: int, scope: Scope, body: bytes | bytearray, caller: bytes) -> ForwardedCall:
+    """A call as its client has made it, with those headers that say which request it is. `caller`: who has sent it."""
+    target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+    headers: Mapping[bytes, bytes] = dict(scope["headers"])
+    lines = [b"%b %b HTTP/1.1" % (scope["method"].encode(), target), b"host: gateway", b"content-length: %d" % len(body)]
+    lines += [name + b": " + headers[name] for name in _FORWARDED if name in headers]
+    lines.append(CALLER_HEADER + b": " + caller.hex().encode())
+    return ForwardedCall(request, scope["path"], start, b"\r\n".join([*lines, b"", b""]) + body)
+
+
+def known(request: str) -> bytes:
+    """Asks whether a gateway knows a request with this id."""
+    return get(KNOWN_PATH + quote(request, safe=""))
+
+
+def get(target: str) -> bytes:
+    """A GET without headers of its own."""
+    return f"GET {target} HTTP/1.1\r\nhost: gateway\r\n\r\n".encode()
