@@ -13,6 +13,7 @@ that. After a promotion the gang in seat "b" is active, and the next gang in the
 
 from __future__ import annotations
 
+import re
 import secrets
 from hashlib import blake2b
 
@@ -22,6 +23,7 @@ ROLES = (SUPERVISOR.partition("/")[0], *_WORKING, "operator")
 FIRST_SEAT = "a"  # not written in names
 STANDBY_SEAT = "b"  # where the first standby gang sits; each promotion changes the roles of the two seats
 SEATS = (FIRST_SEAT, STANDBY_SEAT)
+_NAME = re.compile(rf"{SUPERVISOR}|operator/[!-~]{{1,64}}|({'|'.join(_WORKING)})/[0-9]{{1,4}}(\.[0-9]{{1,4}}{STANDBY_SEAT}?)?")
 
 
 def actor_name(role: str, index: int, rank: int | None = None, seat: str = FIRST_SEAT) -> str:
@@ -37,6 +39,11 @@ def actor_name(role: str, index: int, rank: int | None = None, seat: str = FIRST
     if rank is None:
         return f"{role}/{index}"
     return f"{role}/{index}.{rank}{'' if seat == FIRST_SEAT else seat}"
+
+
+def is_actor_name(name: str) -> bool:
+    """True if an actor of this system, or an operator's command, can have this name."""
+    return _NAME.fullmatch(name) is not None
 
 
 def role_of(name: str) -> str:

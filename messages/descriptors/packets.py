@@ -95,7 +95,7 @@ def decode_request(data: bytes) -> Request:
     """Raises: DescriptorError for bytes that are not a request."""
     try:
         return msgspec.msgpack.decode(data, type=Request)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DescriptorError(f"request: {error}") from None
 
 
@@ -103,7 +103,7 @@ def decode_answer(data: bytes) -> Answer:
     """Raises: DescriptorError for bytes that are not an answer."""
     try:
         return msgspec.msgpack.decode(data, type=Answer)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DescriptorError(f"answer: {error}") from None
 
 

@@ -6,12 +6,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
+from messages.ids import is_actor_name
 from messages.transport.outbox import WINDOW_MESSAGES
 from messages.wire.envelope import Answer, Envelope
 
 MAX_OPERATORS = 1024
 OPERATORS = "operator/"  # they connect once and never announce their exit
 _CREDIT_EVERY = WINDOW_MESSAGES // 4
+_MOST_UNHANDLED = 2 * WINDOW_MESSAGES  # of one link
 
 
 class Arrival(Enum):
@@ -21,6 +23,7 @@ class Arrival(Enum):
     REPEATED = "repeated"  # it has been taken before
     EARLY = "early"  # messages before it are missing: they are sent again, and so is this one
     OLD_LINK = "old_link"  # its sender has closed that link
+    BEYOND_CREDIT = "beyond_credit"  # its sender has ignored its credit; if it follows the protocol, it sends it again
 
 
 @dataclass(slots=True)
@@ -42,7 +45,9 @@ class _Link:
 
 
 class Arrivals:
-    """The links by the names of their senders. The names of actors are few; those of operators' commands are bounded."""
+    """The links by the names of their senders. The names of actors are few; those of operators' commands are bounded. A sender
+    with any other name has no link: its messages are dropped.
+    """
 
     def __init__(self) -> None:
         self._links: dict[str, _Link] = {}
@@ -61,6 +66,8 @@ class Arrivals:
         link = self._link_of(envelope, route)
         if link is None:
             return Arrival.OLD_LINK
+        if link.received - link.handled > _MOST_UNHANDLED:
+            return Arrival.BEYOND_CREDIT
         missing = envelope.sequence - link.received - 1
         if missing == 0:
             link.received += 1
@@ -106,11 +113,13 @@ class Arrivals:
                 link.credited = 0
 
     def _link_of(self, envelope: Envelope, route: bytes) -> _Link | None:
-        """The link of an envelope, which is noted if it is new; None if it is older than the known one."""
+        """The link of an envelope, which is noted if it is new; None if it is older than the known one, or nobody's."""
         sender, number = envelope.sender, (envelope.sender_incarnation, envelope.link)
         link = self._links.get(sender)
         if link is None or number != (link.incarnation, link.link):
             if link is not None and number < (link.incarnation, link.link) and not sender.startswith(OPERATORS):
+                return None
+            if link is None and not is_actor_name(sender):
                 return None
             link = self._add(sender, _Link(*number, route))
         self._n_heard += 1

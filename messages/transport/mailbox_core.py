@@ -87,7 +87,7 @@ class MailboxCore:
         arrival = self.arrivals.note(envelope, route)
         if arrival is Arrival.EARLY:
             self._answer(self.arrivals.ask_again(envelope))
-        elif arrival is Arrival.OLD_LINK:
+        elif arrival in (Arrival.OLD_LINK, Arrival.BEYOND_CREDIT):
             self.counts["stale"] += 1
         return arrival is Arrival.NEXT
 

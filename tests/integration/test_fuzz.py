@@ -1,4 +1,4 @@
-"""A small dose of mutated requests and frames for a real server; the large one is in tests/long."""
+"""A small dose of mutated requests, frames and internal messages for a real server; the large one is in tests/long."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ from tests.support.fuzz.fuzz_case import fuzz_server
 
 @pytest.mark.slow
 def test_a_real_server_survives_mutated_requests() -> None:
-    fuzz_server(seed=1, n_requests=1_000, n_frames=1_000)
+    fuzz_server(seed=1, n_requests=1_000, n_frames=1_000, n_messages=2_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from messages.ids import ROLES, SUPERVISOR, actor_name, mint_request_id, replica_of, role_of, seat_of, seed_of
+from messages.ids import ROLES, SUPERVISOR, actor_name, is_actor_name, mint_request_id, replica_of, role_of, seat_of, seed_of
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,15 @@ def test_names_of_the_first_seat_are_written_without_it() -> None:
 def test_seats_of_one_rank_have_different_names() -> None:
     names = {actor_name("worker", replica, rank, seat) for replica in range(12) for rank in range(12) for seat in "ab"}
     assert len(names) == 12 * 12 * 2
+
+
+def test_every_name_that_is_built_is_a_name() -> None:
+    names = [actor_name(role, index) for role in ROLES[1:-1] for index in (0, 1023)]
+    names += [actor_name("worker", 1023, 63, seat) for seat in "ab"] + [SUPERVISOR, "operator/4f-12"]
+    assert all(map(is_actor_name, names))
+    assert not any(
+        map(is_actor_name, ("supervisor/1", "cook/0", "gateway", "gateway/", "gateway/x", "worker/0.1c", "gateway/0/0"))
+    )
 
 
 def test_unknown_parts_are_refused() -> None:

@@ -182,7 +182,7 @@ def test_what_is_not_a_request_is_refused_and_closes_its_descriptors(store: Stor
             good.find("a")
             before = len(list(fds.iterdir()))
             read, write = os.pipe()
-            for data in (b"\x00", b"not msgpack", b"\x92\xa3put\x01"):
+            for data in (b"\x00", b"not msgpack", b"\x92\xa3put\x01", b"\x93\xa3put\xa1\xff\xa1k"):
                 socket.send_fds(link, [data], [read, write])
                 refusal = packets.receive_packet(link)
                 assert refusal is not None

@@ -8,14 +8,15 @@ import httpx
 
 from gpu_workers.hash_chain import hash_chain_tokens
 from tests.support.fuzz import mutations as fuzz
+from tests.support.fuzz.inbox_case import fuzz_inboxes
 from tests.support.real_server import real_server
 
 _SPARE_DESCRIPTORS = 8  # connections that are being closed, log files that were rotated
 _SPARE_BYTES = 64 << 20
 
 
-def fuzz_server(seed: int, n_requests: int, n_frames: int) -> None:
-    """Nothing restarts, nothing grows, and an ordinary request is answered as before."""
+def fuzz_server(seed: int, n_requests: int, n_frames: int, n_messages: int = 0) -> None:
+    """Nothing restarts, nothing grows, and an ordinary request is answered as before. `n_messages`: to internal inboxes."""
     with real_server("--model", "hash-chain") as server:
         address = ("127.0.0.1", server.port)
         fuzz.fuzz_http(random.Random(seed), address, 300)  # what is made once is made now
@@ -27,6 +28,8 @@ def fuzz_server(seed: int, n_requests: int, n_frames: int) -> None:
         n_descriptors, n_threads, n_bytes = fuzz.descriptors(gateway), fuzz.threads(gateway), fuzz.resident_bytes(gateway)
         fuzz.fuzz_http(random.Random(seed + 1), address, n_requests)
         fuzz.fuzz_front(random.Random(seed + 2), server.front, n_frames)
+        if n_messages:
+            fuzz_inboxes(server, seed, n_messages)
         reply = httpx.post(f"{server.url}/v1/generate", json={"tokens": [1, 2], "max_tokens": 5, "temperature": 0}, timeout=60)
         assert reply.json()["tokens"] == hash_chain_tokens([1, 2], 5, 0, 32_768)
         assert {child.name: (child.pid, child.incarnation) for child in server.status().children} == before, server.log()
