@@ -21,6 +21,7 @@ import structlog
 import torch
 
 from gpu_workers.batch.device_state import DeviceState
+from gpu_workers.batch.sampling_table import SamplingRows
 from gpu_workers.cpu.kernels.machine import can_attend, this_machine
 from gpu_workers.cuda.capability import why_not_triton
 from gpu_workers.layers.attention import Attention, TorchAttention
@@ -86,6 +87,16 @@ def plain_backend(placement: Placement, config: ModelConfig, shard: Shard) -> Ba
     return Backend(TorchOps(), _torch_attention(placement.dtype, shard))
 
 
+def deterministic_sampler(state: DeviceState) -> Callable[[torch.Tensor, SamplingRows], torch.Tensor] | None:
+    """What samples tokens outside of captured steps as captured steps do, see `ModelRunner`; None where steps are not captured
+    with their sampling, so that there is one way anyway."""
+    if state.device.type != "cuda":
+        return None
+    from gpu_workers.runner.cuda_backend import kernel_sampler
+
+    return kernel_sampler(state)
+
+
 def capture_steps(
     model: Model, kv: KvPages, state: DeviceState, max_step_tokens: int, on_progress: Callable[[float], None]
 ) -> CapturedSteps:
@@ -119,7 +130,12 @@ def cpu_ops(dtype: torch.dtype) -> Ops:
 
 def _deterministic_backend(placement: Placement, config: ModelConfig, shard: Shard) -> Backend:
     if placement.device.type == "cuda":
-        raise ConfigError("worker.deterministic: expected false on GPUs, got true (there are kernels for CPU cores only)")
+        reason = why_not_triton(config)
+        if reason is not None:
+            raise ConfigError(f"worker.deterministic: expected false for this model, got true ({reason})")
+        from gpu_workers.runner.cuda_backend import deterministic_attention, deterministic_ops
+
+        return Backend(deterministic_ops(), deterministic_attention(placement.dtype, config.head_dim, shard))
     machine, dtype = this_machine(), placement.dtype
     if machine is None or not can_attend(dtype, config.head_dim):
         raise ConfigError(

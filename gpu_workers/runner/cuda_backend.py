@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 
 from gpu_workers.batch.device_state import DeviceState
+from gpu_workers.batch.sampling_table import SamplingRows
+from gpu_workers.cuda.deterministic import DeterministicCudaOps, DeterministicTritonAttention, KernelSampler
 from gpu_workers.cuda.ops import CudaOps
 from gpu_workers.cuda.triton_attention import TritonAttention
 from gpu_workers.graphs.cuda_graphs import StepGraphs, launch_bound_tokens
@@ -26,6 +28,21 @@ def cuda_ops() -> Ops:
 def triton_attention(dtype: torch.dtype, head_dim: int, shard: Shard) -> Attention:
     """Attention for a model for which `why_not_triton` finds nothing."""
     return TritonAttention(len(shard.heads), len(shard.kv_heads), head_dim, dtype)
+
+
+def deterministic_ops() -> Ops:
+    """Our Triton kernels alone, with one order of additions whatever the batch."""
+    return DeterministicCudaOps()
+
+
+def deterministic_attention(dtype: torch.dtype, head_dim: int, shard: Shard) -> Attention:
+    """As `triton_attention`, with one order of additions whatever the batch."""
+    return DeterministicTritonAttention(len(shard.heads), len(shard.kv_heads), head_dim, dtype)
+
+
+def kernel_sampler(state: DeviceState) -> Callable[[torch.Tensor, SamplingRows], torch.Tensor]:
+    """Samples by the kernels of captured steps; see `KernelSampler`."""
+    return KernelSampler(state).sample
 
 
 def capture_graphs(

@@ -21,7 +21,7 @@ from gpu_workers.models.architectures import read_model_config
 from gpu_workers.models.model import Model, RankParts
 from gpu_workers.models.registry import load_model
 from gpu_workers.models.weights import Placement
-from gpu_workers.runner.backend import AttentionChoice, CapturedSteps, capture_steps, choose_backend
+from gpu_workers.runner.backend import AttentionChoice, CapturedSteps, capture_steps, choose_backend, deterministic_sampler
 from gpu_workers.runner.memory_budget import count_pages, cpu_kv_bytes, cuda_kv_bytes
 from gpu_workers.runner.memory_estimate import CUDA_RESERVE_BYTES, sampling_bytes
 from gpu_workers.runner.model_runner import ModelRunner
@@ -58,7 +58,8 @@ def load_model_runner(settings: WorkerSettings, gang_dir: Path, report: ReportLo
     captured = CapturedSteps()
     if device.type == "cpu" or settings.cuda_graphs:
         captured = capture_steps(model, kv, state, capacity.max_step_tokens, lambda fraction: report("graphs", fraction))
-    runner = ModelRunner(model, kv, state, capacity, captured)
+    sample = deterministic_sampler(state) if settings.deterministic else None
+    runner = ModelRunner(model, kv, state, capacity, captured, sample)
     report("warm up", 0.0)
     warm_up(runner)
     report("warm up", 1.0)

@@ -13,7 +13,7 @@ without any message between the ranks.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,8 @@ from messages.wire.arrays import int32s
 if TYPE_CHECKING:
     from gpu_workers.graphs.cuda_graphs import StepGraphs  # these import Triton
     from gpu_workers.graphs.mixed_graphs import MixedGraphs
+
+SampleTokens = Callable[[torch.Tensor, SamplingRows], torch.Tensor]  # logits [S, vocabulary] float32, rows -> ids [S] int64
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,10 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         state: DeviceState,
         capacity: EngineCapacity,
         captured: CapturedSteps,
+        sample: SampleTokens | None = None,
     ) -> None:
-        """`kv` has one page more than `capacity` promises, the state's dummy page. Steps that fit `captured` run there."""
+        """`kv` has one page more than `capacity` promises, the state's dummy page. Steps that fit `captured` run there. sample:
+        chooses the tokens that captured steps do not choose; None: `sample_tokens`."""
         self._model, self._kv, self._state = model, kv, state
         self._capacity = capacity
         self._graphs, self._programs = captured.graphs, captured.programs
@@ -83,6 +87,8 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         self.max_in_flight = 2 if self._is_cuda else 1
         self.kv_bytes = kv.region.n_bytes if kv.region is not None else 0
         self._slots = SlotTable(capacity)
+        self._has_kernel_sampler = captured.graphs is not None or sample is not None
+        self._sample_tokens = sample or (lambda logits, rows: sample_tokens(logits, rows, state.tokens))
 
     def capacity(self) -> EngineCapacity:
         """See Engine."""
@@ -107,7 +113,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         self._slots.admit(plan)
         self._state.write_tokens(plan)
         self._state.write_pages(plan)
-        if self._graphs is not None:
+        if self._has_kernel_sampler:
             self._state.write_sampling(plan, self._slots.sampling)
         if self._graphs is not None and len(plan.row_slots):
             return self._run_captured(plan, self._graphs)
@@ -169,7 +175,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         if len(edited):
             rows = table.take(slots[edited], positions[edited])
             index, places = upload_together((edited, state.places(rows.slots, rows.positions)), state.device)
-            chosen = sample_tokens(graphs.pool.logits.index_select(0, index).float(), rows, state.tokens)
+            chosen = self._sample_tokens(graphs.pool.logits.index_select(0, index).float(), rows)
             ids.index_copy_(0, index, chosen)
             state.tokens.view(-1).index_copy_(0, places, chosen.to(torch.int32))
         asked = table.logprobs_of(slots)
@@ -212,7 +218,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
             ids = computed.greedy.clone()  # the next step writes there
         else:
             logits = logits.float()
-            ids = sample_tokens(logits, rows, self._state.tokens)
+            ids = self._sample_tokens(logits, rows)
         self._state.tokens.view(-1).index_copy_(0, computed.places, ids.to(torch.int32))
         if rows.wants_logprobs:
             logprobs = compute_logprobs(logits, ids, rows.logprobs).to_host()

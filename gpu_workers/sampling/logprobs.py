@@ -10,6 +10,9 @@ import torch
 from gpu_workers.batch.uploads import upload
 from messages.logprobs import TokenLogprobs
 
+_MAGNITUDE = 0x7FFFFFFF  # the bits of a float32 without its sign
+_ID_BITS = 31
+
 
 @dataclass(frozen=True)
 class ComputedLogprobs:
@@ -35,9 +38,21 @@ def compute_logprobs(logits: torch.Tensor, ids: torch.Tensor, asked: np.ndarray)
     if len(index) < len(asked):
         on_device = upload(index, logits.device)
         logits, ids = logits[on_device], ids[on_device]
-    log_p = torch.log_softmax(logits, -1, dtype=torch.float32)
-    top, top_ids = log_p.topk(int(asked.max()), -1)
-    return ComputedLogprobs(index, asked, log_p.gather(-1, ids[:, None]).squeeze(-1), top_ids, top)
+    log_p = torch.log_softmax(logits.float(), -1)  # widened first: then logits of both dtypes are summed in one order
+    top_ids = greatest_ids(log_p, int(asked.max()))
+    return ComputedLogprobs(index, asked, log_p.gather(-1, ids[:, None]).squeeze(-1), top_ids, log_p.gather(-1, top_ids))
+
+
+def greatest_ids(log_p: torch.Tensor, n: int) -> torch.Tensor:
+    """The ids of the n greatest of each row, the greatest first; among equal ones the lowest ids, whatever n is.
+
+    log_p: [M, vocabulary] float32, none above 0. Returns [M, n] int64. `topk` alone leaves the order of equal ones open, and
+    logits of 16 bits are often equal."""
+    if not n:
+        return torch.empty((len(log_p), 0), dtype=torch.int64, device=log_p.device)
+    depth = (log_p.contiguous().view(torch.int32) & _MAGNITUDE).long()  # negative floats fall as their magnitude rises
+    keys = depth.mul_(1 << _ID_BITS).add_(torch.arange(log_p.shape[-1], device=log_p.device))
+    return keys.topk(n, -1, largest=False).values & ((1 << _ID_BITS) - 1)
 
 
 def emitted_logprobs(computed: ComputedLogprobs | None, emitted: np.ndarray) -> TokenLogprobs | None:

@@ -65,14 +65,7 @@ def sample_tokens(logits: torch.Tensor, rows: SamplingRows, tokens: torch.Tensor
     """
     if rows.is_all_greedy:
         return argmax(logits)
-    edited = np.flatnonzero(rows.is_edited)
-    if len(edited):
-        logits = logits.clone()
-        for row in edited.tolist():
-            _penalise(logits[row], rows, row, tokens)
-            banned = rows.banned_of(row)
-            if banned is not None:
-                logits[row].index_fill_(0, upload(banned, logits.device), float("-inf"))
+    logits = edit_logits(logits, rows, tokens)
     random = np.flatnonzero(rows.temperature)
     is_whole = len(random) == len(rows.slots)
     chosen = torch.empty(len(random), dtype=torch.int64, device=logits.device) if is_whole else argmax(logits)
@@ -83,6 +76,20 @@ def sample_tokens(logits: torch.Tensor, rows: SamplingRows, tokens: torch.Tensor
         index = slice(first, first + len(part)) if is_whole else upload(part, logits.device)
         chosen[index] = _sample_random(logits[index], rows, part, noise[first : first + chunk])
     return chosen
+
+
+def edit_logits(logits: torch.Tensor, rows: SamplingRows, tokens: torch.Tensor) -> torch.Tensor:
+    """Step 1: a copy with penalties and bans applied, or `logits` itself if no row has any. Arguments as in `sample_tokens`."""
+    edited = np.flatnonzero(rows.is_edited)
+    if not len(edited):
+        return logits
+    logits = logits.clone()
+    for row in edited.tolist():
+        _penalise(logits[row], rows, row, tokens)
+        banned = rows.banned_of(row)
+        if banned is not None:
+            logits[row].index_fill_(0, upload(banned, logits.device), float("-inf"))
+    return logits
 
 
 def argmax(logits: torch.Tensor) -> torch.Tensor:

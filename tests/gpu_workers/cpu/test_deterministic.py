@@ -23,21 +23,15 @@ from gpu_workers.runner.model_loading import build_model, load_model_runner
 from gpu_workers.runner.model_runner import ModelRunner
 from gpu_workers.settings import WorkerSettings
 from messages.errors import ConfigError
-from messages.generation import Sampling
 from tests.support.depth import examples
+from tests.support.workers.deterministic_runs import differences, make_cases
 from tests.support.workers.paged_loop import PagedLoop, PagedSequence
-from tests.support.workers.small_scheduler import Row, Running, SmallScheduler
 
 if this_machine() is None:
     pytest.skip("needs llvmlite and a processor that kernels are written for", allow_module_level=True)
 
 CONFIG = LlamaConfig("qwen3", 2, 128, 4, 2, 32, 192, 256, 512, qk_norm=True)
 N_TOKENS = 60
-KINDS = {
-    "random": Sampling(temperature=1.0, seed=11, logprobs=3),
-    "filtered": Sampling(temperature=0.8, top_k=40, top_p=0.9, min_p=0.01, seed=12, logprobs=1),
-    "penalised": Sampling(temperature=0.7, seed=5, repetition_penalty=1.3, presence_penalty=0.5, logprobs=2),
-}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -106,49 +100,9 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> ModelRunner:
     return load_model_runner(settings, folder, lambda phase, fraction: None)
 
 
-def outcome(scheduler: SmallScheduler, s: Running, steps: list[list[Row]]) -> list[tuple[int, bytes]]:
-    """The tokens of `s` after these steps, each with the bits of its log probabilities."""
-    found: list[tuple[int, bytes]] = []
-    for rows in steps:
-        for result in scheduler.run(rows):
-            first = 0
-            for slot, count in zip(result.slots.tolist(), result.counts.tolist(), strict=True):
-                if slot == s.slot and result.logprobs is not None:
-                    width = result.logprobs.width
-                    for place in range(first, first + count):
-                        top = result.logprobs.top[place * width : place * width + s.sampling.logprobs]
-                        bits = result.logprobs.chosen[place : place + 1].tobytes() + top.tobytes()
-                        found.append((int(result.ids[place]), bits))
-                first += count
-    return found
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_sampled_tokens_and_logprobs_do_not_depend_on_the_batch(runner: ModelRunner, kind: str) -> None:
-    alone = SmallScheduler(runner)
-    s = alone.add(tokens_of(0, 45), KINDS[kind])
-    expected = outcome(alone, s, [[Row(s, 45)], *[[Row(s)]] * 11])
-    crowded = SmallScheduler(runner, seed=5)
-    s = crowded.add(tokens_of(0, 45), KINDS[kind])
-    others = [crowded.add(tokens_of(9 + i, 20 + i), KINDS[k]) for i, k in enumerate([*KINDS] * 3)]
-    prefills = [[Row(o, len(o.tokens)) for o in others], [Row(s, 30), *map(Row, others)], [*map(Row, others), Row(s, 15)]]
-    drafted = [[Row(s, drafts=[expected[1][0], expected[2][0], 255])], *[[*map(Row, others[:5]), Row(s)]] * 8]
-    got = outcome(crowded, s, [*prefills, *drafted])
-    assert got == expected[: len(got)]
-    assert len(got) >= 10
-
-
-def test_a_continued_sequence_equals_the_uninterrupted_one(runner: ModelRunner) -> None:
-    """As after a death: what was decoded is a prompt now, in one chunk."""
-    for sampling in KINDS.values():
-        first = SmallScheduler(runner)
-        s = first.add(tokens_of(0, 30), sampling)
-        expected = outcome(first, s, [[Row(s, 30)], *[[Row(s)]] * 20])
-        for n in (1, 7, 19):
-            again = SmallScheduler(runner, seed=n)
-            late = again.add([*tokens_of(0, 30), *(token for token, _ in expected[:n])], sampling)
-            late.n_prompt = 30
-            assert outcome(again, late, [[Row(late, 30 + n)], *[[Row(late)]] * (20 - n)]) == expected[n:]
+def test_tokens_and_logprobs_are_the_same_alone_crowded_and_continued(runner: ModelRunner) -> None:
+    """Continued as after a death: what was decoded is a prompt then, in one chunk."""
+    assert differences(runner, make_cases((1, 5, 30, 45, 62, 17, 3, 90), CONFIG.vocabulary), 20) == []
 
 
 def test_the_capacity_says_it(runner: ModelRunner) -> None:

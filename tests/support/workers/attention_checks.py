@@ -68,7 +68,7 @@ def check_decode(device: torch.device, dtype: torch.dtype) -> None:
     """Every number of splits, also more splits than blocks of keys."""
     for n_heads, n_kv_heads, head_dim in HEAD_SHAPES.values():
         step, n_pages = make_step(DECODE_ROWS, len(DECODE_ROWS), device)
-        q, k_pages, v_pages = _random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype)
+        q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype)
         expected = plain_attention(q, k_pages, v_pages, step, head_dim**-0.5)
         attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype)
         prepared = attention.prepare(step)
@@ -121,7 +121,7 @@ class _NoOps(TorchOps):
 def check_padding(device: torch.device, dtype: torch.dtype) -> None:
     """Rows of length 0 give zeros, whatever their pages hold."""
     step, n_pages = make_step(DECODE_ROWS, len(DECODE_ROWS), device)
-    q, k_pages, v_pages = _random_qkv(step.n_tokens, n_pages, HEAD_SHAPES["smollm2"], device, dtype)
+    q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, HEAD_SHAPES["smollm2"], device, dtype)
     step.lengths[1] = step.lengths[4] = 0
     attention = TritonAttention(9, 3, 64, dtype)
     prepared = attention.prepare(step)
@@ -137,7 +137,7 @@ def check_mixed(device: torch.device, dtype: torch.dtype) -> None:
     for n_heads, n_kv_heads, head_dim in HEAD_SHAPES.values():
         for rows, n_decode in ((MIXED_ROWS, 2), (MIXED_ROWS[2:], 0)):
             step, n_pages = make_step(rows, n_decode, device)
-            q, k_pages, v_pages = _random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype)
+            q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype)
             attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype)
             with poisoned_memory():
                 got = attention.prepare(step).attend(q, k_pages, v_pages, head_dim**-0.5)
@@ -148,7 +148,7 @@ def check_device_tiles(device: torch.device, dtype: torch.dtype) -> None:
     """Tiles that only the device knows, among tiles that do nothing, over a table in which the rows stand elsewhere."""
     n_heads, n_kv_heads, head_dim = HEAD_SHAPES["smollm2"]
     step, n_pages = make_step(MIXED_ROWS, 2, device)
-    q, k_pages, v_pages = _random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype)
+    q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype)
     attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype)
     rows = np.arange(2, step.n_rows)
     starts, counts, offsets = (column[rows] for column in (step.row_starts, step.row_counts, step.row_offsets))
@@ -180,9 +180,10 @@ def check_far_pages(device: torch.device, dtype: torch.dtype) -> None:
         assert_near(got, plain_attention(q, keys[pages], values[pages], gathered, head_dim**-0.5), dtype)
 
 
-def _random_qkv(
+def random_qkv(
     n_tokens: int, n_pages: int, heads: tuple[int, int, int], device: torch.device, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """q [n_tokens, n_heads, head_dim], and the pages of one layer. heads: n_heads, n_kv_heads, head_dim."""
     n_heads, n_kv_heads, head_dim = heads
     q = torch.randn((n_tokens, n_heads, head_dim), device=device).to(dtype)
     kv = random_pages(KvShape(3, n_kv_heads, head_dim, dtype), n_pages, device)

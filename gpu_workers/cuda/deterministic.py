@@ -1,0 +1,113 @@
+"""Operations and attention on CUDA devices whose result for a token depends on that token alone, not on the rest of the batch.
+
+Norms, rotation and gate are computed row by row anyway. Products and attention have kernels with a fixed order of additions
+(`kernels.fixed_product`, `kernels.paged_fixed`) where the fast back end chooses an order by the number of rows. Tokens are
+sampled by one set of kernels, in captured steps and outside of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from gpu_workers.batch.device_state import DeviceState
+from gpu_workers.batch.sampling_table import SamplingRows
+from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
+from gpu_workers.batch.uploads import upload, upload_together
+from gpu_workers.cuda.kernels.attention_tiles import list_tiles
+from gpu_workers.cuda.kernels.fixed_product import fixed_product
+from gpu_workers.cuda.kernels.paged_fixed import FixedShape, most_segments, paged_fixed
+from gpu_workers.cuda.kernels.sampling import sample_rows
+from gpu_workers.cuda.ops import CudaOps, PackedLinear
+from gpu_workers.cuda.triton_attention import TritonAttention
+from gpu_workers.layers.attention import AttentionStep
+from gpu_workers.layers.torch_ops import Ops
+from gpu_workers.sampling.sampler import edit_logits
+from messages.steps import PAGE_TOKENS
+
+_MANY_PAIRS = 1024  # of rows and kv heads: enough programs without sharing the keys of a row
+
+
+class DeterministicCudaOps(CudaOps):
+    """`CudaOps` with products of one order of additions. Norms and products are kernels of their own."""
+
+    def pack_linear(self, weight: torch.Tensor) -> PackedLinear:
+        """See Ops."""
+        return PackedLinear(weight, None, None, None)
+
+    def linear(self, x: torch.Tensor, weight: PackedLinear, bias: torch.Tensor | None) -> torch.Tensor:
+        """See Ops."""
+        return fixed_product(x, weight.weight, bias)
+
+    norm_linear = Ops.norm_linear
+    norm_gated = Ops.norm_gated
+
+
+@dataclass(frozen=True)
+class FixedStep(AttentionStep):
+    """The arguments of the kernel for one step; tensors are on the device."""
+
+    page_table: torch.Tensor  # [R, P] int32
+    single: torch.Tensor  # [n_decode, TILE_FIELDS] int64: the rows of one token
+    long_rows: DeviceTiles | None  # None: all rows are decode rows
+    n_splits: int  # programs that share a row of one token
+    shape: FixedShape
+
+    def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, scale: float) -> torch.Tensor:
+        """See AttentionStep."""
+        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        if len(self.single):
+            paged_fixed(q, k_pages, v_pages, self.page_table, self.single, out, scale, self.shape, self.n_splits)
+        if self.long_rows is not None:
+            paged_fixed(q, k_pages, v_pages, self.long_rows.page_table, self.long_rows.tiles, out, scale, self.shape)
+        return out
+
+
+class DeterministicTritonAttention(TritonAttention):
+    """Attention by one kernel with one order of additions."""
+
+    def __init__(self, n_heads: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype) -> None:
+        """See TritonAttention."""
+        super().__init__(n_heads, n_kv_heads, head_dim, dtype)
+        self._shape = FixedShape(pairs=32, keys=32, stages=2) if dtype == torch.float32 else FixedShape()
+        if self._group > self._shape.pairs:
+            raise ValueError(f"n_heads: expected at most {self._shape.pairs} on one kv head, got {self._group}")
+
+    @property
+    def tile_tokens(self) -> int:
+        """Tokens of one tile of a long row."""
+        return self._shape.pairs // self._group
+
+    def prepare(self, step: StepTensors, window: int | None = None) -> FixedStep:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """See TritonAttention."""
+        assert window is None, "the kernels have no window"
+        long_rows = step.device_tiles
+        if step.n_decode < step.n_rows:
+            rows = np.arange(step.n_decode, step.n_rows)
+            cut = list_tiles(rows, step.row_starts[rows], step.row_counts[rows], step.row_offsets[rows], self.tile_tokens)
+            long_rows = DeviceTiles(upload(cut, step.token_ids.device), step.page_table)
+        n = step.n_decode
+        lengths = step.lengths[:n].long()
+        place = torch.arange(n, device=lengths.device)
+        single = torch.stack((place, place, torch.ones_like(place), lengths - 1, lengths), 1)
+        is_many = n * self._n_kv_heads >= _MANY_PAIRS
+        n_splits = 1 if is_many else most_segments(step.page_table.shape[1] * PAGE_TOKENS)
+        return FixedStep(step.page_table, single, long_rows, n_splits, self._shape)
+
+
+class KernelSampler:
+    """Samples tokens outside of captured steps with the kernels of captured steps, so that the same logits give the same token
+    in both."""
+
+    def __init__(self, state: DeviceState) -> None:
+        self._state = state
+
+    def sample(self, logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
+        """logits [S, vocabulary] of `rows`, raw, not changed -> the sampled ids [S] int64. Reads the state's sampling table."""
+        logits = edit_logits(logits.float(), rows, self._state.tokens)
+        slots, positions = upload_together((rows.slots, rows.positions - 1), logits.device)
+        ids = torch.empty(len(rows.slots), dtype=torch.int64, device=logits.device)
+        sample_rows(logits, slots, positions, self._state, ids, advance=False)
+        return ids

@@ -1,0 +1,214 @@
+"""Causal attention over pages in which the bits of a token do not depend on its batch: one kernel for chunks and single tokens.
+
+The keys of a token are cut into segments by their number alone (`_segment_size`), never by the load. Inside of a segment the
+softmax runs over blocks of keys in order, and segments are merged in order. Programs may share the segments of a single token;
+the last one merges. Both ways run the same instructions: what differs are loop bounds, not constants of the compilation. A tile
+that holds tokens of two segment sizes is computed once with each.
+
+Multiplications whose result is added are written as `fma`, because the compiler may otherwise fuse them in one place and not in
+the other. FlashAttention's running softmax (Dao et al., 2022); fixed splits: Horace He and Thinking Machines Lab, "Defeating
+Nondeterminism in LLM Inference" (2025).
+"""
+
+# pyright: reportIndexIssue=false, reportMissingImports=false
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from gpu_workers.cuda.kernels.attention_tiles import TILE_FIELDS
+from gpu_workers.cuda.kernels.launch import dependent_launch
+from gpu_workers.cuda.kernels.paged_decode import LOG2_E
+from messages.steps import PAGE_TOKENS
+
+SEGMENT_KEYS = 512  # of a token with at most SEGMENT_KEYS * MOST_SEGMENTS keys; then twice as many, and so on
+MOST_SEGMENTS = 32
+_DOUBLINGS = 10
+_ARRIVALS = 1 << 16
+
+
+@dataclass(frozen=True)
+class FixedShape:
+    """The one cut of all steps: (token, head) pairs of a tile, keys at a time, warps and stages of a program."""
+
+    pairs: int = 64
+    keys: int = 64
+    warps: int = 4
+    stages: int = 3
+
+
+@triton.jit
+def _segment_size(n_keys, SEGMENT: tl.constexpr, MOST: tl.constexpr, DOUBLINGS: tl.constexpr):
+    """Keys of a segment of a token with n_keys keys: the least doubling of SEGMENT that needs at most MOST segments."""
+    size = n_keys * 0 + SEGMENT
+    for _ in tl.static_range(DOUBLINGS):
+        size = tl.where(size * MOST < n_keys, size * 2, size)
+    return size
+
+
+@triton.jit
+def _mix_keys(
+    q, K, V, table, kv_offset, maximum, total, mixed, position, n0, length, scale_log2, stride_page, stride_slot,
+    D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """One block of keys into the running softmax of a segment. `maximum` is that of q.k before it is scaled."""
+    key = n0 + tl.arange(0, BN)
+    d = tl.arange(0, D)
+    seen = key < length
+    page = tl.load(table + key // PAGE, mask=seen, other=0).to(tl.int64)
+    place = page * stride_page + (key % PAGE) * stride_slot + kv_offset
+    k = tl.load(K + place[:, None] + d[None, :], mask=seen[:, None], other=0.0).to(q.dtype)
+    scores = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+    scores = tl.where(key[None, :] <= position[:, None], scores, float("-inf"))
+    new_maximum = tl.maximum(maximum, tl.max(scores, 1))
+    finite = tl.where(new_maximum > float("-inf"), new_maximum, 0.0)
+    weights = tl.exp2((scores - finite[:, None]) * scale_log2)
+    shrink = tl.exp2((maximum - finite) * scale_log2)
+    total = tl.fma(total, shrink, tl.sum(weights, 1))
+    v = tl.load(V + place[:, None] + d[None, :], mask=seen[:, None], other=0.0).to(q.dtype)
+    mixed = tl.dot(weights.to(q.dtype), v, mixed * shrink[:, None], input_precision=PRECISION)
+    return new_maximum, total, mixed
+
+
+@triton.jit
+def _merge(maximum, total, mixed, other_maximum, other_total, other_mixed, scale_log2):
+    """The softmax over the keys of two parts."""
+    new_maximum = tl.maximum(maximum, other_maximum)
+    finite = tl.where(new_maximum > float("-inf"), new_maximum, 0.0)
+    shrink = tl.exp2((maximum - finite) * scale_log2)
+    other_shrink = tl.exp2((other_maximum - finite) * scale_log2)
+    total = tl.fma(total, shrink, other_total * other_shrink)
+    mixed = tl.fma(mixed, tl.broadcast_to(shrink[:, None], mixed.shape), other_mixed * other_shrink[:, None])
+    return new_maximum, total, mixed
+
+
+@triton.jit(do_not_specialize=["n_splits", "stride_table"])
+def _fixed_kernel(
+    Q, K, V, TABLE, TILES, OUT, PARTIAL, SUMS, ARRIVED,
+    scale_log2, stride_q, stride_table, stride_page, stride_slot, n_heads, n_splits,
+    GROUP: tl.constexpr, TOKENS: tl.constexpr, BM: tl.constexpr, D: tl.constexpr, BN: tl.constexpr, PAGE: tl.constexpr,
+    FIELDS: tl.constexpr, SEGMENT: tl.constexpr, MOST: tl.constexpr, DOUBLINGS: tl.constexpr,
+    PRECISION: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    kv_head, split, n = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    tile = TILES + n * FIELDS
+    row = tl.load(tile).to(tl.int64)
+    first_token = tl.load(tile + 1).to(tl.int64)  # flat index of the tile's first token
+    n_tokens = tl.load(tile + 2).to(tl.int32)  # of the row from there on
+    first_position = tl.load(tile + 3).to(tl.int32)
+    length = tl.load(tile + 4).to(tl.int32)
+    table = TABLE + row * stride_table
+
+    end = tl.minimum(first_position + TOKENS, length)  # keys of the last token
+    least_size = _segment_size(first_position + 1, SEGMENT, MOST, DOUBLINGS)
+    n_passes = tl.where(_segment_size(end, SEGMENT, MOST, DOUBLINGS) > least_size, 2, 1)
+    if (split > 0) & (split * least_size >= end):
+        return
+    pair = tl.arange(0, BM)
+    token = pair // GROUP
+    head = kv_head * GROUP + pair % GROUP
+    valid = (token < TOKENS) & (token < n_tokens)
+    position = first_position + tl.minimum(token, n_tokens - 1)
+    d = tl.arange(0, D)
+    q = tl.load(Q + ((first_token + token) * stride_q + head * D)[:, None] + d[None, :], mask=valid[:, None], other=0.0)
+    for index in range(0, n_passes):
+        size = least_size << index
+        n_segments = tl.cdiv(end, size)
+        first, last = split, tl.minimum(split + 1, n_segments)
+        if n_splits == 1:
+            last = n_segments
+        maximum = tl.full([BM], float("-inf"), tl.float32)
+        total = tl.zeros([BM], tl.float32)
+        mixed = tl.zeros([BM, D], tl.float32)
+        for segment in range(first, last):
+            part_maximum = tl.full([BM], float("-inf"), tl.float32)
+            part_total = tl.zeros([BM], tl.float32)
+            part_mixed = tl.zeros([BM, D], tl.float32)
+            for n0 in range(segment * size, tl.minimum((segment + 1) * size, end), BN):
+                part_maximum, part_total, part_mixed = _mix_keys(
+                    q, K, V, table, kv_head * D, part_maximum, part_total, part_mixed, position, n0, length,
+                    scale_log2, stride_page, stride_slot, D, BN, PAGE, PRECISION,
+                )  # fmt: skip
+            maximum, total, mixed = _merge(maximum, total, mixed, part_maximum, part_total, part_mixed, scale_log2)
+        is_whole = (n_splits == 1) | (n_segments <= 1)
+        if is_whole == 0:  # one token: its pairs are its heads
+            in_group = pair < GROUP
+            parts = (n * tl.num_programs(0) + kv_head) * n_splits
+            at = (parts + split) * GROUP + pair
+            tl.store(SUMS + at * 2, maximum, mask=in_group)
+            tl.store(SUMS + at * 2 + 1, total, mask=in_group)
+            tl.store(PARTIAL + at[:, None] * D + d[None, :], mixed, mask=in_group[:, None])
+            tl.debug_barrier()  # all of this program's stores come before its arrival
+            arrived = ARRIVED + n * tl.num_programs(0) + kv_head
+            is_whole = tl.atomic_add(arrived, 1, sem="acq_rel") == n_segments - 1
+            if is_whole:
+                tl.store(arrived, 0)
+                maximum = tl.full([BM], float("-inf"), tl.float32)
+                total = tl.zeros([BM], tl.float32)
+                mixed = tl.zeros([BM, D], tl.float32)
+                for segment in range(0, n_segments):
+                    at = (parts + segment) * GROUP + pair
+                    part_maximum = tl.load(SUMS + at * 2, mask=in_group, other=float("-inf"), cache_modifier=".cg")
+                    part_total = tl.load(SUMS + at * 2 + 1, mask=in_group, other=0.0, cache_modifier=".cg")
+                    there = PARTIAL + at[:, None] * D + d[None, :]
+                    part_mixed = tl.load(there, mask=in_group[:, None], other=0.0, cache_modifier=".cg")
+                    maximum, total, mixed = _merge(maximum, total, mixed, part_maximum, part_total, part_mixed, scale_log2)
+        if is_whole:
+            stored = valid & (_segment_size(position + 1, SEGMENT, MOST, DOUBLINGS) == size)
+            out = (first_token + token) * (n_heads * D) + head * D
+            result = mixed / tl.where(total > 0.0, total, 1.0)[:, None]
+            tl.store(OUT + out[:, None] + d[None, :], result.to(OUT.dtype.element_ty), mask=stored[:, None])
+
+
+@functools.cache
+def _arrivals(device: torch.device) -> torch.Tensor:
+    """[_ARRIVALS] int32: programs of a token and kv head that have ended, zero between launches; launches do not overlap."""
+    return torch.zeros(_ARRIVALS, dtype=torch.int32, device=device)
+
+
+def most_segments(n_keys: int) -> int:
+    """The number of segments of a token that has at most n_keys keys."""
+    return max(1, min(MOST_SEGMENTS, triton.cdiv(n_keys, SEGMENT_KEYS)))
+
+
+def paged_fixed(
+    q: torch.Tensor,
+    k_pages: torch.Tensor,
+    v_pages: torch.Tensor,
+    page_table: torch.Tensor,
+    tiles: torch.Tensor,
+    out: torch.Tensor,
+    scale: float,
+    shape: FixedShape,
+    n_splits: int = 1,
+) -> None:
+    """Arguments as in `paged_prefill`. scale: positive. n_splits: programs of a tile and kv head; if more than 1, every tile
+    holds one token, and no token has more segments. The first call on a device may not be captured."""
+    n_heads, head_dim = q.shape[1:]
+    n_kv_heads = k_pages.shape[2]
+    group = n_heads // n_kv_heads
+    n_tiles = tiles.shape[0]
+    if n_tiles * n_kv_heads > _ARRIVALS:
+        n_splits = 1
+    if n_splits > 1:
+        sizes = (n_tiles, n_kv_heads, n_splits, group)
+        partial = torch.empty((*sizes, head_dim), dtype=torch.float32, device=q.device)
+        sums = torch.empty((*sizes, 2), dtype=torch.float32, device=q.device)
+    else:
+        partial = sums = _arrivals(q.device).view(torch.float32)
+    pdl = dependent_launch(q.device)
+    _fixed_kernel[(n_kv_heads, n_splits, n_tiles)](
+        q, k_pages, v_pages, page_table, tiles, out, partial, sums, _arrivals(q.device),
+        scale * LOG2_E, q.stride(0), page_table.stride(0), k_pages.stride(0), n_kv_heads * head_dim, n_heads, n_splits,
+        GROUP=group, TOKENS=shape.pairs // group, BM=shape.pairs, D=head_dim, BN=shape.keys, PAGE=PAGE_TOKENS,
+        FIELDS=TILE_FIELDS, SEGMENT=SEGMENT_KEYS, MOST=MOST_SEGMENTS, DOUBLINGS=_DOUBLINGS,
+        PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
+        num_warps=shape.warps, num_stages=shape.stages, launch_pdl=pdl,
+    )  # fmt: skip
