@@ -37,8 +37,8 @@ class Outgoing:
         self.acknowledged = max(self.acknowledged, min(up_to, self.number))
 
     def holding(self, sequences: list[Sequence], n_steps: int) -> Holding:
-        """The inventory for the gateway, of all of its sequences, and the number of steps that are done. To be sent while nothing
-        is collected.
+        """The inventory for the gateway, of all of its sequences, and the number of steps that are done. To be sent while
+        nothing is collected.
         """
         return Holding(
             number=self.number,
