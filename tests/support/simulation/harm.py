@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
-from tests.support.simulation.network import SimulatedNetwork
-from tests.support.simulation.processes import SimulatedProcess, SimulatedSpawner
+from tests.support.simulation.processes import Machine, SimulatedProcess
 from tests.support.simulation.scenario import FAULTS_S, Scenario
+from tests.support.simulation.supervisors import SimulatedParent
 from tests.support.simulation.threads import SimulatedWriter
-from tests.support.simulation.virtual_loop import LifeState, SimulatedLife, VirtualLoop
+from tests.support.simulation.virtual_loop import LifeState
 
 _SUPERVISOR_SHARE = 0.2  # of the pauses
 
@@ -17,17 +16,9 @@ _SUPERVISOR_SHARE = 0.2  # of the pauses
 class Harm:
     """Carries out the faults of one scenario, at times drawn from `chance`."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        loop: VirtualLoop,
-        chance: random.Random,
-        network: SimulatedNetwork,
-        spawner: SimulatedSpawner,
-        supervisor: SimulatedLife,
-    ) -> None:
-        self._scenario, self._loop, self._chance = scenario, loop, chance
-        self._network, self._spawner, self._supervisor = network, spawner, supervisor
+    def __init__(self, scenario: Scenario, machine: Machine, parent: SimulatedParent) -> None:
+        self._scenario, self._machine, self._parent = scenario, machine, parent
+        self._loop, self._chance, self._network = machine.loop, machine.chance, machine.network
         self.n_deaths = 0
         self.clock_ahead_s = 0.0  # of the wall clock
 
@@ -39,6 +30,7 @@ class Harm:
             + [self._fill_disk] * s.n_disk_failures
             + [self._cut] * s.n_cuts
             + [self._jump] * s.n_clock_jumps
+            + [self._kill_supervisor] * s.n_supervisor_deaths
         )
         self._chance.shuffle(kinds)
         for kind in kinds:
@@ -48,7 +40,7 @@ class Harm:
         SimulatedWriter.refuses = False
 
     def _victim(self) -> SimulatedProcess | None:
-        living = [process for process in self._spawner.processes if process.is_alive]
+        living = [process for process in self._machine.processes if process.is_alive]
         return self._chance.choice(living) if living else None
 
     def _kill(self) -> None:
@@ -62,12 +54,21 @@ class Harm:
         else:
             victim.life.dies_at = victim.life.n_callbacks + self._chance.randrange(1, 300)
 
+    def _kill_supervisor(self) -> None:
+        """Kill the supervisor now, or at one of its next callbacks."""
+        life = self._parent.life
+        if self._chance.random() < 0.5:
+            self._parent.kill()
+        else:
+            life.dies_at = life.n_callbacks + self._chance.randrange(1, 300)
+
     def _pause(self) -> None:
         """Pause a process, now and then the supervisor."""
         for_s = self._chance.uniform(0.01, self._scenario.longest_pause_s)
         if self._chance.random() < _SUPERVISOR_SHARE:
-            self._supervisor.state = LifeState.PAUSED
-            self._loop.call_later(for_s, self._loop.resume, self._supervisor)
+            if self._parent.life.state is LifeState.RUNNING:
+                self._parent.life.state = LifeState.PAUSED
+                self._loop.call_later(for_s, self._loop.resume, self._parent.life)
             return
         victim = self._victim()
         if victim is not None:

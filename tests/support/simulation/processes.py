@@ -5,21 +5,28 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from contextvars import copy_context
+from contextvars import Context, copy_context
+from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from actors.cache_directory.directory_actor import DirectoryActor
+from actors.custodian.custodian_actor import CustodianActor
 from actors.gateway.gateway_actor import GatewayActor
 from actors.scheduler.scheduler_actor import SchedulerActor
 from actors.speculation.speculation_actor import SpeculationActor
+from actors.vault.vault_actor import VaultActor
 from gpu_workers.process.worker import Worker
 from messages.birth import Birth, read_birth
 from messages.ids import role_of
+from supervisor.children import adopted_process, register
 from supervisor.children.process import ChildProcess, ExitStatus, OnExit, decode_exit
-from supervisor.children.spawner import Spawner
+from supervisor.children.spawner import LocalSpawner
+from supervisor.parent.link import Exits
 from supervisor.policy.child_spec import ChildSpec
+from tests.support.simulation.kernel import Kernel
 from tests.support.simulation.network import SimulatedNetwork
-from tests.support.simulation.threads import SimulatedWriter
 from tests.support.simulation.virtual_loop import PROCESS, LifeState, SimulatedLife, VirtualLoop
 
 _BOOT_S = (0.01, 0.3)
@@ -30,24 +37,74 @@ _ACTORS: dict[str, Any] = {
     "worker": Worker,
     "scheduler": SchedulerActor,
     "gateway": GatewayActor,
+    "custodian": CustodianActor,
+    "vault": VaultActor,
 }
+
+
+class Machine:
+    """The machine on which all processes run. `errors`: exceptions that ended an actor outside of its handlers.
+
+    `on_orphan_exit(pid, returncode)`: a process whose supervisor is dead was reaped.
+    """
+
+    def __init__(self, loop: VirtualLoop, kernel: Kernel, network: SimulatedNetwork, chance: random.Random) -> None:
+        self.loop, self.kernel, self.network, self.chance = loop, kernel, network, chance
+        self.processes: list[SimulatedProcess] = []
+        self.errors: list[BaseException] = []
+        self.problems: list[str] = []
+        self.on_orphan_exit: Callable[[int, int], None] = lambda pid, code: None
+        self._n_pids = 1000
+        kernel.kill = lambda pid: self.process(pid).die(-9)
+
+    def new_pid(self) -> int:
+        """The id of a new process."""
+        self._n_pids += 1
+        self.kernel.born(self._n_pids)
+        return self._n_pids
+
+    def process(self, pid: int) -> SimulatedProcess:
+        """The process with this id, dead or alive."""
+        return next(one for one in self.processes if one.pid == pid)
+
+    def newest(self, name: str) -> SimulatedProcess | None:
+        """The living process that is this child now, or None."""
+        born = (p for p in reversed(self.processes) if p.name == name and p.birth is not None)
+        process = next(born, None)
+        return process if process is not None and process.is_alive else None
+
+    def ready(self, role: str) -> list[Any]:
+        """The actors of a role that can serve."""
+        found = [p.actor for p in self.processes if role_of(p.name) == role and p.is_alive and p.actor is not None]
+        return [actor for actor in found if actor.child.is_ready]
+
+    def check_birth(self, birth: Birth) -> None:
+        """A second living process of the same name must never be born, nor one with a number that was used before."""
+        for other in self.processes:
+            if other.birth is not None and other.name == birth.name:
+                if other.is_alive:
+                    self.problems.append(f"{birth.name}: incarnation {birth.incarnation} beside {other.birth.incarnation}")
+                if other.birth.incarnation >= birth.incarnation:
+                    self.problems.append(f"{birth.name}: incarnation {birth.incarnation} after {other.birth.incarnation}")
 
 
 class SimulatedProcess(ChildProcess):
     """One process. `actor` is the real actor in it, once it was born."""
 
-    def __init__(self, spawner: SimulatedSpawner, name: str, pid: int, on_exit: OnExit) -> None:
-        self.pid, self.on_exit = pid, on_exit
+    def __init__(self, machine: Machine, spec: ChildSpec, on_exit: OnExit) -> None:
+        self.pid, self.on_exit = machine.new_pid(), on_exit
         self.exit: ExitStatus | None = None
-        self.name, self.life = name, SimulatedLife(name)
+        self.name, self.life = spec.name, SimulatedLife(spec.name, self.pid)
+        self._descriptors = {name: machine.kernel.give(fd, self.life) for name, fd in spec.descriptors.items()}
         self.life.on_own_death = lambda: self.die(-9)
         self.birth: Birth | None = None
         self.actor: Any = None
         self.on_death: list[Callable[[], None]] = []
-        self._spawner = spawner
-        self.context = copy_context()
-        self.context.run(PROCESS.set, self.life)
+        self._machine = machine
+        self._supervisor = PROCESS.get()
         self._supervisor_context = copy_context()
+        self.context = _context_of(self.life)
+        self._returncode: int | None = None
 
     @property
     def is_alive(self) -> bool:
@@ -55,9 +112,12 @@ class SimulatedProcess(ChildProcess):
         return self.life.state is not LifeState.DEAD
 
     def send_birth(self, birth: bytes) -> None:
-        self.birth = read_birth(birth)
-        loop = self._spawner.loop
-        loop.call_later(self._spawner.chance.uniform(*_BOOT_S), self._begin, context=self.context)
+        self.birth = None
+        read = msgspec.structs.replace(read_birth(birth), descriptors=self._descriptors)
+        self._machine.check_birth(read)
+        self.birth = read
+        loop = self._machine.loop
+        loop.call_later(self._machine.chance.uniform(*_BOOT_S), self._begin, context=self.context)
 
     def kill(self) -> None:
         self.die(-9)
@@ -75,8 +135,7 @@ class SimulatedProcess(ChildProcess):
 
     def resume(self) -> None:
         """Let it continue, as SIGCONT does."""
-        if self.life.state is LifeState.PAUSED:
-            self._spawner.loop.resume(self.life)
+        self._machine.loop.resume(self.life)
 
     def die(self, returncode: int) -> None:
         """End at once, without a message. The supervisor gets the proof a little later."""
@@ -84,11 +143,30 @@ class SimulatedProcess(ChildProcess):
             return
         self.life.state = LifeState.DEAD
         self.life.held = []
-        SimulatedWriter.close_files_of(self.life)
+        self._machine.kernel.close_all_of(self.life)
         for call in self.on_death:
             call()
-        delay_s = self._spawner.chance.uniform(*_REAP_S)
-        self._spawner.loop.call_later(delay_s, self._reap, returncode, context=self._supervisor_context)
+        self._returncode = returncode
+        delay_s = self._machine.chance.uniform(*_REAP_S)
+        self._machine.loop.call_later(delay_s, self._prove, context=_context_of(None))
+
+    def supervisor_died(self) -> None:
+        """It becomes a child of the supervisor's parent, who reaps it."""
+        self._supervisor = None
+        if self._machine.kernel.is_proven(self.pid) and self.exit is None and self._returncode is not None:
+            self._machine.on_orphan_exit(self.pid, self._returncode)
+
+    def is_child_of(self, supervisor: SimulatedLife) -> bool:
+        """True if this supervisor has started it and is its parent still."""
+        return self._supervisor is supervisor
+
+    def _prove(self) -> None:
+        assert self._returncode is not None
+        self._machine.kernel.died(self.pid)
+        if self._supervisor is None:
+            self._machine.on_orphan_exit(self.pid, self._returncode)
+        else:
+            self._machine.loop.call_soon(self._reap, self._returncode, context=self._supervisor_context)
 
     def _reap(self, returncode: int) -> None:
         self.exit = decode_exit(returncode)
@@ -96,41 +174,49 @@ class SimulatedProcess(ChildProcess):
 
     def _begin(self) -> None:
         assert self.birth is not None
-        self.actor = _ACTORS[role_of(self.name)](self.birth, self._spawner.network.mailbox)
-        task = self._spawner.loop.create_task(self.actor.run())
+        self.actor = _ACTORS[role_of(self.name)](self.birth, self._machine.network.mailbox)
+        task = self._machine.loop.create_task(self.actor.run())
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[int]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self._spawner.errors.append(error)
+            self._machine.errors.append(error)
         self.die(task.result() if error is None and not task.cancelled() else 1)
 
 
-class SimulatedSpawner(Spawner):
-    """Starts simulated processes. `errors`: exceptions that ended an actor outside of its handlers."""
+class SimulatedSpawner(LocalSpawner):
+    """The real spawner of one supervisor, with its register; but its processes are simulated."""
 
-    def __init__(self, loop: VirtualLoop, network: SimulatedNetwork, chance: random.Random) -> None:
-        self.loop, self.network, self.chance = loop, network, chance
-        self.processes: list[SimulatedProcess] = []
-        self.errors: list[BaseException] = []
+    def __init__(self, machine: Machine, register_path: Path, exits: Exits) -> None:
+        super().__init__(register_path, exits=exits)
+        self._machine = machine
 
     def spawn(self, spec: ChildSpec, on_exit: OnExit, warm_ups: tuple[str, ...] = ()) -> SimulatedProcess:
-        process = SimulatedProcess(self, spec.name, 1000 + len(self.processes), on_exit)
-        self.processes.append(process)
+        process = SimulatedProcess(self._machine, spec, on_exit)
+        self._machine.processes.append(process)
+        self._register.add(spec.name, process.pid)
         return process
 
     def ran_out_of_memory(self) -> bool:
         return False
 
     def retry_writes(self) -> None:
-        """There is no disk."""
+        self._register.file.retry()
 
-    def newest(self, name: str) -> SimulatedProcess | None:
-        """The living process that is this child now, or None."""
-        born = (p for p in reversed(self.processes) if p.name == name and p.birth is not None)
-        process = next(born, None)
-        return process if process is not None and process.is_alive else None
+
+def make_processes_findable(patch: Callable[[Any, str, Any], None], machine: Machine) -> None:
+    """Replace what reads /proc. `patch(object, name, value)` must undo itself after the simulation."""
+    patch(register, "start_ticks_of", lambda pid: None if machine.kernel.is_proven(pid) else 1)
+    patch(adopted_process, "is_suspended", lambda pid: machine.process(pid).is_suspended())
+    patch(adopted_process, "resident_bytes", lambda pid: 4096)
+    patch(adopted_process, "sample_of", lambda pid: None)
+
+
+def _context_of(life: SimulatedLife | None) -> Context:
+    context = copy_context()
+    context.run(PROCESS.set, life)
+    return context
 
 
 def _now_s() -> float:

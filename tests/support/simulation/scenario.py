@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from actors.gateway.settings import GatewaySettings
 from gpu_workers.settings import WorkerSettings
 from supervisor.config import ServerConfig
-from tests.support.simulation.clients import Wish
 from tests.support.simulation.network import Loss
 
 FAULTS_S = 4.0  # faults happen within about twice this time
@@ -27,6 +25,7 @@ class Scenario:
     loss: Loss = field(default_factory=Loss)
     n_cuts: int = 0
     n_clock_jumps: int = 0
+    n_supervisor_deaths: int = 0
     longest_pause_s: float = 9.0
 
 
@@ -36,7 +35,7 @@ class Outcome:
 
     seed: int
     problems: list[str]
-    digest: int
+    digest: str
     n_messages: int
     n_deaths: int
     virtual_s: float
@@ -53,6 +52,7 @@ def scenario_of(seed: int) -> Scenario:
         n_disk_failures=chance.choice((0, 0, 0, 2)),
         n_cuts=chance.choice((0, 0, 3)),
         n_clock_jumps=chance.choice((0, 0, 2)),
+        n_supervisor_deaths=chance.choice((0, 0, 1, 2)),
         loss=Loss(chance.choice((0.0, 0.0, 0.01, 0.05)), chance.choice((0.0, 0.0, 0.01, 0.05))),
     )
 
@@ -68,7 +68,8 @@ def config_of(chance: random.Random) -> ServerConfig:
     )
     gateway = GatewaySettings(orphan_s=3.0, ack_messages=chance.choice((1, 16)), stream_window_tokens=256)
     return ServerConfig(
-        hold_connections=False,  # descriptors between processes are not simulated
+        vault=chance.random() < 0.6,
+        standby=chance.random() < 0.3,
         model="hash-chain",
         gpus=0,
         replicas=chance.choice((1, 1, 2)),
@@ -78,22 +79,3 @@ def config_of(chance: random.Random) -> ServerConfig:
         worker=worker,
         gateway=gateway,
     )
-
-
-def wishes_of(chance: random.Random, n_clients: int, gateways: list[str]) -> Iterator[Wish]:
-    """What the clients ask for. Some prompts have a common beginning; some clients leave before the end."""
-    shared = [chance.randrange(1000) for _ in range(chance.randrange(0, 70))]
-    for index in range(n_clients):
-        n_tokens = chance.randrange(1, 60)
-        own = [chance.randrange(1000) for _ in range(chance.randrange(1, 60))]
-        yield Wish(
-            request=f"request-{index}",
-            gateway=chance.choice(gateways),
-            prompt=shared + own if chance.random() < 0.5 else own,
-            max_tokens=n_tokens,
-            seed=chance.choice((0, chance.randrange(1, 2**31))),
-            n=chance.choice((1, 1, 1, 2, 3)),
-            stop_at=chance.randrange(n_tokens) if chance.random() < 0.3 else -1,
-            leaves_after=chance.randrange(n_tokens) if chance.random() < 0.1 else -1,
-            asks_after_s=chance.uniform(0.0, FAULTS_S / 2),
-        )

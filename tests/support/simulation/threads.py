@@ -14,7 +14,6 @@ from actors.gateway.journal.writer import JournalWriter
 from gpu_workers.process.gang_agreement import EpochId
 from gpu_workers.process.step_thread import StepThread
 from messages.steps import Plan, Reset, StepFailed
-from tests.support.simulation.virtual_loop import PROCESS
 
 _COMMIT_S = (0.0001, 0.004)
 _LOAD_S = (0.05, 0.5)
@@ -34,17 +33,6 @@ class SimulatedWriter(JournalWriter):
         super().__init__(files, limit_bytes, window_s, hang_s, name)
         self._is_due = False
         self.put = self._put
-        self._life = PROCESS.get()
-        self.open_files.append((self._life, files))
-
-    open_files: list[tuple[Any, SegmentLog]] = []
-
-    @classmethod
-    def close_files_of(cls, life: object) -> None:
-        """Close the files of a dead process and release its lock, as the kernel does."""
-        for owner, files in [one for one in cls.open_files if one[0] is life]:
-            files.close()
-            cls.open_files.remove((owner, files))
 
     def start(self) -> None:
         """There is no thread."""
@@ -144,7 +132,6 @@ def make_threads_virtual(patch: Callable[[Any, str, Any], None], chance: random.
 
     SimulatedWriter.chance = SimulatedStepThread.chance = chance
     SimulatedWriter.refuses = False
-    SimulatedWriter.open_files = []
     patch(journal, "JournalWriter", SimulatedWriter)
     patch(clock, "since_boot_s", lambda: asyncio.get_running_loop().time())
     patch(worker, "StepThread", SimulatedStepThread)

@@ -1,4 +1,6 @@
-"""An event loop in virtual time: when nothing is ready, the clock jumps to the next timer. It has no sockets and no threads.
+"""An event loop in virtual time: when nothing is ready, the clock jumps to the next timer. It has no threads.
+
+Unix sockets are real: what is written to one can be read from the other end at once, so they need no time and no other process.
 
 Each callback belongs to a simulated process, which is the value of PROCESS in its context. Callbacks of a dead process are
 dropped, so a kill ends a process between two callbacks and runs none of its `finally` blocks. Callbacks of a paused process
@@ -9,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import selectors
 from collections.abc import Callable
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from enum import Enum
 from typing import Any
 
@@ -36,8 +39,8 @@ class SimulatedLife:
     `n_callbacks` counts the callbacks that have run. `dies_at`: it is killed before that callback, by `on_own_death`.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, pid: int = 0) -> None:
+        self.name, self.pid = name, pid
         self.state = LifeState.RUNNING
         self.held: list[asyncio.Handle] = []
         self.n_callbacks = 0
@@ -68,36 +71,78 @@ class _TimerHandle(asyncio.TimerHandle):
             super()._run()  # type: ignore[misc]
 
 
-class _Clock:
-    """Takes the place of a selector: waiting moves the time."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def select(self, timeout_s: float | None) -> list[Any]:
-        if timeout_s is None:
-            raise Deadlock("nothing is ready and no timer is set")
-        self.now_s += timeout_s
-        return []
-
-
-class VirtualLoop(asyncio.BaseEventLoop):
-    """See the file's header."""
+class _Selector(selectors.EpollSelector):
+    """Waiting moves the time. Descriptors that are ready are found in the order of their registration."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._selector = _Clock()
+        self.now_s = 1000.0
+        self._n_registered = 0
+        self._number_by_fd: dict[int, int] = {}
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        key = super().register(fileobj, events, data)
+        self._n_registered += 1
+        self._number_by_fd[key.fd] = self._n_registered
+        return key
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = [one for one in super().select(0) if not _is_paused(one[0])]
+        if ready or timeout == 0:
+            return sorted(ready, key=lambda one: self._number_by_fd[one[0].fd])
+        if timeout is None:
+            raise Deadlock("nothing is ready and no timer is set")
+        self.now_s += timeout
+        return []
+
+
+def _is_paused(key: selectors.SelectorKey) -> bool:
+    life = life_of_key(key)
+    return life is not None and life.state is LifeState.PAUSED
+
+
+def life_of_key(key: selectors.SelectorKey) -> SimulatedLife | None:
+    """The process that watches a descriptor."""
+    handle = next(one for one in key.data if one is not None)
+    return handle._context.get(PROCESS)
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """See the file's header."""
+
+    def __init__(self) -> None:
+        self.selector = _Selector()
+        super().__init__(self.selector)
         self._clock_resolution = 1e-9
         self.tasks: list[asyncio.Task[Any]] = []  # kept, so that a dead process's tasks are not finalised
         self.set_task_factory(self._make_task)
-        self.set_exception_handler(lambda loop, context: self.errors.append(context))
         self.errors: list[dict[str, Any]] = []
 
     def time(self) -> float:
-        return self._selector.now_s
+        return self.selector.now_s
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Keep an exception that nobody has handled, unless it comes from the remains of a dead process."""
+        life = PROCESS.get()
+        if life is None or life.state is not LifeState.DEAD:
+            self.errors.append(context)
+
+    def set_exception_handler(self, handler: Any) -> None:
+        """Exceptions are kept in `errors`."""
+
+    def block(self, for_s: float) -> None:
+        """The process that calls this waits for something that does not come: it goes on after so long."""
+        life = PROCESS.get()
+        if life is not None and life.state is LifeState.RUNNING:
+            life.state = LifeState.PAUSED
+            outside = copy_context()
+            outside.run(PROCESS.set, None)
+            self.call_later(for_s, self.resume, life, context=outside)
 
     def resume(self, life: SimulatedLife) -> None:
         """Let a paused process run: first what it missed, in order."""
+        if life.state is not LifeState.PAUSED:
+            return
         life.state = LifeState.RUNNING
         held, life.held = life.held, []
         self._ready.extend(held)  # type: ignore[attr-defined]
@@ -144,8 +189,25 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.tasks.append(task)
         return task
 
-    def _process_events(self, event_list: list[Any]) -> None:
-        pass
+    def _add_callback(self, handle: asyncio.Handle) -> None:
+        """A descriptor is ready. Its callback belongs to a process as every other one does."""
+        if not handle.cancelled():
+            self._ready.append(_Handle(_run_unless_cancelled, (handle,), self, handle._context))  # type: ignore[attr-defined]
+
+    def serve(self, name: str) -> None:
+        """Let a process answer now what waits on its sockets, because another one waits for the answer and does nothing else.
+
+        `name`: the beginning of its name.
+        """
+        for key, _ in self.selector.select(0):
+            reader, life = key.data[0], life_of_key(key)
+            if reader is not None and life is not None and life.name.startswith(name) and life.state is LifeState.RUNNING:
+                _Handle(_run_unless_cancelled, (reader,), self, reader._context)._run()
 
     def _write_to_self(self) -> None:
         pass
+
+
+def _run_unless_cancelled(handle: asyncio.Handle) -> None:
+    if not handle.cancelled():
+        handle._callback(*handle._args)  # type: ignore[attr-defined]

@@ -1,0 +1,153 @@
+"""The lives of the supervisor, and its parent, which is not killed: it starts the next supervisor and keeps what that needs.
+
+The supervisors, their link and the packets on it are the real ones; the parent is a twin of `supervisor/parent/parent.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextvars import Context, copy_context
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from actors.gateway.settings import GatewaySettings
+from messages.birth import LISTEN_SOCKET
+from messages.ids import role_of
+from messages.lifecycle import TreeState
+from supervisor.children.run_dir import RunDir
+from supervisor.config import ServerConfig
+from supervisor.parent.link import KEEP, ParentLink, pack_exits
+from supervisor.policy.child_spec import ChildSpec, Group
+from supervisor.policy.placement import Placement
+from supervisor.server import Server, read_server
+from supervisor.supervisor import Supervisor
+from supervisor.tree import StartFacts, build_tree
+from tests.support.simulation.processes import Machine, SimulatedSpawner
+from tests.support.simulation.virtual_loop import PROCESS, LifeState, SimulatedLife
+
+_NEXT_S = (0.02, 0.5)  # from the death of a supervisor to the next one
+_OPEN_S = 0.1  # from its start until a supervisor handles signals
+_RUN_DIR = "run_dir"
+
+
+class SimulatedParent:
+    """Starts supervisors until one of them ends the server: `ending` has its exit status then."""
+
+    def __init__(self, machine: Machine, folder: Path) -> None:
+        self._machine, self._folder = machine, folder
+        self._kept: dict[bytes, int] = {}
+        self._exits: dict[int, int] = {}
+        self._end: socket.socket | None = None  # of the link to the present supervisor
+        self.life = SimulatedLife("supervisor")
+        self.supervisor: Supervisor | None = None
+        self.context = copy_context()
+        self.ending: asyncio.Future[int] = machine.loop.create_future()
+        self.n_deaths = 0
+        self._is_stop_ordered = False
+        machine.on_orphan_exit = self._reaped
+
+    @property
+    def is_serving(self) -> bool:
+        """There is a supervisor, and its whole tree serves."""
+        return self.supervisor is not None and self.supervisor.state is TreeState.SERVING
+
+    def start(self, config: ServerConfig) -> None:
+        """Start the first supervisor."""
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        listener.bind(str(self._folder / "http"))
+        listener.listen(1024)
+        run_dir = RunDir.take(self._folder / "run")
+        self._kept = {f"{_RUN_DIR} {run_dir.path}".encode(): run_dir.lock_fd, f"{LISTEN_SOCKET} ".encode(): listener.detach()}
+        _server(config, run_dir, self._folder, self._kept[f"{LISTEN_SOCKET} ".encode()]).save()
+        self._fork()
+
+    def stop(self) -> None:
+        """SIGTERM: passed on to the supervisor, and to the next one if this one dies."""
+        self._is_stop_ordered = True
+        if self.supervisor is not None and self.life.state is LifeState.RUNNING:
+            self.context.run(self.supervisor.orders.stop, 0.0)
+
+    def kill(self) -> None:
+        """End the present supervisor as SIGKILL does."""
+        life, self.supervisor = self.life, None
+        if life.state is LifeState.DEAD or self.ending.done():
+            return
+        self.n_deaths += 1
+        life.state, life.held = LifeState.DEAD, []
+        self._machine.kernel.close_all_of(life)
+        self._end = None
+        for process in self._machine.processes:
+            if process.is_child_of(life):
+                process.supervisor_died()
+        outside = copy_context()
+        outside.run(PROCESS.set, None)
+        self._machine.loop.call_later(self._machine.chance.uniform(*_NEXT_S), self._fork, context=outside)
+
+    def _fork(self) -> None:
+        life = SimulatedLife("supervisor", self._machine.new_pid())
+        life.on_own_death = self.kill
+        self.life, self.context = life, copy_context()
+        self.context.run(PROCESS.set, life)
+        self._end, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for text, fd in self._kept.items():
+            socket.send_fds(self._end, [KEEP + text], [fd])
+        self._end.send(pack_exits(self._exits))
+        fd = self._machine.kernel.give(other.fileno(), life)
+        other.close()
+        self.context.run(self._run, fd)
+
+    def _run(self, link_fd: int) -> None:
+        """In the new process."""
+        link = ParentLink(socket.socket(fileno=link_fd))
+        run_dir = RunDir.take_back(Path(link.kept[_RUN_DIR].value), link.kept[_RUN_DIR].fd)
+        server = read_server(run_dir, {name: kept.fd for name, kept in link.kept.items()})
+        spawner = SimulatedSpawner(self._machine, run_dir.register_path, link.exits)
+        self.supervisor = Supervisor(server, server.display(), spawner, self._machine.network.mailbox, link)
+        task = self._machine.loop.create_task(self.supervisor.run())
+        task.add_done_callback(self._ended)
+        if self._is_stop_ordered:
+            self._machine.loop.call_later(_OPEN_S, self.supervisor.orders.stop, 0.0)
+
+    def _ended(self, task: asyncio.Task[int]) -> None:
+        if task.cancelled() or task.exception() is not None:
+            self._machine.errors.append(task.exception() or asyncio.CancelledError("supervisor"))
+        if not self.ending.done():
+            self.ending.set_result(1 if task.cancelled() or task.exception() is not None else task.result())
+
+    def _reaped(self, pid: int, code: int) -> None:
+        """A child of a dead supervisor has ended."""
+        self._exits[pid] = code
+        if self._end is not None:
+            self._end.send(pack_exits({pid: code}))
+
+
+def _server(config: ServerConfig, run_dir: RunDir, folder: Path, listen_fd: int) -> Server:
+    placement = Placement(device="cpu", gpus=(), tp=1, replicas=config.replicas, dtype="")
+    facts = StartFacts(
+        state_dir=folder,
+        run_dir=run_dir.path,
+        listen_fd=listen_fd,
+        model_setting="hash-chain",
+        model_name="hash-chain",
+        model_length=512,
+        placement=placement,
+        cores=2,
+    )
+    groups = tuple(_without_fronts(group) for group in build_tree(config, facts))
+    return Server(groups, run_dir, config.supervisor, "hash-chain", "", "json", "error")
+
+
+def _without_fronts(group: Group) -> Group:
+    return replace(group, children=tuple(_without_front(child) for child in group.children))
+
+
+def _without_front(child: ChildSpec) -> ChildSpec:
+    """The child without its ZeroMQ sockets: simulated clients ask behind them."""
+    if role_of(child.name) != "gateway":
+        return child
+    settings = msgspec.json.decode(child.settings, type=GatewaySettings)
+    bare = msgspec.structs.replace(settings, front_endpoint="", front_tcp_endpoint="")
+    return replace(child, settings=msgspec.json.encode(bare))

@@ -1,0 +1,117 @@
+"""What takes the place of waiting for a vault, and the check of the pages that schedulers adopt."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from actors.pages.page_ledger import PageLedger
+from actors.pages.seal_table import SealedPage
+from gpu_workers import hash_chain
+from messages.descriptors.client import DescriptorClient, read_answer
+from messages.descriptors.packets import Answer, Request, open_link, receive_packet, send_packet
+from messages.errors import DescriptorError
+from messages.steps import PAGE_TOKENS
+
+_TURNS = 3  # of the vault: it accepts the connection, reads the request
+_GIVE_S = 0.002
+
+
+class SimulatedDescriptorClient(DescriptorClient):
+    """A client that blocks its process: the vault is given its turns at once. If it does not answer, the process stands still."""
+
+    def __init__(self, path: Path, wait_s: float = 0.0, timeout_s: float = 5.0) -> None:
+        self._timeout_s = timeout_s
+        self._loop: Any = asyncio.get_running_loop()
+        try:
+            self._link = open_link(path, None)
+        except OSError as error:
+            self._loop.block(wait_s)
+            raise DescriptorError(f"{path}: {error}") from None
+
+    def _ask(self, request: Request, descriptors: list[int] | None = None) -> tuple[Answer, list[int]]:
+        try:
+            send_packet(self._link, request, descriptors or [])
+            for _ in range(_TURNS):
+                self._loop.serve("vault/")
+            packet = receive_packet(self._link)
+        except BlockingIOError:
+            self._loop.block(self._timeout_s)
+            raise DescriptorError("the vault does not answer") from None
+        except OSError as error:
+            raise DescriptorError(str(error)) from None
+        if packet is None:
+            raise DescriptorError("the vault has closed the connection")
+        return read_answer(*packet)
+
+
+class _Thread:
+    """Runs its work on the loop, a little later."""
+
+    def __init__(self, target: Callable[[], None], **options: Any) -> None:
+        self._target = target
+
+    def start(self) -> None:
+        asyncio.get_running_loop().call_later(_GIVE_S, self._target)
+
+
+def make_vaults_virtual(patch: Callable[[Any, str, Any], None]) -> None:
+    """Replace what waits for vaults. `patch(object, name, value)` must undo itself after the simulation."""
+    import actors.scheduler.gang.seal_store as seal_store
+    import gpu_workers.process.rank_memory as rank_memory
+    import gpu_workers.vault.kv_memory as kv_memory
+
+    patch(seal_store, "DescriptorClient", SimulatedDescriptorClient)
+    patch(kv_memory, "DescriptorClient", SimulatedDescriptorClient)
+    patch(rank_memory, "threading", SimpleNamespace(Thread=_Thread))
+
+
+class AdoptionCheck:
+    """Compares every adopted page with the hash chain of its tokens. `workers`: the living workers' actors."""
+
+    def __init__(self, workers: Callable[[], list[Any]]) -> None:
+        self._workers = workers
+        self.n_adopted = 0
+        self.problems: list[str] = []
+
+    def watch(self, patch: Callable[[Any, str, Any], None]) -> None:
+        """Look at every adoption. `patch` as above."""
+        honest = PageLedger.adopt
+
+        def adopt(ledger: PageLedger, pages: Iterable[SealedPage]) -> int:
+            sealed = list(pages)
+            count = honest(ledger, sealed)
+            self._check(ledger, {one.page: one for one in sealed if one.page in ledger._content})
+            return count
+
+        patch(PageLedger, "adopt", adopt)
+
+    def _check(self, ledger: PageLedger, adopted: dict[int, SealedPage]) -> None:
+        by_hash = {one.content_hash: one for one in adopted.values()}
+        generation = ledger._seals.generation if ledger._seals is not None else None
+        for worker in self._workers():
+            if adopted and worker._memory_generation == generation:
+                states = worker._steps._engine._pages.reshape(-1, PAGE_TOKENS)
+                for page, one in adopted.items():
+                    self.n_adopted += 1
+                    if states[page].tolist() != _states_of(one, by_hash):
+                        self.problems.append(f"page {page} of {worker.child.birth.name} was adopted with other content")
+
+
+def _states_of(page: SealedPage, by_hash: dict[int, SealedPage]) -> list[int]:
+    """The states of the hash chain after every token of a page."""
+    chain = [page]
+    while chain[-1].parent:
+        chain.append(by_hash[chain[-1].parent])
+    state, states = hash_chain._START, []
+    for one in reversed(chain):
+        states = []
+        for token in np.frombuffer(one.tokens, "<i4").tolist():
+            state = (state * hash_chain._STEP + hash_chain._mix(token + 1)) & hash_chain._MASK
+            states.append(state)
+    return states

@@ -1,0 +1,133 @@
+"""What simulated clients ask for, and what they must get."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+import msgspec
+
+from actors.gateway.admission.new_request import NewRequest
+from actors.gateway.requests.order import Order
+from messages.generation import Sampling, Terms
+from tests.support.gateway.fake_scheduler import oracle
+
+
+class Door(Enum):
+    """How a client asks."""
+
+    FRONT = "front"  # as the ZeroMQ front does: tokens with their numbers
+    STREAM = "stream"  # HTTP, streamed, with an Idempotency-Key; after a cut it goes on with Last-Event-ID
+    RESUME = "resume"  # the same, but after a cut it reads GET /v1/streams/{id}
+    PLAIN = "plain"  # HTTP, streamed, one connection that is never made again
+    WHOLE = "whole"  # HTTP, not streamed, asked again with its request_id
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What one client asks for. `leaves_after`: it leaves after so many tokens, -1: never."""
+
+    request: str
+    gateway: str
+    prompt: list[int]
+    max_tokens: int
+    seed: int
+    n: int = 1  # sequences
+    stop_at: int = -1  # the token with this number in the first sequence is a stop token, -1: none
+    leaves_after: int = -1
+    asks_after_s: float = 0.0  # when it asks, after the beginning
+    door: Door = Door.FRONT
+
+    def __post_init__(self) -> None:
+        whole = [oracle(self.prompt, self.max_tokens, self._seed_of(index)) for index in range(self.n)]
+        stops = [] if self.stop_at < 0 else [whole[0][self.stop_at]]
+        self.__dict__["stop_tokens"] = stops
+        self.__dict__["expected"] = [_cut(tokens, stops) for tokens in whole]
+
+    stop_tokens: list[int] = field(init=False)
+    expected: list[list[int]] = field(init=False)  # the tokens of the hash chain, for each sequence
+
+    @property
+    def has_ids(self) -> bool:
+        """The answer has token ids."""
+        return self.door in (Door.FRONT, Door.WHOLE)
+
+    def shown(self, index: int) -> list[int]:
+        """The tokens whose text is shown: all but a stop token."""
+        return [token for token in self.expected[index] if token not in self.stop_tokens]
+
+    def _seed_of(self, index: int) -> int:
+        return self._order().sampling_of(index).seed if self.seed else 0
+
+    def _order(self) -> Order:
+        """Only for the seeds of its sequences."""
+        return Order(
+            request="", api="front", created_s=0.0, prompts=[b""], sampling=self._sampling, terms=Terms(max_tokens=1), n=self.n
+        )
+
+    @property
+    def _sampling(self) -> Sampling:
+        return Sampling(temperature=1.0, seed=self.seed) if self.seed else Sampling(temperature=0.0)
+
+    def new_request(self) -> NewRequest:
+        """The request as the gateway gets it from the ZeroMQ front, the same each time."""
+        return NewRequest(
+            request=self.request,
+            api="front",
+            sampling=self._sampling,
+            terms=Terms(max_tokens=self.max_tokens, stop_tokens=self.stop_tokens),
+            ids=[self.prompt],
+            n=self.n,
+            is_resumable=True,
+            digest=self.request,
+        )
+
+    def http_call(self, last_event: int) -> bytes:
+        """The bytes of its HTTP call. `last_event`: the last one that it has read."""
+        if self.door is Door.RESUME and last_event:
+            return _get(f"/v1/streams/{self.request}?starting_after={last_event}")
+        body = {"max_tokens": self.max_tokens, "n": self.n, "stop_token_ids": self.stop_tokens}
+        body |= {"temperature": 1.0, "seed": self.seed} if self.seed else {"temperature": 0.0}
+        if self.door is Door.WHOLE:
+            return _post("/v1/generate", body | {"tokens": self.prompt, "request_id": self.request})
+        key = {} if self.door is Door.PLAIN else {"idempotency-key": self.request}
+        resumed = {"last-event-id": str(last_event)} if last_event else {}
+        return _post("/v1/completions", body | {"prompt": self.prompt, "stream": True}, **key, **resumed)
+
+
+def _post(path: str, body: dict[str, object], **headers: str) -> bytes:
+    data = msgspec.json.encode(body)
+    given = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"POST {path} HTTP/1.1\r\nhost: x\r\n{given}content-length: {len(data)}\r\n\r\n".encode() + data
+
+
+def _get(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode()
+
+
+def _cut(tokens: list[int], stops: list[int]) -> list[int]:
+    """The tokens up to the first stop token, which is the last one."""
+    return tokens[: 1 + next((i for i, token in enumerate(tokens) if token in stops), len(tokens))]
+
+
+def wishes_of(chance: random.Random, n_clients: int, gateways: list[str], longest_wait_s: float) -> Iterator[Wish]:
+    """What the clients ask for. Some prompts have a common beginning; some clients leave before the end."""
+    shared = [chance.randrange(1000) for _ in range(chance.randrange(0, 70))]
+    for index in range(n_clients):
+        n_tokens = chance.randrange(1, 60)
+        own = [chance.randrange(1000) for _ in range(chance.randrange(1, 60))]
+        door = chance.choice((Door.FRONT, Door.FRONT, *Door))
+        yield Wish(
+            request=f"request-{index}",
+            gateway=chance.choice(gateways),
+            prompt=shared + own if chance.random() < 0.5 else own,
+            max_tokens=n_tokens,
+            seed=chance.choice((0, chance.randrange(1, 2**31))),
+            n=1 if door is Door.WHOLE else chance.choice((1, 1, 1, 2, 3)),
+            stop_at=chance.randrange(n_tokens) if chance.random() < 0.3 else -1,
+            leaves_after=chance.randrange(n_tokens) if chance.random() < 0.1 else -1,
+            asks_after_s=chance.uniform(0.0, longest_wait_s),
+            door=door,
+        )
