@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 
+from messages.ids import role_of
+from tests.support.simulation.edges import PAIRS
 from tests.support.simulation.processes import Machine, SimulatedProcess
 from tests.support.simulation.scenario import FAULTS_S, Scenario
 from tests.support.simulation.supervisors import SimulatedParent
 from tests.support.simulation.threads import SimulatedWriter
 from tests.support.simulation.virtual_loop import LifeState
 
+_AIMS_PER_SEED = 2
+_STRIDE = 101  # prime, so that the aims of one seed are far from each other in the table
 _SUPERVISOR_SHARE = 0.2  # of the pauses
 
 
 class Harm:
     """Carries out the faults of one scenario, at times drawn from `chance`."""
 
-    def __init__(self, scenario: Scenario, machine: Machine, parent: SimulatedParent) -> None:
-        self._scenario, self._machine, self._parent = scenario, machine, parent
+    def __init__(self, seed: int, scenario: Scenario, machine: Machine, parent: SimulatedParent, harmed: set[str]) -> None:
+        """`harmed`: the roles to which something was done are added to it."""
+        self._seed, self._harmed, self._scenario, self._machine, self._parent = seed, harmed, scenario, machine, parent
         self._loop, self._chance, self._network = machine.loop, machine.chance, machine.network
-        self.n_deaths = 0
+        self.n_deaths = self._n_aims = 0
         self.clock_ahead_s = 0.0  # of the wall clock
 
     async def run(self) -> None:
@@ -31,6 +36,7 @@ class Harm:
             + [self._cut] * s.n_cuts
             + [self._jump] * s.n_clock_jumps
             + [self._kill_supervisor] * s.n_supervisor_deaths
+            + [self._aim] * s.n_aims
         )
         self._chance.shuffle(kinds)
         for kind in kinds:
@@ -49,10 +55,17 @@ class Harm:
         if victim is None:
             return
         self.n_deaths += 1
+        self._harmed.add(role_of(victim.name))
         if self._chance.random() < 0.5:
             victim.die(-9)
         else:
             victim.life.dies_at = victim.life.n_callbacks + self._chance.randrange(1, 300)
+
+    def _aim(self) -> None:
+        """Aim a fault at an edge. All pairs get their turn, one seed after the other."""
+        self._n_aims += 1
+        number = (self._seed * _AIMS_PER_SEED + self._n_aims) * _STRIDE % len(PAIRS)
+        self._machine.edges.aim(*PAIRS[number])
 
     def _kill_supervisor(self) -> None:
         """Kill the supervisor now, or at one of its next callbacks."""
@@ -72,6 +85,7 @@ class Harm:
             return
         victim = self._victim()
         if victim is not None:
+            self._harmed.add(role_of(victim.name))
             victim.pause()
             self._loop.call_later(for_s, victim.resume)
 

@@ -1,4 +1,4 @@
-"""The client's end of one HTTP connection, over a real unix socket, and the byte counts that TCP would have for its other end."""
+"""The client's end of one HTTP connection, over a unix socket, and the byte counts that TCP would have for its other end."""
 
 from __future__ import annotations
 

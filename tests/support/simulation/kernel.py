@@ -1,4 +1,4 @@
-"""The part of the kernel that a simulation needs: whose file descriptors are whose, and process ids whose deaths can be watched.
+"""The part of the kernel that a simulation needs: whose descriptors are whose, and which process ids are dead.
 
 All simulated processes live in one real one. So each descriptor is noted for the process that has made or received it, and is
 closed at that process's death, as the kernel does. Sockets are real unix sockets.
@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
+from tests.support.simulation.edges import Edges
 from tests.support.simulation.virtual_loop import PROCESS, SimulatedLife, VirtualLoop
 
 _open, _close, _dup, _memfd, _real_socket = os.open, os.close, os.dup, os.memfd_create, socket.socket
@@ -28,8 +29,8 @@ _RIGHTS = (socket.SOL_SOCKET, socket.SCM_RIGHTS)
 class Kernel:
     """See the file's header. `patch(object, name, value)` must undo itself after the simulation."""
 
-    def __init__(self, loop: VirtualLoop, patch: Callable[[Any, str, Any], None]) -> None:
-        self._loop = loop
+    def __init__(self, loop: VirtualLoop, edges: Edges, patch: Callable[[Any, str, Any], None]) -> None:
+        self._loop, self.edges = loop, edges
         self._owner: dict[int, tuple[SimulatedLife | None, tuple[int, int]]] = {}
         self._sockets: dict[int, WeakSet[Any]] = {}
         self._pid_of: dict[int, int] = {}  # by the descriptor that watches it
@@ -52,6 +53,14 @@ class Kernel:
             def detach(self) -> int:
                 kernel._sockets.get(self.fileno(), WeakSet()).discard(self)
                 return super().detach()
+
+            def send(self, *args: Any) -> int:
+                with kernel.edges.around("writes a connection"):
+                    return super().send(*args)
+
+            def sendmsg(self, *args: Any) -> int:
+                with kernel.edges.around("gives a descriptor"):
+                    return super().sendmsg(*args)
 
             def recvmsg(self, *args: Any) -> Any:
                 received = super().recvmsg(*args)

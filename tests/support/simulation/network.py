@@ -9,6 +9,9 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass
 
 from messages.transport.mailbox import MemoryMailbox, MemoryNetwork
+from messages.transport.mailbox_core import Delivery
+from messages.wire.message import NO_TRACE, Message
+from tests.support.simulation.edges import Edges, Fault
 
 _SHORTEST_S, _USUAL_S, _LONGEST_S = 50e-6, 500e-6, 0.05
 _SLOW_SHARE = 0.002
@@ -23,12 +26,38 @@ class Loss:
     repeated_share: float = 0.0
 
 
+class SimulatedMailbox(MemoryMailbox):
+    """A mailbox whose sends and receipts are edges."""
+
+    def __init__(self, network: SimulatedNetwork, name: str, incarnation: int, endpoint: str) -> None:
+        super().__init__(network, name, incarnation, endpoint)
+        self._edges = network.edges
+        self._later: list[Fault | None] = []  # what happens when the last batch is handled
+
+    def send(self, name: str, message: Message, trace: bytes = NO_TRACE) -> None:
+        with self._edges.around(f"sends {type(message).__name__}"):
+            super().send(name, message, trace)
+
+    def send_all(self, names: list[str], message: Message) -> None:
+        with self._edges.around(f"sends {type(message).__name__}"):
+            super().send_all(names, message)
+
+    async def wait_mail(self) -> list[Delivery]:
+        later, self._later = self._later, []
+        for fault in later:
+            self._edges.after(fault)
+        batch = await super().wait_mail()
+        self._later = [await self._edges.before(f"gets {type(delivery.message).__name__}") for delivery in batch]
+        return batch
+
+
 class SimulatedNetwork(MemoryNetwork):
     """Carries messages between mailboxes in virtual time."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, edges: Edges) -> None:
         super().__init__()
         self._chance = chance
+        self.edges = edges
         self._context_by_endpoint: dict[str, Context] = {}
         self._last_s: dict[tuple[str, str], float] = {}
         self._cut_until_s: dict[tuple[str, str], float] = {}
@@ -38,7 +67,7 @@ class SimulatedNetwork(MemoryNetwork):
     def mailbox(self, name: str, incarnation: int, endpoint: str) -> MemoryMailbox:
         """A mailbox of the process that calls this."""
         self._context_by_endpoint[endpoint] = copy_context()
-        return MemoryMailbox(self, name, incarnation, endpoint)
+        return SimulatedMailbox(self, name, incarnation, endpoint)
 
     def cut(self, source: str, target: str, for_s: float) -> None:
         """Lose everything between these endpoints, in this direction, for some time."""

@@ -21,6 +21,7 @@ from gpu_workers.process.worker import Worker
 from messages.birth import Birth, read_birth
 from messages.ids import role_of
 from supervisor.children import adopted_process, register
+from supervisor.children.atomic_file import AtomicFile
 from supervisor.children.process import ChildProcess, ExitStatus, OnExit, decode_exit
 from supervisor.children.spawner import LocalSpawner
 from supervisor.parent.link import Exits
@@ -50,6 +51,7 @@ class Machine:
 
     def __init__(self, loop: VirtualLoop, kernel: Kernel, network: SimulatedNetwork, chance: random.Random) -> None:
         self.loop, self.kernel, self.network, self.chance = loop, kernel, network, chance
+        self.edges = kernel.edges
         self.processes: list[SimulatedProcess] = []
         self.errors: list[BaseException] = []
         self.problems: list[str] = []
@@ -193,8 +195,9 @@ class SimulatedSpawner(LocalSpawner):
         self._machine = machine
 
     def spawn(self, spec: ChildSpec, on_exit: OnExit, warm_ups: tuple[str, ...] = ()) -> SimulatedProcess:
-        process = SimulatedProcess(self._machine, spec, on_exit)
-        self._machine.processes.append(process)
+        with self._machine.edges.around("spawns"):
+            process = SimulatedProcess(self._machine, spec, on_exit)
+            self._machine.processes.append(process)
         self._register.add(spec.name, process.pid)
         return process
 
@@ -207,6 +210,13 @@ class SimulatedSpawner(LocalSpawner):
 
 def make_processes_findable(patch: Callable[[Any, str, Any], None], machine: Machine) -> None:
     """Replace what reads /proc. `patch(object, name, value)` must undo itself after the simulation."""
+    write = AtomicFile.write
+
+    def write_at_edge(file: AtomicFile, content: bytes) -> None:
+        with machine.edges.around("writes a file"):
+            write(file, content)
+
+    patch(AtomicFile, "write", write_at_edge)
     patch(register, "start_ticks_of", lambda pid: None if machine.kernel.is_proven(pid) else 1)
     patch(adopted_process, "is_suspended", lambda pid: machine.process(pid).is_suspended())
     patch(adopted_process, "resident_bytes", lambda pid: 4096)

@@ -9,6 +9,7 @@ from typing import Any
 from actors.gateway.settings import GatewaySettings
 from gpu_workers.settings import WorkerSettings
 from supervisor.config import ServerConfig
+from tests.support.simulation.edges import Count
 from tests.support.simulation.network import Loss
 
 FAULTS_S = 4.0  # faults happen within about twice this time
@@ -26,6 +27,7 @@ class Scenario:
     n_cuts: int = 0
     n_clock_jumps: int = 0
     n_supervisor_deaths: int = 0
+    n_aims: int = 0  # faults that wait for an edge; see edges.py
     longest_pause_s: float = 9.0
 
 
@@ -40,6 +42,8 @@ class Outcome:
     n_deaths: int
     virtual_s: float
     log: list[Any]
+    hit: Count  # which faults have hit which edges
+    n_adopted: int  # pages
 
 
 def scenario_of(seed: int) -> Scenario:
@@ -47,12 +51,13 @@ def scenario_of(seed: int) -> Scenario:
     chance = random.Random(f"scenario {seed}")
     return Scenario(
         n_clients=chance.randrange(2, 9),
-        n_deaths=chance.randrange(1, 8),
+        n_deaths=chance.choice((0, 1, 2, 3, 5, 7)),
+        n_aims=chance.choice((1, 2, 4)),
         n_pauses=chance.choice((0, 0, 1, 3)),
         n_disk_failures=chance.choice((0, 0, 0, 2)),
         n_cuts=chance.choice((0, 0, 3)),
         n_clock_jumps=chance.choice((0, 0, 2)),
-        n_supervisor_deaths=chance.choice((0, 0, 1, 2)),
+        n_supervisor_deaths=chance.choice((0, 0, 0, 1, 2)),
         loss=Loss(chance.choice((0.0, 0.0, 0.01, 0.05)), chance.choice((0.0, 0.0, 0.01, 0.05))),
     )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,8 +67,8 @@ class SimulatedParent:
     def stop(self) -> None:
         """SIGTERM: passed on to the supervisor, and to the next one if this one dies."""
         self._is_stop_ordered = True
-        if self.supervisor is not None and self.life.state is LifeState.RUNNING:
-            self.context.run(self.supervisor.orders.stop, 0.0)
+        if self.supervisor is not None:
+            self._machine.loop.call_soon(self.supervisor.orders.stop, 0.0, context=self.context)
 
     def kill(self) -> None:
         """End the present supervisor as SIGKILL does."""

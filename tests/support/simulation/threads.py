@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +16,7 @@ from actors.gateway.journal.writer import JournalWriter
 from gpu_workers.process.gang_agreement import EpochId
 from gpu_workers.process.step_thread import StepThread
 from messages.steps import Plan, Reset, StepFailed
+from tests.support.simulation.edges import Edges, Fault
 
 _COMMIT_S = (0.0001, 0.004)
 _LOAD_S = (0.05, 0.5)
@@ -27,6 +30,7 @@ class SimulatedWriter(JournalWriter):
     """
 
     chance: random.Random
+    edges: Edges
     refuses = False
 
     def __init__(self, files: SegmentLog, limit_bytes: int, window_s: float, hang_s: float, name: str) -> None:
@@ -56,13 +60,24 @@ class SimulatedWriter(JournalWriter):
             self._loop.call_later(self._retry_wait_s, self._work)
 
     def _commit(self, batch: list[Entry]) -> str:
-        return "database or disk is full" if SimulatedWriter.refuses else super()._commit(batch)
+        if SimulatedWriter.refuses:
+            return "database or disk is full"
+        with self.edges.around("commits") as fault:
+            if fault is Fault.DIES_DURING:
+                self._files._write = self._tear  # type: ignore[method-assign]
+            return super()._commit(batch)
+
+    def _tear(self, data: bytes) -> None:
+        """The process dies when a part of the bytes is written."""
+        os.pwrite(self._files._descriptor, data[: self.chance.randrange(len(data) + 1)], self._files._size_bytes)
+        self.edges.die()
 
 
 class SimulatedStepThread(StepThread[Any]):
     """Runs the commands of a rank in virtual time, one after the other. A step takes some milliseconds."""
 
     chance: random.Random
+    edges: Edges
 
     def start(self) -> None:
         self._queue: deque[tuple[EpochId, Reset | Plan]] = deque()
@@ -91,12 +106,28 @@ class SimulatedStepThread(StepThread[Any]):
     def _work(self) -> None:
         epoch, command = self._queue.popleft()
         later: list[Callable[[], None]] = []
+        if isinstance(command, Plan):
+            with self.edges.around("begins a step") as fault:
+                pass
+            if fault is Fault.HANGS:
+                self._begin_and_hang()
+                return
+            if fault is Fault.FAILS:
+                pages = self._engine._pages
+                pages[self.chance.randrange(len(pages))] ^= 1  # a device that fails may have written anywhere
+                self._fault(RuntimeError("simulated device fault"))
+                return
         try:
             self._execute(self._engine, epoch, command, lambda epoch, launched: later.extend(self._events_of(epoch, launched)))
         except Exception as error:
             self._fault(error)
             return
         self._step_through(later)
+
+    def _begin_and_hang(self) -> None:
+        """The step has begun and never ends; the control task goes on."""
+        self._since_s = time.monotonic()
+        self._n_begun += 1
 
     def _events_of(self, epoch: EpochId, launched: Any) -> list[Callable[[], None]]:
         if isinstance(launched, StepFailed):
@@ -107,7 +138,8 @@ class SimulatedStepThread(StepThread[Any]):
 
     def _result(self, epoch: EpochId, result: Any) -> None:
         self.steps += 1
-        self._events.on_result(epoch, result)
+        with self.edges.around("ends a step"):
+            self._events.on_result(epoch, result)
 
     def _step_through(self, later: list[Callable[[], None]]) -> None:
         if not later:
@@ -124,13 +156,14 @@ class SimulatedStepThread(StepThread[Any]):
         self._loop.call_later(self.chance.uniform(*_STEP_S), ended)
 
 
-def make_threads_virtual(patch: Callable[[Any, str, Any], None], chance: random.Random) -> None:
+def make_threads_virtual(patch: Callable[[Any, str, Any], None], chance: random.Random, edges: Edges) -> None:
     """Replace the threads of gateways and workers. `patch(object, name, value)` must undo itself after the simulation."""
     import actors.gateway.journal.clock as clock
     import actors.gateway.journal.journal as journal
     import gpu_workers.process.worker as worker
 
     SimulatedWriter.chance = SimulatedStepThread.chance = chance
+    SimulatedWriter.edges = SimulatedStepThread.edges = edges
     SimulatedWriter.refuses = False
     patch(journal, "JournalWriter", SimulatedWriter)
     patch(clock, "since_boot_s", lambda: asyncio.get_running_loop().time())

@@ -23,7 +23,7 @@ _GIVE_S = 0.002
 
 
 class SimulatedDescriptorClient(DescriptorClient):
-    """A client that blocks its process: the vault is given its turns at once. If it does not answer, the process stands still."""
+    """A client that blocks its process: the vault gets its turns at once. If it does not answer, the process stands still."""
 
     def __init__(self, path: Path, wait_s: float = 0.0, timeout_s: float = 5.0) -> None:
         self._timeout_s = timeout_s

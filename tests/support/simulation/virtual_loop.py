@@ -25,6 +25,10 @@ class Deadlock(Exception):
     """Nothing is ready and no timer is set: the simulation would wait for ever."""
 
 
+class Died(BaseException):
+    """Leaves a callback in which its process has died. Nobody handles it."""
+
+
 class LifeState(Enum):
     """What a simulated process does."""
 
@@ -124,7 +128,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Keep an exception that nobody has handled, unless it comes from the remains of a dead process."""
         life = PROCESS.get()
-        if life is None or life.state is not LifeState.DEAD:
+        if not isinstance(context.get("exception"), Died) and (life is None or life.state is not LifeState.DEAD):
             self.errors.append(context)
 
     def set_exception_handler(self, handler: Any) -> None:

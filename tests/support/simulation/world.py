@@ -23,6 +23,7 @@ from messages.child import Child
 from messages.ids import role_of
 from supervisor.operator.orders import EXIT_REQUESTS_LEFT, EXIT_STOPPED
 from tests.support.simulation.clients import Client, FrontClient
+from tests.support.simulation.edges import Edges
 from tests.support.simulation.harm import Harm
 from tests.support.simulation.history import History
 from tests.support.simulation.http_clients import HttpClient
@@ -34,7 +35,7 @@ from tests.support.simulation.scenario import FAULTS_S, Outcome, Scenario, confi
 from tests.support.simulation.supervisors import SimulatedParent
 from tests.support.simulation.threads import make_threads_virtual
 from tests.support.simulation.vault import AdoptionCheck, make_vaults_virtual
-from tests.support.simulation.virtual_loop import VirtualLoop
+from tests.support.simulation.virtual_loop import SimulatedLife, VirtualLoop
 from tests.support.simulation.wishes import Door, Wish, wishes_of
 
 _START_S, _END_S, _SETTLE_S = 30.0, 240.0, 30.0
@@ -70,17 +71,19 @@ class World:
         self._seed, self._scenario, self._loop, self._log = seed, scenario, loop, log
         self._chance = chance = random.Random(seed)
         self._folder = folder
-        self._kernel = Kernel(loop, patch)
-        self._network = SimulatedNetwork(chance)
+        self._edges = Edges(chance, self._kill, lambda role: self._harmed.add(role))
+        self._harmed: set[str] = set()  # roles to which something was done
+        self._kernel = Kernel(loop, self._edges, patch)
+        self._network = SimulatedNetwork(chance, self._edges)
         self._machine = Machine(loop, self._kernel, self._network, chance)
         self._parent = SimulatedParent(self._machine, folder)
         self._faults: list[str] = []
-        self.harm = Harm(scenario, self._machine, self._parent)
+        self.harm = Harm(seed, scenario, self._machine, self._parent, self._harmed)
         self._problems: list[str] = []
         self._history = History()
         self._adoptions = AdoptionCheck(lambda: self._machine.ready("worker"))
         self._adoptions.watch(patch)
-        make_threads_virtual(patch, chance)
+        make_threads_virtual(patch, chance, self._edges)
         make_vaults_virtual(patch)
         make_connections_countable(patch)
         make_processes_findable(patch, self._machine)
@@ -123,13 +126,28 @@ class World:
         facts = (virtual_s, self._network.n_carried, len(self._machine.processes), self._history.seen)
         digest = blake2b(repr(facts).encode(), digest_size=8).hexdigest()
         n_deaths = self.harm.n_deaths + self._parent.n_deaths
-        return Outcome(self._seed, self._problems, digest, self._network.n_carried, n_deaths, virtual_s, self._log)
+        return Outcome(
+            self._seed,
+            self._problems,
+            digest,
+            self._network.n_carried,
+            n_deaths,
+            virtual_s,
+            self._log,
+            self._edges.hit,
+            self._adoptions.n_adopted,
+        )
+
+    def _kill(self, life: SimulatedLife) -> None:
+        self.harm.n_deaths += 1
+        life.on_own_death()
 
     def note_fault(self, original: Callable[..., int]) -> Callable[..., int]:
         """`Child.fault`, which also writes the error down: no actor may fault, whatever happens around it."""
 
         def fault(child: Child, doing: str, error: BaseException) -> int:
-            self._faults.append(f"{child.birth.name} faulted while {doing}: {error!r}")
+            if "simulated" not in str(error):
+                self._faults.append(f"{child.birth.name} faulted while {doing}: {error!r}")
             return original(child, doing, error)
 
         return fault
@@ -149,7 +167,13 @@ class World:
     def _client(self, wish: Wish) -> Client:
         if wish.door is Door.FRONT:
             return FrontClient(wish, self._history, self._chance, self._loop, self._gateway)
-        return HttpClient(wish, self._history, self._chance, self._folder, self._folder / "http")
+        client = HttpClient(wish, self._history, self._chance, self._folder, self._folder / "http")
+        client.may_be_cut = lambda: wish.door is not Door.PLAIN or self._may_cut()
+        return client
+
+    def _may_cut(self) -> bool:
+        """True if a plain connection may be cut: the custodian was harmed too, or the disk refuses."""
+        return "custodian" in self._harmed or self._scenario.n_disk_failures > 0
 
     def _gateway(self, name: str) -> SimulatedProcess | None:
         """The process of a gateway that serves, or None."""

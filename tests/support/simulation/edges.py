@@ -1,0 +1,153 @@
+"""The points of a run at which a process touches the world outside of it, and the faults that are aimed at them.
+
+    gets KIND            a message, before it is handled and after that
+    sends KIND           a message
+    commits              entries of the journal; the process may also die in the middle of the write
+    begins, ends a step  the engine of a rank; a step may also fail or hang
+    writes a connection  bytes of an HTTP answer
+    gives a descriptor   a packet to the custodian or the vault
+    writes a file        the supervisor's own files
+    spawns               the supervisor starts a process
+
+A process that dies at an edge does nothing more: the exception `Died` leaves its callback. `Count` says which faults have hit
+which edges.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+
+from messages.ids import role_of
+from messages.routes import CHILDREN, ROUTES
+from tests.support.simulation.virtual_loop import PROCESS, Died, LifeState, SimulatedLife
+
+_PAUSE_S = (0.01, 4.0)
+_LATEST = 12  # an aim waits for the edge to be reached so often
+
+
+class Fault(Enum):
+    """What happens to a process at an edge."""
+
+    DIES_BEFORE = "dies before"
+    DIES_DURING = "dies during"
+    DIES_AFTER = "dies after"
+    STOPS_BEFORE = "stops before"
+    STOPS_AFTER = "stops after"
+    FAILS = "fails"  # a step that raises an error after it has damaged memory
+    HANGS = "hangs"  # a step that never ends
+
+
+Count = Counter[tuple[str, Fault]]
+_NEVER = ("Fault", "StatusWanted", "StatusReport", "Drain", "Drained", "StepFailed")  # not in a run without orders and bugs
+_SYNCHRONOUS = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_AFTER)
+_AWAITED = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_BEFORE, Fault.STOPS_AFTER)
+
+
+def _pairs() -> Iterator[tuple[str, Fault]]:
+    roles = (*CHILDREN, "supervisor")
+    for route in ROUTES:
+        kind = route.kind.__name__
+        if kind in _NEVER:
+            continue
+        receivers = [role for role in route.receivers if role in roles]
+        senders = [role for role in route.senders if role in roles]
+        if receivers and senders:
+            yield from ((f"{role} sends {kind}", fault) for role in senders for fault in _SYNCHRONOUS)
+            yield from ((f"{role} gets {kind}", fault) for role in receivers for fault in _AWAITED)
+    others = ("gateway writes a connection", "gateway gives a descriptor", "supervisor writes a file", "supervisor spawns")
+    yield from ((edge, fault) for edge in (*others, "gateway commits", "worker begins a step") for fault in _SYNCHRONOUS)
+    yield "gateway commits", Fault.DIES_DURING
+    yield from (("worker begins a step", fault) for fault in (Fault.FAILS, Fault.HANGS))
+    yield from (("worker ends a step", fault) for fault in _SYNCHRONOUS)
+
+
+PAIRS = tuple(_pairs())
+
+
+@dataclass
+class Aim:
+    """A fault for the process that reaches an edge for the `nth` time from now on."""
+
+    edge: str
+    fault: Fault
+    nth: int
+
+
+class Edges:
+    """The edges of one run. `kill(life)` ends a process at once; `note_harm(role)` is told of each fault."""
+
+    def __init__(self, chance: random.Random, kill: Callable[[SimulatedLife], None], note_harm: Callable[[str], None]) -> None:
+        self._chance, self._kill, self._note_harm = chance, kill, note_harm
+        self._aims: dict[str, list[Aim]] = {}
+        self.reached: Counter[str] = Counter()
+        self.hit: Count = Counter()
+
+    def aim(self, edge: str, fault: Fault) -> None:
+        """Let this happen soon."""
+        self._aims.setdefault(edge, []).append(Aim(edge, fault, min(int(self._chance.expovariate(0.3)), _LATEST)))
+
+    def reach(self, what: str) -> Fault | None:
+        """The process that calls this is at an edge. Returns the fault that happens to it now."""
+        life = PROCESS.get()
+        if life is None or life.state is LifeState.DEAD:
+            return None
+        edge = f"{role_of(life.name)} {what}"
+        self.reached[edge] += 1
+        for aim in self._aims.get(edge, ()):
+            aim.nth -= 1
+            if aim.nth < 0:
+                self._aims[edge].remove(aim)
+                self.hit[edge, aim.fault] += 1
+                self._note_harm(role_of(life.name))
+                return aim.fault
+        return None
+
+    @contextmanager
+    def around(self, what: str) -> Iterator[Fault | None]:
+        """Something that the process does at once. Raises: Died before or after it."""
+        if not self._aims:  # for speed
+            yield self.reach(what)
+            return
+        fault = self.reach(what)
+        if fault is Fault.DIES_BEFORE:
+            self.die()
+        yield fault
+        if fault is Fault.DIES_AFTER:
+            self.die()
+        if fault is Fault.STOPS_AFTER:
+            self.stop()
+
+    async def before(self, what: str) -> Fault | None:
+        """Something that the process is about to do. Returns what must happen afterwards. Raises: Died."""
+        fault = self.reach(what)
+        if fault is Fault.DIES_BEFORE:
+            self.die()
+        if fault is Fault.STOPS_BEFORE:
+            self.stop()
+            await asyncio.sleep(0)  # returns when the process continues
+        return fault
+
+    def after(self, fault: Fault | None) -> None:
+        """It is done. Raises: Died."""
+        if fault is Fault.DIES_AFTER:
+            self.die()
+        if fault is Fault.STOPS_AFTER:
+            self.stop()
+
+    def die(self) -> None:
+        """End the process that calls this. Raises: Died."""
+        life = PROCESS.get()
+        assert life is not None
+        self._kill(life)
+        raise Died
+
+    def stop(self) -> None:
+        """Stop the process that calls this, after its present callback, for a while."""
+        loop = asyncio.get_running_loop()
+        loop.block(self._chance.uniform(*_PAUSE_S))  # type: ignore[attr-defined]
