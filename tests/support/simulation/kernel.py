@@ -36,41 +36,7 @@ class Kernel:
         self._pid_of: dict[int, int] = {}  # by the descriptor that watches it
         self._death_by_pid: dict[int, list[int]] = {}  # a pipe whose other end is closed at the death of the process
         self.kill: Callable[[int], None] = lambda pid: None  # SIGKILL to a process id
-        kernel = self
-
-        class SimulatedSocket(_real_socket):
-            """A socket that is noted for its process."""
-
-            def __init__(self, *args: Any, **options: Any) -> None:
-                super().__init__(*args, **options)
-                kernel._sockets.setdefault(self.fileno(), WeakSet()).add(self)
-                kernel.own(self.fileno())
-
-            def _real_close(self, *args: Any) -> None:
-                kernel.disown(self.fileno())
-                super()._real_close(*args)  # type: ignore[misc]
-
-            def detach(self) -> int:
-                kernel._sockets.get(self.fileno(), WeakSet()).discard(self)
-                return super().detach()
-
-            def send(self, *args: Any) -> int:
-                with kernel.edges.around("writes a connection"):
-                    return super().send(*args)
-
-            def sendmsg(self, *args: Any) -> int:
-                with kernel.edges.around("gives a descriptor"):
-                    return super().sendmsg(*args)
-
-            def recvmsg(self, *args: Any) -> Any:
-                received = super().recvmsg(*args)
-                for level, kind, content in received[1]:
-                    if (level, kind) == _RIGHTS:
-                        for fd in array.array("i", content[: len(content) - len(content) % 4]):
-                            kernel.own(fd)
-                return received
-
-        patch(socket, "socket", SimulatedSocket)
+        patch(socket, "socket", _socket_class(self))
         patch(os, "close", self.close)
         patch(os, "open", lambda *args, **options: self.own(_open(*args, **options)))
         patch(os, "dup", lambda fd: self.own(_dup(fd)))
@@ -81,12 +47,12 @@ class Kernel:
 
     # -- descriptors ----------------------------------------------------------------------------------------------
 
-    def own(self, fd: int, life: SimulatedLife | None = None) -> int:
-        """This descriptor belongs to the process that calls this (or to `life`)."""
+    def own(self, fd: int, life: SimulatedLife | None = None, *, is_new: bool = True) -> int:
+        """This descriptor belongs to the process that calls this (or to `life`). `is_new` False: unless it has an owner."""
         found = os.fstat(fd)
         identity = (found.st_dev, found.st_ino)
         known = self._owner.get(fd)
-        if known is None or known[1] != identity:
+        if is_new or known is None or known[1] != identity:
             self._owner[fd] = (life or PROCESS.get(), identity)
         return fd
 
@@ -151,6 +117,42 @@ class Kernel:
 
     def _pidfd_send_signal(self, pidfd: int, number: int) -> None:
         self.kill(self._pid_of[pidfd])
+
+
+def _socket_class(kernel: Kernel) -> type[Any]:
+    class SimulatedSocket(_real_socket):
+        """A socket that is noted for its process."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            kernel._sockets.setdefault(self.fileno(), WeakSet()).add(self)
+            kernel.own(self.fileno(), is_new=options.get("fileno") is None and len(args) < 4)
+
+        def _real_close(self, *args: Any) -> None:
+            kernel.disown(self.fileno())
+            super()._real_close(*args)  # type: ignore[misc]
+
+        def detach(self) -> int:
+            kernel._sockets.get(self.fileno(), WeakSet()).discard(self)
+            return super().detach()
+
+        def send(self, *args: Any) -> int:
+            with kernel.edges.around("writes a connection"):
+                return super().send(*args)
+
+        def sendmsg(self, *args: Any) -> int:
+            with kernel.edges.around("gives a descriptor"):
+                return super().sendmsg(*args)
+
+        def recvmsg(self, *args: Any) -> Any:
+            received = super().recvmsg(*args)
+            for level, kind, content in received[1]:
+                if (level, kind) == _RIGHTS:
+                    for fd in array.array("i", content[: len(content) - len(content) % 4]):
+                        kernel.own(fd)
+            return received
+
+    return SimulatedSocket
 
 
 def make_secrets_repeatable(patch: Callable[[Any, str, Any], None], seed: int) -> None:

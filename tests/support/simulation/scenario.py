@@ -12,7 +12,7 @@ from supervisor.config import ServerConfig
 from tests.support.simulation.edges import Count
 from tests.support.simulation.network import Loss
 
-FAULTS_S = 4.0  # faults happen within about twice this time
+FAULTS_S = 3.0  # faults happen within about twice this time
 
 
 @dataclass(frozen=True)

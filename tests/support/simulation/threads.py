@@ -158,6 +158,7 @@ class SimulatedStepThread(StepThread[Any]):
 
 def make_threads_virtual(patch: Callable[[Any, str, Any], None], chance: random.Random, edges: Edges) -> None:
     """Replace the threads of gateways and workers. `patch(object, name, value)` must undo itself after the simulation."""
+    import actors.actor as actor
     import actors.gateway.journal.clock as clock
     import actors.gateway.journal.journal as journal
     import gpu_workers.process.worker as worker
@@ -165,6 +166,8 @@ def make_threads_virtual(patch: Callable[[Any, str, Any], None], chance: random.
     SimulatedWriter.chance = SimulatedStepThread.chance = chance
     SimulatedWriter.edges = SimulatedStepThread.edges = edges
     SimulatedWriter.refuses = False
+    for module in (actor, worker):  # metrics read /proc, which takes time
+        patch(module, "take_snapshot", lambda registry: [])
     patch(journal, "JournalWriter", SimulatedWriter)
     patch(clock, "since_boot_s", lambda: asyncio.get_running_loop().time())
     patch(worker, "StepThread", SimulatedStepThread)

@@ -22,12 +22,13 @@ import structlog
 from messages.child import Child
 from messages.ids import role_of
 from supervisor.operator.orders import EXIT_REQUESTS_LEFT, EXIT_STOPPED
-from tests.support.simulation.clients import Client, FrontClient
+from tests.support.simulation.clients.client import Client, FrontClient
+from tests.support.simulation.clients.history import History
+from tests.support.simulation.clients.http_client import HttpClient
+from tests.support.simulation.clients.http_connection import make_connections_countable
+from tests.support.simulation.clients.wishes import Door, Wish, wishes_of
 from tests.support.simulation.edges import Edges
 from tests.support.simulation.harm import Harm
-from tests.support.simulation.history import History
-from tests.support.simulation.http_clients import HttpClient
-from tests.support.simulation.http_connection import make_connections_countable
 from tests.support.simulation.kernel import Kernel, make_secrets_repeatable
 from tests.support.simulation.network import Loss, SimulatedNetwork
 from tests.support.simulation.processes import Machine, SimulatedProcess, make_processes_findable
@@ -36,7 +37,6 @@ from tests.support.simulation.supervisors import SimulatedParent
 from tests.support.simulation.threads import make_threads_virtual
 from tests.support.simulation.vault import AdoptionCheck, make_vaults_virtual
 from tests.support.simulation.virtual_loop import SimulatedLife, VirtualLoop
-from tests.support.simulation.wishes import Door, Wish, wishes_of
 
 _START_S, _END_S, _SETTLE_S = 30.0, 240.0, 30.0
 _UNIX_S = 1.8e9

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from tests.support.simulation.clients import Client
-from tests.support.simulation.history import History, Kind
-from tests.support.simulation.http_connection import Cut, HttpConnection
-from tests.support.simulation.wishes import Door, Wish
+from tests.support.simulation.clients.client import Client
+from tests.support.simulation.clients.history import History, Kind
+from tests.support.simulation.clients.http_connection import Cut, HttpConnection
+from tests.support.simulation.clients.wishes import Door, Wish
 
 _RETRYABLE = (429, 503)
 _PAUSE_S = (0.0, 0.0, 0.0, 0.001, 0.02)
@@ -67,7 +67,8 @@ class HttpClient(Client):
         self.note(Kind.ENDED, reason=body["finish_reason"])
 
     def _take_event(self, chunk: bytes) -> None:
-        fields = dict(line.partition(b": ")[::2] for line in chunk.split(b"\n") if line and not line.startswith(b":"))
+        lines = [line.partition(b": ") for line in chunk.split(b"\n") if line and not line.startswith(b":")]
+        fields = {name: value for name, _, value in lines}
         if b"id" in fields:
             number = int(fields[b"id"])
             if number <= self._last_event:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from tests.support.gateway.fake_scheduler import ids_text
-from tests.support.simulation.wishes import Wish
+from tests.support.simulation.clients.wishes import Wish
 
 
 class Kind(Enum):

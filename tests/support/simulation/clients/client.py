@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.requests.reader import Piece, Reader
 from actors.gateway.requests.refusals import Refusal
-from tests.support.simulation.history import History, Kind, Seen
+from tests.support.simulation.clients.history import History, Kind, Seen
+from tests.support.simulation.clients.wishes import Wish
 from tests.support.simulation.processes import SimulatedProcess
 from tests.support.simulation.virtual_loop import VirtualLoop
-from tests.support.simulation.wishes import Wish
 
 if TYPE_CHECKING:
     from collections.abc import Callable
