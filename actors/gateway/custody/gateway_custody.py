@@ -33,6 +33,7 @@ class GatewayCustody(Custodian):
         self._owner, self._path, self._later = owner, path, later
         self._holds: dict[str, Hold] = {}
         self._stale: set[str] = set()  # keys that the custodian may have and shall drop
+        self._is_unknown = False  # `take` has failed: the custodian may have connections that nobody will go on with
         self._client: AsyncDescriptorClient | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -49,14 +50,14 @@ class GatewayCustody(Custodian):
                 found = await client.find(self._owner)
         except (DescriptorError, TimeoutError) as error:
             self._log.error("custodian: the connections of the dead gateway are lost", error=str(error) or "no answer")
-            found = []
+            found, self._is_unknown = [], True
         finally:
             client.close()
         self._stale = {kept.key for kept in found}
         return [left for kept in found if (left := _read(kept)) is not None]
 
     def open(self) -> None:
-        """Connect, give the custodian every hold, and let it drop what `take` has found and nobody holds.
+        """Connect, give the custodian every hold, and let it drop what `take` has found, or could not get, and nobody holds.
 
         Tries again until `close` when no custodian listens, or when it goes away.
         """
@@ -70,7 +71,10 @@ class GatewayCustody(Custodian):
             return
         self._client = client
         client.closed.add_done_callback(lambda _: self._lost(client))
-        for hold in self._holds.values():  # before any drop: this process may be killed at any point
+        if self._is_unknown:  # their clients would wait for ever
+            self._is_unknown = False
+            client.tell_drop(self._owner)
+        for hold in self._holds.values():  # before any other drop: this process may be killed at any point
             self._tell(client, hold)
         for key in self._stale:
             client.tell_drop(self._owner, key)

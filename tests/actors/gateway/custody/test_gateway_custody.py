@@ -6,6 +6,9 @@ import asyncio
 import socket
 from pathlib import Path
 
+import pytest
+
+from actors.gateway.custody import gateway_custody
 from actors.gateway.custody.gateway_custody import GatewayCustody
 from actors.gateway.custody.hold import HeldResponse, Hold
 from messages.descriptors.async_client import AsyncDescriptorClient
@@ -114,6 +117,29 @@ async def test_what_nobody_goes_on_with_is_dropped_and_what_goes_on_stays(tmp_pa
     heir.close()
     server.close()
     for one in (*(one for pair in pairs for one in pair), found[1].socket):
+        one.close()
+
+
+async def test_connections_that_a_silent_custodian_did_not_give_back_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the custodian holds them for as long as the gateway lives, and their clients wait for an answer."""
+    server = DescriptorServer(tmp_path / "c", DescriptorTable(8))
+    dead, (lost, client), (ours, other) = custody(tmp_path / "c"), tcp_pair(), tcp_pair()
+    dead.open()
+    Hold(dead, "lost", lost.fileno(), Buffer()).begin("first", "/a", 0, "", is_alone=True, keeps_alive=True)
+    await wait_kept(server, 1)
+    lost.close()
+    monkeypatch.setattr(gateway_custody, "_TAKE_S", 0.0)
+    successor = custody(tmp_path / "c")
+    assert await successor.take() == []
+    Hold(successor, "mine", ours.fileno(), Buffer()).begin("second", "/a", 0, "", is_alone=True, keeps_alive=True)
+    successor.open()
+    loop = asyncio.get_running_loop()
+    client.setblocking(False)
+    assert await asyncio.wait_for(loop.sock_recv(client, 100), DEADLINE_S) == b""
+    assert await keys_at(tmp_path / "c") == ["mine"]
+    for one in (dead, successor, server, ours, client, other):
         one.close()
 
 
