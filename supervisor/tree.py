@@ -34,6 +34,8 @@ from supervisor.policy.placement import Placement
 
 _GPU_ENV = {
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # CUDA numbers devices as NVML and nvidia-smi do
+    "NCCL_SOCKET_IFNAME": "lo",  # ranks of one host meet over sockets: on no interface that others reach
+    "NCCL_RAS_ENABLE": "0",  # it would listen on a port and answer everybody
     "NCCL_NVLS_ENABLE": "0",  # multicast needs a fabric manager that few hosts run; without one it hangs at the start
     "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
     "NVSHMEM_DISABLE_NVLS": "1",

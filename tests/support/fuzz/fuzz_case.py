@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import httpx
 
 from gpu_workers.hash_chain import hash_chain_tokens
+from ops.bench.leaks.holdings import descendants_of
 from tests.support.fuzz import mutations as fuzz
 from tests.support.fuzz.inbox_case import fuzz_inboxes
-from tests.support.real_server import real_server
+from tests.support.listeners import listeners
+from tests.support.real_server import RealServer, real_server
 
 _SPARE_DESCRIPTORS = 8  # connections that are being closed, log files that were rotated
 _SPARE_BYTES = 64 << 20
+
+
+def check_inventory(server: RealServer) -> None:
+    """The server, with all its processes, listens on 127.0.0.1 at its port and in its private directory, and nowhere else."""
+    found = {one for pid in (server.process.pid, *descendants_of(server.process.pid)) for one in listeners(pid)}
+    unix = {one.removeprefix("unix ") for one in found if one.startswith("unix ")}
+    assert found == {f"tcp 127.0.0.1:{server.port}", *(f"unix {path}" for path in unix)}
+    roles = {Path(path).name.partition(".")[0].partition("-")[0] for path in unix}
+    assert roles == {"supervisor", "custodian", "cache_directory", "speculation", "worker", "scheduler", "gateway", "front"}
+    assert {str(Path(path).parent) for path in unix} == {str(server.run_dir)}
+    assert server.run_dir.stat().st_mode & 0o777 == 0o700
+    journals = [*server.run_dir.glob("journal-*"), *server.run_dir.glob("journal-*/*")]
+    assert len(journals) >= 2
+    assert not [path for path in journals if path.stat().st_mode & 0o077], "they hold prompts"
 
 
 def fuzz_server(seed: int, n_requests: int, n_frames: int, n_messages: int = 0) -> None:
@@ -23,8 +40,7 @@ def fuzz_server(seed: int, n_requests: int, n_frames: int, n_messages: int = 0) 
         fuzz.fuzz_front(random.Random(seed), server.front, 500)
         before = {child.name: (child.pid, child.incarnation) for child in server.status().children}
         gateway = before["gateway/0"][0]
-        listeners = {one for pid, _ in before.values() for one in fuzz.tcp_listeners(pid)}
-        assert listeners == {("0100007F", server.port)}, "the server listens on 127.0.0.1 at its port, and nowhere else"
+        check_inventory(server)
         n_descriptors, n_threads, n_bytes = fuzz.descriptors(gateway), fuzz.threads(gateway), fuzz.resident_bytes(gateway)
         fuzz.fuzz_http(random.Random(seed + 1), address, n_requests)
         fuzz.fuzz_front(random.Random(seed + 2), server.front, n_frames)

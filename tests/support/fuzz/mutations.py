@@ -143,14 +143,3 @@ def wait_until_no_more_than(most: int, pid: int, deadline_s: float = 60.0) -> in
     while (now := descriptors(pid)) > most and time.monotonic() < end_s:
         select.select([], [], [], 0.05)
     return now
-
-
-def tcp_listeners(pid: int) -> set[tuple[str, int]]:
-    """The TCP addresses (in the kernel's hexadecimal notation, and port) on which a process listens."""
-    links = [
-        os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd") if os.path.islink(f"/proc/{pid}/fd/{fd}")
-    ]
-    inodes = {link[8:-1] for link in links if link.startswith("socket:[")}
-    rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]]
-    listening = [row[1].rpartition(":") for row in rows if row[3] == "0A" and row[9] in inodes]
-    return {(host, int(port, 16)) for host, _, port in listening}
