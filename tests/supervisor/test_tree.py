@@ -90,6 +90,7 @@ def test_each_rank_sees_one_gpu() -> None:
     }
     assert {(s.device, s.device_index, s.tp, s.dtype) for s, _ in ranks.values()} == {("cuda", 0, 2, "bfloat16")}
     assert all(env["NCCL_NVLS_ENABLE"] == "0" for _, env in ranks.values())
+    assert all((env["NCCL_SOCKET_IFNAME"], env["NCCL_RAS_ENABLE"]) == ("lo", "0") for _, env in ranks.values())
     assert all(env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID" for _, env in ranks.values())
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -164,6 +166,22 @@ async def test_garbage_on_the_socket_harms_nobody(tmp_path: Path) -> None:
     assert len(await take(scheduler, 1)) == 1
     stranger.close(linger=0)
     context.term()
+    await gateway.close()
+    await scheduler.close()
+
+
+async def test_handshakes_that_never_end_hold_up_nobody(tmp_path: Path) -> None:
+    scheduler = ZmqMailbox("scheduler/0", 1, f"ipc://{tmp_path}/s")
+    gateway = ZmqMailbox("gateway/0", 1, f"ipc://{tmp_path}/g")
+    with ExitStack() as stack:
+        for nth in range(200):
+            stranger = stack.enter_context(socket.socket(socket.AF_UNIX))
+            stranger.settimeout(DEADLINE_S)
+            stranger.connect(str(tmp_path / "s"))
+            stranger.sendall(b"\xff\0\0\0\0\0\0\0\x01\x7f"[: nth % 11])  # a part of the greeting
+        gateway.connect("scheduler/0", 1, scheduler.endpoint)
+        gateway.send("scheduler/0", Ack(up_to=1))
+        assert len(await take(scheduler, 1)) == 1
     await gateway.close()
     await scheduler.close()
 

@@ -11,7 +11,7 @@ from gpu_workers.hash_chain import hash_chain_tokens
 from ops.bench.leaks.holdings import descendants_of
 from tests.support.fuzz import mutations as fuzz
 from tests.support.fuzz.inbox_case import fuzz_inboxes
-from tests.support.listeners import listeners
+from tests.support.fuzz.listeners import listeners
 from tests.support.real_server import RealServer, real_server
 
 _SPARE_DESCRIPTORS = 8  # connections that are being closed, log files that were rotated
