@@ -33,6 +33,7 @@ class Harm:
             [self._kill] * s.n_deaths
             + [self._pause] * s.n_pauses
             + [self._fill_disk] * s.n_disk_failures
+            + [self._hang_disk] * s.n_disk_hangs
             + [self._cut] * s.n_cuts
             + [self._jump] * s.n_clock_jumps
             + [self._kill_supervisor] * s.n_supervisor_deaths
@@ -93,6 +94,10 @@ class Harm:
         SimulatedWriter.refuses = True
         self._loop.call_later(self._chance.uniform(0.01, 2.0), _free_disk)
 
+    def _hang_disk(self) -> None:
+        SimulatedWriter.hangs = True
+        self._loop.call_later(self._chance.uniform(0.01, 4.0), _let_disk_go_on)
+
     def _jump(self) -> None:
         self.clock_ahead_s += self._chance.choice((-7200.0, -3600.0, 3600.0, 86_400.0))
 
@@ -100,6 +105,10 @@ class Harm:
         endpoints = self._network.endpoints[-12:]
         source, target = self._chance.sample(endpoints, 2)
         self._network.cut(source, target, self._chance.uniform(0.01, 1.0))
+
+
+def _let_disk_go_on() -> None:
+    SimulatedWriter.hangs = False
 
 
 def _free_disk() -> None:

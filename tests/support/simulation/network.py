@@ -14,6 +14,7 @@ from messages.wire.message import NO_TRACE, Message
 from tests.support.simulation.edges import Edges, Fault
 
 _SHORTEST_S, _USUAL_S, _LONGEST_S = 50e-6, 500e-6, 0.05
+_WAITING_SHARE = 0.5  # of the cuts
 _SLOW_SHARE = 0.002
 _APART_S = 1e-7  # between two messages of one link: they keep their order
 
@@ -24,6 +25,7 @@ class Loss:
 
     lost_share: float = 0.0
     repeated_share: float = 0.0
+    reordered_share: float = 0.0  # arrive later than messages that were sent after them
 
 
 class SimulatedMailbox(MemoryMailbox):
@@ -70,8 +72,13 @@ class SimulatedNetwork(MemoryNetwork):
         return SimulatedMailbox(self, name, incarnation, endpoint)
 
     def cut(self, source: str, target: str, for_s: float) -> None:
-        """Lose everything between these endpoints, in this direction, for some time."""
-        self._cut_until_s[source, target] = asyncio.get_running_loop().time() + for_s
+        """Break the connection in this direction for some time. By chance everything is lost, or it waits in the sender's socket
+        and arrives all at once when libzmq has connected again."""
+        until_s = asyncio.get_running_loop().time() + for_s
+        if self._chance.random() < _WAITING_SHARE:
+            self._last_s[source, target] = max(until_s, self._last_s.get((source, target), 0.0))
+        else:
+            self._cut_until_s[source, target] = until_s
 
     @property
     def endpoints(self) -> list[str]:
@@ -88,5 +95,8 @@ class SimulatedNetwork(MemoryNetwork):
         delay_s = chance.uniform(_SHORTEST_S, _LONGEST_S if slow else _USUAL_S)
         for _ in range(2 if chance.random() < self.loss.repeated_share else 1):
             at_s = max(loop.time() + delay_s, self._last_s.get(link, 0.0) + _APART_S)
-            self._last_s[link] = at_s
+            if self.loss.reordered_share and chance.random() < self.loss.reordered_share:
+                at_s += chance.uniform(0.0, _LONGEST_S)
+            else:
+                self._last_s[link] = at_s
             loop.call_at(at_s, arrive, context=self._context_by_endpoint[target])

@@ -19,6 +19,7 @@ from actors.speculation.speculation_actor import SpeculationActor
 from actors.vault.vault_actor import VaultActor
 from gpu_workers.process.worker import Worker
 from messages.birth import Birth, read_birth
+from messages.child import EXIT_FAULT
 from messages.ids import role_of
 from supervisor.children import adopted_process, register
 from supervisor.children.atomic_file import AtomicFile
@@ -155,6 +156,8 @@ class SimulatedProcess(ChildProcess):
     def supervisor_died(self) -> None:
         """It becomes a child of the supervisor's parent, who reaps it."""
         self._supervisor = None
+        if self.birth is None:
+            self.die(EXIT_FAULT)  # its standard input has ended
         if self._machine.kernel.is_proven(self.pid) and self.exit is None and self._returncode is not None:
             self._machine.on_orphan_exit(self.pid, self._returncode)
 

@@ -23,6 +23,7 @@ class Scenario:
     n_deaths: int = 5
     n_pauses: int = 0
     n_disk_failures: int = 0
+    n_disk_hangs: int = 0
     loss: Loss = field(default_factory=Loss)
     n_cuts: int = 0
     n_clock_jumps: int = 0
@@ -55,10 +56,11 @@ def scenario_of(seed: int) -> Scenario:
         n_aims=chance.choice((1, 2, 4)),
         n_pauses=chance.choice((0, 0, 1, 3)),
         n_disk_failures=chance.choice((0, 0, 0, 2)),
+        n_disk_hangs=chance.choice((0, 0, 0, 1)),
         n_cuts=chance.choice((0, 0, 3)),
         n_clock_jumps=chance.choice((0, 0, 2)),
         n_supervisor_deaths=chance.choice((0, 0, 0, 1, 2)),
-        loss=Loss(chance.choice((0.0, 0.0, 0.01, 0.05)), chance.choice((0.0, 0.0, 0.01, 0.05))),
+        loss=Loss(*(chance.choice((0.0, 0.0, 0.01, 0.05)) for _ in range(3))),
     )
 
 

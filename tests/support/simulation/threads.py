@@ -19,6 +19,7 @@ from messages.steps import Plan, Reset, StepFailed
 from tests.support.simulation.edges import Edges, Fault
 
 _COMMIT_S = (0.0001, 0.004)
+_HANG_LOOK_S = 0.05
 _LOAD_S = (0.05, 0.5)
 _STEP_S = (0.001, 0.01)
 
@@ -32,6 +33,7 @@ class SimulatedWriter(JournalWriter):
     chance: random.Random
     edges: Edges
     refuses = False
+    hangs = False  # no write returns
 
     def __init__(self, files: SegmentLog, limit_bytes: int, window_s: float, hang_s: float, name: str) -> None:
         super().__init__(files, limit_bytes, window_s, hang_s, name)
@@ -53,6 +55,9 @@ class SimulatedWriter(JournalWriter):
             self._loop.call_later(self.chance.uniform(*_COMMIT_S), self._work)
 
     def _work(self) -> None:
+        if SimulatedWriter.hangs:
+            self._loop.call_later(_HANG_LOOK_S, self._work)
+            return
         self._is_due = False
         self._record_all()
         if self._trouble:
@@ -165,7 +170,7 @@ def make_threads_virtual(patch: Callable[[Any, str, Any], None], chance: random.
 
     SimulatedWriter.chance = SimulatedStepThread.chance = chance
     SimulatedWriter.edges = SimulatedStepThread.edges = edges
-    SimulatedWriter.refuses = False
+    SimulatedWriter.refuses = SimulatedWriter.hangs = False
     for module in (actor, worker):  # metrics read /proc, which takes time
         patch(module, "take_snapshot", lambda registry: [])
     patch(journal, "JournalWriter", SimulatedWriter)
