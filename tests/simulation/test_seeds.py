@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import msgspec
 import numpy as np
 import pytest
@@ -26,8 +32,15 @@ def test_every_promise_holds(block: int) -> None:
         assert not outcome.problems, f"replay with: python -m tests.support.simulation {seed}"
 
 
-def test_a_seed_replays() -> None:
-    assert simulate(3).digest == simulate(3).digest
+def test_a_seed_replays_in_another_process_with_other_hashes_of_texts() -> None:
+    assert _digest_in_process(seed=3, hash_seed=1) == simulate(3).digest
+
+
+def _digest_in_process(seed: int, hash_seed: int) -> str:
+    command = [sys.executable, "-m", "tests.support.simulation", str(seed)]
+    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
+    shown = subprocess.run(command, env=environment, cwd=Path(__file__).parents[2], capture_output=True, check=True, text=True)
+    return re.findall("digest ([0-9a-f]+)", shown.stdout)[0]
 
 
 def test_one_wrong_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ class SimulatedNetwork(MemoryNetwork):
         return SimulatedMailbox(self, name, incarnation, endpoint)
 
     def cut(self, source: str, target: str, for_s: float) -> None:
-        """Break the connection in this direction for some time. By chance everything is lost, or it waits in the sender's socket
+        """Break the connection in this direction for some time. By chance all is lost, or it waits in the sender's socket
         and arrives all at once when libzmq has connected again."""
         until_s = asyncio.get_running_loop().time() + for_s
         if self._chance.random() < _WAITING_SHARE:

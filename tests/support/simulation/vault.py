@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from actors.pages.page_ledger import PageLedger
-from actors.pages.seal_table import SealedPage
+from actors.scheduler.gang.gang_view import GangView
 from gpu_workers import hash_chain
 from messages.descriptors.client import DescriptorClient, read_answer
 from messages.descriptors.packets import Answer, Request, open_link, receive_packet, send_packet
 from messages.errors import DescriptorError
-from messages.steps import PAGE_TOKENS
+from messages.steps import PAGE_TOKENS, Capacity, EngineCapacity
 
 _TURNS = 3  # of the vault: it accepts the connection, reads the request
 _GIVE_S = 0.002
@@ -72,7 +71,10 @@ def make_vaults_virtual(patch: Callable[[Any, str, Any], None]) -> None:
 
 
 class AdoptionCheck:
-    """Compares every adopted page with the hash chain of its tokens. `workers`: the living workers' actors."""
+    """When a gang begins, compares every page that its scheduler keeps or adopts with the hash chain of its tokens.
+
+    `workers`: the living workers' actors.
+    """
 
     def __init__(self, workers: Callable[[], list[Any]]) -> None:
         self._workers = workers
@@ -80,38 +82,40 @@ class AdoptionCheck:
         self.problems: list[str] = []
 
     def watch(self, patch: Callable[[Any, str, Any], None]) -> None:
-        """Look at every adoption. `patch` as above."""
-        honest = PageLedger.adopt
+        """Look at every beginning. `patch` as above."""
+        honest = GangView.begin
 
-        def adopt(ledger: PageLedger, pages: Iterable[SealedPage]) -> int:
-            sealed = list(pages)
-            count = honest(ledger, sealed)
-            self._check(ledger, {one.page: one for one in sealed if one.page in ledger._content})
-            return count
+        def begin(gang: GangView, answer: Capacity) -> EngineCapacity:
+            capacity = honest(gang, answer)
+            self._check(gang, answer.memory_generation)
+            return capacity
 
-        patch(PageLedger, "adopt", adopt)
+        patch(GangView, "begin", begin)
 
-    def _check(self, ledger: PageLedger, adopted: dict[int, SealedPage]) -> None:
-        by_hash = {one.content_hash: one for one in adopted.values()}
-        generation = ledger._seals.generation if ledger._seals is not None else None
+    def _check(self, gang: GangView, generation: int) -> None:
+        assert gang.ledger is not None
+        by_hash = {content[0]: content for content in gang.ledger._content.values()}
         for worker in self._workers():
-            if adopted and worker._memory_generation == generation:
+            if by_hash and worker._memory_generation == generation:
                 states = worker._steps._engine._pages.reshape(-1, PAGE_TOKENS)
-                for page, one in adopted.items():
+                for page, content in gang.ledger._content.items():
                     self.n_adopted += 1
-                    if states[page].tolist() != _states_of(one, by_hash):
+                    if states[page].tolist() != _states_of(content, by_hash):
                         self.problems.append(f"page {page} of {worker.child.birth.name} was adopted with other content")
 
 
-def _states_of(page: SealedPage, by_hash: dict[int, SealedPage]) -> list[int]:
+_Content = tuple[int, int, bytes]  # hash, parent's hash, tokens
+
+
+def _states_of(page: _Content, by_hash: dict[int, _Content]) -> list[int]:
     """The states of the hash chain after every token of a page."""
     chain = [page]
-    while chain[-1].parent:
-        chain.append(by_hash[chain[-1].parent])
+    while chain[-1][1]:
+        chain.append(by_hash[chain[-1][1]])
     state, states = hash_chain._START, []
-    for one in reversed(chain):
+    for _, _, tokens in reversed(chain):
         states = []
-        for token in np.frombuffer(one.tokens, "<i4").tolist():
+        for token in np.frombuffer(tokens, "<i4").tolist():
             state = (state * hash_chain._STEP + hash_chain._mix(token + 1)) & hash_chain._MASK
             states.append(state)
     return states
