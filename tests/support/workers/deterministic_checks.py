@@ -12,7 +12,7 @@ from gpu_workers.batch.sampling_table import SamplingTable
 from gpu_workers.batch.step_tensors import StepTensors
 from gpu_workers.cuda.deterministic import DeterministicCudaOps, DeterministicTritonAttention, KernelSampler
 from gpu_workers.cuda.kernels.fixed_product import ProductShape, fixed_product, product_shape
-from gpu_workers.cuda.kernels.paged_fixed import SEGMENT_KEYS
+from gpu_workers.cuda.kernels.paged_fixed import MOST_SEGMENTS, SEGMENT_KEYS
 from gpu_workers.sampling.sampler import sample_tokens
 from messages.steps import NewSequence
 from tests.support.workers.attention_checks import MIXED_ROWS, make_step, plain_attention, random_qkv
@@ -21,13 +21,15 @@ from tests.support.workers.kernel_checks import HEAD_SHAPES, Check, assert_near,
 
 _ROW_COUNTS = {"cuda": (1, 2, 16, 63, 64, 65, 128, 129, 256, 300, 2000), "cpu": (1, 3, 64, 65)}
 _WEIGHTS = {"cuda": ((4096, 4096), (6144, 4096), (960, 576), (576, 1536), (4096, 14_336), (1000, 600)), "cpu": ((96, 200),)}
+_ALL_SEGMENTS = SEGMENT_KEYS * MOST_SEGMENTS  # keys from which segments are wider
+_WIDER = {"cuda": ((((_ALL_SEGMENTS - 20, 20), (_ALL_SEGMENTS - 20, 50), (_ALL_SEGMENTS, 7)), 0),), "cpu": ()}
 _LONG_ROWS = ((SEGMENT_KEYS - 3, 1), (2 * SEGMENT_KEYS + 70, 1), (5, 1))
 
 
 def check_products(device: torch.device, dtype: torch.dtype) -> None:
     """Right at every number of rows, and each row as it is alone."""
     for n_out, width in _WEIGHTS[device.type]:
-        weight = _randn(device, dtype, n_out, width) / width**0.5
+        weight = _randn(device, dtype, n_out, width) / (4 * width**0.5)
         bias = _randn(device, dtype, n_out)
         x = _randn(device, dtype, max(_ROW_COUNTS[device.type]), width)
         first = fixed_product(x[:1], weight, bias)
@@ -62,7 +64,7 @@ def check_attention(device: torch.device, dtype: torch.dtype) -> None:
     shapes = HEAD_SHAPES.values() if device.type == "cuda" else [HEAD_SHAPES["smollm2"]]
     for n_heads, n_kv_heads, head_dim in shapes:
         attention = DeterministicTritonAttention(n_heads, n_kv_heads, head_dim, dtype)
-        for rows, n_decode in ((MIXED_ROWS, 2), (_LONG_ROWS, 3), (((SEGMENT_KEYS - 20, 50),), 0)):
+        for rows, n_decode in ((MIXED_ROWS, 2), (_LONG_ROWS, 3), (((SEGMENT_KEYS - 20, 50),), 0), *_WIDER[device.type]):
             step, n_pages = make_step(rows, n_decode, device)
             q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, (n_heads, n_kv_heads, head_dim), device, dtype)
             with poisoned_memory():
