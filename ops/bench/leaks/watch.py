@@ -81,6 +81,8 @@ class LeakWatch:
             for target in targets:
                 await self._watch_deaths(mix, target, each)
         self.seen.files = dict(await self._settled_files())
+        most = {"files": await self._most_files(), "bytes": _JOURNAL_BYTES}
+        self.seen.growths += [Growth("all files", what, most[what], n) for what, n in self.seen.files.items() if n > most[what]]
         return self.seen
 
     async def _watch_requests(self, mix: RequestMix) -> None:
@@ -174,11 +176,13 @@ class LeakWatch:
                 return after
             await asyncio.sleep(_POLL_S)
 
+    async def _most_files(self) -> int:
+        return _FILES + 2 * len(await self._pids())
+
     async def _settled_files(self) -> dict[str, int]:
         end_s = time.monotonic() + _SETTLE_S
         while True:
             found = files_under(*self._folders)
-            most = _FILES + 2 * len(await self._pids())
-            if (found["files"] <= most and found["bytes"] <= _JOURNAL_BYTES) or time.monotonic() > end_s:
+            if (found["files"] <= await self._most_files() and found["bytes"] <= _JOURNAL_BYTES) or time.monotonic() > end_s:
                 return found
             await asyncio.sleep(_POLL_S)

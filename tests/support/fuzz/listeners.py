@@ -15,15 +15,19 @@ def listeners(pid: int) -> set[str]:
     """The listening sockets of a process: "tcp 127.0.0.1:8000", "unix /run/..." ("unix @..." for an abstract one), and its
     UDP sockets."""
     inodes = set()
-    for fd in os.listdir(f"/proc/{pid}/fd"):
+    try:
+        descriptors = os.listdir(f"/proc/{pid}/fd")
+    except (FileNotFoundError, ProcessLookupError):  # the process has ended
+        return set()
+    for fd in descriptors:
         with suppress(FileNotFoundError):  # it was closed meanwhile
             inodes.add(os.readlink(f"/proc/{pid}/fd/{fd}").removeprefix("socket:[").removesuffix("]"))
     found = set()
     for protocol, state in (("tcp", _TCP_LISTENS), ("udp", _UDP_IS_BOUND)):
         for name in (protocol, protocol + "6"):
-            rows = [line.split() for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]]
+            rows = [line.split() for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
             found |= {f"{protocol} {_address(row[1])}" for row in rows if row[3] == state and row[9] in inodes}
-    unix = [line.split() for line in Path(f"/proc/{pid}/net/unix").read_text().splitlines()[1:]]
+    unix = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
     return found | {f"unix {row[-1]}" for row in unix if int(row[3], 16) & _UNIX_LISTENS and row[6] in inodes}
 
 
