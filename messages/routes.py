@@ -62,6 +62,7 @@ ROUTES: tuple[Route, ...] = (
     Route(steps.Plan, ("scheduler",), ("worker",), "Result or StepFailed from rank 0"),
     Route(steps.Result, ("worker",), ("scheduler",)),
     Route(steps.StepFailed, ("worker",), ("scheduler",)),
+    Route(steps.Idle, ("worker",), ("scheduler",)),
     Route(cache.PagesSealed, ("scheduler",), ("cache_directory",)),
     Route(cache.PagesDropped, ("scheduler",), ("cache_directory",)),
     Route(cache.InventoryWanted, ("cache_directory",), ("scheduler",), "PagesSealed with snapshot"),

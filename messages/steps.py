@@ -57,6 +57,10 @@ class Capacity(Message, frozen=True):
     engine: EngineCapacity  # agreed between the ranks: the minimum
 
 
+class Idle(Message, frozen=True):
+    """Rank 0 has done all that has come to it, and says so about twice a second: its scheduler notices what has got lost."""
+
+
 class NewSequence(Part, frozen=True):
     """A sequence enters a slot and replaces what was there. Its tokens are the next `n_tokens` of `Plan.new_tokens`."""
 

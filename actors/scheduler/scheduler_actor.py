@@ -17,8 +17,10 @@ import msgspec
 
 from actors.actor import Actor, Handler
 from actors.scheduler.admission import judge, unfit
+from actors.scheduler.condition_news import ConditionNews
 from actors.scheduler.gang.gang_seats import GangSeats
 from actors.scheduler.gang.gang_view import GangView
+from actors.scheduler.gang.idleness import Idleness
 from actors.scheduler.gang.probation import ForcedEnding
 from actors.scheduler.gang.seal_store import SealStore
 from actors.scheduler.hints import Hints
@@ -32,7 +34,7 @@ from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
 from messages import cache, drafts, generation, steps
 from messages.birth import Birth
-from messages.generation import Ending, ReplicaCondition, ReplicaState
+from messages.generation import Ending, ReplicaCondition
 from messages.ids import replica_of, role_of
 from messages.lifecycle import Peer
 from messages.outcomes import Code, EndReason, NoCode
@@ -57,8 +59,8 @@ class SchedulerActor(Actor):
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
         self._hints = Hints(self, self._gang)
         self._next_number = 1
-        self._n_changes_told = 0  # of the gang's condition, to the gateways
-        self._condition, self._condition_since_s = ReplicaCondition.DOWN, time.monotonic()  # as told to the gateways
+        self._news = ConditionNews(self, self._gang)
+        self._idleness = Idleness()
         self._is_draining = False
         self.metrics = SchedulerMetrics(self.registry)
 
@@ -70,6 +72,7 @@ class SchedulerActor(Actor):
             steps.Capacity: self.on_capacity,
             steps.Result: self.on_result,
             steps.StepFailed: self.on_step_failed,
+            steps.Idle: self.on_idle,
             cache.InventoryWanted: lambda delivery, message: self._hints.publish_inventory(),
             drafts.Drafts: lambda delivery, message: self._hints.on_drafts(message),
         }
@@ -113,7 +116,7 @@ class SchedulerActor(Actor):
         elif peer.name == self._seals.vault:
             self._seals.give_again()
         elif role_of(peer.name) == "gateway":
-            self._tell_condition(peer.name)
+            self._news.tell(peer.name)
         self._hints.peer_up(peer.name)
 
     def peer_down(self, name: str, incarnation: int) -> None:
@@ -159,6 +162,13 @@ class SchedulerActor(Actor):
         else:
             self._begin_epoch()
 
+    def on_idle(self, delivery: Delivery, idle: steps.Idle) -> None:
+        """Rank 0 has nothing to do. If it should have, something is lost: all sequences start again in a new epoch."""
+        if delivery.sender == self._seats.ranks[0] and self._idleness.reported(self._gang.awaited, time.monotonic()):
+            self.log.error("mail lost between scheduler and gang", awaited=self._gang.awaited)
+            self._gang.abandon_epoch()
+            self._begin_epoch()
+
     def _begin_epoch(self) -> None:
         if not self._gang.is_alive and all(rank in self.child.peers for rank in self._seats.ranks):
             self.mailbox.send_all(self._seats.ranks, self._gang.begin_epoch())
@@ -187,8 +197,7 @@ class SchedulerActor(Actor):
 
     def after_mail(self) -> None:
         self._plan_ahead()
-        if self._gang.n_changes != self._n_changes_told:
-            self._tell_all()
+        self._news.send_changes()
         for gateway, outgoing in self._outgoing.items():
             message = outgoing.take()
             if message is not None and gateway in self.child.peers:
@@ -198,22 +207,6 @@ class SchedulerActor(Actor):
         if self._is_draining and not len(self._queues):
             self._is_draining = False
             self.child.drained()
-
-    def _tell_all(self) -> None:
-        """Tell every gateway in which condition this replica is."""
-        self._n_changes_told = self._gang.n_changes
-        condition = self._gang.condition
-        if condition is not self._condition:
-            self._condition, self._condition_since_s = condition, time.monotonic()
-            log = self.log.error if condition is ReplicaCondition.SICK else self.log.info
-            log("replica", condition=condition)
-        for gateway in self.child.names_of("gateway"):
-            self._tell_condition(gateway)
-
-    def _tell_condition(self, gateway: str) -> None:
-        since_s = time.monotonic() - self._condition_since_s
-        suspects = self._gang.probation.suspects_of(gateway)
-        self.send(gateway, ReplicaState(condition=self._condition, since_s=since_s, suspects=suspects))
 
     def _plan_ahead(self) -> None:
         limit = self.settings.unacked_messages

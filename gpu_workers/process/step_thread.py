@@ -85,6 +85,7 @@ class StepThread(Generic[Launched]):
         self._doing = "load"
         self._next_step: int | None = None
         self._n_begun = self._n_ended = 0  # number of plans
+        self._n_submitted = self._n_done = 0  # number of commands
         self._plans: deque[Plan] = deque()  # begun and not ended
         self._times = StepTimes(least_hang_s)
         self._since_s = 0.0  # when the present step began, while _n_begun > _n_ended
@@ -97,6 +98,7 @@ class StepThread(Generic[Launched]):
 
     def submit(self, epoch: EpochId, command: Reset | Plan) -> None:
         """Queue a command. The scheduler bounds how many plans are in flight."""
+        self._n_submitted += 1
         self._commands.put((epoch, command))
 
     def stop(self, timeout_s: float) -> bool:
@@ -105,6 +107,11 @@ class StepThread(Generic[Launched]):
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
+
+    @property
+    def is_idle(self) -> bool:
+        """True while every command is done."""
+        return self._n_done == self._n_submitted
 
     def busy_s(self) -> float:
         """How long the present step has been running; 0 while no plan is launched."""
@@ -178,6 +185,7 @@ class StepThread(Generic[Launched]):
             engine.reset(command.epoch)
             self._next_step = None
             self._report(self._events.on_reset, epoch)
+            self._n_done += 1  # no plan is in flight, so the collector does not count now
             return
         self._doing = f"step {command.step} of epoch {command.epoch}"
         if self._n_begun == self._n_ended:
@@ -218,6 +226,7 @@ class StepThread(Generic[Launched]):
         self._since_s = time.monotonic()
         self._plans.popleft()
         self._n_ended += 1
+        self._n_done += 1
 
 
 def _failed(plan: Plan, refusal: PlanRefused) -> StepFailed:

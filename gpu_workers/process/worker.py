@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -40,12 +41,13 @@ from messages.child import Child, LifecycleEvents
 from messages.errors import MailboxFull
 from messages.ids import actor_name, replica_of
 from messages.metrics import take_snapshot
-from messages.steps import Capacity, EngineCapacity, Plan, Reset, Result, StepFailed
+from messages.steps import Capacity, EngineCapacity, Idle, Plan, Reset, Result, StepFailed
 from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
 
 _STOP_S = 0.2  # how long the step thread may take to end; then the process exits anyway
+_MAX_EARLY = 20  # Idle messages that a scheduler may get before it has sent a Reset
 _MAX_UNSENT = 4096  # messages for a scheduler that is not announced yet; far more than plans can be in flight
 
 BuildEngine = Callable[[WorkerSettings, Path, ReportLoading], Engine]
@@ -91,6 +93,7 @@ class Worker(LifecycleEvents, StepEvents):
         self._scheduler = actor_name("scheduler", replica_of(birth.name))
         self._owner = self._epoch = -1  # of the last Reset: the incarnation of its sender, and its epoch
         self._epoch_id = EpochId(-1)  # _owner and _epoch in one number
+        self._n_early = 0  # Idle messages before the Reset of the present scheduler
         self._unsent: deque[Message] = deque(maxlen=_MAX_UNSENT)
         self._capacity: EngineCapacity | None = None
         self._memory_generation = birth.incarnation  # without a vault the KV memory is this process's own, and new with it
@@ -152,6 +155,7 @@ class Worker(LifecycleEvents, StepEvents):
         self._owner, self._epoch = incarnation, reset.epoch
         self._epoch_id = epoch_id(incarnation, reset.epoch)
         self._unsent.clear()
+        self._n_early = 0
         if self._agreement is not None:
             self._agreement.note_epoch(self._epoch_id)
         self._steps.submit(self._epoch_id, reset)
@@ -185,6 +189,17 @@ class Worker(LifecycleEvents, StepEvents):
                     self.mailbox.send(self._scheduler, self._unsent.popleft())
             except MailboxFull as error:  # a scheduler that misses a result cannot go on
                 self.on_fault("answer", error)
+
+    def _tell_idle(self) -> None:
+        """Tell the scheduler that there is nothing to do. Before the first Reset, which a standby gang awaits for long, only a
+        bounded number of times: the scheduler reads none of it yet."""
+        peer = self.child.peers.get(self._scheduler)
+        if self.settings.rank or peer is None or self._unsent or not self._steps.is_idle:
+            return
+        self._n_early += peer.incarnation != self._owner
+        if self._n_early <= _MAX_EARLY:
+            with suppress(MailboxFull):
+                self.mailbox.send(self._scheduler, Idle())
 
     def _end(self, status: int) -> None:
         if not self._ending.done():
@@ -253,6 +268,7 @@ class Worker(LifecycleEvents, StepEvents):
 
     def beat(self, with_metrics: bool) -> lifecycle.Progress:
         """The progress of this rank, with its metrics if asked for."""
+        self._tell_idle()
         mail = self.mailbox.statistics()
         statistics = {**self.metrics.statistics(), "mail_refused": mail.refused, "mail_lost": mail.lost}
         return lifecycle.Progress(

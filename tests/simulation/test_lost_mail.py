@@ -34,4 +34,4 @@ def test_without_repetitions_the_promise_breaks(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         Outbox, "take_answer", lambda box, answer: take_answer(box, Answer(answer.link, answer.handled, wanted=0))
     )
-    assert simulate(1, scenario).problems
+    assert any(simulate(seed, scenario).problems for seed in range(1, 10))

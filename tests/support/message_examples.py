@@ -108,6 +108,7 @@ INTERNAL: tuple[Message, ...] = (
     generation.Ack(up_to=1),
     generation.Cancel(attempt=5, why="client_left"),
     steps.Reset(epoch=2, memory_generation=5, is_memory_suspect=True),
+    steps.Idle(),
     steps.Capacity(
         epoch=2,
         memory_generation=5,

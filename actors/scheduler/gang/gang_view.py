@@ -75,6 +75,14 @@ class GangView:
             return ReplicaCondition.UP
         return ReplicaCondition.SICK if self._is_sick else ReplicaCondition.DOWN
 
+    @property
+    def awaited(self) -> tuple[int, int] | None:
+        """What the gang owes: the next result of an epoch, by the number of those that have come, or its Capacity (-1)."""
+        tracker = self.tracker
+        if tracker.plans_in_flight:
+            return tracker.epoch, tracker.n_done
+        return (tracker.epoch, -1) if tracker.is_current(tracker.epoch) and not self.is_alive else None
+
     # -- epochs -----------------------------------------------------------------------------------------------------
 
     def begin_epoch(self) -> Reset:
@@ -147,6 +155,12 @@ class GangView:
         self._forget_memory()
         self.n_changes += 1
         return endings
+
+    def abandon_epoch(self) -> None:
+        """Plans or answers of this epoch are lost; a new one must begin. The ledger is not kept, as after a refused plan."""
+        self._end_epoch()
+        self._forget_memory()
+        self.n_changes += 1
 
     def _forget_memory(self) -> None:
         """What is known of the memory's content is not true any more."""

@@ -94,6 +94,10 @@ class SimulatedStepThread(StepThread[Any]):
         self._queue.append((epoch, command))
         self._work_soon()
 
+    @property
+    def is_idle(self) -> bool:
+        return not (self._is_working or self._queue)
+
     def stop(self, timeout_s: float) -> bool:
         return True
 

@@ -1,0 +1,37 @@
+"""Tells gateways the condition of a scheduler's replica, and which of their sequences are suspect there."""
+
+from __future__ import annotations
+
+import time
+
+from actors.actor import Actor
+from actors.scheduler.gang.gang_view import GangView
+from messages.generation import ReplicaCondition, ReplicaState
+
+
+class ConditionNews:
+    """The news of one scheduler. `actor` sends them; `gang` has the condition."""
+
+    def __init__(self, actor: Actor, gang: GangView) -> None:
+        self._actor, self._gang = actor, gang
+        self._n_changes_told = 0  # of the gang's condition
+        self._condition, self._since_s = ReplicaCondition.DOWN, time.monotonic()  # as told
+
+    def send_changes(self) -> None:
+        """Tell every gateway in which condition this replica is, if that has changed since the last call."""
+        if self._gang.n_changes == self._n_changes_told:
+            return
+        self._n_changes_told = self._gang.n_changes
+        condition = self._gang.condition
+        if condition is not self._condition:
+            self._condition, self._since_s = condition, time.monotonic()
+            log = self._actor.log.error if condition is ReplicaCondition.SICK else self._actor.log.info
+            log("replica", condition=condition)
+        for gateway in self._actor.child.names_of("gateway"):
+            self.tell(gateway)
+
+    def tell(self, gateway: str) -> None:
+        """Tell one gateway what has been told to the others."""
+        suspects = self._gang.probation.suspects_of(gateway)
+        state = ReplicaState(condition=self._condition, since_s=time.monotonic() - self._since_s, suspects=suspects)
+        self._actor.send(gateway, state)
