@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, Protocol
 
 from starlette.types import Scope, Send
 
 from actors.gateway.http.stream_events import as_chunk
 
-EXTENSION = "tardigrade.chunks"  # key of a connection's `ConnectionSender` in the ASGI scope's extensions
+EXTENSION = "tardigrade.chunks"  # key of a connection's `OwnConnection` in the ASGI scope's extensions
 Headers = list[tuple[bytes, bytes]]
 
 
@@ -46,18 +47,17 @@ class AsgiSender(ChunkSender):
 
 
 class ConnectionSender(AsgiSender):
-    """Sends over one connection of uvicorn: all events that are ready in one write. `cycle`: uvicorn's state of it. `granted`:
-    headers of every answer to this request, for a page of another origin.
+    """Sends over one connection of uvicorn: all events that are ready in one write. `cycle`: uvicorn's state of the request.
+    `granted`: headers of every answer to this request, for a page of another origin.
     """
 
-    def __init__(self, cycle: Any, granted: Headers) -> None:
-        super().__init__(cycle.send)
+    def __init__(self, send: Send, cycle: Any, granted: Headers) -> None:
+        super().__init__(send)
         self._cycle, self._granted = cycle, granted
 
     async def begin(self, headers: Headers) -> None:
-        self._cycle.default_headers = (
-            self._granted
-        )  # the present date would differ when another process writes the same response
+        # uvicorn's date of now would differ when another process writes the same response
+        self._cycle.default_headers = self._granted
         await super().begin(headers)
 
     async def send(self, events: list[bytes]) -> None:
@@ -68,7 +68,22 @@ class ConnectionSender(AsgiSender):
             cycle.transport.write(b"".join(map(as_chunk, events)))
 
 
+class OwnConnection:
+    """What the scope of an ASGI call knows of its connection. The reference to uvicorn's state is weak, because that state
+    refers to the scope: the memory of a request is freed at once, without a cycle.
+    """
+
+    def __init__(self, cycle: Any, granted: Headers) -> None:
+        self._cycle, self._granted = weakref.ref(cycle), granted
+
+    def sender(self, send: Send) -> ConnectionSender | None:
+        """The sender of the running ASGI call; None when its connection is gone."""
+        cycle = self._cycle()
+        return None if cycle is None else ConnectionSender(send, cycle, self._granted)
+
+
 def chunk_sender(scope: Scope, send: Send) -> ChunkSender:
     """The sender for one ASGI call. Under a server without such a connection (as in tests), ASGI messages are sent."""
-    own = scope.get("extensions", {}).get(EXTENSION)
-    return AsgiSender(send) if own is None or scope["method"] == "HEAD" else own
+    own: OwnConnection | None = scope.get("extensions", {}).get(EXTENSION)
+    sender = own.sender(send) if own is not None and scope["method"] != "HEAD" else None
+    return sender or AsgiSender(send)

@@ -13,6 +13,7 @@ import asyncio
 import fcntl
 import secrets
 import termios
+import weakref
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -116,7 +117,7 @@ class Connection(HttpToolsProtocol):
         granted = granting(origin) if origin else []
         if granted:
             self.cycle.default_headers = [*self.cycle.default_headers, *granted]
-        extensions[chunk_sender.EXTENSION] = chunk_sender.ConnectionSender(self.cycle, granted)
+        extensions[chunk_sender.EXTENSION] = chunk_sender.OwnConnection(self.cycle, granted)
 
     def _granted_origin(self) -> str:
         """The origin of the page that may read the answer to this request, "" if it is no other page's. A request that no
@@ -202,13 +203,15 @@ class _AnswerHold(AnswerHold):
     """What the answer to one request knows of its connection's hold."""
 
     def __init__(self, connection: Connection, url: bytes, keeps_alive: bool, origin: str) -> None:
-        self._connection, self._url, self._keeps_alive, self._origin = connection, url, keeps_alive, origin
+        self._connection = weakref.ref(connection)  # weak: a closed connection is freed at once, without a cycle
+        self._url, self._keeps_alive, self._origin = url, keeps_alive, origin
 
     def begin(self, request: str, start: int = -1) -> None:
-        hold = self._connection.hold()
-        if hold is not None:
+        connection = self._connection()
+        hold = connection.hold() if connection is not None else None
+        if connection is not None and hold is not None:
             path = self._url.partition(b"?")[0].decode("ascii", "replace")[:MAX_PATH]
-            alone, keeps_alive = self._connection.is_alone, self._keeps_alive
+            alone, keeps_alive = connection.is_alone, self._keeps_alive
             hold.begin(request, path, start, self._origin, is_alone=alone, keeps_alive=keeps_alive)
 
 

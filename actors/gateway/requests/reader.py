@@ -117,6 +117,7 @@ class Reader:
             self.request.watchers.remove(self._on_update)
         if self._silence_timer is not None:
             self._silence_timer.cancel()
+        self._on_update, self._silence_timer = _nothing, None  # both refer to this reader: without them it is freed at once
 
     async def _wait(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()
@@ -143,3 +144,7 @@ class Reader:
             return
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _nothing() -> None:
+    """In place of a callback of a closed reader."""
