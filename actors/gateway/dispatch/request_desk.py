@@ -144,8 +144,7 @@ class RequestDesk:
                 continue
             before = len(sequence.ids)
             try:
-                wants_logprobs = sequence.request.order.sampling.logprobs >= 0
-                taken = sequence.accept(first, ids, logprobs if wants_logprobs else None, n_cached)
+                taken = sequence.accept(first, ids, logprobs if sequence.wants_logprobs else None, n_cached)
             except Gap as gap:
                 self._log.error("tokens with a gap", sender=sender, gap=str(gap), **sequence.request.order.log_fields)
                 self.dispatcher.submit_again(sequence)

@@ -81,7 +81,8 @@ class StepPublisher:
             self._metrics.observe_tokens(sequence, stop - first, now_s)
             sequence.note_visible(now_s)
             sequence.publish(stop, False)
-            touched[sequence.request.number] = sequence.request
+            request = sequence.request
+            touched[request.number] = request
         for request in rows.pings:
             if not request.is_over:
                 request.show_ping()

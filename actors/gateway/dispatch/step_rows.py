@@ -37,9 +37,9 @@ class StepRows:
 
     def record(self) -> bytes:
         """The journal's record: rows, pings and endings of resumable requests; b"" if there are none."""
-        rows = [row_of(*row) for row in self.rows if row[0].request.order.is_resumable]
+        rows = [row_of(*row) for row in self.rows if row[0].is_resumable]
         rows += [ping_row(request) for request in self.pings if request.order.is_resumable]
-        endings = [(s.key, s.ended) for s in self.endings if s.ended is not None and s.request.order.is_resumable]
+        endings = [(s.key, s.ended) for s in self.endings if s.ended is not None and s.is_resumable]
         return encode_step(rows, endings) if rows or endings else b""
 
     def turns_of(self, request: Request) -> list[int]:

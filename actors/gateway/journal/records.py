@@ -171,7 +171,7 @@ def row_of(sequence: GrowingSequence, first: int, stop: int) -> StepRow:
         ids = known[first].to_bytes(4, "little", signed=True)
     else:
         ids = np.array(known[first:stop], dtype="<i4").tobytes()
-    if sequence.request.order.sampling.logprobs < 0:
+    if not sequence.wants_logprobs:
         return StepRow(sequence.key, first, ids, n_cached=n_cached)
     return StepRow(sequence.key, first, ids, sequence.logprobs_of(first, stop), n_cached)
 

@@ -37,7 +37,7 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
         sequence.publish(len(sequence.ids), sequence.ended is not None)
         request.n_open -= sequence.is_end_visible
     if len(request.sequences) > 1 or PING_TURN in turns:  # otherwise there is only one order
-        request.turns = _in_order(request.turns, turns)
+        request.turns[:] = _in_order(request.turns, turns)
     while request.is_over and request.turns[-1] == PING_TURN:  # recorded after the last ending, so it was not shown
         request.turns.pop()
     request.is_recorded = True

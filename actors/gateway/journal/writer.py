@@ -52,7 +52,8 @@ class JournalWriter:
     def __init__(self, files: SegmentLog, limit_bytes: int, window_s: float, hang_s: float, name: str) -> None:
         self._files, self._window_s, self._hang_s = files, window_s, hang_s
         files.on_call = self._call_begins
-        self._queue: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
+        self._new: list[Entry] = []  # put in this turn of the event loop
+        self._queue: queue.SimpleQueue[list[Entry] | None] = queue.SimpleQueue()
         self._backlog = Backlog(limit_bytes)
         self._log = structlog.get_logger().bind(journal=name)
         self._loop = asyncio.get_running_loop()
@@ -66,17 +67,23 @@ class JournalWriter:
         self.on_pinned: Callable[[list[int]], None] = lambda numbers: None  # requests that must be written again
         self._busy_since_s = 0.0  # monotonic time at which the running call of the system began, 0: none runs
         self._check_timer: asyncio.TimerHandle | None = None
-        self.put = self._queue.put
 
     def start(self) -> None:
         """Begin to write."""
         self._thread.start()
         self._check_hang()
 
+    def put(self, entry: Entry) -> None:
+        """Record an entry soon. The thread is woken once for all entries of one turn of the event loop."""
+        if not self._new:
+            self._loop.call_soon(self._hand_over)
+        self._new.append(entry)
+
     async def close(self) -> None:
         """Write what is left, if the disk accepts it within 10 s, and close the file."""
         if self._check_timer is not None:
             self._check_timer.cancel()
+        self._hand_over()
         self._queue.put(None)
         await self._loop.run_in_executor(None, self._thread.join, _CLOSE_WAIT_S)
         if self._trouble:
@@ -105,24 +112,24 @@ class JournalWriter:
         while True:
             wait_s = max(0.0, self._retry_at_s - time.monotonic()) if self._trouble else None
             try:
-                entry = self._queue.get(timeout=wait_s)
+                new = self._queue.get(timeout=wait_s)
             except queue.Empty:
                 yield True
                 continue
             if self._window_s:
                 time.sleep(self._window_s)
-            batch = []
-            while entry is not None:
-                batch.append(entry)
+            batch: list[Entry] = []
+            while new is not None:
+                batch += new
                 if len(batch) >= _BATCH_ENTRIES:
                     break
                 try:
-                    entry = self._queue.get_nowait()
+                    new = self._queue.get_nowait()
                 except queue.Empty:
                     break
             self._backlog.add(batch)
-            yield entry is None or not self._trouble or time.monotonic() >= self._retry_at_s
-            if entry is None:
+            yield new is None or not self._trouble or time.monotonic() >= self._retry_at_s
+            if new is None:
                 return
 
     def _record_all(self) -> None:
@@ -162,6 +169,11 @@ class JournalWriter:
             self._loop.call_soon_threadsafe(call, *values)
 
     # -- on the loop ----------------------------------------------------------------------------------------------
+
+    def _hand_over(self) -> None:
+        if self._new:
+            new, self._new = self._new, []
+            self._queue.put(new)
 
     def _answer(self, calls: list[Callback], state: JournalState, took_s: float) -> None:
         self._set_state(state)

@@ -43,12 +43,14 @@ class GrowingSequence:
         "_min_tokens",
         "_stop_filter",
         "_stop_set",
+        "_turns",
         "accusers",
         "attempt",
         "ended",
         "ids",
         "index",
         "is_end_visible",
+        "is_resumable",
         "is_taken",
         "last_visible_s",
         "n_cached",
@@ -60,10 +62,14 @@ class GrowingSequence:
         "suspicion",
         "tail",
         "texts",
+        "wants_logprobs",
     )
 
     def __init__(self, request: Request, index: int, detokenizer: Detokenizer) -> None:
         self.request, self.index = request, index
+        self._turns = request.turns
+        self.wants_logprobs = request.order.sampling.logprobs >= 0
+        self.is_resumable = request.order.is_resumable
         self.ids: list[int] = []
         self.texts: list[str] = []  # texts[i]: the text that became certain with token i
         self.tail = ""  # the text that became certain with the ending
@@ -146,7 +152,7 @@ class GrowingSequence:
 
     def publish(self, n_tokens: int, with_end: bool) -> None:
         """Make tokens below `n_tokens`, and the ending if `with_end`, visible to readers."""
-        turns, n_new = self.request.turns, n_tokens - self.n_visible
+        turns, n_new = self._turns, n_tokens - self.n_visible
         if n_new == 1:  # the most frequent case
             turns.append(self.index)
         elif n_new > 1:
@@ -187,12 +193,13 @@ class Request:
         self.number, self.order, self.began_s = number, order, began_s
         self.stop_set = frozenset(order.terms.stop_tokens)
         self.n_prompt = [len(prompt) // 4 for prompt in order.prompts]
+        # Everything visible, in order, for all sequences: the index of its sequence for each token, `END_TURN` more for an
+        # ending, `PING_TURN`. The array stays the same one.
+        self.turns = array("i")
         self.sequences = [
             GrowingSequence(self, index, new_detokenizer(order.prompt_of(index))) for index in range(order.n_sequences)
         ]
         self.n_open = len(self.sequences)  # sequences whose ending is not visible
-        # Everything visible, in order: the index of its sequence for each token, `END_TURN` more for an ending, `PING_TURN`.
-        self.turns = array("i")
         self.is_ping_coming = False  # a ping is on its way into the journal
         self.is_recorded = False  # the journal has its order
         self.first_token_s = 0.0  # when its first token became visible, 0: none has
