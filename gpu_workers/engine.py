@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
+from gpu_workers.vault.region import Region
 from messages.errors import TardigradeError
 from messages.steps import EngineCapacity, Plan, Result
 from messages.wire.arrays import int32s
@@ -31,7 +32,7 @@ class Engine(Protocol[Launched]):
     """One rank's model with its slots and pages. Used from the step thread; `collect` may run on a second thread."""
 
     max_in_flight: int  # 1: `launch` has done the work when it returns
-    kv_bytes: int = 0  # of the memory that holds the pages; 0: it cannot be shared
+    kv_region: Region | None = None  # the memory that holds the pages; None: it cannot be shared
 
     def capacity(self) -> EngineCapacity:
         """What the gang can hold; each limit is the smallest of its ranks'."""
@@ -39,12 +40,6 @@ class Engine(Protocol[Launched]):
 
     def reset(self, epoch: int) -> None:
         """Forget all slots; plans of this epoch follow. Pages keep their content."""
-        ...
-
-    def share_kv(self, descriptor: int) -> None:
-        """From now on the pages lie in the shared memory behind this descriptor, `kv_bytes` long, with its content.
-
-        No plan is in flight. Raises: OSError."""
         ...
 
     def launch(self, plan: Plan) -> Launched:

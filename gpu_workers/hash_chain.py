@@ -97,8 +97,7 @@ class HashChainEngine(Engine[_Launched]):
         self._shrinkage = _powers(pow(_STEP, -1, 1 << 64), settings.step_tokens + 1)
         n_places = settings.hash_chain_pages * PAGE_TOKENS
         self._is_written = np.zeros(n_places, bool)
-        self.kv_bytes = max(n_places * 8, 8)
-        self._region = HostRegion(self.kv_bytes)
+        self._region = self.kv_region = HostRegion(max(n_places * 8, 8))
         self._pages = np.frombuffer(self._region.buffer, np.uint64, n_places)
         self.reset(0)
 
@@ -122,10 +121,6 @@ class HashChainEngine(Engine[_Launched]):
         self._slots = SlotTable(capacity)
         self._tokens = np.zeros((capacity.n_slots, capacity.max_length + 1), np.int32)
         self._seed_mix = np.zeros(capacity.n_slots, np.uint64)
-
-    def share_kv(self, descriptor: int) -> None:
-        """See Engine."""
-        self._region.share(descriptor)
 
     def launch(self, plan: Plan) -> _Launched:
         """See Engine. All steps are computed here; `collect` waits for the artificial step time. Raises: PlanRefused."""

@@ -43,6 +43,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     threads: Annotated[int, msgspec.Meta(ge=0)] = 0  # threads of torch on this rank; 0: all cores divided by `cpu_ranks`
     cpu_ranks: Annotated[int, msgspec.Meta(ge=1)] = 1  # worker processes that share this machine's cores
     vault: bool = False  # the KV memory lies in the replica's vault and outlives this process
+    standby: bool = False  # a second gang of the same size has to fit beside this one
     attention: Literal["auto", "torch", "triton"] = "auto"
     cuda_graphs: bool = True
     deterministic: bool = False  # the tokens of a request depend on the request alone, not on what is computed beside it

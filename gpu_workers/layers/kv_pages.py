@@ -17,7 +17,10 @@ from dataclasses import dataclass
 
 import torch
 
+from gpu_workers.vault.cuda_driver import CudaDriver
+from gpu_workers.vault.cuda_region import CudaRegion
 from gpu_workers.vault.host_region import HostRegion
+from gpu_workers.vault.region import Region
 from messages.steps import PAGE_TOKENS
 
 
@@ -44,22 +47,30 @@ class KvPages:
     storage: torch.Tensor
     keys: tuple[torch.Tensor, ...]
     values: tuple[torch.Tensor, ...]
-    region: HostRegion | None = None  # the memory of the storage, on CPUs
+    region: Region | None = None  # the memory of the storage, if that can be exchanged for shared memory
 
     @classmethod
-    def allocate(cls, shape: KvShape, n_pages: int, device: torch.device | str) -> KvPages:
+    def allocate(cls, shape: KvShape, n_pages: int, device: torch.device | str, is_shared: bool = False) -> KvPages:
         """Zeroed pages: attention multiplies what it masks by zero, which must not be a NaN left in fresh memory. On CPUs the
         kernel zeroes each piece when it is first touched, so that a rank starts without writing all of it.
 
-        Raises: ValueError if n_pages is below 1."""
+        is_shared: on a GPU, pages whose region can become shared memory; until then all of them are the same few. On CPUs
+        every region can. Raises: ValueError if n_pages is below 1; CudaError, torch.OutOfMemoryError."""
         if n_pages < 1:
             raise ValueError(f"n_pages: expected at least 1, got {n_pages}")
+        device = torch.device(device)
         sizes = (n_pages, shape.n_layers, 2, PAGE_TOKENS, shape.n_kv_heads, shape.head_dim)
-        if torch.device(device).type != "cpu":
+        n_bytes = n_pages * shape.bytes_per_page
+        if device.type == "cpu":
+            region = HostRegion(n_bytes)
+            memory = torch.frombuffer(region.buffer, dtype=shape.dtype)  # the tensor keeps the memory
+        elif is_shared:
+            torch.empty(1, device=device)  # makes the context of this process, in which the driver's calls work
+            region = CudaRegion(n_bytes, CudaDriver(device.index or 0))
+            memory = torch.as_tensor(_Bytes(region), device=device).view(shape.dtype)
+        else:
             return cls.over(shape, torch.zeros(sizes, dtype=shape.dtype, device=device))
-        region = HostRegion(n_pages * shape.bytes_per_page)
-        pages = cls.over(shape, torch.frombuffer(region.buffer, dtype=shape.dtype).view(sizes))  # the tensor keeps the memory
-        return dataclasses.replace(pages, region=region)
+        return dataclasses.replace(cls.over(shape, memory.view(sizes)), region=region)
 
     @classmethod
     def over(cls, shape: KvShape, storage: torch.Tensor) -> KvPages:
@@ -76,6 +87,19 @@ class KvPages:
     def n_pages(self) -> int:
         """Number of pages."""
         return int(self.storage.shape[0])
+
+
+class _Bytes:
+    """A region of a GPU as torch can read it: an array of bytes (CUDA Array Interface, version 3), which keeps the region."""
+
+    def __init__(self, region: CudaRegion) -> None:
+        self._region = region
+        self.__cuda_array_interface__ = {
+            "shape": (region.n_bytes,),
+            "typestr": "|u1",
+            "data": (region.address, False),
+            "version": 3,
+        }
 
 
 def page_rows(pages: torch.Tensor, width: int) -> torch.Tensor:

@@ -17,11 +17,12 @@ def explain(error: Exception, settings: WorkerSettings) -> ConfigError | None:
     import torch
 
     from gpu_workers.models.weights import WeightsError
+    from gpu_workers.vault.cuda_driver import CudaError
 
     if isinstance(error, ModelConfigError | WeightsError):
         return ConfigError(str(error))
     text = next(iter(str(error).splitlines()), "")
-    if isinstance(error, torch.OutOfMemoryError):
+    if isinstance(error, torch.OutOfMemoryError) or (isinstance(error, CudaError) and "out of memory" in text):
         return ConfigError(
             f"the model does not fit into the memory of this GPU that is free; it needs less with more GPUs per replica (--tp),"
             f" fewer sequences (--max-sequences) or a shorter --max-length ({text})"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from gpu_workers.engine import Engine
 from gpu_workers.process.gang_agreement import EpochId
 from gpu_workers.process.memory_generation import MemoryGeneration
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.kv_memory import KvMemory
+from gpu_workers.vault.region import Region
 from messages.birth import Birth
 from messages.ids import actor_name, memory_owner, replica_of
 from messages.run_dir import vault_path
@@ -24,20 +24,20 @@ class RankMemory:
 
     def __init__(self, vault: str, memory: KvMemory, generation: MemoryGeneration) -> None:
         self.vault = vault
-        self._memory, self._generation = memory, generation
+        self.kv, self._generation = memory, generation
 
-    def prepare(self, epoch: EpochId, engine: Engine, is_suspect: bool) -> int:
+    def prepare(self, epoch: EpochId, region: Region, is_suspect: bool) -> int:
         """An epoch begins: take the memory, once in the life of this process. Returns the gang's memory generation if this is
         rank 0, else 0.
 
         is_suspect: the memory of the gang before this one may be damaged. A gang that has memory already made it itself."""
-        if self._memory.number == 0:
-            self._memory.take(engine, is_suspect)
-        return self._generation.agree(epoch, self._memory.number)
+        if self.kv.number == 0:
+            self.kv.take(region, is_suspect)
+        return self._generation.agree(epoch, self.kv.number)
 
     def give_again(self) -> None:
         """A new vault has come: let it keep the memory. Returns at once."""
-        threading.Thread(target=self._memory.give_again, name="vault", daemon=True).start()
+        threading.Thread(target=self.kv.give_again, name="vault", daemon=True).start()
 
 
 def memory_of(birth: Birth, settings: WorkerSettings, gang_dir: Path) -> RankMemory:

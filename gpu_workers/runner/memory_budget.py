@@ -23,14 +23,17 @@ def cpu_kv_bytes(wanted_bytes: int) -> int:
     return min(_CPU_KV_BYTES, memory_bytes() // _CPU_SHARE)
 
 
-def cuda_kv_bytes(total_bytes: int, free_bytes: int, activation_bytes: int, memory_share: float, reserve_bytes: int) -> int:
+def cuda_kv_bytes(
+    total_bytes: int, free_bytes: int, activation_bytes: int, memory_share: float, reserve_bytes: int, n_gangs: int = 1
+) -> int:
     """Memory for keys and values on a CUDA device, after the weights are loaded.
 
     free_bytes: as the driver reports it; activation_bytes: peak of the largest step; reserve_bytes: left for graphs,
-    collectives and fragmentation. The result is negative when even the weights do not fit into the share.
+    collectives and fragmentation; n_gangs: gangs that share the device and the keys and values, of which one is loaded. The
+    result is negative when even the weights do not fit into the share.
     """
-    used_bytes = total_bytes - free_bytes
-    return int(total_bytes * memory_share) - used_bytes - activation_bytes - reserve_bytes
+    gang_bytes = total_bytes - free_bytes + activation_bytes + reserve_bytes
+    return int(total_bytes * memory_share) - n_gangs * gang_bytes
 
 
 def count_pages(kv_bytes: int, bytes_per_page: int, n_slots: int, max_length: int) -> int:

@@ -27,15 +27,20 @@ from gpu_workers.runner.memory_estimate import CUDA_RESERVE_BYTES, sampling_byte
 from gpu_workers.runner.model_runner import ModelRunner
 from gpu_workers.runner.warm_up import warm_up
 from gpu_workers.settings import WorkerSettings
+from gpu_workers.vault.kv_memory import KvMemory
 from messages.steps import PAGE_TOKENS, EngineCapacity
 
 _RENDEZVOUS = "rendezvous"
+_LONGER_ROWS = 64  # enough for a step that fits no graph
 _GANG_TIMEOUT_S = 600.0  # ranks load at different speeds; the supervisor detects a dead rank long before this
 
 
-def load_model_runner(settings: WorkerSettings, gang_dir: Path, report: ReportLoading) -> ModelRunner:
+def load_model_runner(
+    settings: WorkerSettings, gang_dir: Path, report: ReportLoading, memory: KvMemory | None = None
+) -> ModelRunner:
     """The engine for a model folder, warmed up.
 
+    memory: on a GPU, where the memory of the pages is kept; None: it is this process's own.
     Raises: ConfigError, ModelConfigError or WeightsError naming what does not fit; torch's errors for a missing device.
     """
     device = choose_device(settings)
@@ -52,9 +57,15 @@ def load_model_runner(settings: WorkerSettings, gang_dir: Path, report: ReportLo
         on_progress=lambda fraction: report("weights", fraction),
     )
     report("memory", 0.0)
-    capacity = measure_capacity(settings, config, model)
-    kv = KvPages.allocate(model.kv_shape, capacity.n_pages + 1, device)
+    memory = memory if device.type == "cuda" else None
+    n_kept = _kept_pages(model, memory) if memory is not None else 0
+    capacity = measure_capacity(settings, config, model, n_kept)
+    kv = KvPages.allocate(model.kv_shape, capacity.n_pages + 1, device, is_shared=memory is not None)
+    if memory is not None and kv.region is not None:
+        memory.reserve(kv.region)
     state = allocate_device_state(capacity.n_slots, capacity.max_length, capacity.n_pages, device)
+    if settings.standby and n_kept:  # not the first gang, whose start nobody should wait longer for
+        _warm_large_steps(ModelRunner(model, kv, state, capacity, CapturedSteps()), model, kv)
     captured = CapturedSteps()
     if device.type == "cpu" or settings.cuda_graphs:
         captured = capture_steps(model, kv, state, capacity.max_step_tokens, lambda fraction: report("graphs", fraction))
@@ -64,6 +75,21 @@ def load_model_runner(settings: WorkerSettings, gang_dir: Path, report: ReportLo
     warm_up(runner)
     report("warm up", 1.0)
     return runner
+
+
+def _warm_large_steps(runner: ModelRunner, model: Model, kv: KvPages) -> None:
+    """Runs steps that fit no graph. The first step of a promoted standby is such a one: the last page of every sequence at
+    once, of which some have one token. Without this it would load and compile kernels, which takes longer than everything else
+    of a takeover: there is a kernel for each range of the number of rows of one token."""
+    warm_up(runner)
+    capacity = runner.capacity()
+    most_rows = min(capacity.n_slots, capacity.max_step_tokens // PAGE_TOKENS, kv.n_pages)
+    n_single = 0
+    while n_single < most_rows:
+        longer = [PAGE_TOKENS] * min(_LONGER_ROWS, most_rows - n_single)
+        run_empty_step(model, kv, [1] * n_single + longer)
+        run_empty_step(model, kv, [1] * n_single + longer[1:] + [PAGE_TOKENS - 3])  # a number of tokens that 16 does not divide
+        n_single = 2 * n_single or 1
 
 
 def choose_device(settings: WorkerSettings) -> torch.device:
@@ -113,13 +139,14 @@ def build_model(
     return load_model(config, folder, placement, parts, load_format=load_format, on_progress=on_progress)
 
 
-def measure_capacity(settings: WorkerSettings, config: ModelConfig, model: Model) -> EngineCapacity:
-    """What the gang can hold. Its number of pages is the smallest of its ranks'."""
+def measure_capacity(settings: WorkerSettings, config: ModelConfig, model: Model, n_kept: int = 0) -> EngineCapacity:
+    """What the gang can hold. Its number of pages is the smallest of its ranks'. n_kept: pages of the gang before; 0: none."""
     max_length = settings.length_limit(config.max_position)
     if settings.device == "cpu":
         kv_bytes = cpu_kv_bytes(settings.kv_memory_bytes)
     else:
-        kv_bytes = settings.kv_memory_bytes or _measure_cuda(settings, model, fullest_rows(settings.step_tokens, max_length))
+        measured_bytes = _measure_cuda(settings, model, fullest_rows(settings.step_tokens, max_length))
+        kv_bytes = n_kept * model.kv_shape.bytes_per_page or settings.kv_memory_bytes or measured_bytes
     n_pages = count_pages(kv_bytes, model.kv_shape.bytes_per_page, settings.slots, max_length)
     name = torch.cuda.get_device_name(model.device) if settings.device == "cuda" else "cpu"
     return EngineCapacity(
@@ -138,6 +165,17 @@ def _describe(device: str, settings: WorkerSettings) -> str:
     """What a replica computes with, for people: "NVIDIA H200, bfloat16, 2 ranks, deterministic"."""
     ranks = [f"{settings.tp} ranks"] if settings.tp > 1 else []
     return ", ".join([device, settings.dtype_name, *ranks, *["deterministic"] * settings.deterministic])
+
+
+def _kept_pages(model: Model, memory: KvMemory) -> int:
+    """Pages of the memory of the gang before, if every rank has it; else 0, and it is given up."""
+    kept_bytes = memory.kept_bytes()
+    n_pages = model.parts.group.least(kept_bytes // model.kv_shape.bytes_per_page - 1)
+    if n_pages > 0:
+        return n_pages
+    if kept_bytes:
+        memory.forget()
+    return 0
 
 
 def fullest_rows(step_tokens: int, max_length: int) -> list[int]:
@@ -162,13 +200,14 @@ def _measure_cuda(settings: WorkerSettings, model: Model, rows: list[int]) -> in
     torch.cuda.empty_cache()
     free_bytes, total_bytes = torch.cuda.mem_get_info(device)
     needed_bytes = activation_bytes + sampling_bytes(settings.slots, model.config.vocabulary)
-    return cuda_kv_bytes(total_bytes, free_bytes, needed_bytes, settings.memory_share, CUDA_RESERVE_BYTES)
+    n_gangs = 2 if settings.standby else 1
+    return cuda_kv_bytes(total_bytes, free_bytes, needed_bytes, settings.memory_share, CUDA_RESERVE_BYTES, n_gangs)
 
 
 def run_empty_step(model: Model, kv: KvPages, rows: list[int]) -> torch.Tensor:
     """Runs one step of prompts of zeros, and returns the logits [1, vocabulary] of its last token.
 
-    rows: tokens of each prompt, the longest first; each prompt gets the same number of the pages of `kv`."""
+    rows: tokens of each prompt, those of one token first; each prompt gets the same number of the pages of `kv`."""
     device, pages_each = model.device, kv.n_pages // len(rows)
     counts = np.array(rows, np.int32)
     offsets = (np.cumsum(counts) - counts).astype(np.int32)
@@ -181,7 +220,7 @@ def run_empty_step(model: Model, kv: KvPages, rows: list[int]) -> torch.Tensor:
         kv_slots=row_of_token * (pages_each * PAGE_TOKENS) + positions,
         page_table=torch.arange(len(rows) * pages_each, dtype=torch.int32, device=device).view(len(rows), pages_each),
         lengths=lengths,
-        n_decode=int(rows[0] == 1) * len(rows),
+        n_decode=next((index for index, count in enumerate(rows) if count != 1), len(rows)),
         row_starts=np.zeros(len(rows), np.int32),
         row_counts=counts,
         row_offsets=offsets,

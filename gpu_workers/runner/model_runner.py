@@ -85,7 +85,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         self._graphs, self._programs = captured.graphs, captured.programs
         self._is_cuda = state.device.type == "cuda"
         self.max_in_flight = 2 if self._is_cuda else 1
-        self.kv_bytes = kv.region.n_bytes if kv.region is not None else 0
+        self.kv_region = kv.region
         self._slots = SlotTable(capacity)
         self._has_kernel_sampler = captured.graphs is not None or sample is not None
         self._sample_tokens = sample or (lambda logits, rows: sample_tokens(logits, rows, state.tokens))
@@ -97,11 +97,6 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
     def reset(self, epoch: int) -> None:
         """See Engine. Pages are not cleared: none is read before it is written."""
         self._slots = SlotTable(self._capacity)
-
-    def share_kv(self, descriptor: int) -> None:
-        """See Engine. Addresses stay, so recorded programs stay valid."""
-        assert self._kv.region is not None, "the memory of this device cannot be shared"
-        self._kv.region.share(descriptor)
 
     def close(self) -> None:
         """See Engine. Leaves the group of ranks."""

@@ -1,8 +1,8 @@
 """Memory of this process at a fixed address, whose pages can be exchanged for shared memory without moving.
 
 Kernels and recorded programs keep addresses, and a rank warms up before it may touch the memory of the gang before it. So a
-region begins as private memory, and `share` puts shared memory in its place, at the same address (mmap with MAP_FIXED). CUDA's
-virtual memory management does the same with cuMemAddressReserve and cuMemMap.
+region begins as private memory, and `share` puts shared memory in its place, at the same address (mmap with MAP_FIXED).
+`cuda_region.py` does the same on GPUs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import ctypes
 import mmap
 import os
 
+from gpu_workers.vault.region import Region
+
 _MAP_FIXED = 0x10
 _FAILED = ctypes.c_void_p(-1).value
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -18,7 +20,7 @@ _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
 
 
-class HostRegion:
+class HostRegion(Region):
     """`n_bytes` of zeroed memory. `buffer` is the memory; the kernel zeroes each piece when it is first touched."""
 
     def __init__(self, n_bytes: int) -> None:
@@ -27,10 +29,14 @@ class HostRegion:
         self.buffer = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self.buffer))
 
-    def share(self, descriptor: int) -> None:
-        """From now on the region is the memory behind this descriptor, with its content. The descriptor may be closed.
+    def make(self) -> int:
+        """See Region."""
+        descriptor = os.memfd_create("kv-memory", os.MFD_CLOEXEC)
+        os.ftruncate(descriptor, self.n_bytes)
+        return descriptor
 
-        Raises: OSError, with nothing changed; ValueError when the memory is smaller than the region."""
+    def share(self, descriptor: int) -> None:
+        """See Region. Raises: OSError, with nothing changed; ValueError when the memory is smaller than the region."""
         size = os.fstat(descriptor).st_size
         if size < self.n_bytes:
             raise ValueError(f"shared memory: expected at least {self.n_bytes} bytes, got {size}")

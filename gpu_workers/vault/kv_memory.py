@@ -10,78 +10,108 @@ from __future__ import annotations
 
 import os
 import secrets
+import struct
 import threading
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 
-from gpu_workers.engine import Engine
+from gpu_workers.vault.region import Region
 from messages.descriptors.client import DescriptorClient, KeptDescriptor
 from messages.errors import DescriptorError
 
 _WAIT_S = 2.0  # for a vault that starts at this moment; without one the memory is private until the next vault comes
-_NUMBER_BYTES = 8
+_META = struct.Struct("<2Q")
+
+
+class _Meta(NamedTuple):
+    """What the vault knows of a memory. All 0: nothing that can be used."""
+
+    number: int
+    n_bytes: int
 
 
 class KvMemory:
     """`path`: the vault's socket; `owner`: see `messages.ids.memory_owner`; `layout`: what decides the meaning of the bytes."""
 
     def __init__(self, path: Path, owner: str, layout: bytes) -> None:
-        self._path, self._owner, self._layout = path, owner, layout
+        self._path, self._owner = path, owner
         self._lock = threading.Lock()  # the step thread takes memory, the event loop's helper thread gives it again
-        self._key = ""
+        self._key = "kv " + blake2b(layout, digest_size=16).hexdigest()
         self._descriptor: int | None = None
+        self._n_bytes = 0
         self.number = 0  # of the memory in use; 0: none yet
         self._log = structlog.get_logger().bind(owner=owner)
 
-    def take(self, engine: Engine, is_suspect: bool) -> None:
-        """Let the engine use the memory of the gang before it, or new memory if there is none, or if that `is_suspect`.
+    def take(self, region: Region, is_suspect: bool) -> None:
+        """Let the region be the memory of the gang before it, or new memory if there is none, or if that `is_suspect`.
 
-        Called between epochs. Raises: OSError when the machine has no memory."""
+        Called between epochs. Raises: OSError when the device has no memory."""
         with self._lock:
-            self._key = "kv " + blake2b(self._layout + engine.kv_bytes.to_bytes(8), digest_size=16).hexdigest()
-            kept = None if is_suspect else self._find(engine.kv_bytes)
+            kept = self._find(region.n_bytes, is_suspect)
             if kept is None:
-                self._take_new(engine.kv_bytes)
+                self._take_new(region)
             else:
-                self._replace(kept.descriptor, int.from_bytes(kept.meta))
+                self._replace(kept.descriptor, _read_meta(kept.meta).number, region.n_bytes)
             assert self._descriptor is not None
-            engine.share_kv(self._descriptor)
-            self._log.info("KV memory", reused=kept is not None, bytes=engine.kv_bytes)
+            region.share(self._descriptor)
+            self._log.info("KV memory", reused=kept is not None, bytes=region.n_bytes)
+
+    def kept_bytes(self) -> int:
+        """The size of the memory of the gang before, which the next gang should have too; 0 if there is none."""
+        kept = self._find()
+        if kept is None:
+            return 0
+        os.close(kept.descriptor)
+        return _read_meta(kept.meta).n_bytes
+
+    def forget(self) -> None:
+        """Drop the memory of the gang before."""
+        kept = self._find(is_suspect=True)
+        assert kept is None, "suspect memory is never found"
+
+    def reserve(self, region: Region) -> None:
+        """Put new memory for this region into the vault before it is needed, if there is none of this size: a device whose
+        memory is full refuses it while it loads, and gangs that load later know the size. Raises: as `take`."""
+        with self._lock:
+            kept = self._find(region.n_bytes)
+            if kept is not None:
+                os.close(kept.descriptor)
+                return
+            self._take_new(region)
+            self._replace(None, 0, 0)  # the vault has it; another gang may use it first
 
     def give_again(self) -> None:
         """Put the memory in use into the vault, which may be new. Without a vault it waits for the next call."""
         with self._lock:
             self._give()
 
-    def _take_new(self, n_bytes: int) -> None:
-        descriptor = os.memfd_create("kv-memory", os.MFD_CLOEXEC)
-        os.ftruncate(descriptor, n_bytes)
-        self._replace(descriptor, secrets.randbits(63) | 1)
+    def _take_new(self, region: Region) -> None:
+        self._replace(region.make(), secrets.randbits(63) | 1, region.n_bytes)
         self._give()
 
-    def _replace(self, descriptor: int, number: int) -> None:
+    def _replace(self, descriptor: int | None, number: int, n_bytes: int) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
-        self._descriptor, self.number = descriptor, number
+        self._descriptor, self.number, self._n_bytes = descriptor, number, n_bytes
 
-    def _find(self, n_bytes: int) -> KeptDescriptor | None:
-        """This layout's memory; memory of other layouts is dropped."""
+    def _find(self, n_bytes: int = 0, is_suspect: bool = False) -> KeptDescriptor | None:
+        """The memory of this layout and of `n_bytes` (0: of any size). All other memory is dropped, and all that `is_suspect`,
+        so that the device has room for the new one."""
+        found: KeptDescriptor | None = None
         try:
             with DescriptorClient(self._path, wait_s=_WAIT_S) as client:
-                entries = client.find(self._owner)
-                for other in {entry.key for entry in entries} - {self._key}:
-                    client.drop(self._owner, other)
+                for entry in client.find(self._owner):
+                    meta = _read_meta(entry.meta)
+                    if entry.key == self._key and meta.n_bytes and n_bytes in (0, meta.n_bytes) and not is_suspect:
+                        found = entry
+                    else:
+                        os.close(entry.descriptor)
+                        client.drop(self._owner, entry.key)
         except DescriptorError as error:
             self._log.warning("no KV memory from the vault", reason=str(error))
-            return None
-        found: KeptDescriptor | None = None
-        for entry in entries:
-            if entry.key == self._key and len(entry.meta) == _NUMBER_BYTES and os.fstat(entry.descriptor).st_size == n_bytes:
-                found = entry
-            else:
-                os.close(entry.descriptor)
         return found
 
     def _give(self) -> None:
@@ -89,6 +119,10 @@ class KvMemory:
             return
         try:
             with DescriptorClient(self._path) as client:
-                client.put(self._owner, self._key, self._descriptor, self.number.to_bytes(_NUMBER_BYTES))
+                client.put(self._owner, self._key, self._descriptor, _META.pack(self.number, self._n_bytes))
         except DescriptorError as error:
             self._log.warning("the KV memory is not in the vault", reason=str(error))
+
+
+def _read_meta(meta: bytes) -> _Meta:
+    return _Meta(*_META.unpack(meta)) if len(meta) == _META.size else _Meta(0, 0)

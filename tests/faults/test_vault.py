@@ -9,15 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from messages.client import AsyncClient, Client
-from messages.lifecycle import StatusReport
+from messages.client import AsyncClient
 from tests.support.real_server import RealServer, real_server
+from tests.support.standby_server import has_adopted, hit, n_cached, wait_standby, wait_statistic
 from tests.support.streams import N_STREAMS, Streams
 
 pytestmark = [pytest.mark.timeout(240)]
-SEATS = ("worker/0.0", "worker/0.0b")
 KILL, CRASH = signal.SIGKILL, signal.SIGSEGV
-PROMPT = list(range(1, 200))
 
 
 @pytest.fixture(scope="module")
@@ -26,35 +24,6 @@ def server() -> Iterator[RealServer]:
     sets = (part for flag in flags for part in ("--set", flag))
     with real_server("--model", "hash-chain", "--standby", "--log-level", "info", *sets) as server:
         yield server
-
-
-def gang_in_charge(server: RealServer) -> str:
-    """The name of the rank that is active; the other one is the standby, or starts."""
-    report = server._wait(lambda r: any(is_active(r, name) for name in SEATS), 60.0)
-    return next(name for name in SEATS if is_active(report, name))
-
-
-def is_active(report: StatusReport, name: str) -> bool:
-    return any(child.name == name and child.state == "ready" and child.phase != "standby" for child in report.children)
-
-
-def wait_standby(server: RealServer) -> None:
-    """Until a standby gang is ready."""
-    server._wait(lambda r: any(child.phase == "standby" and child.state == "ready" for child in r.children), 60.0)
-
-
-def has_adopted(report: StatusReport) -> bool:
-    """True if the scheduler has begun an epoch with pages of known content."""
-    return any(child.statistics.get("pages_adopted", 0.0) > 0 for child in report.children if child.name == "scheduler/0")
-
-
-def hit(server: RealServer, victim: str, how: signal.Signals) -> None:
-    """Kill "active", "standby" or an actor by its name."""
-    name = victim
-    if victim in ("active", "standby"):
-        active = gang_in_charge(server)
-        name = active if victim == "active" else next(seat for seat in SEATS if seat != active)
-    server.kill(name, how)
 
 
 ORDERS = (("vault/0", "active", "scheduler/0"), ("standby", "active", "active"))
@@ -74,17 +43,6 @@ async def test_kills_in_series_lose_and_change_nothing(server: RealServer, victi
         streams.check()
     await asyncio.to_thread(server.wait_serving)
     await asyncio.to_thread(server._wait, has_adopted, 60.0)
-
-
-def n_cached(server: RealServer) -> int:
-    """Tokens of the prompt that were found in pages."""
-    with Client(server.front) as client:
-        return client.generate(PROMPT, max_tokens=4, temperature=0.0).n_cached
-
-
-def wait_statistic(server: RealServer, child: str, name: str, value: float) -> None:
-    """Until a child's number is at least this."""
-    server._wait(lambda r: any(c.name == child and c.statistics.get(name, 0.0) >= value for c in r.children), 60.0)
 
 
 def test_pages_outlive_gangs_schedulers_and_vaults(server: RealServer) -> None:

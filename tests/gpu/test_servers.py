@@ -21,6 +21,7 @@ from gpu_workers.models.resolve import resolve_model
 from messages.client import AsyncClient
 from tests.support.prompts import CHAT, PLAIN
 from tests.support.real_server import RealServer, real_server
+from tests.support.workers.tiny_model import EIGHT_HEADS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 N_TOKENS = 24
@@ -106,24 +107,6 @@ def test_bfloat16_parts_only_at_near_ties_and_survives_a_kill(reference: Referen
             margin = reference.margin([*prompt, *ours[:at]], ours[at])
             print(f"{layout}: parts at token {at}, float32 margin {margin:.3f} logits")
             assert margin < NEAR_TIE
-
-
-EIGHT_HEADS = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "hidden_size": 1024,
-    "intermediate_size": 2816,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 8,
-    "head_dim": 64,
-    "vocab_size": 4096,
-    "max_position_embeddings": 2048,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0,
-    "tie_word_embeddings": False,
-    "eos_token_id": 2,
-}
 
 
 @pytest.fixture(scope="module")

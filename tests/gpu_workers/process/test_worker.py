@@ -16,6 +16,7 @@ from gpu_workers.engine import Engine, ReportLoading
 from gpu_workers.hash_chain import HashChainEngine, hash_chain_tokens
 from gpu_workers.process.worker import BuildEngine
 from gpu_workers.settings import WorkerSettings
+from gpu_workers.vault.kv_memory import KvMemory
 from messages import lifecycle
 from messages.steps import Capacity, Plan, Reset, Result, StepFailed
 from messages.wire.arrays import int32s
@@ -49,7 +50,7 @@ def held_by(gate: threading.Event) -> BuildEngine:
             gate.wait(DEADLINE_S)
             return super().collect(launched)
 
-    return lambda settings, gang_dir, report: Held(settings)
+    return lambda settings, *_: Held(settings)
 
 
 async def test_a_sequence_runs_to_the_oracle(stage: Stage) -> None:
@@ -85,7 +86,7 @@ async def test_beats_carry_steps_and_metrics(stage: Stage) -> None:
 async def test_hello_comes_before_the_heavy_start(stage: Stage) -> None:
     gate = threading.Event()
 
-    def build(settings: WorkerSettings, gang_dir: Path, report: ReportLoading) -> Engine:
+    def build(settings: WorkerSettings, gang_dir: Path, report: ReportLoading, memory: KvMemory | None) -> Engine:
         report("weights", 0.5)
         assert gate.wait(DEADLINE_S)
         return HashChainEngine(settings)
@@ -101,7 +102,7 @@ async def test_hello_comes_before_the_heavy_start(stage: Stage) -> None:
 async def test_stop_does_not_wait_for_the_start(stage: Stage) -> None:
     gate = threading.Event()
 
-    def build(settings: WorkerSettings, gang_dir: Path, report: ReportLoading) -> Engine:
+    def build(settings: WorkerSettings, gang_dir: Path, report: ReportLoading, memory: KvMemory | None) -> Engine:
         gate.wait(DEADLINE_S)
         return HashChainEngine(settings)
 
@@ -114,7 +115,7 @@ async def test_stop_does_not_wait_for_the_start(stage: Stage) -> None:
 
 
 async def test_failed_start_is_a_fault(stage: Stage) -> None:
-    def build(settings: WorkerSettings, gang_dir: Path, report: ReportLoading) -> Engine:
+    def build(settings: WorkerSettings, gang_dir: Path, report: ReportLoading, memory: KvMemory | None) -> Engine:
         raise OSError("model.safetensors: no such file")
 
     stage.start(build=build)
@@ -185,7 +186,7 @@ async def test_device_error_is_a_fault_with_the_step(stage: Stage) -> None:
         def collect(self, launched: Any) -> Iterator[Result]:
             raise RuntimeError("device lost")
 
-    plans = await stage.begin(build=lambda settings, gang_dir, report: Breaking(settings))
+    plans = await stage.begin(build=lambda settings, *_: Breaking(settings))
     stage.tell(plans.write_plan([Row(plans.add([1]))]))
     fault = await stage.expect("supervisor", lifecycle.Fault)
     assert fault.doing == "step 0 of epoch 1"

@@ -27,6 +27,25 @@ TINY = {
 }
 
 
+# random weights of this shape split over up to eight ranks
+EIGHT_HEADS = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 1024,
+    "intermediate_size": 2816,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "vocab_size": 4096,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "eos_token_id": 2,
+}
+
+
 def write_model(folder: Path) -> Path:
     """A tiny checkpoint, the same on every device. Weights are large enough to keep logits well apart."""
     (folder / "config.json").write_text(json.dumps(TINY))

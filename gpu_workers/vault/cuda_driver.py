@@ -1,0 +1,182 @@
+"""The calls of CUDA's driver for virtual memory management, and nothing else.
+
+Memory and addresses are apart: `create` makes physical memory, which lives while anything holds it (a handle, a mapping, an
+exported descriptor, also in a process without CUDA); `reserve` takes addresses; `map` joins them. The calls work on the current
+context of the calling thread, which torch has made. Source: CUDA driver API, "Virtual Memory Management".
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_int, c_size_t, c_ubyte, c_uint64, c_ushort, c_void_p
+from typing import Protocol
+
+from messages.errors import TardigradeError
+
+_PINNED = _DEVICE = _POSIX_DESCRIPTOR = 1
+_READ_WRITE = 3
+_LIBRARY = "libcuda.so.1"
+
+
+class CudaError(TardigradeError, OSError):
+    """A call of the driver failed; the text names the call and the driver's reason."""
+
+
+class Driver(Protocol):
+    """What a `CudaRegion` needs. Sizes are multiples of `granularity_bytes`. Every call raises CudaError."""
+
+    granularity_bytes: int
+
+    def create(self, n_bytes: int) -> int:
+        """New physical memory, with any content. Returns its handle."""
+        ...
+
+    def release(self, handle: int) -> None:
+        """This process needs the handle no more; mappings stay."""
+        ...
+
+    def export(self, handle: int) -> int:
+        """A descriptor of the memory, which the caller closes."""
+        ...
+
+    def adopt(self, descriptor: int) -> int:
+        """A handle of the memory behind a descriptor, which may be closed afterwards."""
+        ...
+
+    def reserve(self, n_bytes: int) -> int:
+        """An address with room for so much; nothing is there yet."""
+        ...
+
+    def free(self, address: int, n_bytes: int) -> None:
+        """Give back a whole reservation, of which nothing is mapped."""
+        ...
+
+    def map(self, address: int, n_bytes: int, handle: int) -> None:
+        """Memory of exactly this size appears at an address inside a reservation, to be read and written by this device."""
+        ...
+
+    def unmap(self, address: int, n_bytes: int) -> None:
+        """Undo one `map`."""
+        ...
+
+    def zero(self, address: int, n_bytes: int) -> None:
+        """Fill mapped memory with zeros; returns when that is done."""
+        ...
+
+    def wait_idle(self) -> None:
+        """Wait until the device has done all that this process asked for."""
+        ...
+
+
+class _Location(ctypes.Structure):
+    _fields_ = (("type", c_int), ("id", c_int))
+
+
+class _Flags(ctypes.Structure):
+    _fields_ = (("compression", c_ubyte), ("rdma", c_ubyte), ("usage", c_ushort), ("reserved", c_ubyte * 4))
+
+
+class _Properties(ctypes.Structure):
+    """CUmemAllocationProp."""
+
+    _fields_ = (("type", c_int), ("handles", c_int), ("location", _Location), ("win32", c_void_p), ("flags", _Flags))
+
+
+class _Access(ctypes.Structure):
+    """CUmemAccessDesc."""
+
+    _fields_ = (("location", _Location), ("flags", c_int))
+
+
+_ARGUMENTS = {
+    "cuGetErrorString": (c_int, POINTER(c_char_p)),
+    "cuMemGetAllocationGranularity": (POINTER(c_size_t), POINTER(_Properties), c_int),
+    "cuMemCreate": (POINTER(c_uint64), c_size_t, POINTER(_Properties), c_uint64),
+    "cuMemRelease": (c_uint64,),
+    "cuMemExportToShareableHandle": (c_void_p, c_uint64, c_int, c_uint64),
+    "cuMemImportFromShareableHandle": (POINTER(c_uint64), c_void_p, c_int),
+    "cuMemAddressReserve": (POINTER(c_uint64), c_size_t, c_size_t, c_uint64, c_uint64),
+    "cuMemAddressFree": (c_uint64, c_size_t),
+    "cuMemMap": (c_uint64, c_size_t, c_size_t, c_uint64, c_uint64),
+    "cuMemSetAccess": (c_uint64, c_size_t, POINTER(_Access), c_size_t),
+    "cuMemUnmap": (c_uint64, c_size_t),
+    "cuMemsetD8_v2": (c_uint64, c_ubyte, c_size_t),
+    "cuCtxSynchronize": (),
+}
+
+
+class CudaDriver(Driver):
+    """The driver of this machine, for one device."""
+
+    def __init__(self, device_index: int) -> None:
+        """Raises: CudaError when there is no driver, or the device cannot do this."""
+        try:
+            self._library = ctypes.CDLL(_LIBRARY)
+        except OSError as error:
+            raise CudaError(str(error)) from None
+        for name, arguments in _ARGUMENTS.items():
+            getattr(self._library, name).argtypes = arguments
+        location = _Location(_DEVICE, device_index)
+        self._properties = _Properties(type=_PINNED, handles=_POSIX_DESCRIPTOR, location=location)
+        self._access = _Access(location, _READ_WRITE)
+        granularity = c_size_t()
+        self._call("cuMemGetAllocationGranularity", ctypes.byref(granularity), ctypes.byref(self._properties), 0)
+        self.granularity_bytes = granularity.value
+
+    def create(self, n_bytes: int) -> int:
+        """See Driver."""
+        handle = c_uint64()
+        self._call("cuMemCreate", ctypes.byref(handle), n_bytes, ctypes.byref(self._properties), 0)
+        return handle.value
+
+    def release(self, handle: int) -> None:
+        """See Driver."""
+        self._call("cuMemRelease", handle)
+
+    def export(self, handle: int) -> int:
+        """See Driver."""
+        descriptor = c_int(-1)
+        self._call("cuMemExportToShareableHandle", ctypes.addressof(descriptor), handle, _POSIX_DESCRIPTOR, 0)
+        return descriptor.value
+
+    def adopt(self, descriptor: int) -> int:
+        """See Driver."""
+        handle = c_uint64()
+        self._call("cuMemImportFromShareableHandle", ctypes.byref(handle), descriptor, _POSIX_DESCRIPTOR)
+        return handle.value
+
+    def reserve(self, n_bytes: int) -> int:
+        """See Driver."""
+        address = c_uint64()
+        self._call("cuMemAddressReserve", ctypes.byref(address), n_bytes, 0, 0, 0)
+        return address.value
+
+    def free(self, address: int, n_bytes: int) -> None:
+        """See Driver."""
+        self._call("cuMemAddressFree", address, n_bytes)
+
+    def map(self, address: int, n_bytes: int, handle: int) -> None:
+        """See Driver."""
+        self._call("cuMemMap", address, n_bytes, 0, handle, 0)
+        self._call("cuMemSetAccess", address, n_bytes, ctypes.byref(self._access), 1)
+
+    def unmap(self, address: int, n_bytes: int) -> None:
+        """See Driver."""
+        self._call("cuMemUnmap", address, n_bytes)
+
+    def zero(self, address: int, n_bytes: int) -> None:
+        """See Driver."""
+        self._call("cuMemsetD8_v2", address, 0, n_bytes)
+        self.wait_idle()
+
+    def wait_idle(self) -> None:
+        """See Driver."""
+        self._call("cuCtxSynchronize")
+
+    def _call(self, name: str, *arguments: object) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status:
+            text = c_char_p()
+            self._library.cuGetErrorString(status, ctypes.byref(text))
+            reason = text.value.decode() if text.value else "unknown error"
+            raise CudaError(f"{name}: {reason} ({status})")

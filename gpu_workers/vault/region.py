@@ -1,0 +1,24 @@
+"""Memory of a rank that can be exchanged for shared memory: what the vault's side needs to know of a device."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Region(Protocol):
+    """Memory at a fixed address. It is private to this process until `share`."""
+
+    n_bytes: int
+
+    def make(self) -> int:
+        """New zeroed memory that `share` can take. Returns its descriptor, which the caller closes.
+
+        Raises: OSError when the device has no memory for it."""
+        ...
+
+    def share(self, descriptor: int) -> None:
+        """From now on the region is the memory behind this descriptor, with its content, at the same address. Nothing may use
+        the region meanwhile. The descriptor may be closed.
+
+        Raises: OSError or ValueError when that is not memory of this size."""
+        ...
