@@ -1,6 +1,7 @@
 """What a drill does to a server: signals to processes that are found by role, id or command line, or a command of the operator.
 
-kill:worker            SIGKILL to a ready child of this role, or with this name (worker/0.1), of our own server
+kill:worker            SIGKILL to a ready child of this role, or with this name (worker/0.1), of our own server; standbys have
+                       a role of their own, standby
 pause:scheduler:3      SIGSTOP, and SIGCONT after 3 seconds
 kill:pid=1234          a process by its id; its children are left alone
 kill:match=REGEX       the newest process whose command line matches
@@ -23,11 +24,13 @@ import psutil
 
 from messages.errors import ConfigError
 from messages.ids import role_of
+from messages.lifecycle import ChildStatus
 from supervisor.operator.calls import NoServer, ask_status
 
 _COMMAND_S = 60.0
 _DEFAULT_PAUSE_S = 2.0
 _LOOK_S, _FIND_S = 0.05, 30.0
+_STANDBY = "standby"  # the phase of a child that waits for its promotion
 
 
 class FaultKind(Enum):
@@ -155,9 +158,21 @@ def _child(target: str, run_dir: Path, chance: random.Random) -> tuple[str, int]
         children = ask_status(run_dir).children
     except NoServer:
         return None
-    ready = [c for c in children if c.state == "ready" and target in ("any", c.name, role_of(c.name))]
+    ready = [c for c in children if c.state == "ready" and target in ("any", c.name, _role(c))]
     chosen = chance.choice(ready) if ready else None
     return (chosen.name, chosen.pid) if chosen else None
+
+
+def _role(child: ChildStatus) -> str:
+    return _STANDBY if child.phase == _STANDBY else role_of(child.name)
+
+
+def is_whole(run_dir: Path) -> bool:
+    """True if every child of our own server is ready, its standbys too, or if the server is another one."""
+    try:
+        return all(child.state == "ready" for child in ask_status(run_dir).children)
+    except NoServer:
+        return True
 
 
 def _supervisor(run_dir: Path) -> tuple[str, int] | None:

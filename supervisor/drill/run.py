@@ -13,13 +13,14 @@ from pathlib import Path
 import httpx
 
 from messages.errors import ConfigError
-from supervisor.drill.faults import Fault, inflict
+from supervisor.drill.faults import Fault, inflict, is_whole
 from supervisor.drill.figures import Round
 from supervisor.drill.streams import Stream, StreamOptions, find_model, follow, is_answering, prompts_of
 
 _PROBE_EVERY_S = 0.05
 _FIRST_TEXT_S = 120.0
 _SETTLE_S = 1.0  # between two rounds
+_WHOLE_S = 60.0  # how long a round waits until what the last one killed is back
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ class _Drill:
 
     async def round(self, fault: Fault) -> Round:
         """Start all streams, harm the server when each has text, and follow the streams to their ends."""
+        await self._wait_whole()
         streams = [Stream(prompt) for prompt in self._prompts]
         work = [asyncio.create_task(follow(self._client, self._options, stream)) for stream in streams]
         began_s = time.monotonic()
@@ -116,6 +118,11 @@ class _Drill:
         await asyncio.gather(*work)
         await asyncio.sleep(_SETTLE_S)
         return Round(fault.text, harmed, at_s, answered_after_s, streams)
+
+    async def _wait_whole(self) -> None:
+        end_s = time.monotonic() + _WHOLE_S
+        while not await asyncio.to_thread(is_whole, self._plan.run_dir) and time.monotonic() < end_s:
+            await asyncio.sleep(_PROBE_EVERY_S)
 
     async def _wait_answer(self, at_s: float) -> float:
         """Seconds from the fault until a new request is answered; math.inf after the deadline of a stream."""
