@@ -78,6 +78,7 @@ class Group:
     `standby_of`: title of the gang whose standby this group is. When that gang dies, this one is promoted.
     `unit`: what it is a part of; None: nothing else does its work.
     `is_optional`: the server serves without it, only worse.
+    `standby_pause_s`: how long the gang that dies waits, before it starts again as the standby, when this one is promoted.
     `patience_s`: for how long it is retired and started again, although nothing else does its work, before the server ends.
     """
 
@@ -92,6 +93,7 @@ class Group:
     unit: Unit | None = None
     is_optional: bool = False
     patience_s: float = 0.0
+    standby_pause_s: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.children:

@@ -218,17 +218,19 @@ class RestartPolicy:
             self._recoveries.append(recovery)
             return actions
         self._is_awaited |= recovery
-        delay_s = max(self._group_of[victim].delay_s for victim in recovery)
-        return [*actions, *self._promotions(recovery), Start(self._in_order(recovery), delay_s)]
+        promotions = self._promotions(recovery)
+        delays_s = [self._group_of[victim].delay_s for victim in recovery]
+        delays_s += [self._group_of[promoted.names[0]].group.standby_pause_s for promoted in promotions]
+        return [*actions, *promotions, Start(self._in_order(recovery), max(delays_s))]
 
-    def _promotions(self, dead: set[str]) -> list[Action]:
+    def _promotions(self, dead: set[str]) -> list[Promote]:
         """Swap active and standby wherever a whole active gang is dead and its standby gang is ready."""
-        actions: list[Action] = []
+        promotions: list[Promote] = []
         for group in dict.fromkeys(self._group_of[name] for name in self._in_order(dead)):
             partner = group.partner
             if partner is not None and not group.is_standby and dead.issuperset(group.names) and self._is_ready(partner):
-                actions.append(_swap(group, partner))
-        return actions
+                promotions.append(_swap(group, partner))
+        return promotions
 
     def _is_ready(self, group: _GroupState) -> bool:
         members = [self._alive.get(name) for name in group.names]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from supervisor.policy.actions import Kill, Promote, Start
@@ -46,6 +48,16 @@ def test_a_ready_standby_is_promoted_after_the_last_proven_death() -> None:
     assert policy.died("worker/0.1", 1, 10.0) == [Kill("worker/0.0", "worker/0.1 of the same group died")]
     assert policy.died("worker/0.0", 1, 10.1) == [Promote(B, A), Start(A, 0.0)]
     assert [policy.is_standby(name) for name in (*A, *B)] == [True, True, False, False]
+
+
+def test_the_next_standby_waits_until_the_takeover_is_over() -> None:
+    groups = tuple(replace(one, standby_pause_s=1.5) for one in (ACTIVE, STANDBY))
+    policy = RestartPolicy(groups)
+    for name in (*A, *B):
+        policy.started(name, 1)
+        policy.became_ready(name, 1, 0.0)
+    assert kill_gang(policy, A, 1, 10.0)[-2:] == [Promote(B, A), Start(A, 1.5)]
+    assert kill_gang(policy, B, 1, 10.5)[-1] == Start(B, 0.0), "nobody takes over, so it starts at once"
 
 
 def test_a_standby_that_is_not_ready_is_not_promoted() -> None:
