@@ -37,6 +37,7 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("worker", "cpu_ranks"): "tp and replicas",
     ("worker", "max_length"): "max_length",
     ("worker", "vault"): "vault",
+    ("worker", "standby"): "standby",
     ("scheduler", "tp"): "tp",
     ("scheduler", "speculation"): "speculate",
     ("scheduler", "vault"): "vault",
@@ -72,6 +73,7 @@ class SupervisorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     drain_s: _Seconds = 30.0  # time for requests to finish when the server stops
     stop_s: _Seconds = 10.0  # time for each group of children to exit after that
     orphan_s: _Seconds = 60.0  # children of a dead supervisor serve for this time; if no other adopts them, they end
+    standby_pause_s: _Seconds = 1.0  # GPUs: from a promotion to the start of the next standby, which slows steps down
     actor_restarts: Annotated[int, msgspec.Meta(ge=0)] = 300  # restarts of one actor that are allowed within actor_window_s
     actor_window_s: _Seconds = 60.0
     gang_restarts: Annotated[int, msgspec.Meta(ge=0)] = 300  # restarts of one gang that are allowed within gang_window_s
@@ -96,8 +98,10 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     front_tcp_host: str = "127.0.0.1"
     max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: the model's context length
     speculate: bool = True
-    vault: bool = False  # CPU ranks: KV memory outlives gangs and schedulers, which then compute little again
-    standby: bool = False  # CPU ranks: a second gang of each replica, loaded and ready to take over; turns the vault on
+    vault: bool = False  # KV memory outlives gangs and schedulers, which then compute little again
+    standby: bool | None = (
+        None  # a second gang of each replica, ready to take over, and a vault; None: on GPUs with room for it
+    )
     hold_connections: bool = True  # HTTP connections go on when their gateway dies; a custodian process holds them
     run_dir: str = ""  # empty: a private directory for this port
     state_dir: str = ""  # journals; empty: run_dir if that is set, else one for this port that survives a reboot

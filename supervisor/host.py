@@ -22,7 +22,7 @@ def plan_start(config: ServerConfig) -> Placement:
     Raises: ConfigError naming the key.
     """
     host = Host(() if config.gpus == 0 else find_gpus(os.environ.get(VISIBLE_VARIABLE)), memory_bytes())
-    wishes = Wishes(config.gpus, config.tp, config.replicas, config.max_length, config.worker)
+    wishes = Wishes(config.gpus, config.tp, config.replicas, config.max_length, config.worker, config.standby)
     check_gpus(host, wishes)
     try:
         model = read_config(config.model)
@@ -32,9 +32,6 @@ def plan_start(config: ServerConfig) -> Placement:
         raise ConfigError(f"max_length: expected at most {model.max_position} (the model's), got {config.max_length}")
     placement = plan_placement(host, model, wishes)
     check_deterministic(placement, config.worker.attention)
-    if placement.device == "cuda" and (config.vault or config.standby):
-        key = "vault" if config.vault else "standby"
-        raise ConfigError(f"{key}: expected it on CPU cores only (--gpus 0), got {len(placement.gpus)} GPUs")
     return placement
 
 

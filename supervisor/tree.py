@@ -75,10 +75,10 @@ def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:
     if config.speculate:
         groups.append(_speculation(config))
     replicas = range(facts.placement.replicas)
-    if _has_vault(config):
+    if _has_vault(config, facts):
         groups += [_vault(config, replica) for replica in replicas]
     groups += [_gang(config, facts, replica) for replica in replicas]
-    if config.standby:
+    if facts.placement.has_standby:
         groups += [_gang(config, facts, replica, STANDBY_SEAT) for replica in replicas]
     groups += [_scheduler(config, facts, replica) for replica in replicas]
     groups += [_gateway(config, facts, index) for index in range(config.gateways)]
@@ -104,7 +104,7 @@ def _speculation(config: ServerConfig) -> Group:
 
 def _scheduler(config: ServerConfig, facts: StartFacts, replica: int) -> Group:
     settings = msgspec.structs.replace(
-        config.scheduler, tp=facts.placement.tp, speculation=config.speculate, vault=_has_vault(config)
+        config.scheduler, tp=facts.placement.tp, speculation=config.speculate, vault=_has_vault(config, facts)
     )
     why = "plans the steps of its gang; after its death gateways submit again"
     return replace(_single(config, actor_name("scheduler", replica), why, settings), unit=Unit("replica", replica))
@@ -170,12 +170,13 @@ def _gang(config: ServerConfig, facts: StartFacts, replica: int, seat: str = FIR
         has_rendezvous=True,
         unit=Unit("replica", replica),
         standby_of=f"gang {replica}" if is_standby else "",
+        standby_pause_s=s.standby_pause_s if facts.placement.device == "cuda" else 0.0,
     )
 
 
-def _has_vault(config: ServerConfig) -> bool:
+def _has_vault(config: ServerConfig, facts: StartFacts) -> bool:
     """True if the KV memory outlives gangs. A standby gang without that would compute everything again."""
-    return config.vault or config.standby
+    return config.vault or facts.placement.has_standby
 
 
 def _vault(config: ServerConfig, replica: int) -> Group:
@@ -201,7 +202,8 @@ def _rank(config: ServerConfig, facts: StartFacts, replica: int, rank: int, seat
         tp=placement.tp,
         cpu_ranks=placement.ranks,
         max_length=_length(config, facts),
-        vault=_has_vault(config),
+        vault=_has_vault(config, facts),
+        standby=placement.has_standby,
     )
     deadlines = Deadlines(
         s.hello_s, s.worker_ready_s, max(s.frozen_s, s.frozen_worker_s), step_s, first_step_s, s.stop_s, s.suspended_s

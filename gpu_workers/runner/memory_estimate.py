@@ -28,9 +28,11 @@ class RankEstimate:
     working_bytes: int  # activations, sampling, context and reserve: all but weights, keys and values
     kv_token_bytes: int  # keys and values of one token in all layers
 
-    def room_tokens(self, usable_bytes: int) -> int:
-        """Tokens whose keys and values fit into `usable_bytes` beside everything else; negative when even that does not fit."""
-        return (usable_bytes - self.weight_bytes - self.working_bytes) // self.kv_token_bytes
+    def room_tokens(self, usable_bytes: int, n_gangs: int = 1) -> int:
+        """Tokens whose keys and values fit into `usable_bytes` beside everything else; negative when even that does not fit.
+
+        n_gangs: gangs on the same device, each with weights and working memory of its own, which share keys and values."""
+        return (usable_bytes - n_gangs * (self.weight_bytes + self.working_bytes)) // self.kv_token_bytes
 
 
 def estimate_cuda_rank(config: ModelConfig, tp: int, dtype: str, step_tokens: int, n_slots: int) -> RankEstimate:

@@ -17,6 +17,7 @@ from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.runner.memory_estimate import GIB, RankEstimate, cpu_weight_bytes, estimate_cuda_rank
 from gpu_workers.settings import DeviceKind, WorkerSettings
 from messages.errors import ConfigError
+from supervisor.policy.gpu_room import GpuRoom
 
 _LEAST_CAPABILITY = (7, 0)  # of the kernels' compiler
 _BFLOAT16_CAPABILITY = (8, 0)
@@ -51,6 +52,7 @@ class Wishes:
     replicas: int = 0  # 0: chosen here
     max_length: int = 0  # tokens of one sequence; 0: the model's context length
     worker: WorkerSettings = field(default_factory=WorkerSettings)
+    standby: bool | None = None  # a second gang for each replica; None: chosen here
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Placement:
     room_tokens: int = 0  # of keys and values on a replica, where that is less than the model's context
     context_tokens: int = 0  # the model's context length
     deterministic: bool = False  # see `WorkerSettings.deterministic`
+    has_standby: bool = False  # each replica has a second gang, on the same devices
 
     @property
     def ranks(self) -> int:
@@ -90,6 +93,8 @@ class Placement:
         if self.room_tokens:
             made_for = f"(the model was made for {self.context_tokens:,})"
             parts.append(f"memory for sequences of {self.room_tokens:,} tokens {made_for}")
+        if self.has_standby:
+            parts.append("a standby for each replica")
         if self.n_unused:
             parts.append(f"{_count(self.n_unused, 'GPU')} left over")
         return ", ".join(parts)
@@ -119,7 +124,7 @@ def _on_cpu(host: Host, model: ModelConfig | None, wishes: Wishes) -> Placement:
         raise ConfigError('worker.attention: expected "auto" or "torch" without GPUs, got "triton"')
     tp, replicas = wishes.tp or 1, wishes.replicas or 1
     if model is None:
-        return Placement("cpu", (), tp, replicas, "")
+        return Placement("cpu", (), tp, replicas, "", has_standby=bool(wishes.standby))
     _check_split(model, tp, _MOST_RANKS)
     dtype = "float32" if wishes.worker.dtype == "auto" else wishes.worker.dtype
     weight_bytes = cpu_weight_bytes(model, tp, dtype) * replicas
@@ -129,7 +134,8 @@ def _on_cpu(host: Host, model: ModelConfig | None, wishes: Wishes) -> Placement:
             f"model: expected weights that fit into the memory of this host, {_gib(host.memory_bytes)} GiB, got"
             f" {_gib(weight_bytes)} GiB ({_count(replicas, 'replica')}, {dtype}{smaller})"
         )
-    return Placement("cpu", (), tp, replicas, dtype, weight_bytes, host.memory_bytes)
+    standby = bool(wishes.standby)
+    return Placement("cpu", (), tp, replicas, dtype, weight_bytes, host.memory_bytes, has_standby=standby)
 
 
 class _OnGpus:
@@ -140,6 +146,7 @@ class _OnGpus:
         self._worker = msgspec.structs.replace(wishes.worker, device="cuda")
         self._dtype = _gpu_dtype(gpus, wishes.worker.dtype)
         self._memory_bytes = min(gpu.memory_bytes for gpu in gpus)
+        self._room = GpuRoom(self._memory_bytes, self._worker)
 
     def placement(self) -> Placement:
         """Raises: ConfigError naming the key."""
@@ -152,28 +159,24 @@ class _OnGpus:
             return self._placed(tp)
         tp = self._checked_tp(self._model) if self._wishes.tp else self._best_tp(self._model)
         estimate = self._estimate(self._model, tp)
-        self._check_kv_memory(estimate)
-        room = self._room(estimate)
+        self._room.check_kv_memory(estimate)
+        wanted_tokens = self._wanted_tokens()
+        has_standby = self._room.has_standby(self._wishes.standby, estimate, wanted_tokens, self._least_tokens())
+        room_tokens = self._room.tokens(estimate, 1 + has_standby)
         return replace(
             self._placed(tp),
             dtype=self._dtype,
             weight_bytes=estimate.weight_bytes,
-            room_tokens=room if room < self._wanted_tokens() else 0,
+            room_tokens=room_tokens if room_tokens < wanted_tokens else 0,
             context_tokens=self._model.max_position,
+            has_standby=has_standby,
         )
 
     def _placed(self, tp: int) -> Placement:
         n_gpus, replicas = len(self._gpus), self._wishes.replicas or len(self._gpus) // tp
-        used = self._gpus[: tp * replicas]
-        return Placement("cuda", used, tp, replicas, "", memory_bytes=self._memory_bytes, n_unused=n_gpus - len(used))
-
-    def _check_kv_memory(self, estimate: RankEstimate) -> None:
-        most = self._memory_bytes - estimate.weight_bytes - estimate.working_bytes
-        if self._worker.kv_memory_bytes > most:
-            raise ConfigError(
-                f"worker.kv_memory_bytes: expected at most {most} (beside {_gib(estimate.weight_bytes)} GiB of weights on"
-                f" {_gib(self._memory_bytes)} GiB), got {self._worker.kv_memory_bytes}"
-            )
+        used, n_unused = self._gpus[: tp * replicas], n_gpus - tp * replicas
+        standby = bool(self._wishes.standby)
+        return Placement("cuda", used, tp, replicas, "", 0, self._memory_bytes, n_unused, has_standby=standby)
 
     def _checked_tp(self, model: ModelConfig) -> int:
         """The operator's own tp, if it is possible. Raises: ConfigError."""
@@ -196,12 +199,12 @@ class _OnGpus:
         sizes = [size for size in range(1, most + 1) if can_split(model, size)]
         fills = self._wishes.replicas > 0 and self._wishes.gpus is not None
         sizes.sort(key=lambda size: (not is_even_split(model, size), -size if fills else size))
-        holding = [size for size in sizes if self._room(self._estimate(model, size)) >= self._wanted_tokens()]
+        holding = [size for size in sizes if self._room.tokens(self._estimate(model, size)) >= self._wanted_tokens()]
         return holding[0] if holding else self._check_room(model, sizes)
 
     def _check_room(self, model: ModelConfig, sizes: Sequence[int]) -> int:
         """The size with the most room. Raises: ConfigError when it has less room than is needed."""
-        room_by_size = {size: self._room(self._estimate(model, size)) for size in sizes}
+        room_by_size = {size: self._room.tokens(self._estimate(model, size)) for size in sizes}
         size = max(sizes, key=lambda one: room_by_size[one])
         if room_by_size[size] < self._least_tokens():
             raise ConfigError(self._no_room(model, size, room_by_size[size]))
@@ -215,7 +218,7 @@ class _OnGpus:
                 f"max_length: expected at most {room_tokens} tokens beside {weights} (tp {size},"
                 f" {_gib(self._memory_bytes)} GiB a GPU), got {self._wishes.max_length}"
             )
-        enough = (s for s in split_sizes(model) if self._room(self._estimate(model, s)) >= self._least_tokens())
+        enough = (s for s in split_sizes(model) if self._room.tokens(self._estimate(model, s)) >= self._least_tokens())
         needed = next(enough, None)
         if needed is None:
             return f"model: expected one that fits GPUs of {_gib(self._memory_bytes)} GiB, got {weights} with tp {size}"
@@ -226,13 +229,6 @@ class _OnGpus:
 
     def _estimate(self, model: ModelConfig, tp: int) -> RankEstimate:
         return estimate_cuda_rank(model, tp, self._dtype, self._worker.step_tokens, self._worker.slots)
-
-    def _room(self, estimate: RankEstimate) -> int:
-        """Tokens of keys and values that one replica has room for."""
-        if not self._worker.kv_memory_bytes:
-            return estimate.room_tokens(int(self._memory_bytes * self._worker.memory_share))
-        asked = self._worker.kv_memory_bytes // estimate.kv_token_bytes
-        return min(asked, estimate.room_tokens(self._memory_bytes))
 
     def _wanted_tokens(self) -> int:
         """Tokens of one sequence of the longest length."""

@@ -16,9 +16,9 @@ from supervisor.policy.placement import Gpu, Placement
 from supervisor.tree import StartFacts, build_tree
 
 
-def on_cpu(tp: int = 1, replicas: int = 1) -> Placement:
+def on_cpu(tp: int = 1, replicas: int = 1, has_standby: bool = False) -> Placement:
     """Ranks on CPU cores."""
-    return Placement("cpu", (), tp, replicas, "float32")
+    return Placement("cpu", (), tp, replicas, "float32", has_standby=has_standby)
 
 
 def on_gpus(tp: int = 1, replicas: int = 1) -> Placement:
@@ -140,14 +140,14 @@ def test_cpu_steps_are_given_more_time() -> None:
     assert step_s(on_cpu()) > step_s(on_gpus())
 
 
-@pytest.mark.parametrize("config", [ServerConfig(vault=True), ServerConfig(standby=True)], ids=["vault", "standby"])
-def test_a_vault_starts_before_its_gang_and_a_standby_gang_after_it(config: ServerConfig) -> None:
-    groups = tree_of(config, on_cpu(tp=2))
+@pytest.mark.parametrize("standby", [False, True], ids=["vault", "standby"])
+def test_a_vault_starts_before_its_gang_and_a_standby_gang_after_it(standby: bool) -> None:
+    groups = tree_of(ServerConfig(vault=not standby), on_cpu(tp=2, has_standby=standby))
     names = [child.name for group in groups for child in group.children]
-    seats = [["worker/0.0", "worker/0.1"], ["worker/0.0b", "worker/0.1b"] if config.standby else []]
+    seats = [["worker/0.0", "worker/0.1"], ["worker/0.0b", "worker/0.1b"] if standby else []]
     assert names[names.index("vault/0") :] == ["vault/0", *seats[0], *seats[1], "scheduler/0", "gateway/0"]
-    assert [group.standby_of for group in groups if group.has_rendezvous] == ["", "gang 0"][: 1 + config.standby]
-    assert all(settings.vault for settings, _ in workers(groups).values())
+    assert [group.standby_of for group in groups if group.has_rendezvous] == ["", "gang 0"][: 1 + standby]
+    assert all(settings.vault and settings.standby is standby for settings, _ in workers(groups).values())
     assert settings_of(groups, "scheduler/0")["vault"]
 
 

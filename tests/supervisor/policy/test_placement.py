@@ -147,12 +147,13 @@ def test_memory_for_keys_and_values_must_fit_beside_the_weights(model: ModelConf
     [
         (
             plan_placement(host(4), SMOLLM2, Wishes()),
-            "4 GPUs: 4 replicas x tp 1, bfloat16, weights take 0.3 of 140 GiB on each GPU",
+            "4 GPUs: 4 replicas x tp 1, bfloat16, weights take 0.3 of 140 GiB on each GPU, a standby for each replica",
             "4 replicas x tp 1 on NVIDIA H200, bfloat16",
         ),
         (
             plan_placement(host(4, T4), SMOLLM2, Wishes(tp=3)),
-            "3 GPUs: 1 replica x tp 3, float16, weights take 0.1 of 14.6 GiB on each GPU, 1 GPU left over",
+            "3 GPUs: 1 replica x tp 3, float16, weights take 0.1 of 14.6 GiB on each GPU, a standby for each replica,"
+            " 1 GPU left over",
             "1 replica x tp 3 on Tesla T4, float16",
         ),
         (
@@ -171,6 +172,31 @@ def test_memory_for_keys_and_values_must_fit_beside_the_weights(model: ModelConf
 def test_the_plan_is_one_line(placement: Placement, text: str, summary: str) -> None:
     assert placement.text() == text
     assert placement.summary() == summary
+
+
+@pytest.mark.parametrize(
+    ("there", "model", "wishes", "expected"),
+    [
+        (host(1), LLAMA_8B, Wishes(), True),
+        (host(2), LLAMA_8B, Wishes(standby=False), False),
+        (host(1, A10), LLAMA_8B, Wishes(), False),  # no second copy of the weights fits
+        (host(1, A10), SMOLLM2, Wishes(), True),
+        (host(2), LLAMA_70B, Wishes(), False),
+        (host(4), LLAMA_70B, Wishes(tp=4), True),
+        (host(1), LLAMA_8B, Wishes(worker=WorkerSettings(kv_memory_bytes=80 * GIB)), True),
+        (host(1), LLAMA_8B, Wishes(worker=WorkerSettings(kv_memory_bytes=115 * GIB), max_length=4096), False),
+        (host(1), None, Wishes(gpus=1), False),
+        (host(0), SMOLLM2, Wishes(), False),
+        (host(0), SMOLLM2, Wishes(standby=True), True),
+    ],
+)
+def test_a_standby_is_there_where_memory_allows(there: Host, model: ModelConfig | None, wishes: Wishes, expected: bool) -> None:
+    assert plan_placement(there, model, wishes).has_standby is expected
+
+
+def test_a_standby_that_does_not_fit_is_refused_when_it_is_asked_for() -> None:
+    with pytest.raises(ConfigError, match=r"^standby: expected room for two gangs of \d+\.\d GiB each .*--no-standby"):
+        plan_placement(host(1, A10), LLAMA_8B, Wishes(standby=True))
 
 
 def test_gpus_0_means_cpu_cores_whatever_is_there() -> None:

@@ -1,0 +1,53 @@
+"""How many tokens of keys and values fit into the memory of a GPU, and whether a standby fits too. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpu_workers.runner.memory_estimate import GIB, RankEstimate
+from gpu_workers.settings import WorkerSettings
+from messages.errors import ConfigError
+
+_PAIR = 2  # gangs of a replica with a standby
+
+
+@dataclass(frozen=True)
+class GpuRoom:
+    """The smallest GPU of a replica. worker: the operator's settings."""
+
+    memory_bytes: int
+    worker: WorkerSettings
+
+    def tokens(self, estimate: RankEstimate, n_gangs: int = 1) -> int:
+        """Tokens of keys and values for which one replica of `n_gangs` gangs has room; negative when not even the gangs fit."""
+        if not self.worker.kv_memory_bytes:
+            return estimate.room_tokens(int(self.memory_bytes * self.worker.memory_share), n_gangs)
+        asked = self.worker.kv_memory_bytes // estimate.kv_token_bytes
+        return min(asked, estimate.room_tokens(self.memory_bytes, n_gangs))
+
+    def check_kv_memory(self, estimate: RankEstimate) -> None:
+        """Raises: ConfigError when the operator has asked for more memory for keys and values than fits beside the weights."""
+        most = self.memory_bytes - estimate.weight_bytes - estimate.working_bytes
+        if self.worker.kv_memory_bytes > most:
+            raise ConfigError(
+                f"worker.kv_memory_bytes: expected at most {most} (beside {estimate.weight_bytes / GIB:.1f} GiB of weights on"
+                f" {self.memory_bytes / GIB:.1f} GiB), got {self.worker.kv_memory_bytes}"
+            )
+
+    def has_standby(self, wish: bool | None, estimate: RankEstimate, wanted_tokens: int, least_tokens: int) -> bool:
+        """Whether a replica gets a standby gang: if the operator wishes so; without a wish, if at least half of the room for
+        keys and values is left, and at least `wanted_tokens`.
+
+        least_tokens: without so much room no server starts. Raises: ConfigError when a standby is wished for and does not fit.
+        """
+        if wish is False:
+            return False
+        alone, beside = self.tokens(estimate), self.tokens(estimate, _PAIR)
+        gangs_bytes = _PAIR * (estimate.weight_bytes + estimate.working_bytes)
+        fits = beside >= least_tokens and self.worker.kv_memory_bytes + gangs_bytes <= self.memory_bytes
+        if wish and not fits:
+            raise ConfigError(
+                f"standby: expected room for two gangs of {gangs_bytes / _PAIR / GIB:.1f} GiB each and their keys and values on"
+                f" each GPU of {self.memory_bytes / GIB:.1f} GiB, got one gang's (--no-standby, or more GPUs per replica)"
+            )
+        return fits and (bool(wish) or (2 * beside >= alone and beside >= wanted_tokens))
