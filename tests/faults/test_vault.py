@@ -11,8 +11,8 @@ import pytest
 
 from messages.client import AsyncClient
 from tests.support.real_server import RealServer, real_server
-from tests.support.standby_server import has_adopted, hit, n_cached, wait_standby, wait_statistic
 from tests.support.streams import N_STREAMS, Streams
+from tests.support.supervisor.standby_server import has_adopted, hit, n_cached, wait_standby, wait_statistic
 
 pytestmark = [pytest.mark.timeout(240)]
 KILL, CRASH = signal.SIGKILL, signal.SIGSEGV

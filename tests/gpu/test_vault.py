@@ -21,7 +21,7 @@ from gpu_workers.vault.kv_memory import KvMemory
 from messages.client import AsyncClient
 from tests.support.descriptor_store import StoreProcess
 from tests.support.real_server import RealServer, real_server
-from tests.support.standby_server import gang_in_charge, has_adopted, hit, n_cached, wait_standby, wait_statistic
+from tests.support.supervisor.standby_server import gang_in_charge, has_adopted, hit, n_cached, wait_standby, wait_statistic
 from tests.support.workers.tiny_model import EIGHT_HEADS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
