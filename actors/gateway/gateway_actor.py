@@ -33,7 +33,7 @@ from actors.gateway.http.gateways.forwarding import listen_for_gateways
 from actors.gateway.http.gateways.owners import Owners
 from actors.gateway.http.large_bodies import BodyReader
 from actors.gateway.http.server import HttpServer
-from actors.gateway.journal.identity import identify_model
+from actors.gateway.journal.identity import known_identity
 from actors.gateway.journal.journal import Journal
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.settings import read_settings
@@ -84,7 +84,7 @@ class GatewayActor(Actor, Post, Status):
             buffer_bytes=settings.journal_buffer_bytes,
             gateways=settings.gateways,
         )
-        identity = await loop.run_in_executor(None, identify_model, settings.model_folder)
+        identity = await loop.run_in_executor(None, known_identity, settings.model_folder)
         identity = identity.with_numerics(settings.numerics, is_exact=settings.deterministic)
         recovered = await loop.run_in_executor(None, self.journal.open)
         left = [] if self.custody is None else await self.custody.take()
@@ -164,6 +164,8 @@ class GatewayActor(Actor, Post, Status):
     def peer_up(self, peer: lifecycle.Peer) -> None:
         if role_of(peer.name) == "scheduler" and self.desk is not None:
             self.desk.scheduler_up(peer.name)
+        if role_of(peer.name) == "custodian" and self.custody is not None:
+            self.custody.open_now()
 
     def peer_down(self, name: str, incarnation: int) -> None:
         if role_of(name) == "scheduler" and self.desk is not None:
@@ -253,6 +255,7 @@ class GatewayActor(Actor, Post, Status):
             "waiting": desk.dispatcher.n_waiting,
             "resubmissions": desk.dispatcher.resubmissions,
             "commits": self.journal.commits,
+            "custodians": 0 if self.custody is None else self.custody.n_connected,
         }
 
     def progress(self) -> tuple[int, float]:

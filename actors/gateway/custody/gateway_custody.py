@@ -37,6 +37,7 @@ class GatewayCustody(Custodian):
         self._client: AsyncDescriptorClient | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self.n_connected = 0  # custodians to which this gateway has connected; each was given every hold at once
         self._log = structlog.get_logger()
 
     async def take(self) -> list[LeftConnection]:
@@ -56,6 +57,12 @@ class GatewayCustody(Custodian):
         self._stale = {kept.key for kept in found}
         return [left for kept in found if (left := _read(kept)) is not None]
 
+    def open_now(self) -> None:
+        """A custodian is ready: connect to it, if none is connected, without a wait for the next try."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self.open()
+
     def open(self) -> None:
         """Connect, give the custodian every hold, and let it drop what `take` has found, or could not get, and nobody holds.
 
@@ -70,6 +77,7 @@ class GatewayCustody(Custodian):
             self._retry = self._later(_RETRY_S, self.open)
             return
         self._client = client
+        self.n_connected += 1
         client.closed.add_done_callback(lambda _: self._lost(client))
         if self._is_unknown:  # their clients would wait for ever
             self._is_unknown = False

@@ -7,6 +7,7 @@ that 100 GB of weights take milliseconds. Names and times of files do not count:
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 
@@ -63,6 +64,12 @@ def identify_model(model_folder: str) -> ModelIdentity:
     small = [file for file in files if file.name in ("config.json", "params.json")]
     text = [file for file in files if file.name in _TEXT_FILES]
     return ModelIdentity(_digest([*small, *weights]), _digest(text or weights))
+
+
+@lru_cache(maxsize=1)
+def known_identity(model_folder: str) -> ModelIdentity:
+    """As `identify_model`, once for each process: a spare calls it before it becomes a gateway."""
+    return identify_model(model_folder)
 
 
 def _digest(files: list[Path]) -> bytes:

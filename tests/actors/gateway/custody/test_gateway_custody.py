@@ -97,6 +97,23 @@ async def test_the_next_custodian_is_given_everything_but_what_was_dropped(tmp_p
             one.close()
 
 
+async def test_a_custodian_that_is_announced_is_given_everything_at_once(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    mine = GatewayCustody("gateway/0", tmp_path / "c", lambda delay_s, call: loop.call_later(1000.0, call))
+    mine.open()
+    ours, client = tcp_pair()
+    Hold(mine, "k", ours.fileno(), Buffer()).begin("r", "/a", 0, "", is_alone=True, keeps_alive=True)
+    server = DescriptorServer(tmp_path / "c", DescriptorTable(8))
+    mine.open_now()
+    await wait_kept(server, 1)
+    mine.open_now()
+    assert mine.n_connected == 1
+    mine.close()
+    server.close()
+    ours.close()
+    client.close()
+
+
 async def test_what_nobody_goes_on_with_is_dropped_and_what_goes_on_stays(tmp_path: Path) -> None:
     server = DescriptorServer(tmp_path / "c", DescriptorTable(8))
     dead = custody(tmp_path / "c")

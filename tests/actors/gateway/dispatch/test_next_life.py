@@ -98,7 +98,7 @@ async def test_no_request_goes_on_with_the_weights_of_another_model(tmp_path: Pa
     other = ModelIdentity(b"other weights", b"hash-chain")
 
     def serve_another(_: Rig) -> None:
-        monkeypatch.setattr("actors.gateway.gateway_actor.identify_model", lambda folder: other)
+        monkeypatch.setattr("actors.gateway.gateway_actor.known_identity", lambda folder: other)
 
     async with second_life(tmp_path, serve_another) as (r, scheduler):
         running, done = await both_answers(r, scheduler)
