@@ -94,10 +94,15 @@ async def inflict(fault: Fault, run_dir: Path, chance: random.Random) -> str:
         await _run_command(fault.target)
         return fault.target
     name, pid = await asyncio.to_thread(_find, fault.target, run_dir, chance)
+    harm(fault, pid)
+    return name
+
+
+def harm(fault: Fault, pid: int) -> None:
+    """Kill a process, or stop it and let it continue later. Raises: ProcessLookupError."""
     os.kill(pid, signal.SIGKILL if fault.kind is FaultKind.KILL else signal.SIGSTOP)
     if fault.kind is FaultKind.PAUSE:
         asyncio.get_running_loop().call_later(fault.pause_s, resume, pid)
-    return name
 
 
 def resume(pid: int) -> None:

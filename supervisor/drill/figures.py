@@ -20,6 +20,7 @@ class Round:
     at_s: float  # on the clock of the streams
     answered_after_s: float  # math.inf: never
     streams: Sequence[Stream]
+    until_s: float = math.inf  # when the next fault came
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,16 @@ def verdict(stream: Stream, reference: dict[str, str]) -> str:
     return "right"
 
 
-def pause_s(stream: Stream, at_s: float) -> float | None:
-    """The longest time without text from the fault on; None for a stream that was not under way, or got no more text."""
+def pause_s(stream: Stream, at_s: float, until_s: float = math.inf) -> float | None:
+    """The longest time without text from the fault to the next one at `until_s`; one that outlasts it counts for both.
+    None for a stream that was not under way, or got no more text.
+    """
     arrivals = stream.arrivals_s
     after = bisect_right(arrivals, at_s)
     if not 0 < after < len(arrivals):
         return None
-    return max(later - before for before, later in pairwise([at_s, *arrivals[after:]]))
+    last = bisect_right(arrivals, until_s) + 1
+    return max(later - before for before, later in pairwise([at_s, *arrivals[after:last]]))
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -82,7 +86,7 @@ def _row(fault: str, rounds: Sequence[Round], reference: dict[str, str]) -> Row:
     met = [(one, stream) for one in rounds for stream in one.streams if _was_under_way(stream, one.at_s)]
     verdicts = [verdict(stream, reference) for _, stream in met]
     whole = [pair for pair, outcome in zip(met, verdicts, strict=True) if outcome != "lost"]
-    pauses = [gap * 1e3 for one, stream in whole if (gap := pause_s(stream, one.at_s)) is not None]
+    pauses = [gap * 1e3 for one, stream in whole if (gap := pause_s(stream, one.at_s, one.until_s)) is not None]
     return Row(
         fault,
         len(rounds),

@@ -58,7 +58,7 @@ async def run_drill(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:
     async with httpx.AsyncClient(timeout=httpx.Timeout(plan.deadline_s, connect=5.0), limits=limits, headers=headers) as client:
         options = await _options(client, plan)
         prompts = prompts_of(plan.streams, plan.prompt_words, plan.seed)
-        reference, n_unsteady = await _reference(client, options, prompts)
+        reference, n_unsteady = await reference_of(client, options, prompts)
         say(f"reference: {len(prompts)} answers, {n_unsteady} of them not the same twice")
         drill = _Drill(plan, client, options, prompts)
         rounds = []
@@ -82,7 +82,7 @@ async def _options(client: httpx.AsyncClient, plan: DrillPlan) -> StreamOptions:
     return StreamOptions(plan.url, model, plan.prompt_words, plan.max_tokens, plan.deadline_s, plan.ignores_end, plan.api_key)
 
 
-async def _reference(client: httpx.AsyncClient, options: StreamOptions, prompts: list[str]) -> tuple[dict[str, str], int]:
+async def reference_of(client: httpx.AsyncClient, options: StreamOptions, prompts: list[str]) -> tuple[dict[str, str], int]:
     """The answer to each prompt, asked for twice with all streams at once. Raises: ConfigError if one fails."""
     first, second = [await _stream_all(client, options, prompts) for _ in range(2)]
     failed = [stream.error for stream in (*first, *second) if stream.error]

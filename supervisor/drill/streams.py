@@ -1,4 +1,4 @@
-"""Clients of the drill: greedy streams over the OpenAI completions API of any server. They never reconnect."""
+"""Clients of the drill: streams over the OpenAI completions API of any server. They never reconnect."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import httpx
 
 _WORDS = ("river", "seven", "copper", "window", "paper", "north", "candle", "orbit", "garden", "stone", "mirror", "velvet")
 _PROBE_S = 10.0
+_AGAIN_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,9 @@ class Stream:
     arrivals_s: list[float] = field(default_factory=list)  # of each piece
     is_complete: bool = False  # a finish reason and the end of the stream came
     error: str = ""
+    seed: int = 0  # 0: greedy
+    key: str = ""  # its Idempotency-Key; "": none
+    is_accepted: bool = False  # the beginning of an answer has come
 
     @property
     def text(self) -> str:
@@ -66,7 +70,7 @@ async def follow(client: httpx.AsyncClient, options: StreamOptions, stream: Stre
     stream.began_s = time.monotonic()
     try:
         async with asyncio.timeout(options.deadline_s):
-            async for piece, is_last in _pieces(client, options, stream.prompt):
+            async for piece, is_last in _pieces(client, options, stream):
                 if piece:
                     stream.pieces.append(piece)
                     stream.arrivals_s.append(time.monotonic())
@@ -79,6 +83,17 @@ async def follow(client: httpx.AsyncClient, options: StreamOptions, stream: Stre
         stream.error = "the stream ended without a finish reason"
 
 
+async def follow_accepted(client: httpx.AsyncClient, options: StreamOptions, stream: Stream) -> None:
+    """As `follow`, but a request of whose answer nothing came was not accepted, and is sent again."""
+    until_s = time.monotonic() + options.deadline_s
+    while True:
+        await follow(client, options, stream)
+        if stream.is_accepted or not stream.error or time.monotonic() > until_s:
+            return
+        stream.error = ""
+        await asyncio.sleep(_AGAIN_S)
+
+
 async def is_answering(client: httpx.AsyncClient, options: StreamOptions) -> bool:
     """Whether the server completes a request of one token now."""
     body = {"model": options.model, "prompt": "1", "max_tokens": 1, "temperature": 0}
@@ -89,20 +104,22 @@ async def is_answering(client: httpx.AsyncClient, options: StreamOptions) -> boo
     return answer.status_code == 200
 
 
-async def _pieces(client: httpx.AsyncClient, options: StreamOptions, prompt: str) -> AsyncIterator[tuple[str, bool]]:
+async def _pieces(client: httpx.AsyncClient, options: StreamOptions, stream: Stream) -> AsyncIterator[tuple[str, bool]]:
     """(new text, whether a finish reason came with it) of each event. Raises: httpx.HTTPError; ValueError for an error."""
     body = {
         "model": options.model,
-        "prompt": prompt,
+        "prompt": stream.prompt,
         "max_tokens": options.max_tokens,
-        "temperature": 0,
+        **({"temperature": 1, "seed": stream.seed} if stream.seed else {"temperature": 0}),
         "stream": True,
         **({"ignore_eos": True} if options.ignores_end else {}),
     }
-    async with client.stream("POST", f"{options.url}/v1/completions", json=body) as answer:
+    headers = {"Idempotency-Key": stream.key} if stream.key else {}
+    async with client.stream("POST", f"{options.url}/v1/completions", json=body, headers=headers) as answer:
         if answer.status_code != 200:
             await answer.aread()
             raise ValueError(f"HTTP {answer.status_code}: {answer.text[:150]}")
+        stream.is_accepted = True
         async for line in answer.aiter_lines():
             if not line.startswith("data:"):
                 continue

@@ -32,6 +32,9 @@ def test_verdicts() -> None:
 def test_a_pause_begins_at_the_fault() -> None:
     assert pause_s(stream(arrivals_s=(1.0, 2.0, 5.0, 5.5)), 2.5) == 2.5
     assert pause_s(stream(arrivals_s=(1.0, 2.0, 3.0, 9.0)), 2.5) == 6.0
+    early = stream(arrivals_s=(1.0, 2.0, 5.0, 9.5))
+    assert pause_s(early, 1.5, until_s=3.0) == 3.0, "it outlasts the next fault, and counts for both"
+    assert pause_s(early, 1.5, until_s=1.8) == 0.5
     assert pause_s(stream(), 0.7) is None  # had no text yet
     assert pause_s(stream(), 4.5) is None  # got no more text
 

@@ -1,0 +1,84 @@
+"""Which fault a campaign inflicts next: every actor in every phase meets every fault, in random order. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from supervisor.drill.faults import Fault, FaultKind
+
+
+class Phase(Enum):
+    """What was going on when a process was harmed."""
+
+    WAITING = "waiting"  # no request
+    PREFILL = "prefill"  # at least one accepted stream had no text yet
+    DECODE = "decode"  # all streams had text
+    LOADING = "loading"  # the process was not ready yet, after a death
+    RESTARTED = "restarted"  # it was just ready again
+    DRAINING = "draining"
+
+
+class Harm(Enum):
+    """A kill; a pause that a process survives; a stop after which it is replaced, unless it continues before."""
+
+    KILL = "kill"
+    PAUSE = "pause"
+    FREEZE = "freeze"
+
+    def fault(self, name: str) -> Fault:
+        """This, done to the process with this name."""
+        if self is Harm.KILL:
+            return Fault(FaultKind.KILL, name)
+        return Fault(FaultKind.PAUSE, name, _PAUSE_S if self is Harm.PAUSE else _FREEZE_S)
+
+
+_PAUSE_S, _FREEZE_S = 0.2, 4.0
+
+
+@dataclass(frozen=True)
+class Card:
+    """One fault in one phase. `role`: of the process; "supervisor" is one too."""
+
+    role: str
+    phase: Phase
+    harm: Harm
+
+    @property
+    def label(self) -> str:
+        """The card as text, for a row of the report."""
+        return f"{self.harm.value} {self.role}, {self.phase.value}"
+
+
+class Deck:
+    """All cards of these roles and harms. A phase's cards are dealt in random order, and again when all have come."""
+
+    def __init__(self, roles: Sequence[str], harms: Sequence[Harm], chance: random.Random) -> None:
+        self._roles, self._harms, self._chance = roles, harms, chance
+        self._left: dict[Phase, list[Card]] = {}
+
+    def draw(self, phase: Phase) -> Card:
+        """The next card of a phase."""
+        cards = self._left.get(phase)
+        if not cards:
+            cards = self._left[phase] = self._all(phase)
+            self._chance.shuffle(cards)
+        return cards.pop()
+
+    def _all(self, phase: Phase) -> list[Card]:
+        return [Card(role, phase, harm) for role in self._roles for harm in self._harms if _is_possible(role, harm)]
+
+
+def _is_possible(role: str, harm: Harm) -> bool:
+    return role != "supervisor" or harm is not Harm.FREEZE  # its parent waits ten seconds, see `supervisor/parent`
+
+
+def coverage(cards: Sequence[Card]) -> dict[str, dict[str, dict[str, int]]]:
+    """How often each fault was inflicted: by role, then by phase, then by fault."""
+    table: dict[str, dict[str, dict[str, int]]] = {}
+    for card, count in sorted(Counter(cards).items(), key=lambda item: item[0].label):
+        table.setdefault(card.role, {}).setdefault(card.phase.value, {})[card.harm.value] = count
+    return table
