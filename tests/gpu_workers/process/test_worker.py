@@ -18,7 +18,7 @@ from gpu_workers.process.worker import BuildEngine
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.kv_memory import KvMemory
 from messages import lifecycle
-from messages.steps import Capacity, Plan, Reset, Result, StepFailed
+from messages.steps import Capacity, Idle, Plan, Reset, Result, StepFailed
 from messages.wire.arrays import int32s
 from messages.wire.message import Message
 from tests.support.workers.small_scheduler import GREEDY, Row, SmallScheduler
@@ -81,6 +81,14 @@ async def test_beats_carry_steps_and_metrics(stage: Stage) -> None:
     assert families["tardigrade_worker_steps"].samples[0].value == 1
     assert families["tardigrade_worker_tokens_computed"].samples[0].value == 3
     assert {"tardigrade_worker_rows", "tardigrade_worker_step_seconds"} <= families.keys()
+
+
+async def test_a_rank_says_that_it_is_idle_and_again_after_it_has_computed(stage: Stage) -> None:
+    plans = await stage.begin()
+    await stage.expect("scheduler", Idle)
+    stage.tell(plans.write_plan([Row(plans.add([1, 2, 3]), 3)]))
+    await stage.expect("scheduler", Result)
+    await stage.expect("scheduler", Idle)
 
 
 async def test_hello_comes_before_the_heavy_start(stage: Stage) -> None:
