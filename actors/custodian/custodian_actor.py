@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import resource
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from actors.actor import Actor, Handler
 from actors.custodian.settings import CustodianSettings
 from messages import lifecycle
 from messages.birth import Birth
+from messages.descriptors.open_files import most_open_files
 from messages.descriptors.server import DescriptorServer
 from messages.descriptors.table import DescriptorTable
 from messages.ids import role_of
@@ -38,7 +37,7 @@ class CustodianActor(Actor):
 
     async def start(self) -> dict[str, str]:
         """Listen for gateways."""
-        table = DescriptorTable(min(self._settings.max_sockets, max(_open_files() - _OTHER_FILES, 1)))
+        table = DescriptorTable(min(self._settings.max_sockets, max(most_open_files() - _OTHER_FILES, 1)))
         self._server = DescriptorServer(Path(self._settings.socket_path), table)
         return {"sockets": str(table.max_entries)}
 
@@ -65,15 +64,6 @@ class CustodianActor(Actor):
         del self._abandoned[name]
         if self._server is not None:
             self._server.table.drop(name)
-
-
-def _open_files() -> int:
-    """Raise the limit of open files as far as the system allows; returns the limit."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    now, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return now if now != resource.RLIM_INFINITY else 1 << 30
 
 
 async def run(birth: Birth) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
 import socket
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
@@ -17,6 +16,7 @@ from actors.gateway.custody.hold import Custodian
 from actors.gateway.http.browsers.rules import browser_rules
 from actors.gateway.http.connection import Connection, ConnectionLimits
 from actors.gateway.settings import GatewaySettings
+from messages.descriptors.open_files import most_open_files
 
 _BACKLOG = 2048
 _START_WAIT_S = 10.0
@@ -51,7 +51,7 @@ class HttpServer:
         self._socket = socket.socket(fileno=listen_fd)
         self._socket.setblocking(False)
         self._shutdown_s = settings.shutdown_s
-        max_connections = min(settings.max_connections, max(_open_files() - _OTHER_FILES, 1))
+        max_connections = min(settings.max_connections, max(most_open_files() - _OTHER_FILES, 1))
         rules = browser_rules(self._socket, settings)
         self._limits = ConnectionLimits(max_connections, settings.head_s, settings.body_s, settings.unread_s, on_cut, rules)
         self._custodian = custodian
@@ -139,12 +139,3 @@ class HttpServer:
         for connection in self.connections:
             connection.cut_if_slow(loop.time())
         self._check_timer = loop.call_later(_CHECK_S, self._check_connections)
-
-
-def _open_files() -> int:
-    """Raise the limit of open files as far as the system allows; returns the limit."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    now, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return now if now != resource.RLIM_INFINITY else 1 << 30

@@ -1,0 +1,15 @@
+"""How many files a process may have open: processes that hold many sockets raise their limit to what the system allows."""
+
+from __future__ import annotations
+
+import resource
+from contextlib import suppress
+
+
+def most_open_files() -> int:
+    """Raise the limit of open files as far as the system allows; returns the limit."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    now, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return now if now != resource.RLIM_INFINITY else 1 << 30
