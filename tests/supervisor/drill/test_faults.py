@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from messages.errors import ConfigError
+from messages.lifecycle import ChildState, ChildStatus, StatusReport, TreeState
+from supervisor.drill import faults
 from supervisor.drill.faults import Fault, FaultKind, inflict, parse_fault, resume
 
 NOWHERE = Path("/nonexistent")
@@ -29,6 +31,24 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.kill()
         process.wait()
+
+
+def child(name: str, pid: int, state: ChildState = ChildState.READY, phase: str = "") -> ChildStatus:
+    return ChildStatus(name, 1, pid, state, phase, 0, 0.0, 0.0, 0, 0.0, {}, [])
+
+
+@pytest.mark.parametrize(("target", "pids"), [("worker", {1}), ("standby", {2}), ("worker/0.0b", {2}), ("any", {1, 2})])
+def test_a_standby_is_a_role_of_its_own(monkeypatch: pytest.MonkeyPatch, target: str, pids: set[int]) -> None:
+    children = [
+        child("worker/0.0", 1),
+        child("worker/0.0b", 2, phase="standby"),
+        child("worker/1.0", 3, state=ChildState.WELCOMED),
+    ]
+    monkeypatch.setattr(faults, "ask_status", lambda run_dir: StatusReport(TreeState.SERVING, 0.0, "m", "u", children))
+    assert {faults._find(target, NOWHERE, random.Random(seed))[1] for seed in range(20)} == pids
+    assert not faults.is_whole(NOWHERE)
+    children.pop()
+    assert faults.is_whole(NOWHERE)
 
 
 def test_texts_of_faults() -> None:
