@@ -69,6 +69,10 @@ class Actor(LifecycleEvents):
     async def stop(self) -> None:
         """Release what `start` has acquired."""
 
+    async def hand_over(self) -> None:
+        """Instead of `stop`, when the next incarnation follows at once: leave to it what it can go on with."""
+        await self.stop()
+
     def after_mail(self) -> None:
         """Called each time a batch of mail has been handled."""
 
@@ -145,7 +149,7 @@ class Actor(LifecycleEvents):
                 doing = "after_mail"
                 self.after_mail()
             doing = "stop"
-            await self.stop()
+            await (self.hand_over() if self.child.is_handing_over else self.stop())
             self.child.stopped()
         except (Exception, asyncio.CancelledError) as caught:
             if self._failure is not None:

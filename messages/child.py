@@ -134,7 +134,7 @@ class Child:
         self._details: dict[str, str] = {}
         self._supervisor_incarnation = birth.supervisor_incarnation
         self._watch = SupervisorWatch(birth.orphan_s, self._abandoned)
-        self.is_stopping = False
+        self.is_stopping = self.is_handing_over = False
 
     def hello(self) -> None:
         """Tell the supervisor that this process exists and where it listens. From now on its death is noticed."""
@@ -260,7 +260,7 @@ class Child:
         self._owner.drain(message.deadline_s)
 
     def _on_stop(self, message: lifecycle.Stop) -> None:
-        self.is_stopping = True
+        self.is_stopping, self.is_handing_over = True, message.hand_over
 
     def _beat(self) -> None:
         if self.is_ready and not self.is_stopping:

@@ -140,7 +140,12 @@ class Drained(Message, frozen=True):
 
 
 class Stop(Message, frozen=True):
-    """End now: close sockets, send Stopped, exit with status 0."""
+    """End now: close sockets, send Stopped, exit with status 0.
+
+    `hand_over`: the next incarnation follows at once, so leave to it what it can go on with, such as client connections.
+    """
+
+    hand_over: bool = False
 
 
 class Stopped(Message, frozen=True):
@@ -214,6 +219,15 @@ class ChildStatus(Part, frozen=True):
     retired: ShortText = ""  # why the server goes on without it for now; "": it does not
 
 
+class RestartProgress(Part, frozen=True):
+    """How far the newest rolling restart has come, in groups of children; "supervisor" is the supervisor itself."""
+
+    number: Count  # of this rolling restart, in this server
+    done: list[str]
+    todo: list[str]  # the one that is being replaced first; empty when it is over
+    failure: LongText = ""  # why it has stopped; what is in `todo` was left as it was
+
+
 class StatusReport(Message, frozen=True):
     """The tree, child by child in start order."""
 
@@ -223,6 +237,7 @@ class StatusReport(Message, frozen=True):
     url: ShortText
     children: Annotated[list[ChildStatus], msgspec.Meta(max_length=1024)]
     layout: ShortText = ""  # replicas, ranks, devices and dtype, in words
+    restart: RestartProgress | None = None  # None: there was none
 
 
 class DrainWanted(Message, frozen=True):
@@ -239,7 +254,18 @@ class StopWanted(Message, frozen=True):
     reply_to: ShortText
 
 
+class RestartWanted(Message, frozen=True):
+    """An operator asks for a rolling restart: every process is replaced, one group after the other.
+
+    `server` is what the server consists of afterwards, as JSON of `supervisor/server.py`.
+    """
+
+    reply_to: ShortText
+    server: Annotated[bytes, msgspec.Meta(max_length=1_048_576)]
+
+
 class OrderTaken(Message, frozen=True):
-    """The supervisor has taken an operator's order. `state` is the tree's after it."""
+    """The supervisor has taken an operator's order, or refuses it. `state` is the tree's after it."""
 
     state: TreeState
+    refusal: LongText = ""  # why the order is not carried out; "": it is

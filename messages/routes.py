@@ -46,6 +46,7 @@ ROUTES: tuple[Route, ...] = (
     Route(lifecycle.StatusReport, _S, _ASKERS),
     Route(lifecycle.DrainWanted, ("operator",), _S, "OrderTaken"),
     Route(lifecycle.StopWanted, ("operator",), _S, "OrderTaken"),
+    Route(lifecycle.RestartWanted, ("operator",), _S, "OrderTaken"),
     Route(lifecycle.OrderTaken, _S, ("operator",)),
     Route(cache.FindPrefix, ("gateway",), ("cache_directory",), "PrefixFound"),
     Route(cache.PrefixFound, ("cache_directory",), ("gateway",)),

@@ -1,14 +1,14 @@
-"""The command line: `supervisor start | status | drain | stop | drill | check-config`.
+"""The command line: `supervisor start | status | drain | stop | restart | drill | check-config`.
 
     exit status  means
     -----------  ---------------------------------------------------------------
     0            the server stopped as ordered
-    1            a bug: the supervisor itself failed
+    1            a bug: the supervisor itself failed; a rolling restart that stopped half way
     2            the command line or the configuration cannot be used
     3            the start failed: a process did not become ready
     4            the budget for restarts is spent
     5            a forced stop, or a process that could not be proven dead
-    6            no server was found (status, drain, stop)
+    6            no server was found (status, drain, stop, restart)
     7            a deadline passed: the server ended with unfinished requests, which its journals keep; drain or stop timed out
 
 Heavy modules are imported inside the commands, so that help texts and errors appear at once.
@@ -23,14 +23,20 @@ from typing import Any, NoReturn
 import click
 
 from supervisor.drill.command import drill
-
-EXIT_USAGE = 2
-EXIT_UNDEAD = 5
-EXIT_NO_SERVER = 6
-EXIT_DEADLINE = 7
+from supervisor.operator.command_line import (
+    EXIT_DEADLINE,
+    EXIT_UNDEAD,
+    EXIT_USAGE,
+    fail,
+    find,
+    lasting,
+    load,
+    reach,
+    server_flags,
+)
+from supervisor.restart.command import restart
 
 _DETERMINISTIC = "Tokens depend on the request alone, not on its batch: kills change no bit. Default: off."
-_SERVICE_DIR = "for example --run-dir /run/tardigrade/tardigrade-8000 for the systemd service"
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -78,24 +84,6 @@ def _config_flags(command: Any) -> Any:
     return command
 
 
-def _load(flags: dict[str, Any]) -> Any:
-    """The configuration from the file and the flags. Exits with status 2 when it cannot be used."""
-    from messages.errors import ConfigError
-    from supervisor.config import load_config
-    from supervisor.config_file import table_of
-
-    path, assignments = flags.pop("config"), flags.pop("assignments")
-    tables = []
-    for key, value in flags.items():
-        if value is not None:
-            section, dot, name = key.partition("__")
-            tables.append({section: {name: value}} if dot else {key: value})
-    try:
-        return load_config(path, [*tables, *map(table_of, assignments)])
-    except ConfigError as error:
-        _fail(EXIT_USAGE, str(error))
-
-
 def _plan(config: Any) -> Any:
     """Decide where the ranks run. Exits with status 2 when no plan is possible."""
     from messages.errors import ConfigError
@@ -104,7 +92,7 @@ def _plan(config: Any) -> Any:
     try:
         placement = plan_start(config)
     except ConfigError as error:
-        _fail(EXIT_USAGE, str(error))
+        fail(EXIT_USAGE, str(error))
     return placement
 
 
@@ -138,7 +126,7 @@ def start(**flags: Any) -> None:
     from supervisor.parent.parent import start_under_parent
 
     link = start_under_parent()  # from here on this process is the supervisor, and its parent waits for it
-    if link.kept:
+    if link.kept:  # not the first one
         from supervisor.start import resume
 
         sys.exit(resume(link))
@@ -147,7 +135,7 @@ def start(**flags: Any) -> None:
 
 def _start_first(flags: dict[str, Any], link: Any) -> NoReturn:
     """Be the first supervisor of a server. Exits with the server's status."""
-    config = _load(flags)
+    config = load(flags)
     placement = _plan(config)
     if config.log_format == "console":  # a log of JSON lines has the plan as an event
         click.echo(placement.text(), err=True)
@@ -156,11 +144,11 @@ def _start_first(flags: dict[str, Any], link: Any) -> NoReturn:
     from supervisor.start import start as run
 
     try:
-        sys.exit(run(config, placement, link))
+        sys.exit(run(config, placement, link, lasting(flags)))
     except ConfigError as error:
-        _fail(EXIT_USAGE, str(error))
+        fail(EXIT_USAGE, str(error))
     except OrphanAlive as error:
-        _fail(EXIT_UNDEAD, f"processes of an earlier server that was killed are still alive and hold its resources: {error}")
+        fail(EXIT_UNDEAD, f"processes of an earlier server that was killed are still alive and hold its resources: {error}")
 
 
 @main.command("check-config", short_help="Check a configuration, print it and where the model would run.")
@@ -177,30 +165,17 @@ def check_config(file: str | None, **flags: Any) -> None:
     import json
 
     if file and flags["config"]:
-        _fail(EXIT_USAGE, f"config: expected one file, got {file} and --config {flags['config']}")
-    config = _load({**flags, "config": file or flags["config"]})
+        fail(EXIT_USAGE, f"config: expected one file, got {file} and --config {flags['config']}")
+    config = load({**flags, "config": file or flags["config"]})
     click.echo(_plan(config).text(), err=True)
     from supervisor.config import described
 
     click.echo(json.dumps(described(config), indent=2))
 
 
-def _server_flags(command: Any) -> Any:
-    """Add the flags by which `status`, `drain` and `stop` find their server."""
-    text = f"Run directory of the server, if it is not the one of this user and port, {_SERVICE_DIR}."
-    command = click.option("--run-dir", type=click.Path(path_type=Path), help=text)(command)
-    return click.option("--port", type=int, default=8000, show_default=True, help="HTTP port of the server.")(command)
-
-
-def _find(port: int, run_dir: Path | None) -> Path:
-    from messages.run_dir import run_dir_of
-
-    return (run_dir or run_dir_of(port)).absolute()
-
-
 @main.command(short_help="Show the processes of a running server.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-@_server_flags
+@server_flags
 def status(port: int, run_dir: Path | None, as_json: bool) -> None:
     """Show the processes of a running server: state, memory, restarts.
 
@@ -212,14 +187,14 @@ def status(port: int, run_dir: Path | None, as_json: bool) -> None:
     from supervisor.operator import calls as operator_calls
     from supervisor.operator.status_table import print_status
 
-    report = _reach(lambda: operator_calls.ask_status(_find(port, run_dir)))
+    report = reach(lambda: operator_calls.ask_status(find(port, run_dir)))
     print_status(report, as_json)
 
 
 @main.command(short_help="Refuse new requests, wait for those in progress.")
 @click.option("--deadline", "deadline_s", type=float, default=60.0, show_default=True, help="Seconds to wait.")
 @click.option("--then-stop", is_flag=True, help="Stop the server when they have finished.")
-@_server_flags
+@server_flags
 def drain(port: int, run_dir: Path | None, deadline_s: float, then_stop: bool) -> None:
     """Refuse new requests and wait until the requests in progress have finished.
 
@@ -231,22 +206,22 @@ def drain(port: int, run_dir: Path | None, deadline_s: float, then_stop: bool) -
     """
     from supervisor.operator import calls as operator_calls
 
-    where = _find(port, run_dir)
+    where = find(port, run_dir)
     if then_stop:
         _stop(where, deadline_s + 60.0, lambda: operator_calls.order_drain(where, deadline_s, True))
         return
-    _reach(lambda: operator_calls.order_drain(where, deadline_s, False))
-    left = _reach(lambda: operator_calls.wait_drained(where, deadline_s))
+    reach(lambda: operator_calls.order_drain(where, deadline_s, False))
+    left = reach(lambda: operator_calls.wait_drained(where, deadline_s))
     if left is not None:
         count = "1 request is" if left == 1 else f"{left} requests are"
         after = "new ones stay refused, and supervisor stop ends the server"
-        _fail(EXIT_DEADLINE, f"after {deadline_s:g} s {count} still in progress; {after}")
+        fail(EXIT_DEADLINE, f"after {deadline_s:g} s {count} still in progress; {after}")
     click.echo("drained: no request is in progress, and new ones are refused; supervisor stop ends the server")
 
 
 @main.command(short_help="Finish the requests in progress, then end.")
 @click.option("--deadline", "deadline_s", type=float, default=120.0, show_default=True, help="Seconds to wait.")
-@_server_flags
+@server_flags
 def stop(port: int, run_dir: Path | None, deadline_s: float) -> None:
     """Let a running server finish the requests in progress, then end it.
 
@@ -258,7 +233,7 @@ def stop(port: int, run_dir: Path | None, deadline_s: float) -> None:
     """
     from supervisor.operator import calls as operator_calls
 
-    where = _find(port, run_dir)
+    where = find(port, run_dir)
     _stop(where, deadline_s, lambda: operator_calls.order_stop(where))
 
 
@@ -267,31 +242,17 @@ def _stop(where: Path, deadline_s: float, order: Any) -> None:
     from supervisor.children.run_dir import read_end
     from supervisor.operator import calls as operator_calls
 
-    _reach(order)
+    reach(order)
     if not operator_calls.wait_gone(where, deadline_s):
-        _fail(EXIT_DEADLINE, f"the server is still running after {deadline_s:g} s")
+        fail(EXIT_DEADLINE, f"the server is still running after {deadline_s:g} s")
     status, reason = read_end(where)
     if status:
-        _fail(status, reason)
+        fail(status, reason)
     click.echo("stopped")
 
 
-def _reach(call: Any) -> Any:
-    """Call a server. Exits with status 6 when there is none."""
-    from supervisor.operator.calls import NoServer
-
-    try:
-        return call()
-    except NoServer as error:
-        _fail(EXIT_NO_SERVER, f"{error}; --port or --run-dir names another server, {_SERVICE_DIR}")
-
-
-def _fail(status: int, text: str) -> NoReturn:
-    click.echo(f"supervisor: {text}", err=True)
-    sys.exit(status)
-
-
 main.add_command(drill)
+main.add_command(restart)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""What a supervisor leaves to the next one besides its children: the order to the tree, and the budgets of its groups.
+"""What a supervisor leaves to the next one besides its children: the order to the tree, the budgets of its
+groups, and how far a rolling restart has come.
 
 It is one small file in the run directory. A new server begins without it.
 """
@@ -11,6 +12,7 @@ import msgspec
 
 from supervisor.children.atomic_file import AtomicFile
 from supervisor.policy.history import Memory
+from supervisor.policy.rolling import Roll
 from supervisor.policy.states import TreeOrder
 
 
@@ -30,29 +32,35 @@ class Legacy(msgspec.Struct, frozen=True):
 
     order: StandingOrder = StandingOrder()
     memory: Memory = Memory()
+    roll: Roll = Roll()
 
 
 class LegacyFile:
-    """The file of one supervisor. `left`: what the last one has left; the default if there was none."""
+    """The file of one supervisor. `left`: what the last one has left; the default if there was none. `now`:
+    what the next one would read."""
 
     def __init__(self, path: Path) -> None:
         self._file = AtomicFile(path)
-        self.left = self._now = _read(path)
+        self.left = self.now = _read(path)
 
     def note_order(self, order: StandingOrder) -> None:
         """Write down the present order."""
-        self._write(msgspec.structs.replace(self._now, order=order))
+        self._write(msgspec.structs.replace(self.now, order=order))
 
     def note_memory(self, memory: Memory) -> None:
         """Write down what the restart policy remembers."""
-        self._write(msgspec.structs.replace(self._now, memory=memory))
+        self._write(msgspec.structs.replace(self.now, memory=memory))
+
+    def note_roll(self, roll: Roll) -> None:
+        """Write down how far a rolling restart has come."""
+        self._write(msgspec.structs.replace(self.now, roll=roll))
 
     def retry(self) -> None:
         """Write what a full disk has refused."""
         self._file.retry()
 
     def _write(self, legacy: Legacy) -> None:
-        self._now = legacy
+        self.now = legacy
         self._file.write(msgspec.json.encode(legacy))
 
 

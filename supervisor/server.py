@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import get_type_hints
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any, get_type_hints
 
 import msgspec
 
@@ -15,6 +15,15 @@ from supervisor.children.run_dir import RunDir
 from supervisor.config import SupervisorSettings
 from supervisor.operator.display import Display
 from supervisor.policy.child_spec import Group
+
+
+@dataclass(frozen=True)
+class Origin:
+    """From what a server was determined, so that it can be determined again with new settings."""
+
+    flags: dict[str, Any]  # of `supervisor start`
+    config: dict[str, Any]  # the whole configuration that they and the file gave
+    facts: dict[str, Any]  # `StartFacts`
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,7 @@ class Server:
     layout: str = ""  # replicas, ranks, devices and dtype as text, for the status
     takes_text: bool = True  # False for a model without a tokenizer
     is_temporary: bool = False  # its run directory was made for a random port
+    origin: Origin | None = None  # None: a rolling restart keeps all settings
 
     def birth_template(self, incarnation: int) -> Birth:
         """The fields that every Birth of this server has in common. `incarnation` is the supervisor's."""
@@ -55,19 +65,43 @@ class Server:
 
     def save(self) -> None:
         """Write all of this into the run directory."""
-        values = {name: getattr(self, name) for name in _Saved.__struct_fields__}
-        AtomicFile(self.run_dir.server_path).write(msgspec.json.encode(_Saved(**values)))
+        AtomicFile(self.run_dir.server_path).write(self.encoded())
+
+    def encoded(self) -> bytes:
+        """All of this but the run directory as JSON."""
+        return msgspec.json.encode(_Saved(**{name: getattr(self, name) for name in _Saved.__struct_fields__}))
 
 
-def read_server(run_dir: RunDir, descriptors: Mapping[str, int]) -> Server:
-    """The server of a supervisor that died. `descriptors`: what the parent has kept of those that children inherit, by name.
+def read_server(run_dir: RunDir, descriptors: Mapping[str, int] | None = None) -> Server:
+    """The server of a supervisor that died, or runs. `descriptors` as for `decode_server`.
 
     Raises: OSError, msgspec.DecodeError.
     """
-    saved = msgspec.json.decode(run_dir.server_path.read_bytes(), type=_Saved)
+    return decode_server(run_dir, run_dir.server_path.read_bytes(), descriptors)
+
+
+def decode_server(run_dir: RunDir, encoded: bytes, descriptors: Mapping[str, int] | None = None) -> Server:
+    """What `Server.encoded` made. `descriptors`: the numbers that those of children have in this process; None: unchanged.
+
+    Raises: msgspec.DecodeError.
+    """
+    saved = msgspec.json.decode(encoded, type=_Saved)
     values = {name: getattr(saved, name) for name in _Saved.__struct_fields__}
     server = Server(**values, run_dir=run_dir)
+    if descriptors is None:
+        return server
     return replace(server, groups=tuple(_with_descriptors(group, descriptors) for group in server.groups))
+
+
+def as_json(struct: msgspec.Struct) -> dict[str, Any]:
+    """A struct as it is read from JSON."""
+    return msgspec.json.decode(msgspec.json.encode(struct))
+
+
+def half_restarted(present: tuple[Group, ...], target: tuple[Group, ...]) -> tuple[Group, ...]:
+    """The groups during a rolling restart: as they shall be, with the children as they are now."""
+    children = {group.title: group.children for group in present}
+    return tuple(replace(group, children=children.get(group.title, group.children)) for group in target)
 
 
 def _with_descriptors(group: Group, descriptors: Mapping[str, int]) -> Group:
@@ -79,4 +113,12 @@ def _with_descriptors(group: Group, descriptors: Mapping[str, int]) -> Group:
 
 
 _hints = get_type_hints(Server)
-_Saved = msgspec.defstruct("_Saved", [(f.name, _hints[f.name]) for f in fields(Server) if f.name != "run_dir"], frozen=True)
+_Saved = msgspec.defstruct(  # a field with a default may be missing in what another release has written
+    "_Saved",
+    [
+        (f.name, _hints[f.name]) if f.default is MISSING else (f.name, _hints[f.name], f.default)
+        for f in fields(Server)
+        if f.name != "run_dir"
+    ],
+    frozen=True,
+)

@@ -35,11 +35,12 @@ from supervisor.children.entrypoint import leave
 from supervisor.children.run_dir import RunDir, RunDirTaken
 from supervisor.children.state_dir import can_be_made, default_state_dir, hold_state_dir, note_gateways
 from supervisor.config import ServerConfig, described
+from supervisor.legacy import LegacyFile
 from supervisor.logs import configure_logs
 from supervisor.operator.display import Display
-from supervisor.parent.link import ParentLink
+from supervisor.parent.link import EXIT_HAND_OVER, ParentLink
 from supervisor.policy.placement import Placement
-from supervisor.server import Server, read_server
+from supervisor.server import Origin, Server, as_json, decode_server, half_restarted, read_server
 from supervisor.supervisor import Supervisor
 from supervisor.tree import StartFacts, build_tree
 
@@ -48,9 +49,11 @@ _RUN_DIR, _STATE_LOCK = "run_dir", "state_lock"  # what the parent keeps, by nam
 _PREDECESSOR_S = 0.5  # time for the children of a killed server to die and so release its port
 
 
-def start(config: ServerConfig, placement: Placement, link: ParentLink | None = None) -> int:
+def start(
+    config: ServerConfig, placement: Placement, link: ParentLink | None = None, flags: dict[str, Any] | None = None
+) -> int:
     """Run a server in the foreground, with its ranks as `placement` says; returns its exit status. `link`: the parent, which
-    keeps what the next supervisor needs.
+    keeps what the next supervisor needs. `flags`: of the command line, for a restart with other settings.
 
     Raises: ConfigError when the host cannot provide what the configuration asks for.
     """
@@ -68,7 +71,9 @@ def start(config: ServerConfig, placement: Placement, link: ParentLink | None = 
         state_dir = stack.enter_context(hold_state_dir(_state_dir_path(config, run_dir), keep_lock))
         link.keep(_RUN_DIR, str(run_dir.path), run_dir.lock_fd)
         link.keep(LISTEN_SOCKET, "", listener.fileno())
-        server = replace(_determine(config, run_dir, state_dir, listener, placement), is_temporary=is_temporary)
+        server, facts = _determine(config, run_dir, state_dir, listener, placement)
+        origin = None if flags is None else Origin(flags, as_json(config), facts.to_builtins())
+        server = replace(server, is_temporary=is_temporary, origin=origin)
         server.save()
         return run_server(server, server.display(), link)
 
@@ -79,10 +84,14 @@ def resume(link: ParentLink) -> int:
     Raises: OSError, msgspec.DecodeError when the run directory does not say what this server is.
     """
     run_dir = RunDir.take_back(Path(link.kept[_RUN_DIR].value), link.kept[_RUN_DIR].fd)
-    server = read_server(run_dir, {name: kept.fd for name, kept in link.kept.items()})
+    descriptors = {name: kept.fd for name, kept in link.kept.items()}
+    server, target = read_server(run_dir, descriptors), None
+    if LegacyFile(run_dir.legacy_path).left.roll.is_open:
+        target = decode_server(run_dir, run_dir.next_server_path.read_bytes(), descriptors)
+        server = replace(target, groups=half_restarted(server.groups, target.groups))
     configure_logs(server.log_format, server.log_level, "supervisor/0", 0)
     try:
-        return run_server(server, server.display(), link)
+        return run_server(server, server.display(), link, target)
     finally:
         run_dir.release(server.is_temporary)
 
@@ -178,7 +187,9 @@ def _bind(listener: socket.socket, address: Any) -> None:
         time.sleep(0.02)
 
 
-def _determine(config: ServerConfig, run_dir: RunDir, state_dir: Path, listener: socket.socket, placement: Placement) -> Server:
+def _determine(
+    config: ServerConfig, run_dir: RunDir, state_dir: Path, listener: socket.socket, placement: Placement
+) -> tuple[Server, StartFacts]:
     log = structlog.get_logger()
     log.info("configuration", **described(config))
     log.info("placement", plan=placement.text())
@@ -205,9 +216,10 @@ def _determine(config: ServerConfig, run_dir: RunDir, state_dir: Path, listener:
     name = config.model_name or model.name
     groups = build_tree(config, facts)
     layout = placement.summary()
-    return Server(
+    server = Server(
         groups, run_dir, config.supervisor, name, url, config.log_format, config.log_level, layout, takes_text=takes_text
     )
+    return server, facts
 
 
 def _resolve(config: ServerConfig, url: str) -> ModelFolder:
@@ -229,8 +241,10 @@ def _resolve(config: ServerConfig, url: str) -> ModelFolder:
     return model
 
 
-def run_server(server: Server, display: Display, link: ParentLink | None = None) -> int:
+def run_server(server: Server, display: Display, link: ParentLink | None = None, target: Server | None = None) -> int:
     """Run the supervisor on an event loop of its own until the server has ended; returns the exit status.
+
+    `target`: of a rolling restart that is under way.
 
     After a bug of a supervisor with a parent, this process ends at once, so that the next supervisor finds everything in place.
     """
@@ -239,13 +253,16 @@ def run_server(server: Server, display: Display, link: ParentLink | None = None)
     import uvloop
 
     async def run() -> int:
-        return await Supervisor(server, display, link=link).run()
+        return await Supervisor(server, display, link=link, target=target).run()
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(run())
+            exit_status = runner.run(run())
     except Exception:
         if link is None or not link.has_parent:
             raise
         structlog.get_logger().exception("the supervisor failed")
         leave(EXIT_FAULT)
+    if exit_status == EXIT_HAND_OVER:
+        leave(exit_status)  # nothing is released: the next supervisor has it
+    return exit_status

@@ -29,12 +29,14 @@ from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
 from supervisor.operator.orders import Orders
 from supervisor.operator.server import OperatorServer
-from supervisor.parent.link import ParentLink
+from supervisor.parent.link import EXIT_HAND_OVER, ParentLink
 from supervisor.policy.actions import Action, GiveUp, Kill, Promote, Retire, Start
 from supervisor.policy.liveness import Liveness, Verdict
 from supervisor.policy.own_time import ProcessSample
 from supervisor.policy.restart_policy import RestartPolicy
 from supervisor.policy.spawn_retries import SpawnRetries
+from supervisor.policy.states import TreeOrder
+from supervisor.restart.rolling import RollingRestart
 from supervisor.server import Server
 from supervisor.tree_status import TreeStatus
 
@@ -44,7 +46,7 @@ _PROOF_S = 2.0
 
 class Supervisor:
     """One run of the server. `spawner`: how processes are started; on this machine by default. `link`: the parent that starts
-    the next supervisor if this one dies; by default there is none."""
+    the next supervisor if this one dies; by default there is none. `target`: of a rolling restart that is under way."""
 
     def __init__(
         self,
@@ -53,6 +55,7 @@ class Supervisor:
         spawner: Spawner | None = None,
         make_mailbox: MailboxFactory = ZmqMailbox,
         link: ParentLink | None = None,
+        target: Server | None = None,
     ) -> None:
         self._server, self._display = server, display
         self._link = link or ParentLink()
@@ -77,9 +80,13 @@ class Supervisor:
         )
         self._legacy = LegacyFile(server.run_dir.legacy_path)
         self.orders = Orders(self.children, display, server.settings.drain_s, self._on_stopping, self._legacy)
-        self._status = TreeStatus(server, self.children, self._policy, self.orders, display)
+        self._status = TreeStatus(server, self.children, self._policy, self.orders, display, self._legacy)
+        self._rolling = RollingRestart(server, target, self.children, self._legacy, self._is_whole, self._expect)
+        self._is_handing_over = False
         self._reports = ChildReports(self.children, self._policy, self._liveness, self.orders, display, on_ready=self._on_ready)
-        self._operator_server = OperatorServer(server.run_dir.path, self._mailbox, self.children, self.orders, self.report)
+        self._operator_server = OperatorServer(
+            server.run_dir.path, self._mailbox, self.children, self.orders, self.report, self._restart
+        )
 
     async def run(self) -> int:
         """Run until every child is stopped; returns the exit status of the server.
@@ -90,12 +97,15 @@ class Supervisor:
         try:
             self.orders.open()
             self._link.beat()
-            if self._link.has_parent:
-                asyncio.get_running_loop().add_reader(self._link.fileno(), self._link.read)
+            self._link.listen()
             self._adopt_or_start()
             self.orders.run_task(self._read_messages())
             self.orders.run_task(self._watch())
+            if self._rolling.roll.is_open:
+                self.orders.run_task(self._rolling.run())
             exit_status = await self.orders.ending
+            if is_replaced := self._is_handing_over:
+                return EXIT_HAND_OVER
             self._server.run_dir.note_end(exit_status, self.orders.end_reason)
             return exit_status
         except Exception:
@@ -107,8 +117,7 @@ class Supervisor:
             for record in () if is_replaced else self.children.records:
                 self.children.kill(record, "the supervisor ends", "ended")
             await self.children.spares.wait_gone(_PROOF_S)
-            if self._link.has_parent:
-                asyncio.get_running_loop().remove_reader(self._link.fileno())
+            self._link.close()
             self.orders.close()
             self._display.close()
             await self._mailbox.close()
@@ -138,7 +147,8 @@ class Supervisor:
             self._start(tuple(record.name for record in missing))
             return
         names = {"adopted": [record.name for record in adopted], "missing": [record.name for record in missing]}
-        self._log.warning("the last supervisor died: its children are adopted", **names)
+        log = self._log.info if self._rolling.roll.is_open else self._log.warning  # as ordered, or not
+        log("the last supervisor has ended: its children are adopted", **names)
         for record in missing:  # as if they had died just now, so that groups are restarted as a whole
             self._policy.started(record.name, record.incarnation)
         for record in missing:
@@ -183,8 +193,9 @@ class Supervisor:
     def _on_death(self, record: ChildRecord, incarnation: int, exit_status: ExitStatus, cause: lifecycle.Cause) -> None:
         self._liveness.gone(record.name)
         is_expected = self.orders.is_stopping or (record.has_reported_fault and not self.orders.has_served)
+        is_ordered = cause == "ended" and (self.orders.is_stopping or self._rolling.is_replacing(record))
+        is_expected = is_expected or is_ordered
         log = self._log.info if is_expected else self._log.warning
-        is_ordered = self.orders.is_stopping and cause == "ended"
         event = "child ended" if is_ordered else "child died"
         log(event, child=record.name, incarnation=incarnation, how=str(exit_status), cause=cause)
         unexplained = f"{record.name}: {exit_status}; its log has the reason"
@@ -192,6 +203,7 @@ class Supervisor:
         cannot_succeed = final if exit_status.code == EXIT_UNUSABLE else ""
         self._notice()
         is_foreign = cause in ("killed", "out_of_memory")
+        self._rolling.note_death(record, incarnation, cause)
         actions = self._policy.died(record.name, incarnation, time.monotonic(), cannot_succeed, is_foreign)
         self._legacy.note_memory(self._policy.memory())
         self._carry_out(actions)
@@ -257,6 +269,26 @@ class Supervisor:
             self._legacy.retry()
             self._link.beat()
             notify("WATCHDOG=1")
+
+    # -- rolling restart ------------------------------------------------------------------------------------------
+
+    def _restart(self, encoded: bytes) -> str:
+        """Begin a rolling restart, after which the server is as `encoded` says. Returns "", or why that is not possible now."""
+        if not self._link.has_parent or self.orders.present is not TreeOrder.NONE or not self.orders.has_served:
+            return f"expected a server that serves, got one that is {self.state}"
+        if refusal := self._rolling.order(encoded, self._policy.active_of_standby()):
+            return refusal
+        self._is_handing_over = True
+        self.orders.ending.set_result(EXIT_HAND_OVER)
+        return ""
+
+    def _is_whole(self) -> bool:
+        return self._status.is_complete and self.orders.present is TreeOrder.NONE
+
+    def _expect(self, names: list[str]) -> None:
+        self._policy.expect(names)
+        for name in names:
+            self._liveness.gone(name)
 
     # -- messages -------------------------------------------------------------------------------------------------
 

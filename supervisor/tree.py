@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -66,6 +67,15 @@ class StartFacts:
     placement: Placement
     cores: int
     have_gateways_changed: bool = False  # requests may be in the journals of gateways that do not own their ids now
+
+    def to_builtins(self) -> dict[str, Any]:
+        """These facts as JSON can hold them."""
+        return msgspec.json.decode(msgspec.json.encode(self, enc_hook=str))
+
+    @classmethod
+    def from_builtins(cls, table: dict[str, Any]) -> StartFacts:
+        """What `to_builtins` made. Raises: msgspec.ValidationError."""
+        return msgspec.convert(table, cls, dec_hook=lambda kind, value: kind(value))
 
 
 def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:

@@ -10,6 +10,7 @@ from messages import lifecycle
 from messages.lifecycle import TreeState
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
+from supervisor.legacy import LegacyFile
 from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
 from supervisor.operator.orders import Orders
@@ -21,9 +22,17 @@ from supervisor.server import Server
 class TreeStatus:
     """Reads the records of children, the policy and the orders. `notice` must be called after each change of them."""
 
-    def __init__(self, server: Server, children: ChildManager, policy: RestartPolicy, orders: Orders, display: Display) -> None:
+    def __init__(
+        self,
+        server: Server,
+        children: ChildManager,
+        policy: RestartPolicy,
+        orders: Orders,
+        display: Display,
+        legacy: LegacyFile,
+    ) -> None:
         self._server, self._children, self._policy = server, children, policy
-        self._orders, self._display = orders, display
+        self._orders, self._display, self._legacy = orders, display, legacy
         self._began_s = time.monotonic()
         self._shown, self._was_complete = TreeState.STARTING, False  # as last noticed
         self._log = structlog.get_logger()
@@ -34,13 +43,13 @@ class TreeStatus:
         return tree_state(
             self._orders.present,
             is_drained=self._orders.is_drained,
-            all_serving=self._is_complete,
+            all_serving=self.is_complete,
             has_served=self._orders.has_served,
             has_retired=any(self._policy.retired(record.name) for record in self._children.records),
         )
 
     @property
-    def _is_complete(self) -> bool:
+    def is_complete(self) -> bool:
         """True if every child can serve, except standby gangs and retired groups."""
         policy = self._policy
         names = [r.name for r in self._children.records if not (policy.retired(r.name) or policy.is_standby(r.name))]
@@ -55,6 +64,7 @@ class TreeStatus:
             model=self._server.model_name,
             url=self._server.url,
             layout=self._server.layout[:256],
+            restart=self._legacy.now.roll.progress(),
             children=[self._child(record, now_s, with_metrics) for record in self._children.records],
         )
 
@@ -65,7 +75,7 @@ class TreeStatus:
 
     def notice(self) -> None:
         """Report a new state of the tree to the log, the service manager and the terminal."""
-        state, is_complete = self.state, self._is_complete
+        state, is_complete = self.state, self.is_complete
         is_new, is_other = state != self._shown, is_complete != self._was_complete
         self._shown, self._was_complete = state, is_complete
         if is_new or is_other:

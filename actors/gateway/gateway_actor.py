@@ -9,6 +9,7 @@ ZeroMQ (a public ROUTER) ----------------+                       |
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -37,6 +38,7 @@ from actors.gateway.journal.identity import known_identity
 from actors.gateway.journal.journal import Journal
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.settings import read_settings
+from actors.gateway.takeover.leaving import leave_connections
 from actors.gateway.takeover.left_answers import go_on
 from actors.gateway.text.tokenizer import load_text_model
 from actors.gateway.tree_status import TreeStatus
@@ -143,6 +145,12 @@ class GatewayActor(Actor, Post, Status):
         if self.desk is not None:
             self.desk.stop()
             await self.journal.close()
+
+    async def hand_over(self) -> None:
+        if self.custody is None or self.http_server is None:
+            await self.stop()
+        else:
+            await leave_connections(self.http_server, self.custody)
 
     def drain(self, deadline_s: float) -> None:
         """Accept nothing new; drained when every sequence has ended and its client has read the ending."""
@@ -286,4 +294,8 @@ class GatewayActor(Actor, Post, Status):
 
 async def run(birth: Birth) -> int:
     """Run one incarnation of a gateway; returns the exit status."""
-    return await GatewayActor(birth).run()
+    actor = GatewayActor(birth)
+    exit_status = await actor.run()
+    if actor.child.is_handing_over:
+        os._exit(exit_status)  # the end of the loop would close the connections that the next incarnation goes on with
+    return exit_status

@@ -43,6 +43,11 @@ class AsyncDescriptorClient:
         self._unsent: deque[tuple[Request, int | None]] = deque()
         self._loop.add_reader(self._link, self._read)
 
+    @property
+    def has_unsent(self) -> bool:
+        """True while the store has not read what it was sent."""
+        return bool(self._unsent)
+
     def close(self) -> None:
         """Close the connection; entries stay. Calls that wait raise DescriptorError."""
         if self.closed.done():

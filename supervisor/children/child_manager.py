@@ -77,6 +77,13 @@ class ChildManager:
         """The records of a group, in start order."""
         return [self.record_by_name[spec.name] for spec in group.children]
 
+    def respecify(self, group: Group) -> None:
+        """From their next incarnations on, the children of the group with this title are made as `group` says."""
+        self.groups = tuple(group if known.title == group.title else known for known in self.groups)
+        for spec in group.children:
+            self.record_by_name[spec.name].spec = spec
+            self._group_by_name[spec.name] = group
+
     def suspended_beside(self, record: ChildRecord) -> ChildRecord:
         """The child of the same group that is suspended, for which the others may wait; `record` itself if none is."""
         members = self.members(self._group_by_name[record.name])

@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
     _ignore_signals(name)
     for warm_up in warm:
         do_warm_up(warm_up)
-    birth_text = sys.stdin.buffer.read()
+    birth_text = _wait_birth()
     if not birth_text:  # a spare whose supervisor has ended: nobody reads a report
         return EXIT_FAULT
     birth = read_birth(birth_text)
@@ -69,6 +69,16 @@ def main(argv: list[str]) -> int:
     except Exception:
         log.exception("actor failed")
         return EXIT_FAULT
+
+
+def _wait_birth() -> bytes:
+    """Say that the warm-ups are done, and wait for the Birth; b"" if the supervisor has ended. Standard input is a socket."""
+    with contextlib.suppress(OSError):  # of another program, which gives a pipe
+        os.write(sys.stdin.fileno(), b"w")
+    try:
+        return sys.stdin.buffer.read()
+    except ConnectionResetError:
+        return b""
 
 
 def find_run(name: str) -> Run:

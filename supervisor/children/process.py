@@ -13,6 +13,7 @@ import contextlib
 import errno
 import os
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,7 @@ from typing import Protocol
 from supervisor.children.process_sample import sample_of
 from supervisor.policy.own_time import ProcessSample
 
-_PIPE_BYTES = 65_536
+_BIRTH_BYTES = 65_536
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,11 @@ class ChildProcess(Protocol):
     def send_birth(self, birth: bytes) -> None:
         """Give the waiting process its Birth (JSON), after which it becomes that actor. Called once."""
         ...
+
+    @property
+    def is_warm(self) -> bool:
+        """True once it has done its warm-ups and waits for its Birth."""
+        return True
 
     def kill(self) -> None:
         """End it at once. Does nothing when it is dead already."""
@@ -105,8 +111,8 @@ def resident_bytes(pid: int) -> int:
 class LocalProcess(ChildProcess):
     """A child process on this machine."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], on_exit: OnExit) -> None:
-        self.pid = popen.pid
+    def __init__(self, popen: subprocess.Popen[bytes], on_exit: OnExit, stdin: socket.socket) -> None:
+        self.pid, self._stdin, self._is_warm = popen.pid, stdin, False
         self.exit: ExitStatus | None = None
         self.on_exit = on_exit
         self._popen = popen
@@ -130,23 +136,34 @@ class LocalProcess(ChildProcess):
 
         Raises: OSError when the program cannot be started.
         """
-        popen = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE,
-            env={**os.environ, **(env or {})},
-            pass_fds=tuple(pass_fds),
-            start_new_session=True,
-        )
-        return cls(popen, on_exit)
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                popen = subprocess.Popen(
+                    argv,
+                    stdin=theirs.fileno(),
+                    env={**os.environ, **(env or {})},
+                    pass_fds=tuple(pass_fds),
+                    start_new_session=True,
+                )
+            return cls(popen, on_exit, ours)
+        except BaseException:
+            ours.close()
+            raise
 
     def send_birth(self, birth: bytes) -> None:
-        """Write at most 64 KiB to its standard input and close it. A pipe holds that much: the child may not read yet."""
-        assert len(birth) <= _PIPE_BYTES, f"birth: expected at most {_PIPE_BYTES} bytes, got {len(birth)}"
-        stdin = self._popen.stdin
-        assert stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it died already: the pidfd will report it
-            stdin.write(birth)
-            stdin.close()
+        """Write at most 64 KiB to its standard input and end it. A socket holds that much: the child may not read yet."""
+        assert len(birth) <= _BIRTH_BYTES, f"birth: expected at most {_BIRTH_BYTES} bytes, got {len(birth)}"
+        with contextlib.suppress(OSError):  # it died already: the pidfd will report it
+            self._stdin.sendall(birth)
+            self._stdin.shutdown(socket.SHUT_WR)
+
+    @property
+    def is_warm(self) -> bool:
+        if not self._is_warm:
+            with contextlib.suppress(OSError):
+                self._is_warm = bool(self._stdin.recv(1, socket.MSG_DONTWAIT))
+        return self._is_warm
 
     def kill(self) -> None:
         if self.exit is None:
@@ -169,9 +186,7 @@ class LocalProcess(ChildProcess):
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
         self.exit = decode_exit(returncode)
-        if self._popen.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self._popen.stdin.close()
+        self._stdin.close()
         self.on_exit(self.exit)
 
     def _start_waiting(self) -> None:

@@ -7,6 +7,7 @@ $XDG_RUNTIME_DIR/tardigrade-<port>/    or /tmp/tardigrade-<uid>/<port>/ without 
     children.json         register of the child processes; a supervisor that was killed leaves it behind
     incarnations.json     the newest incarnation of every actor; kept across servers
     server.json           what this server consists of, for the next supervisor
+    server.next.json      what it consists of after the rolling restart that is under way
     legacy.json           the order and the budgets that the next supervisor goes on with
     served                exists once the whole tree has served
     end.json              how the last server ended, for the operator's commands
@@ -38,6 +39,7 @@ _REGISTER = "children.json"
 _SERVER = "server.json"
 _SERVED = "served"
 _LEGACY = "legacy.json"
+_NEXT_SERVER = "server.next.json"
 _ORPHAN_DEATH_S = 10.0
 _LONGEST_SOCKET_NAME = "cache_directory-00.00.1234567890"
 
@@ -109,6 +111,11 @@ class RunDir:
             raise ConfigError(f"run_dir: expected a directory with room for files, got {path} ({error.strerror})") from None
 
     @classmethod
+    def look(cls, path: Path) -> RunDir:
+        """The run directory of a server that runs, to read in it. It is not locked by this object."""
+        return cls(path, LockFile(-1))
+
+    @classmethod
     def _take_over(cls, path: Path, lock: LockFile) -> RunDir:
         self = cls(path, lock)
         self._kill_predecessors_orphans()
@@ -132,6 +139,11 @@ class RunDir:
     def server_path(self) -> Path:
         """The file with what this server consists of."""
         return self.path / _SERVER
+
+    @property
+    def next_server_path(self) -> Path:
+        """The file with what this server consists of after a rolling restart."""
+        return self.path / _NEXT_SERVER
 
     @property
     def legacy_path(self) -> Path:
@@ -198,7 +210,7 @@ class RunDir:
 
     def _clear(self) -> None:
         for entry in self.path.iterdir():
-            if entry.is_socket() or entry.name in ("supervisor.pid", _REGISTER, _SERVER, _SERVED, _LEGACY):
+            if entry.is_socket() or entry.name in ("supervisor.pid", _REGISTER, _SERVER, _SERVED, _LEGACY, _NEXT_SERVER):
                 entry.unlink(missing_ok=True)
             elif entry.name.startswith("gang-") and entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)

@@ -8,6 +8,7 @@ milliseconds. There is at most one for each child; it is made while the tree ser
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -20,6 +21,7 @@ from supervisor.policy.child_spec import ChildSpec
 _FIRST_AFTER_S = 0.5  # pause after the tree became ready, so that first requests get the cores
 _NEXT_AFTER_S = 0.5  # pause between two spares, because imports take a core
 _REFUSED_S = 5.0  # pause after the machine refused a process
+_WARM_POLL_S = 0.01
 _MAX_DEATHS = 3  # of unused spares of one child; after that it gets no more
 
 Spawn = Callable[[ChildSpec, OnExit], ChildProcess]
@@ -34,6 +36,7 @@ class Spares:
         self._deaths_by_name: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._died_one = asyncio.Event()
+        self._is_held = False
 
     @property
     def names(self) -> set[str]:
@@ -58,9 +61,37 @@ class Spares:
     def fill(self, specs: Iterable[ChildSpec]) -> None:
         """Make the missing spares of these children, one after the other."""
         todo = [spec for spec in specs if spec.name not in self._process_by_name and self._may_have(spec.name)]
-        if self._is_wanted and todo:
+        if self._is_wanted and todo and not self._is_held:
             self.pause()
             self._timer = asyncio.get_running_loop().call_later(_FIRST_AFTER_S, self._make, todo)
+
+    async def renew(self, specs: Iterable[ChildSpec], deadline_s: float) -> str:
+        """Replace the spares of these children by new ones, which import the program as it is on disk now, and wait until they
+        have done their warm-ups. Returns "", or why that is not possible; then these children have no spare."""
+        names = []
+        for spec in specs:
+            names.append(spec.name)
+            if (old := self._process_by_name.pop(spec.name, None)) is not None:
+                old.on_exit = ignore_exit
+                old.kill()
+            try:
+                self.keep(spec.name, self._spawn(spec, ignore_exit))
+            except OSError as error:
+                return f"{spec.name}: the machine cannot start a process: {error}"
+        end_s = time.monotonic() + deadline_s
+        while not all(name in self._process_by_name and self._process_by_name[name].is_warm for name in names):
+            if died := [name for name in names if name not in self._process_by_name]:
+                return f"{died[0]}: its new process ended before it was used; the log has the reason"
+            if time.monotonic() > end_s:
+                return f"{names[0]}: expected its new process to be loaded within {deadline_s:g} s, got none"
+            await asyncio.sleep(_WARM_POLL_S)
+        return ""
+
+    def hold(self, is_held: bool) -> None:
+        """While it is held, `fill` makes no spares: those of a rolling restart come from `renew`."""
+        self._is_held = is_held
+        if is_held:
+            self.pause()
 
     def pause(self) -> None:
         """Make no more spares until the next `fill`."""

@@ -14,14 +14,14 @@ import filelock
 
 from messages.errors import TardigradeError
 from messages.ids import SUPERVISOR, actor_name
-from messages.lifecycle import DrainWanted, OrderTaken, StatusReport, StatusWanted, StopWanted, TreeState
+from messages.lifecycle import DrainWanted, OrderTaken, RestartWanted, StatusReport, StatusWanted, StopWanted, TreeState
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
 from supervisor.children.run_dir import supervisor_endpoint
 from supervisor.operator.status_table import requests_left
 
 _ASK_EVERY_S = 0.2
-_REPLACED_S, _LOOK_S = 3.0, 0.05  # a supervisor that died is replaced within this time
+_REPLACED_S, _LOOK_S = 30.0, 0.05  # a supervisor that died is replaced within this time
 _SLACK_S = 1.0  # for the final report of a drain that ends at its deadline
 
 
@@ -47,6 +47,16 @@ def order_drain(run_dir: Path, drain_s: float, then_stop: bool, deadline_s: floa
 def order_stop(run_dir: Path, deadline_s: float = 5.0) -> TreeState:
     """Order a stop; returns the tree's new state. Raises: NoServer."""
     return _order(run_dir, lambda reply_to: StopWanted(reply_to=reply_to), deadline_s)
+
+
+def order_restart(run_dir: Path, server: bytes, deadline_s: float = 5.0) -> str:
+    """Order a rolling restart, after which the server is as `server` says; returns "", or why it is refused.
+
+    Raises: NoServer.
+    """
+    answer = _ask(run_dir, lambda reply_to: RestartWanted(reply_to=reply_to, server=server), deadline_s)
+    assert isinstance(answer, OrderTaken)
+    return answer.refusal
 
 
 def wait_drained(run_dir: Path, deadline_s: float) -> int | None:
@@ -86,6 +96,11 @@ def _accepts(path: Path) -> bool:
         except OSError:
             return False
     return True
+
+
+def is_alive(run_dir: Path) -> bool:
+    """True while a server, or the parent of a supervisor that is being replaced, holds this run directory."""
+    return _is_locked(run_dir / "lock")
 
 
 def _is_locked(path: Path) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 import zmq
 
-from messages.lifecycle import DrainWanted, OrderTaken, StatusReport, StatusWanted, StopWanted
+from messages.lifecycle import DrainWanted, OrderTaken, RestartWanted, StatusReport, StatusWanted, StopWanted
 from messages.transport.mailbox import Delivery, Mailbox
 from messages.wire.message import Message
 from supervisor.children.child_manager import ChildManager
@@ -19,17 +19,22 @@ _LINK_S = 2.0  # an operator's command reads its answer within this time
 _MAX_LINKS = 64
 
 Report = Callable[[bool], StatusReport]
+Restart = Callable[[bytes], str]
 
 
 class OperatorServer:
     """Handles the messages that ask about the tree or give it an order. `report(with_metrics)` makes a status report.
+    `restart(server)` begins a rolling restart, or returns why not.
 
     An operator's command is answered only at an endpoint inside of this run directory.
     """
 
-    def __init__(self, run_dir: Path, mailbox: Mailbox, children: ChildManager, orders: Orders, report: Report) -> None:
+    def __init__(
+        self, run_dir: Path, mailbox: Mailbox, children: ChildManager, orders: Orders, report: Report, restart: Restart
+    ) -> None:
         self._reply_prefix = f"ipc://{run_dir}/"
         self._mailbox, self._children, self._orders, self._report = mailbox, children, orders, report
+        self._restart = restart
         self._links: dict[str, asyncio.TimerHandle] = {}
 
     def handle(self, delivery: Delivery) -> bool:
@@ -43,6 +48,9 @@ class OperatorServer:
             case StopWanted(reply_to=reply_to):
                 self._orders.stop()
                 self._answer(delivery, reply_to, OrderTaken(state=self._report(False).state))
+            case RestartWanted(reply_to=reply_to, server=server):
+                refusal = self._restart(server)
+                self._answer(delivery, reply_to, OrderTaken(state=self._report(False).state, refusal=refusal))
             case _:
                 return False
         return True

@@ -14,7 +14,12 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    import asyncio
+
+EXIT_HAND_OVER = 8  # of a supervisor that wants the next one to run the program as it is on disk now
 KEEP = b"keep "
 OPEN = b"open"
 PACKET_BYTES = 16_384
@@ -54,7 +59,7 @@ class ParentLink:
     def __init__(self, end: socket.socket | None = None) -> None:
         self._socket = end
         self._beat_s = 0.0
-        self.kept: dict[str, Kept] = {}  # by name; empty in the first supervisor
+        self.kept: dict[str, Kept] = {}  # by name; from the parent, and `keep`
         self.exits = Exits()
         while end is not None:
             packet, fds, _, _ = socket.recv_fds(end, PACKET_BYTES, 1)
@@ -69,13 +74,19 @@ class ParentLink:
         """True if there is a process that starts the next supervisor."""
         return self._socket is not None
 
-    def fileno(self) -> int:
-        """The descriptor to watch; when it is readable, call `read`. Only with a parent."""
-        assert self._socket is not None
-        return self._socket.fileno()
+    def listen(self) -> None:
+        """Take the exit statuses that the parent sends from now on, on the running event loop."""
+        if self._socket is not None:
+            _loop().add_reader(self._socket.fileno(), self.read)
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._socket is not None:
+            _loop().remove_reader(self._socket.fileno())
 
     def keep(self, name: str, value: str, fd: int) -> None:
         """Let the parent hold a duplicate of this descriptor for the next supervisor. `name` has no space in it."""
+        self.kept[name] = Kept(value, fd)
         if self._socket is not None:
             socket.send_fds(self._socket, [KEEP + f"{name} {value}".encode()], [fd])
 
@@ -98,3 +109,10 @@ class ParentLink:
         for pair in packet.split()[1:]:
             pid, _, code = pair.partition(b":")
             self.exits.note(int(pid), int(code))
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    """The running loop. The parent has none and needs no asyncio."""
+    import asyncio
+
+    return asyncio.get_running_loop()

@@ -8,20 +8,25 @@ statuses. It holds the locks and the listening socket that the supervisor gives 
 supervisor. It decodes no message of a child or a client, imports nothing but the standard library, and has one thread, so
 there is little in it that can fail. Each supervisor is a fork of it, which then imports the program afresh.
 
+For a rolling restart the supervisor ends with `EXIT_HAND_OVER`. Then the parent executes the program in place, as it is on disk
+now (`supervisor/go_on.py`): it keeps its process id, its children, and all descriptors that it holds.
+
 It ends with the exit status of a supervisor that ended the tree by itself. A signal that stops the server is passed on.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
 import socket
 import sys
 import time
+from typing import Any, NoReturn
 
-from supervisor.parent.link import KEEP, OPEN, PACKET_BYTES, ParentLink, pack_exits
+from supervisor.parent.link import EXIT_HAND_OVER, KEEP, OPEN, PACKET_BYTES, ParentLink, pack_exits
 
 _FINAL = frozenset({0, 2, 3, 4, 5, 7})  # exit statuses of a supervisor that has ended its tree, or never had one
 _EXIT_BUG = 1
@@ -31,7 +36,10 @@ _RETRY_S = 0.05
 _PROOF_S = 5.0  # for the death of what is killed at the end
 _MAX_EXITS = 256
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_HANDLED = (*_STOP_SIGNALS, signal.SIGCHLD)
 _PR_SET_CHILD_SUBREAPER = 36
+_GO_ON = "supervisor.go_on"
+_STATE_VARIABLE = "TARDIGRADE_PARENT_STATE"  # number of the descriptor from which a parent that was executed in place reads
 
 
 def start_under_parent() -> ParentLink:
@@ -56,6 +64,8 @@ class Parent:
         self._failures_s: list[float] = []
         self._wakeup, self._wakeup_in = os.pipe()
         self._handlers: list[tuple[int, object]] = []
+        if (state := os.environ.pop(_STATE_VARIABLE, None)) is not None:
+            self._restore(int(state))
 
     def run(self) -> ParentLink:
         """Serve until the tree has ended, then exit. Returns in the forked supervisor only."""
@@ -63,8 +73,9 @@ class Parent:
         os.set_blocking(self._wakeup, False)
         os.set_blocking(self._wakeup_in, False)
         signal.set_wakeup_fd(self._wakeup_in, warn_on_full_buffer=False)
-        for number in (*_STOP_SIGNALS, signal.SIGCHLD):
+        for number in _HANDLED:
             self._handlers.append((number, signal.signal(number, _do_nothing)))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)  # they are blocked while the program is executed in place
         if self._fork():
             return ParentLink(self._other)
         tick_s = time.monotonic() + 1.0
@@ -168,8 +179,10 @@ class Parent:
                 self._hear()
         if code in _FINAL or not self._has_opened:
             self._leave(code)
+        if code == EXIT_HAND_OVER:
+            self._execute()
         now_s = time.monotonic()
-        if code != -signal.SIGKILL or not self._is_open:  # a kill from outside is no sign that the next one fails too
+        if code not in (-signal.SIGKILL, EXIT_HAND_OVER) or not self._is_open:  # a kill says nothing about the next one
             self._failures_s = [at for at in self._failures_s if now_s - at < _WINDOW_S] + [now_s]
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit status {code}"
         if len(self._failures_s) > _BUDGET:
@@ -180,6 +193,33 @@ class Parent:
             time.sleep(_RETRY_S)
             with contextlib.suppress(OSError):  # no process or no descriptor is left: try again
                 return self._fork()
+
+    # -- the program executed in place ----------------------------------------------------------------------------
+
+    def _execute(self) -> None:
+        """Execute the program as it is on disk now. Returns only if that is not possible: then this one goes on."""
+        state = {
+            "kept": [[text.decode(), fd] for text, fd in self._kept.items()],
+            "exits": self._exits,
+            "orders": self._orders,
+            "failures_s": self._failures_s,
+        }
+        try:
+            execute_parent(state)
+        except OSError as error:
+            _say(f"the program could not be executed again ({error}): the next supervisor runs the old one")
+
+    def _restore(self, fd: int) -> None:
+        """Go on with what the parent before knew."""
+        with open(fd, "rb") as file:
+            file.seek(0)
+            state = json.load(file)
+        for text, kept in state["kept"]:
+            os.set_inheritable(kept, False)
+            self._kept[text.encode()] = kept
+        self._exits = {int(pid): code for pid, code in state["exits"].items()}
+        self._orders, self._failures_s, self._has_opened = state["orders"], state["failures_s"], True
+        os.write(self._wakeup_in, b"\0")  # some child may have ended meanwhile
 
     # -- the end --------------------------------------------------------------------------------------------------
 
@@ -198,6 +238,28 @@ class Parent:
             signal.signal(-code, signal.SIG_DFL)
             os.kill(os.getpid(), -code)
         os._exit(code if code >= 0 else 128 - code)
+
+
+def execute_parent(state: dict[str, Any]) -> NoReturn:
+    """Replace this process by a parent that goes on with `state`. It keeps its process id and its children. Signals wait.
+
+    Raises: OSError; then this process is as before.
+    """
+    fd = os.memfd_create("parent")
+    held = [fd, *(kept for _, kept in state["kept"])]
+    try:
+        with open(fd, "wb", closefd=False) as file:
+            file.write(json.dumps(state).encode())
+        for one in held:
+            os.set_inheritable(one, True)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
+        os.execve(sys.executable, [sys.executable, "-m", _GO_ON], {**os.environ, _STATE_VARIABLE: str(fd)})
+    except OSError:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
+        for one in held:
+            os.set_inheritable(one, False)
+        os.close(fd)
+        raise
 
 
 def _children_of(parent: int) -> list[int]:

@@ -124,6 +124,17 @@ class RestartPolicy:
         """True if this child belongs to the standby gang of a pair now."""
         return self._group_of[name].is_standby
 
+    def active_of_standby(self) -> dict[str, str]:
+        """By the title of each gang that is on standby now: the active gang of its pair."""
+        states = dict.fromkeys(self._group_of.values())
+        return {state.group.title: state.partner.group.title for state in states if state.is_standby and state.partner}
+
+    def expect(self, names: Iterable[str]) -> None:
+        """The deaths of these children are ordered, to replace them: they are restarted and not counted."""
+        for name in names:
+            if (present := self._alive.get(name)) is not None:
+                present.is_condemned = True
+
     def resume(self, announced: Iterable[str], has_served: bool) -> None:
         """Go on where an earlier supervisor died. `announced`: children that the others know, so their gang is the active one.
         `has_served`: every group has been ready before."""

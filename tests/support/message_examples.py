@@ -70,6 +70,7 @@ INTERNAL: tuple[Message, ...] = (
     ),
     lifecycle.DrainWanted(reply_to="ipc:///run/t/operator-9", deadline_s=30.0, then_stop=True),
     lifecycle.StopWanted(reply_to="ipc:///run/t/operator-9"),
+    lifecycle.RestartWanted(reply_to="ipc:///run/t/operator-7", server=b"{}"),
     lifecycle.OrderTaken(state=lifecycle.TreeState.DRAINING),
     cache.FindPrefix(query=3, hashes=uint64s([2**64 - 1, 5])),
     cache.PrefixFound(query=3, replicas=[1], pages=[2]),

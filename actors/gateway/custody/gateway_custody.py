@@ -88,6 +88,11 @@ class GatewayCustody(Custodian):
             client.tell_drop(self._owner, key)
         self._stale.clear()
 
+    @property
+    def is_settled(self) -> bool:
+        """True when the custodian has been given everything."""
+        return self._client is not None and not self._client.has_unsent
+
     def close(self) -> None:
         """Let the custodian close everything that it holds for this gateway."""
         self._is_closed = True

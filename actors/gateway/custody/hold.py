@@ -21,7 +21,7 @@ MAX_PATH = 256  # characters of a held response's path
 class HeldResponse(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The newest response on a held connection."""
 
-    request: str  # its id in the journal
+    request: str  # its id in the journal; "": nothing is under way, the connection waits for its next request
     path: str  # of the HTTP request
     start: int  # streams: the id of the event that the client had before; -1: the response is not a stream
     base_bytes: int  # bytes that had been written to the connection before the response
@@ -109,6 +109,15 @@ class Hold:
         read_bytes = counts.read_bytes if is_alone else -1
         self.response = HeldResponse(request, path, start, base, read_bytes, keeps_alive, origin)
         self._custodian.put(self)
+
+    def begin_idle(self) -> bool:
+        """Nothing is under way, and nothing more will be read here. Returns False when the successor cannot go on."""
+        counts = tcp_counts(self.fd)
+        if counts is None:
+            return False
+        self.response = HeldResponse("", "", -1, counts.written_bytes, counts.read_bytes, keeps_alive=True)
+        self._custodian.put(self)
+        return True
 
     def close(self) -> None:
         """The connection is lost or is being closed. The client is told at once, not when the last duplicate is closed."""

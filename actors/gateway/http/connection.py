@@ -66,6 +66,7 @@ class Connection(HttpToolsProtocol):
         self._unread_bytes = 0  # at the last check
         self._unread_since_s = 0.0  # when `_unread_bytes` last became less, or was 0
         self._hangup = Hangup()
+        self._is_answer_held = self._is_given = False  # the successor can go on with the present answer; with the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
@@ -144,9 +145,14 @@ class Connection(HttpToolsProtocol):
             self.flow.resume_reading()  # a large body has paused it; a disconnect would not be noticed
 
     def on_response_complete(self) -> None:
+        self._is_answer_held = False
         if self._is_reading and not self._since_s:
             self._since_s = self.loop.time()
         super().on_response_complete()
+
+    def note_held(self) -> None:
+        """The answer that is under way is held: a successor can go on with it."""
+        self._is_answer_held = True
 
     @property
     def _is_answering(self) -> bool:
@@ -158,6 +164,24 @@ class Connection(HttpToolsProtocol):
             fd = self.transport.get_extra_info("socket").fileno()
             self._hold = Hold(self._custodian, secrets.token_hex(8), fd, self.transport)
         return self._hold
+
+    def hand_over(self) -> bool:
+        """Leave this connection to the next incarnation, without closing it.
+
+        Returns False if it must be waited for: a request is being read, or an answer that the successor cannot go on with is
+        being computed or sent.
+        """
+        if self._is_given or self.transport.is_closing():
+            return True
+        if self._is_answering:
+            return self._is_answer_held
+        if self._is_reading or self._head_bytes or self.transport.get_write_buffer_size():
+            return False
+        self.flow.pause_reading()
+        self._unset_keepalive_if_required()
+        hold = self.hold()
+        self._is_given = hold is None or hold.begin_idle()
+        return True
 
     @property
     def is_alone(self) -> bool:
@@ -213,6 +237,7 @@ class _AnswerHold(AnswerHold):
             path = self._url.partition(b"?")[0].decode("ascii", "replace")[:MAX_PATH]
             alone, keeps_alive = connection.is_alone, self._keeps_alive
             hold.begin(request, path, start, self._origin, is_alone=alone, keeps_alive=keeps_alive)
+            self._connection.note_held()
 
 
 def _in_kernel(transport: asyncio.Transport) -> int:

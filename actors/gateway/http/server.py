@@ -20,6 +20,7 @@ from messages.descriptors.open_files import most_open_files
 
 _BACKLOG = 2048
 _START_WAIT_S = 10.0
+_SETTLE_POLL_S = 0.005
 _CHECK_S = 1.0  # time between two checks for slow clients
 _OTHER_FILES = 256  # file descriptors kept for everything but HTTP connections
 
@@ -122,6 +123,16 @@ class HttpServer:
             _loop=loop,
         )
         await loop.connect_accepted_socket(lambda: connection, client)
+
+    async def hand_over(self, limit_s: float) -> None:
+        """Accept no more connections, which wait for the next incarnation, and leave it those that are open. Waits at most
+        `limit_s` for requests that are being read and for answers that it could not go on with."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + limit_s
+        for listener in self._server.servers:
+            listener.close()
+        while [one for one in self.connections if not one.hand_over()] and loop.time() < end_s:
+            await asyncio.sleep(_SETTLE_POLL_S)
 
     async def stop(self) -> None:
         """Accept no more connections, and wait up to `shutdown_s` for the answers that are being sent."""

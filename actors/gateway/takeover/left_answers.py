@@ -8,6 +8,7 @@ have been at the death of its process.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 import structlog
@@ -15,6 +16,7 @@ from starlette.types import ASGIApp
 
 from actors.gateway.custody.hold import LeftConnection
 from actors.gateway.custody.tcp_counts import tcp_counts
+from actors.gateway.http.connection import Connection
 from actors.gateway.http.endpoint import Services
 from actors.gateway.http.endpoints.remade import remade
 from actors.gateway.http.gateways.forwarded_call import ForwardedCall
@@ -33,13 +35,19 @@ async def go_on(left_connections: list[LeftConnection], services: Services, serv
 
 async def _go_on(left: LeftConnection, services: Services, server: HttpServer) -> bool:
     counts = tcp_counts(left.socket.fileno())
+    if counts is not None and not left.response.request:
+        return await _adopt(left, server, Connection)  # nothing was under way
     answer = None if counts is None else await _answer(left, counts.written_bytes - left.response.base_bytes, services)
     if counts is None or answer is None:
         left.close()
         return False
     n_written, is_at_boundary = counts.written_bytes - left.response.base_bytes, counts.read_bytes == left.response.read_bytes
+    return await _adopt(left, server, partial(ResumedConnection, left, answer, n_written, is_at_boundary))
+
+
+async def _adopt(left: LeftConnection, server: HttpServer, make: Callable[..., Connection]) -> bool:
     try:
-        await server.adopt(left.socket, partial(ResumedConnection, left, answer, n_written, is_at_boundary))
+        await server.adopt(left.socket, make)
     except OSError:  # the client has left
         left.close()
         return False

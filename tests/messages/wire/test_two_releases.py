@@ -7,10 +7,8 @@ fields: those of servers are ignored, and those that clients ask for are refused
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgpack
-import msgspec
 import pytest
 
 from messages.errors import WireError
@@ -18,8 +16,9 @@ from messages.generation import Sampling, Terms
 from messages.public import ClientMessage, Generate
 from messages.wire.codec import decode_answer, decode_envelope, encode_answer, encode_envelope
 from messages.wire.envelope import Answer, Envelope
-from messages.wire.message import Message, Wish, WishPart
+from messages.wire.message import Message, Wish
 from tests.support.message_examples import INTERNAL, PUBLIC, codec_of, same
+from tests.support.next_release.growth import of_next_release, packed
 
 LAST_RELEASE = Path(__file__).parent.parent.parent / "golden" / "last_release"
 EXAMPLES = {type(message).__name__: message for message in (*INTERNAL, *PUBLIC)}
@@ -30,22 +29,6 @@ def split(data: bytes) -> tuple[bytes, bytes]:
     """(body, arrays) of a golden file."""
     size = int.from_bytes(data[:4], "little")
     return data[4 : 4 + size], data[4 + size :]
-
-
-def packed(body: object) -> bytes:
-    data = msgpack.packb(body)
-    assert data is not None
-    return data
-
-
-def of_next_release(known: Any, plain: Any) -> Any:
-    """`plain`, the encoded form of `known`, as the next release sends it: each struct in it that may grow has a field more."""
-    if isinstance(known, list | tuple):
-        return [of_next_release(one, two) for one, two in zip(known, plain, strict=True)]
-    if not isinstance(known, msgspec.Struct) or isinstance(plain, list):
-        return plain
-    grown = {name: of_next_release(getattr(known, name, None), value) for name, value in plain.items()}
-    return grown if isinstance(known, WishPart) else {**grown, "of_next_release": {"any": [1, 2]}}
 
 
 @pytest.mark.parametrize("path", sorted(LAST_RELEASE.glob("*.bin")), ids=lambda path: path.stem)

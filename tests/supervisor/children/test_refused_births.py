@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -91,9 +92,9 @@ async def test_a_process_that_cannot_be_registered_is_ended(open_rig, monkeypatc
     made: list[subprocess.Popen] = []
     real_init = process.LocalProcess.__init__
 
-    def remember(self: process.LocalProcess, popen: subprocess.Popen, on_exit: Callable) -> None:
+    def remember(self: process.LocalProcess, popen: subprocess.Popen, *more: Any) -> None:
         made.append(popen)
-        real_init(self, popen, on_exit)
+        real_init(self, popen, *more)
 
     monkeypatch.setattr(process.LocalProcess, "__init__", remember)
     async with open_rig(group("gateway/0")) as rig:

@@ -1,0 +1,23 @@
+"""Leaves client connections to the next incarnation, at a moment at which it can go on with all of them.
+
+Until the process ends, everything goes on as before: its end is a kill at a good moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from actors.gateway.custody.gateway_custody import GatewayCustody
+from actors.gateway.http.server import HttpServer
+
+_WAIT_S = 1.0  # for requests that are being read; then their connections are closed
+_POLL_S = 0.005
+
+
+async def leave_connections(server: HttpServer, custody: GatewayCustody) -> None:
+    """Give the custodian what it does not have yet. The process must end soon, without the end of its event loop."""
+    await server.hand_over(_WAIT_S)
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + _WAIT_S
+    while not custody.is_settled and loop.time() < end_s:
+        await asyncio.sleep(_POLL_S)

@@ -1,0 +1,74 @@
+"""What the operator's commands have in common: the configuration from flags, the server that they are for, exit statuses."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+EXIT_USAGE = 2
+EXIT_UNDEAD = 5
+EXIT_NO_SERVER = 6
+EXIT_DEADLINE = 7
+
+_SERVICE_DIR = "for example --run-dir /run/tardigrade/tardigrade-8000 for the systemd service"
+
+
+def load(flags: dict[str, Any]) -> Any:
+    """The configuration from the file and the flags. Exits with status 2 when it cannot be used."""
+    from messages.errors import ConfigError
+    from supervisor.config import load_config
+    from supervisor.config_file import table_of
+
+    path, assignments = flags["config"], flags["assignments"]
+    tables = []
+    for key, value in flags.items():
+        if value is not None and key not in ("config", "assignments"):
+            section, dot, name = key.partition("__")
+            tables.append({section: {name: value}} if dot else {key: value})
+    try:
+        return load_config(path, [*tables, *map(table_of, assignments)])
+    except ConfigError as error:
+        fail(EXIT_USAGE, str(error))
+
+
+def lasting(flags: dict[str, Any]) -> dict[str, Any]:
+    """The flags of a start as they can be read again from another directory and by another process."""
+    import os
+
+    from supervisor.config import CONFIG_VARIABLE
+
+    path = flags["config"] or os.environ.get(CONFIG_VARIABLE)
+    return {**flags, "config": str(Path(path).absolute()) if path else None, "assignments": list(flags["assignments"])}
+
+
+def server_flags(command: Any) -> Any:
+    """Add the flags by which commands find their server."""
+    text = f"Run directory of the server, if it is not the one of this user and port, {_SERVICE_DIR}."
+    command = click.option("--run-dir", type=click.Path(path_type=Path), help=text)(command)
+    return click.option("--port", type=int, default=8000, show_default=True, help="HTTP port of the server.")(command)
+
+
+def find(port: int, run_dir: Path | None) -> Path:
+    """The run directory of a server."""
+    from messages.run_dir import run_dir_of
+
+    return (run_dir or run_dir_of(port)).absolute()
+
+
+def reach(call: Any) -> Any:
+    """Call a server. Exits with status 6 when there is none."""
+    from supervisor.operator.calls import NoServer
+
+    try:
+        return call()
+    except NoServer as error:
+        fail(EXIT_NO_SERVER, f"{error}; --port or --run-dir names another server, {_SERVICE_DIR}")
+
+
+def fail(status: int, text: str) -> NoReturn:
+    """Say why a command fails, and exit with this status."""
+    click.echo(f"supervisor: {text}", err=True)
+    sys.exit(status)

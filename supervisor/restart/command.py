@@ -1,0 +1,115 @@
+"""`supervisor restart --rolling`: its options, its progress lines, its exit status."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from supervisor.operator.command_line import EXIT_DEADLINE, EXIT_USAGE, fail, find, load, reach, server_flags
+
+if TYPE_CHECKING:
+    from messages.lifecycle import RestartProgress
+    from supervisor.server import Server
+
+EXIT_STOPPED_HALF_WAY = 1
+_ASK_EVERY_S = 0.1
+
+
+@click.command(short_help="Replace every process while the server goes on serving.")
+@click.option("--rolling", is_flag=True, help="One process after the other, without a lost request. There is no other way yet.")
+@click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="A new setting; may be repeated.")
+@click.option("--deadline", "deadline_s", type=float, default=3600.0, show_default=True, help="Seconds to wait for the end.")
+@click.option("--json", "as_json", is_flag=True, help="Print each step as a line of JSON.")
+@server_flags
+def restart(
+    rolling: bool, assignments: tuple[str, ...], deadline_s: float, as_json: bool, port: int, run_dir: Path | None
+) -> None:
+    """Replace every process of a running server by one that runs the program as it is on disk now, with the configuration as it
+    is now: the file of its start is read again, its flags stay, --set comes on top.
+
+    \b
+    Exit status:
+      0  everything is replaced
+      1  it stopped at a process that did not become ready; the later ones are as they were
+      2  the configuration cannot be used, or changes what cannot change while the server runs
+      6  no server was found
+      7  the deadline passed; the restart goes on
+    """
+    if not rolling:
+        fail(EXIT_USAGE, "restart: expected --rolling; to end and start the server, use supervisor stop and supervisor start")
+    from supervisor.operator import calls
+
+    where = find(port, run_dir)
+    reach(lambda: calls.check_running(where))
+    server = _with_settings_of_now(where, assignments)
+    before = reach(lambda: calls.ask_status(where)).restart
+    refusal = reach(lambda: calls.order_restart(where, server.encoded()))
+    if refusal:
+        fail(EXIT_USAGE, refusal)
+    number = 1 if before is None else before.number + 1
+    _follow(where, number, deadline_s, _say_json if as_json else _say)
+
+
+def _with_settings_of_now(where: Path, assignments: tuple[str, ...]) -> Server:
+    """What the server in a run directory consists of after the restart. Exits with status 2 when that is not possible."""
+    import msgspec
+
+    from messages.errors import ConfigError
+    from supervisor.children.run_dir import RunDir
+    from supervisor.restart.reload import reloaded
+    from supervisor.server import read_server
+
+    try:
+        server = read_server(RunDir.look(where))
+        flags = dict(server.origin.flags) if server.origin is not None else {"config": None, "assignments": []}
+        flags["assignments"] = [*flags["assignments"], *assignments]
+        return reloaded(server, load(flags), flags)
+    except (ConfigError, OSError, msgspec.MsgspecError) as error:
+        fail(EXIT_USAGE, str(error))
+
+
+def _follow(where: Path, number: int, deadline_s: float, say: Callable[[str, str, float], None]) -> None:
+    """Say what is replaced until all is; exits with the status that says how it ended."""
+    began_s, n_said = time.monotonic(), 0
+    while True:
+        progress = reach(lambda: _progress(where))
+        took_s = time.monotonic() - began_s
+        if progress is not None and progress.number == number:
+            for title in progress.done[n_said:]:
+                say("replaced", title, took_s)
+            n_said = len(progress.done)
+            if progress.failure:
+                say("stopped", progress.failure, took_s)
+                fail(EXIT_STOPPED_HALF_WAY, f"{progress.failure}; left as they were: {', '.join(progress.todo)}")
+            if not progress.todo:
+                say("done", f"{n_said} groups of processes", took_s)
+                return
+        if took_s > deadline_s:
+            fail(EXIT_DEADLINE, f"the restart goes on after {deadline_s:g} s; supervisor status --json shows it")
+        time.sleep(_ASK_EVERY_S)
+
+
+def _progress(where: Path) -> RestartProgress | None:
+    """How far the restart has come; None while the supervisor itself is being replaced. Raises: NoServer."""
+    from supervisor.operator import calls
+
+    try:
+        return calls.ask_status(where).restart
+    except calls.NoServer:
+        if calls.is_alive(where):
+            return None
+        raise
+
+
+def _say(event: str, what: str, after_s: float) -> None:
+    if event != "stopped":  # the last line says it
+        click.echo(f"{after_s:6.1f} s  {event}: {what}")
+
+
+def _say_json(event: str, what: Any, after_s: float) -> None:
+    click.echo(json.dumps({"event": event, "what": what, "after_s": round(after_s, 3)}))

@@ -1,0 +1,54 @@
+"""The same server with the settings that its configuration gives now: what may change while it serves, and what may not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from messages.errors import ConfigError
+from supervisor.config import ServerConfig
+from supervisor.server import Origin, Server, as_json
+from supervisor.tree import StartFacts, build_tree
+
+_SECTIONS = ("supervisor", "gateway", "custodian", "scheduler", "cache_directory", "speculation", "worker")
+_FREE = frozenset({*_SECTIONS, "model_name", "max_length", "log_format", "log_level"})
+_FIXED_OF_WORKER = ("dtype", "load_format", "deterministic")  # they decide the tokens, or where the model fits
+
+
+def reloaded(server: Server, config: ServerConfig, flags: dict[str, Any]) -> Server:
+    """`server` with the settings of `config`, which `flags` and the file give now. The processes and their places are the same.
+
+    Raises: ConfigError naming a key that cannot change while the server runs.
+    """
+    if server.origin is None:
+        raise ConfigError("run_dir: expected a server that has kept its settings, got one that has not; stop and start it")
+    table = as_json(config)
+    _refuse_fixed(server.origin.config, table)
+    facts = StartFacts.from_builtins(server.origin.facts)
+    groups = build_tree(config, facts)
+    if [group.title for group in groups] != [group.title for group in server.groups]:
+        raise ConfigError("configuration: expected the same processes as now, got others; stop and start the server")
+    return replace(
+        server,
+        groups=groups,
+        settings=config.supervisor,
+        model_name=config.model_name or facts.model_name,
+        log_format=config.log_format,
+        log_level=server.log_level if config.log_level == "auto" else config.log_level,
+        origin=Origin(flags, table, server.origin.facts),
+    )
+
+
+def _refuse_fixed(before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Compare what both releases know."""
+    for key in before.keys() & now.keys() - _FREE:
+        _refuse_other(key, before[key], now[key])
+    for key in _FIXED_OF_WORKER:
+        both = before["worker"], now["worker"]
+        if all(key in section for section in both):
+            _refuse_other(f"worker.{key}", both[0][key], both[1][key])
+
+
+def _refuse_other(key: str, before: Any, now: Any) -> None:
+    if before != now:
+        raise ConfigError(f"{key}: expected {before!r}, with which the server runs, got {now!r}; stop and start the server")
