@@ -208,6 +208,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             if reader is not None and life is not None and life.name.startswith(name) and life.state is LifeState.RUNNING:
                 _Handle(_run_unless_cancelled, (reader,), self, reader._context)._run()
 
+    def _check_closed(self) -> None:
+        """The remains of processes that were killed may still use a loop that is closed; nothing of it runs."""
+
     def _write_to_self(self) -> None:
         pass
 
