@@ -155,6 +155,7 @@ class MemoryMailbox(Mailbox):
     def _beat(self) -> None:
         self._core.beat()
         for outbox in list(self._outbox.values()):
+            self._pump(outbox)  # its endpoint may have come into being meanwhile
             if outbox.beat() and self._is_open(outbox):
                 self._carry(outbox, self._core.question(outbox))
         self._timer = asyncio.get_running_loop().call_later(self._network.beat_s, self._beat)

@@ -3,7 +3,7 @@
     gets KIND            a message, before it is handled and after that
     sends KIND           a message
     commits              entries of the journal; the process may also die in the middle of the write
-    begins, ends a step  the engine of a rank; a step may also fail or hang
+    begins, ends a step  the engine of a rank; a step may also fail, hang or be refused
     writes a connection  bytes of an HTTP answer
     gives a descriptor   a packet to the custodian or the vault
     writes a file        the supervisor's own files
@@ -41,10 +41,12 @@ class Fault(Enum):
     STOPS_AFTER = "stops after"
     FAILS = "fails"  # a step that raises an error after it has damaged memory
     HANGS = "hangs"  # a step that never ends
+    REFUSES = "refuses"  # a plan, as a whole
 
 
 Count = Counter[tuple[str, Fault]]
 _NEVER = ("Fault", "StatusWanted", "StatusReport", "Drain", "Drained", "StepFailed")  # not in a run without orders and bugs
+OF_DEVICES = (Fault.FAILS, Fault.HANGS, Fault.REFUSES)  # for an edge "worker begins a step"
 _SYNCHRONOUS = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_AFTER)
 _AWAITED = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_BEFORE, Fault.STOPS_AFTER)
 
@@ -63,7 +65,7 @@ def _pairs() -> Iterator[tuple[str, Fault]]:
     others = ("gateway writes a connection", "gateway gives a descriptor", "supervisor writes a file", "supervisor spawns")
     yield from ((edge, fault) for edge in (*others, "gateway commits", "worker begins a step") for fault in _SYNCHRONOUS)
     yield "gateway commits", Fault.DIES_DURING
-    yield from (("worker begins a step", fault) for fault in (Fault.FAILS, Fault.HANGS))
+    yield from (("worker begins a step", fault) for fault in OF_DEVICES)
     yield from (("worker ends a step", fault) for fault in _SYNCHRONOUS)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from messages.ids import role_of
-from tests.support.simulation.edges import PAIRS
+from tests.support.simulation.edges import OF_DEVICES, PAIRS
 from tests.support.simulation.processes import Machine, SimulatedProcess
 from tests.support.simulation.scenario import FAULTS_S, Scenario
 from tests.support.simulation.supervisors import SimulatedParent
@@ -38,6 +38,7 @@ class Harm:
             + [self._jump] * s.n_clock_jumps
             + [self._kill_supervisor] * s.n_supervisor_deaths
             + [self._aim] * s.n_aims
+            + [self._harm_device] * s.n_device_faults
         )
         self._chance.shuffle(kinds)
         for kind in kinds:
@@ -67,6 +68,9 @@ class Harm:
         self._n_aims += 1
         number = (self._seed * _AIMS_PER_SEED + self._n_aims) * _STRIDE % len(PAIRS)
         self._machine.edges.aim(*PAIRS[number])
+
+    def _harm_device(self) -> None:
+        self._machine.edges.aim("worker begins a step", self._chance.choice(OF_DEVICES))
 
     def _kill_supervisor(self) -> None:
         """Kill the supervisor now, or at one of its next callbacks."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from actors.gateway.settings import GatewaySettings
 from gpu_workers.settings import WorkerSettings
-from supervisor.config import ServerConfig
+from supervisor.config import ServerConfig, SupervisorSettings
 from tests.support.simulation.edges import Count
 from tests.support.simulation.network import Loss
 
@@ -28,6 +28,7 @@ class Scenario:
     n_cuts: int = 0
     n_clock_jumps: int = 0
     n_supervisor_deaths: int = 0
+    n_device_faults: int = 0
     n_aims: int = 0  # faults that wait for an edge; see edges.py
     longest_pause_s: float = 9.0
 
@@ -53,6 +54,7 @@ def scenario_of(seed: int) -> Scenario:
     return Scenario(
         n_clients=chance.randrange(2, 9),
         n_deaths=chance.choice((0, 1, 2, 3, 5, 7)),
+        n_device_faults=chance.choice((0, 0, 1)),
         n_aims=chance.choice((1, 2, 4)),
         n_pauses=chance.choice((0, 0, 1, 3)),
         n_disk_failures=chance.choice((0, 0, 0, 2)),
@@ -77,6 +79,7 @@ def config_of(chance: random.Random) -> ServerConfig:
     return ServerConfig(
         vault=chance.random() < 0.6,
         standby=chance.random() < 0.3,
+        supervisor=SupervisorSettings(cpu_step_s=5.0),
         model="hash-chain",
         gpus=0,
         replicas=chance.choice((1, 1, 2)),

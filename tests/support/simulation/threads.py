@@ -13,6 +13,7 @@ from typing import Any
 from actors.gateway.journal.backlog import Entry
 from actors.gateway.journal.segment_log import SegmentLog
 from actors.gateway.journal.writer import JournalWriter
+from gpu_workers.engine import PlanRefused
 from gpu_workers.process.gang_agreement import EpochId
 from gpu_workers.process.step_thread import StepThread
 from messages.steps import Plan, Reset, StepFailed
@@ -78,6 +79,11 @@ class SimulatedWriter(JournalWriter):
         self.edges.die()
 
 
+class _RefusingEngine:
+    def launch(self, plan: Plan) -> None:
+        raise PlanRefused("simulated refusal")
+
+
 class SimulatedStepThread(StepThread[Any]):
     """Runs the commands of a rank in virtual time, one after the other. A step takes some milliseconds."""
 
@@ -87,7 +93,7 @@ class SimulatedStepThread(StepThread[Any]):
     def start(self) -> None:
         self._queue: deque[tuple[EpochId, Reset | Plan]] = deque()
         self._engine: Any = None
-        self._is_working = True
+        self._is_working, self._refuses_next = True, False
         self._loop.call_later(self.chance.uniform(*_LOAD_S), self._load)
 
     def submit(self, epoch: EpochId, command: Reset | Plan) -> None:
@@ -122,16 +128,19 @@ class SimulatedStepThread(StepThread[Any]):
                 self._begin_and_hang()
                 return
             if fault is Fault.FAILS:
-                pages = self._engine._pages
-                pages[self.chance.randrange(len(pages))] ^= 1  # a device that fails may have written anywhere
+                self._engine._pages[:] ^= 1  # a device that fails may have written anywhere
                 self._fault(RuntimeError("simulated device fault"))
                 return
+            self._refuses_next = fault is Fault.REFUSES
         try:
             self._execute(self._engine, epoch, command, lambda epoch, launched: later.extend(self._events_of(epoch, launched)))
         except Exception as error:
             self._fault(error)
             return
         self._step_through(later)
+
+    def _launch(self, engine: Any, epoch: EpochId, plan: Plan) -> Any:
+        return super()._launch(_RefusingEngine() if self._refuses_next else engine, epoch, plan)
 
     def _begin_and_hang(self) -> None:
         """The step has begun and never ends; the control task goes on."""
