@@ -140,7 +140,8 @@ class SimulatedStepThread(StepThread[Any]):
         self._step_through(later)
 
     def _launch(self, engine: Any, epoch: EpochId, plan: Plan) -> Any:
-        return super()._launch(_RefusingEngine() if self._refuses_next else engine, epoch, plan)
+        refusing: Any = _RefusingEngine()
+        return super()._launch(refusing if self._refuses_next else engine, epoch, plan)
 
     def _begin_and_hang(self) -> None:
         """The step has begun and never ends; the control task goes on."""

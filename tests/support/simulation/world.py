@@ -36,7 +36,7 @@ from tests.support.simulation.scenario import FAULTS_S, Outcome, Scenario, confi
 from tests.support.simulation.supervisors import SimulatedParent
 from tests.support.simulation.threads import make_threads_virtual
 from tests.support.simulation.vault import AdoptionCheck, make_vaults_virtual
-from tests.support.simulation.virtual_loop import SimulatedLife, VirtualLoop
+from tests.support.simulation.virtual_loop import PROCESS, Died, LifeState, SimulatedLife, VirtualLoop
 
 _START_S, _END_S, _SETTLE_S = 30.0, 240.0, 30.0
 _UNIX_S = 1.8e9
@@ -146,6 +146,9 @@ class World:
         """`Child.fault`, which also writes the error down: no actor may fault, whatever happens around it."""
 
         def fault(child: Child, doing: str, error: BaseException) -> int:
+            life = PROCESS.get()
+            if life is not None and life.state is LifeState.DEAD:
+                raise Died from error  # it died at an edge, and what cleaned up has failed
             if "simulated" not in str(error):
                 self._faults.append(f"{child.birth.name} faulted while {doing}: {error!r}")
             return original(child, doing, error)
