@@ -1,0 +1,1 @@
+"""Tests of the supervisor's parent and of its link."""
