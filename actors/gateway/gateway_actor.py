@@ -147,10 +147,8 @@ class GatewayActor(Actor, Post, Status):
             await self.journal.close()
 
     async def hand_over(self) -> None:
-        if self.custody is None or self.http_server is None:
+        if not await leave_connections(self.http_server, self.custody):
             await self.stop()
-        else:
-            await leave_connections(self.http_server, self.custody)
 
     def drain(self, deadline_s: float) -> None:
         """Accept nothing new; drained when every sequence has ended and its client has read the ending."""

@@ -14,10 +14,16 @@ _WAIT_S = 1.0  # for requests that are being read; then their connections are cl
 _POLL_S = 0.005
 
 
-async def leave_connections(server: HttpServer, custody: GatewayCustody) -> None:
-    """Give the custodian what it does not have yet. The process must end soon, without the end of its event loop."""
+async def leave_connections(server: HttpServer | None, custody: GatewayCustody | None) -> bool:
+    """Give the custodian what it does not have yet. The process must end soon, without the end of its event loop.
+
+    Returns False, and does nothing, where there is no custodian or no HTTP server.
+    """
+    if server is None or custody is None:
+        return False
     await server.hand_over(_WAIT_S)
     loop = asyncio.get_running_loop()
     end_s = loop.time() + _WAIT_S
     while not custody.is_settled and loop.time() < end_s:
         await asyncio.sleep(_POLL_S)
+    return True
