@@ -22,7 +22,7 @@ from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.legacy import LegacyFile
 from supervisor.policy.child_spec import Group
-from supervisor.policy.rolling import Roll, order_of_groups
+from supervisor.policy.rolling import FIRST, Roll, order_of_groups
 from supervisor.server import Server, decode_server
 
 _WHOLE_S = 120.0  # for the tree to be complete again before the next group is replaced
@@ -89,7 +89,8 @@ class RollingRestart:
     async def run(self) -> None:
         """Replace what is left to be replaced."""
         self._children.spares.hold(True)
-        self._note(self.roll.replaced())  # the supervisor
+        if self.roll.todo[0] == FIRST:  # otherwise an earlier supervisor has died in the middle of it
+            self._note(self.roll.replaced())
         try:
             for title in self.roll.todo:
                 await self._replace(title)

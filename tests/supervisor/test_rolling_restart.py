@@ -64,6 +64,17 @@ async def test_every_group_is_replaced_in_order_and_without_a_count_against_its_
         assert [rig.record(name).spec for name in names] == [group.children[0] for group in target]
 
 
+async def test_what_an_earlier_supervisor_has_not_replaced_is_replaced(open_rig) -> None:
+    names = ("cache_directory/0", "speculation/0", "gateway/0")
+    async with open_rig(*(playing("good", name) for name in names)) as rig:
+        await rig.until_serving()
+        rolling = rig.supervisor._rolling
+        rolling._target = replace(rig.supervisor._server, groups=tuple(playing("busy", name) for name in names))
+        rolling.roll = Roll(1, ("supervisor", names[0]), names[1:])
+        await rolling.run()
+        assert [rig.record(name).incarnation for name in names] == [1, 2, 2]
+
+
 @pytest.mark.parametrize("behaviour", ["fails", "unusable"])
 async def test_it_stops_at_the_first_child_that_does_not_become_ready(open_rig, behaviour: str) -> None:
     async with open_rig(*(playing("good", name) for name in ("cache_directory/0", "speculation/0", "gateway/0"))) as rig:
