@@ -237,7 +237,7 @@ class _AnswerHold(AnswerHold):
             path = self._url.partition(b"?")[0].decode("ascii", "replace")[:MAX_PATH]
             alone, keeps_alive = connection.is_alone, self._keeps_alive
             hold.begin(request, path, start, self._origin, is_alone=alone, keeps_alive=keeps_alive)
-            self._connection.note_held()
+            connection.note_held()
 
 
 def _in_kernel(transport: asyncio.Transport) -> int:
