@@ -75,7 +75,7 @@ def config_of(chance: random.Random) -> ServerConfig:
         hash_chain_pages=chance.choice((40, 64, 200)),
         max_lease_steps=chance.choice((1, 4)),
     )
-    gateway = GatewaySettings(orphan_s=3.0, ack_messages=chance.choice((1, 16)), stream_window_tokens=256)
+    gateway = GatewaySettings(orphan_s=15.0, ack_messages=chance.choice((1, 16)), stream_window_tokens=256)
     return ServerConfig(
         vault=chance.random() < 0.6,
         standby=chance.random() < 0.3,

@@ -172,6 +172,7 @@ class World:
             return FrontClient(wish, self._history, self._chance, self._loop, self._gateway)
         client = HttpClient(wish, self._history, self._chance, self._folder, self._folder / "http")
         client.may_be_cut = lambda: wish.door is not Door.PLAIN or self._may_cut()
+        client.may_lose_events = lambda: self._scenario.n_disk_failures > 0  # the disk refuses, and the stream goes on
         return client
 
     def _may_cut(self) -> bool:

@@ -27,6 +27,7 @@ class HttpClient(Client):
         self._folder, self._listener = folder, listener
         self._n_connections = self._last_event = 0
         self.may_be_cut: Callable[[], bool] = lambda: True
+        self.may_lose_events: Callable[[], bool] = lambda: False
 
     async def ask(self) -> None:
         self._n_connections += 1
@@ -51,6 +52,9 @@ class HttpClient(Client):
             await connection.read_body(headers)
         elif status != 200:
             body = await connection.read_body(headers) if status != 204 else b""
+            if status == 400 and b"the number of the newest event" in body and self.may_lose_events():
+                self.has_left = True  # it has seen events that only the memory of a dead gateway had: not promised
+                return
             self.note(Kind.REFUSED, detail=f"{status} {body!r}")
         elif self.wish.door is Door.WHOLE:
             self._take_whole(msgspec.json.decode(await connection.read_body(headers)))
