@@ -35,7 +35,7 @@ _READY = ("ready", "draining", "drained")
 _LOOK_S = 0.005
 _DRAIN_S = 60.0
 _BACK_S = 90.0  # longest wait for a process that was killed
-_HELD_S = 10.0  # longest wait for the next custodian; one that was paused survives
+_FROZEN_S = 20.0  # longest wait for the successor of a frozen custodian, which may also have survived
 
 
 @dataclass(frozen=True)
@@ -164,15 +164,29 @@ class _Campaign:
             if phase is Phase.DRAINING:
                 return  # it is not needed for the end of a drain
             raise
-        had = await asyncio.to_thread(self._custodians_of_gateways)
+        if card.role == "custodian":
+            await self._strike_custodian(card, child, running)
+            return
         if phase in (Phase.LOADING, Phase.RESTARTED):
             self._harm(Card(card.role, Phase.DECODE, Harm.KILL), child, running)
             child = await asyncio.to_thread(self._next_life, child, is_ready=phase is Phase.RESTARTED)
             if phase is Phase.LOADING and child.is_ready:
                 card = replace(card, phase=Phase.RESTARTED)  # it was too fast
         self._harm(card, child, running)
-        if card.role == "custodian" and card.harm is not Harm.PAUSE:
-            await asyncio.to_thread(self._wait_held, had)
+
+    async def _strike_custodian(self, card: Card, child: Victim, running: dict[asyncio.Task[None], Stream]) -> None:
+        """Before and after each fault of a custodian, wait until gateways have given it their connections."""
+        await asyncio.to_thread(self._wait_held, {}, _BACK_S)
+        if card.phase in (Phase.LOADING, Phase.RESTARTED):
+            card = replace(card, phase=Phase.RESTARTED)
+            had = await asyncio.to_thread(self._custodians_of_gateways)
+            self._harm(Card(card.role, Phase.DECODE, Harm.KILL), child, running)
+            child = await asyncio.to_thread(self._next_life, child, is_ready=True)
+            await asyncio.to_thread(self._wait_held, had, _BACK_S)
+        had = await asyncio.to_thread(self._custodians_of_gateways)
+        self._harm(card, child, running)
+        if card.harm is not Harm.PAUSE:
+            await asyncio.to_thread(self._wait_held, had, _BACK_S if card.harm is Harm.KILL else _FROZEN_S)
 
     def _harm(self, card: Card, child: Victim, running: dict[asyncio.Task[None], Stream]) -> None:
         streams = [stream for task, stream in running.items() if not task.done()]
@@ -208,12 +222,12 @@ class _Campaign:
         gateways = [child for child in self._report().children if role_of(child.name) == "gateway"]
         return {(child.name, int(child.incarnation)): child.statistics.get("custodians", 0.0) for child in gateways}
 
-    def _wait_held(self, had: dict[tuple[str, int], float]) -> None:
+    def _wait_held(self, had: dict[tuple[str, int], float], longest_s: float) -> None:
         """Until each gateway has given its connections to another custodian than the ones it `had`. Blocks.
 
         A connection ends with its gateway while no custodian has it. A custodian that was only paused has them still.
         """
-        until_s = time.monotonic() + _HELD_S
+        until_s = time.monotonic() + longest_s
         while time.monotonic() < until_s:
             if all(n > had.get(gateway, 0.0) for gateway, n in self._custodians_of_gateways().items()):
                 return
