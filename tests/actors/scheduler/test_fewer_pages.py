@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import msgspec
-import pytest
 
 from tests.support.memory_cluster import Gang, MemoryCluster
 from tests.support.scheduler.scheduler_bench import WORKER, SchedulerBench, expected, prompt_of
@@ -13,13 +10,6 @@ from tests.support.scheduler.scheduler_bench import WORKER, SchedulerBench, expe
 LARGE = msgspec.structs.replace(WORKER, max_length=1024, hash_chain_pages=64)
 SMALL = msgspec.structs.replace(LARGE, hash_chain_pages=40)
 SMALL_TOKENS = 40 * 16
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[MemoryCluster]:
-    cluster = MemoryCluster()
-    yield cluster
-    await cluster.close()
 
 
 async def test_an_answer_that_the_next_gang_cannot_hold_fails_with_a_code(cluster: MemoryCluster) -> None:

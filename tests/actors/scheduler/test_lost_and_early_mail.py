@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from actors.scheduler.hints import SPECULATION
 from messages import drafts
 from messages.transport.outbox import WINDOW_MESSAGES
 from messages.wire.arrays import int32s, int64s
 from tests.support.memory_cluster import CollectingGateway, MemoryCluster, ScriptedActor
 from tests.support.scheduler.scheduler_bench import SchedulerBench, expected, prompt_of
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[MemoryCluster]:
-    cluster = MemoryCluster()
-    yield cluster
-    await cluster.close()
 
 
 async def test_mail_of_lives_that_are_announced_late_is_bounded_and_all_of_it_is_answered(cluster: MemoryCluster) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from actors.cache_directory.directory_actor import DirectoryActor
@@ -16,13 +14,6 @@ from messages import generation
 from tests.support.memory_cluster import Gang, MemoryCluster
 from tests.support.metric_values import metric_value
 from tests.support.scheduler.scheduler_bench import WORKER, SchedulerBench, expected, prompt_of
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[MemoryCluster]:
-    cluster = MemoryCluster()
-    yield cluster
-    await cluster.close()
 
 
 async def test_sequences_of_all_lengths_end_exactly_once_with_the_right_tokens(cluster: MemoryCluster) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from actors.cache_directory.directory_actor import DirectoryActor
@@ -39,13 +37,6 @@ class RefusingGang(Gang):
                 self._epoch = -1  # what comes until the next Reset is not computed
                 return
         super().handle(sender, message)
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[MemoryCluster]:
-    cluster = MemoryCluster()
-    yield cluster
-    await cluster.close()
 
 
 async def test_after_a_refused_plan_everything_is_computed_again_in_the_next_epoch(cluster: MemoryCluster) -> None:

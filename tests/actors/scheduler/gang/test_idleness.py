@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from itertools import count
 
 import msgspec
@@ -52,13 +52,6 @@ class ForgetfulGang(Gang):
     def _is_lost(self, message: object) -> bool:
         self._left -= isinstance(message, self._lost)
         return isinstance(message, self._lost) and self._left == 0
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[MemoryCluster]:
-    cluster = MemoryCluster()
-    yield cluster
-    await cluster.close()
 
 
 @pytest.mark.parametrize("kind", [steps.Reset, steps.Capacity, steps.Plan, steps.Result])
