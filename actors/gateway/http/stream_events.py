@@ -16,6 +16,7 @@ another event, without data.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from email.utils import formatdate
 
 from actors.gateway.http.errors import error_response, refusal_of
@@ -24,6 +25,7 @@ from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import END_TURN, PING_TURN, Request
 
 PING = b": waiting\n"
+N_DATE_BYTES = len("date: Sun, 06 Nov 1994 08:49:37 GMT\r\n")
 _RETRY = b"retry: 500\n"  # a browser's EventSource connects again after this time, ms; browsers' own is some seconds
 
 
@@ -86,16 +88,19 @@ class StreamEvents:
             if turn < PING_TURN:
                 self._cursors[turn] += 1
 
-    def take(self) -> list[bytes]:
-        """The events that became visible since the last call, each as its bytes. [] after the last one."""
+    def take(self, stop: int | None = None) -> list[bytes]:
+        """The events that became visible since the last call, each as its bytes. [] after the last one.
+
+        `stop`: only those of turns below it.
+        """
         events = [] if self._is_opened else [line + b"\n" for line in self._writer.openings()]
         self._is_opened = True
-        for turn in self._request.turns[self._turn :]:
+        for turn in self._request.turns[self._turn : stop]:
             self._turn += 1
             event = self._event(turn)
             if event:
                 events.append(event)
-        if self._request.is_over and not self.is_done:
+        if self._request.is_over and not self.is_done and stop is None:
             self.is_done = True
             last = self._last()
             for number, line in list(enumerate(last, self._turn + 1))[self._start_after_turns :]:
@@ -129,6 +134,36 @@ class StreamEvents:
             return [b"data: " + bytes(error_response(refusal_of(failure)).body) + b"\n", DONE]
         usage = self._writer.usage()
         return [usage, DONE] if usage else [DONE]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What a client has of a response whose gateway has died. `n_chunks` or `n_bytes` is known, the other one is 0.
+
+    `n_bytes`: with the head. `n_more_head_bytes`: by how much its head is longer than `stream_head` of a kept connection.
+    """
+
+    n_chunks: int = 0
+    n_bytes: int = 0
+    n_more_head_bytes: int = 0
+
+    @property
+    def is_something(self) -> bool:
+        """True if the client has a part of the response."""
+        return self.n_chunks > 0 or self.n_bytes > 0
+
+    def can_go_on(self, request: Request, events: StreamEvents) -> bool:
+        """True if the rest of the stream follows what the client has. `events`: new ones from where the response began.
+
+        Tokens that were shown while the disk refused writes are computed again. One sequence gives the same events again;
+        several sequences may give them in another order.
+        """
+        if len(request.sequences) == 1 or request.n_restored_turns is None:
+            return True
+        chunks = [as_chunk(event) for event in events.take(request.n_restored_turns)]
+        n_head_bytes = len(stream_head(request, is_kept_alive=True)) + self.n_more_head_bytes
+        is_over = request.n_restored_turns == len(request.turns) and request.is_over
+        return is_over or (self.n_chunks <= len(chunks) and self.n_bytes <= n_head_bytes + sum(map(len, chunks)))
 
 
 class StreamBytes:

@@ -40,7 +40,7 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
         request.turns[:] = _in_order(request.turns, turns)
     while request.is_over and request.turns[-1] == PING_TURN:  # recorded after the last ending, so it was not shown
         request.turns.pop()
-    request.is_recorded = True
+    request.is_recorded, request.n_restored_turns = True, len(request.turns)
     return request
 
 

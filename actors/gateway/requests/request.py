@@ -202,6 +202,7 @@ class Request:
         self.n_open = len(self.sequences)  # sequences whose ending is not visible
         self.is_ping_coming = False  # a ping is on its way into the journal
         self.is_recorded = False  # the journal has its order
+        self.n_restored_turns: int | None = None  # turns that the journal had when this process restored it
         self.first_token_s = 0.0  # when its first token became visible, 0: none has
         self.ended_s = 0.0  # when its last ending became visible, 0: it has not
         self.orphaned_s = 0.0  # when its last reader left; 0: it has a reader

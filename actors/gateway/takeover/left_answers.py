@@ -14,15 +14,17 @@ from functools import partial
 import structlog
 from starlette.types import ASGIApp
 
-from actors.gateway.custody.hold import LeftConnection
+from actors.gateway.custody.hold import HeldResponse, LeftConnection
 from actors.gateway.custody.tcp_counts import tcp_counts
+from actors.gateway.http.browsers.rules import granting
 from actors.gateway.http.connection import Connection
 from actors.gateway.http.endpoint import Services
 from actors.gateway.http.endpoints.remade import remade
 from actors.gateway.http.gateways.forwarded_call import ForwardedCall
 from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.http.server import HttpServer
-from actors.gateway.takeover.resumed_connection import ResumedConnection
+from actors.gateway.http.stream_events import N_DATE_BYTES, Begun
+from actors.gateway.takeover.resumed_connection import CLOSE, ResumedConnection
 
 
 async def go_on(left_connections: list[LeftConnection], services: Services, server: HttpServer) -> int:
@@ -56,11 +58,18 @@ async def _adopt(left: LeftConnection, server: HttpServer, make: Callable[..., C
 
 async def _answer(left: LeftConnection, n_written: int, services: Services) -> ASGIApp | None:
     """What makes the whole response again; None when it cannot be made, or only with other bytes."""
-    response, has_begun = left.response, n_written > 0
+    response = left.response
     if n_written < 0:
         return None
     if (socket := services.owners.socket_of(response.request)) and not services.admission.knows(response.request):
         call = ForwardedCall(response.request, response.path, response.start)
-        return Forwarded(socket, call, services.settings.request_timeout_s, left.cut, had_begun=has_begun)
+        begun = Begun(n_bytes=n_written, n_more_head_bytes=_n_more_head_bytes(response) - N_DATE_BYTES)
+        return Forwarded(socket, call, services.settings.request_timeout_s, left.cut, begun=begun)
     request = services.desk.find(response.request)
-    return None if request is None else remade(services, request, response.path, response.start, has_begun=has_begun)
+    begun = Begun(n_bytes=n_written, n_more_head_bytes=_n_more_head_bytes(response))
+    return None if request is None else remade(services, request, response.path, response.start, begun)
+
+
+def _n_more_head_bytes(response: HeldResponse) -> int:
+    headers = granting(response.origin) if response.origin else []
+    return sum(len(name) + len(value) + 4 for name, value in headers) + (0 if response.keeps_alive else len(CLOSE))

@@ -17,7 +17,7 @@ from actors.gateway.http.connection import Connection, ConnectionLimits
 from actors.gateway.takeover.remainder import Remainder
 
 _REQUEST = b"POST / HTTP/1.1\r\n%s\r\n"  # stands for the request, which the dead incarnation has read
-_CLOSE = b"connection: close\r\n"
+CLOSE = b"connection: close\r\n"
 
 
 class ResumedConnection(Connection):
@@ -48,7 +48,7 @@ class ResumedConnection(Connection):
             fd = transport.get_extra_info("socket").fileno()
             self._hold = Hold(self._custodian, self._left.key, fd, transport, self._left.response)
         usual, self.app = self.app, self._answer
-        self.data_received(_REQUEST % (b"" if self._left.response.keeps_alive else _CLOSE))
+        self.data_received(_REQUEST % (b"" if self._left.response.keeps_alive else CLOSE))
         self.app: Any = usual
         self._is_beginning = False
         assert self._remainder is not None

@@ -8,22 +8,23 @@ from starlette.types import ASGIApp
 from actors.gateway.http.endpoint import Call, Endpoint, Services
 from actors.gateway.http.endpoints.generate import BATCH_PATH
 from actors.gateway.http.endpoints.streams import STREAMS_PATH, events_after
-from actors.gateway.http.gateways.forwarded_call import AGAIN_PATH, BEGUN, KNOWN_PATH, START, TARGET
+from actors.gateway.http.gateways.forwarded_call import AGAIN_PATH, KNOWN_PATH, START, TARGET, begun_of
 from actors.gateway.http.identity import event_number
-from actors.gateway.http.openai_chunks import whole_body
+from actors.gateway.http.openai_chunks import ChunkWriter, whole_body
 from actors.gateway.http.plain_bodies import batch_body, generate_body
 from actors.gateway.http.sse import WholeAnswer
-from actors.gateway.http.stream_events import failure_of
+from actors.gateway.http.stream_events import Begun, StreamEvents, failure_of
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 
 
-def remade(services: Services, request: Request, path: str, start: int, *, has_begun: bool) -> ASGIApp | None:
+def remade(services: Services, request: Request, path: str, start: int, begun: Begun) -> ASGIApp | None:
     """What makes the whole response to a request again; None when it cannot be made, or only with other bytes.
 
     `path`: where its client asked. `start`: the id of the event that the client had before; -1: the response is not a stream.
-    `has_begun`: its client has some of the response.
+    `begun`: what its client has of the response.
     """
+    has_begun = begun.is_something
     if start < 0 or (request.order.is_whole and not path.startswith(STREAMS_PATH)):
         return None if has_begun else _whole(services, request, path)  # its body says how long it took
     if has_begun and not request.order.is_resumable:
@@ -31,9 +32,15 @@ def remade(services: Services, request: Request, path: str, start: int, *, has_b
     if has_begun and not request.n_generated and failure_of(request) is not None:
         return None  # either an error or a stream had begun: nobody knows
     try:
+        if has_begun and not begun.can_go_on(request, _events(services, request, start)):
+            return None  # the client has more than the journal
         return events_after(services, request, start, "start")
-    except Refusal:  # the journal has fewer events than the client: its disk has lost some
+    except (Refusal, ValueError):  # the journal has fewer events than the client: its disk has lost some
         return None
+
+
+def _events(services: Services, request: Request, start: int) -> StreamEvents:
+    return StreamEvents(request, ChunkWriter(request, services.settings.model_name, services.model), start)
 
 
 def _whole(services: Services, request: Request, path: str) -> ASGIApp:
@@ -51,7 +58,7 @@ async def again(services: Services, call: Call) -> ASGIApp:
     """GET, of another gateway: the response to a request that it has forwarded before, from the response's beginning."""
     request = await services.admission.known(call.parameters["id"], "id")
     start = event_number(call.parameters.get(START, ""), START)
-    answer = remade(services, request, call.parameters.get(TARGET, ""), start, has_begun=call.parameters.get(BEGUN) == "1")
+    answer = remade(services, request, call.parameters.get(TARGET, ""), start, begun_of(call.parameters))
     if answer is None:
         raise Refusal("not_found", "id: expected a request whose response can be made again", field="id")
     return answer

@@ -9,10 +9,12 @@ from urllib.parse import quote, urlencode
 from starlette.types import Scope
 
 from actors.gateway.admission.caller import CALLER_HEADER
+from actors.gateway.http.stream_events import Begun
 
 # paths and parameters of calls that only gateways make
 AGAIN_PATH, KNOWN_PATH = "/forwarded/again/", "/forwarded/known/"
-TARGET, START, BEGUN = "target", "start", "begun"
+TARGET, START = "target", "start"
+_CHUNKS, _BYTES, _HEAD = "chunks", "bytes", "head"
 LEAVE_METHOD = "DELETE"
 LEAVE = b"DELETE / HTTP/1.1\r\nhost: gateway\r\n\r\n"  # the client has left, and not only the gateway that it had asked
 
@@ -32,9 +34,10 @@ class ForwardedCall:
     start: int
     first: bytes = b""
 
-    def again(self, *, has_begun: bool) -> bytes:
+    def again(self, begun: Begun) -> bytes:
         """Asks for the same response as `first`, from its beginning, but never begins a new request."""
-        query = urlencode({TARGET: self.path, START: self.start, BEGUN: int(has_begun)})
+        has = {_CHUNKS: begun.n_chunks, _BYTES: begun.n_bytes, _HEAD: begun.n_more_head_bytes}
+        query = urlencode({TARGET: self.path, START: self.start, **has})
         return get(f"{AGAIN_PATH}{quote(self.request, safe='')}?{query}")
 
 
@@ -46,6 +49,11 @@ def call_of(request: str, start: int, scope: Scope, body: bytes | bytearray, cal
     lines += [name + b": " + headers[name] for name in _FORWARDED if name in headers]
     lines.append(CALLER_HEADER + b": " + caller.hex().encode())
     return ForwardedCall(request, scope["path"], start, b"\r\n".join([*lines, b"", b""]) + body)
+
+
+def begun_of(parameters: Mapping[str, str]) -> Begun:
+    """What the client has, by the parameters of a call that another gateway has made. Raises: ValueError."""
+    return Begun(*(int(parameters.get(name, "0")) for name in (_CHUNKS, _BYTES, _HEAD)))
 
 
 def known(request: str) -> bytes:

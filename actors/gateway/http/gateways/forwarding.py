@@ -23,12 +23,14 @@ from actors.gateway.http.chunk_sender import Headers, chunk_sender
 from actors.gateway.http.errors import error_response
 from actors.gateway.http.gateways.forwarded_call import LEAVE, ForwardedCall, known
 from actors.gateway.http.hangup import watch_hangup
+from actors.gateway.http.stream_events import Begun
 from actors.gateway.requests.refusals import Refusal
 
 _OWNER_AWAY_S = 60.0  # longest time without any byte of the owner's while it cannot be reached
 _RETRY_S = 0.05
 _OF_THE_CONNECTION = (b"connection", b"transfer-encoding", b"date")
 _NOT_KNOWN = (404, 410)
+NOTHING = Begun()
 _LOST = (OSError, asyncio.IncompleteReadError, ValueError)
 
 
@@ -51,13 +53,13 @@ class Forwarded:
         longest_s: float,
         cut: Callable[[], None] | None = None,
         *,
-        had_begun: bool = False,
+        begun: Begun = NOTHING,
     ) -> None:
         """`longest_s`: for the whole answer. For a call of an earlier incarnation: `cut` ends the client's connection if the
-        response cannot be made again, and `had_begun` says that the client has some of it.
+        response cannot be made again, and `begun` says what the client has of it.
         """
         self._path, self._call, self._longest_s = socket_path, call, longest_s
-        self._cut, self._had_begun = cut, had_begun
+        self._cut, self._begun = cut, begun
         self._n_sent = 0  # chunks that the client has
         self._has_begun = False
         self._writer: asyncio.StreamWriter | None = None
@@ -99,7 +101,7 @@ class Forwarded:
         """Send what the client does not have yet; returns True at the end of the answer. Raises: one of `_LOST`."""
         if head.length >= 0:
             body = await reader.readexactly(head.length)
-            if self._cut is not None and (self._had_begun or head.status in _NOT_KNOWN):
+            if self._cut is not None and (self._begun.is_something or head.status in _NOT_KNOWN):
                 self._cut()
             elif not self._has_begun:  # otherwise the stream cannot go on, and its connection is cut
                 response = Response(body, head.status)
@@ -129,11 +131,11 @@ class Forwarded:
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[asyncio.StreamReader]:
         """A connection to the owner over which the call has been sent."""
-        has_begun = self._has_begun or self._had_begun
-        is_first = self._call.first and not has_begun
+        begun = Begun(n_chunks=self._n_sent) if self._n_sent else self._begun
+        is_first = self._call.first and not (self._has_begun or begun.is_something)
         reader, self._writer = await asyncio.open_unix_connection(self._path)
         try:
-            self._writer.write(self._call.first if is_first else self._call.again(has_begun=has_begun))
+            self._writer.write(self._call.first if is_first else self._call.again(begun))
             yield reader
         finally:
             self._writer.close()

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from actors.gateway.http.openai_chunks import ChunkWriter
-from actors.gateway.http.stream_events import LAST_CHUNK, StreamBytes, StreamEvents, stream_head
+from actors.gateway.http.stream_events import LAST_CHUNK, Begun, StreamBytes, StreamEvents, stream_head
 from actors.gateway.requests.request import Request
 from tests.support.gateway.fake_scheduler import FakeScheduler
 from tests.support.gateway.gateway_rig import Rig, rig
@@ -70,4 +70,32 @@ async def test_a_silent_stream_gets_pings_that_its_request_remembers() -> None:
             scheduler.step()
             read += await reader.readuntil(LAST_CHUNK)
         assert bytes_of(request, r, is_kept_alive=True).take() == read
+        writer.close()
+
+
+@pytest.mark.parametrize(("n", "is_bound"), [(1, False), (2, True)])
+async def test_only_what_the_journal_had_can_go_on_when_the_order_may_change(n: int, is_bound: bool) -> None:
+    async with rig(with_scheduler=False, with_socket=True) as r:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        body = json.dumps({"prompt": "hello", "n": n, "max_tokens": 12, "stream": True}).encode()
+        _, writer = await asyncio.open_connection(*r.address)
+        head = f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        request = await until_running(r, scheduler, n)
+        scheduler.step(3)
+        await r.cluster.wait_until(lambda: request.n_generated == 3 * n)
+        request.n_restored_turns = len(request.turns)  # as if a successor had read it from the journal
+        n_bytes = len(bytes_of(request, r, is_kept_alive=True).take())
+        scheduler.step(3)  # tokens that are computed after the death
+        await r.cluster.wait_until(lambda: request.n_generated == 6 * n)
+
+        def can_go_on(begun: Begun) -> bool:
+            writer = ChunkWriter(request, r.gateway.settings.model_name, r.gateway.model)
+            return begun.can_go_on(request, StreamEvents(request, writer))
+
+        assert can_go_on(Begun(n_bytes=n_bytes))
+        assert can_go_on(Begun(n_bytes=n_bytes + 19, n_more_head_bytes=19))
+        assert can_go_on(Begun(n_chunks=3 * n))
+        assert can_go_on(Begun(n_bytes=n_bytes + 1)) is not is_bound
+        assert can_go_on(Begun(n_chunks=3 * n + 1)) is not is_bound
         writer.close()
