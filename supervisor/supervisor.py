@@ -68,15 +68,9 @@ class Supervisor:
         self._mailbox = make_mailbox(SUPERVISOR, incarnation, server.run_dir.supervisor_endpoint)
         template = server.birth_template(incarnation)
         spawner = spawner or LocalSpawner(server.run_dir.register_path, exits=self._link.exits)
+        spares = server.settings.spares
         self.children = ChildManager(
-            server.groups,
-            server.run_dir,
-            self._mailbox,
-            template,
-            incarnations,
-            spawner,
-            self._on_death,
-            server.settings.spares,
+            server.groups, server.run_dir, self._mailbox, template, incarnations, spawner, self._on_death, spares
         )
         self._legacy = LegacyFile(server.run_dir.legacy_path)
         self.orders = Orders(self.children, display, server.settings.drain_s, self._on_stopping, self._legacy)

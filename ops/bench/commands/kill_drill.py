@@ -11,11 +11,11 @@ from rich.table import Table
 
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.errors import ConfigError
+from ops.bench.campaign.campaign import CampaignPlan, CampaignResult, run_campaign
+from ops.bench.campaign.deck import Harm, coverage
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
 from ops.bench.serve_load import CONSOLE, write_json
-from supervisor.drill.campaign import CampaignPlan, CampaignResult, run_campaign
-from supervisor.drill.deck import Harm, coverage
 from supervisor.drill.figures import as_json, rows_of, verdict
 from supervisor.drill.report import print_report
 from supervisor.drill.run import reference_of

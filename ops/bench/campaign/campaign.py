@@ -22,12 +22,12 @@ from messages.client import AsyncClient
 from messages.ids import role_of
 from messages.lifecycle import ChildStatus, StatusReport
 from messages.run_dir import front_endpoint
+from ops.bench.campaign.deck import Card, Deck, Harm, Phase
+from ops.bench.campaign.zmq_streams import follow_zmq
 from supervisor.children.run_dir import read_pid
-from supervisor.drill.deck import Card, Deck, Harm, Phase
 from supervisor.drill.faults import harm
 from supervisor.drill.figures import Round
 from supervisor.drill.streams import Stream, StreamOptions, follow_accepted
-from supervisor.drill.zmq_streams import follow_zmq
 from supervisor.operator.calls import NoServer, ask_status, order_drain
 
 SUPERVISOR = "supervisor"

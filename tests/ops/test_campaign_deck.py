@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from supervisor.drill.deck import Card, Deck, Harm, Phase, coverage
+from ops.bench.campaign.deck import Card, Deck, Harm, Phase, coverage
 from supervisor.drill.faults import FaultKind
 
 
