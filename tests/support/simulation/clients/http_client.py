@@ -30,6 +30,9 @@ class HttpClient(Client):
         self.may_lose_events: Callable[[], bool] = lambda: False
 
     async def ask(self) -> None:
+        if self._last_event and self.wish.n > 1 and self.may_lose_events():
+            self.has_left = True  # the events that it has seen may have been shown in another order: not promised
+            return
         self._n_connections += 1
         name = self._folder / f"{self.wish.request}.{self._n_connections}"
         connection = HttpConnection(name, lambda: self.chance.choice(_PAUSE_S))
