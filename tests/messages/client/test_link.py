@@ -182,6 +182,7 @@ async def test_calls_beyond_the_socket_wait_in_the_link_and_arrive_once(
     link: ClientLink, open_gateway: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(zmq_options, "_FRONT_TAKES_MESSAGES", 16)  # a gateway's machine that takes no more
+    monkeypatch.setattr("messages.client.link.SILENCE_S", 3600.0)  # on a slow machine the calls below would be sent again
     gateway = open_gateway(is_reading=False)
     await until(lambda: link.is_connected)
     keys = [f"{number} {'x' * 240}" for number in range(10_000)]
