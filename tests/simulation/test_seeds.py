@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,6 +13,8 @@ from gpu_workers.process.gang_agreement import EpochId
 from messages.steps import Result
 from messages.wire.arrays import int32s
 from tests.support.depth import DEPTH
+from tests.support.simulation import many_seeds
+from tests.support.simulation.many_seeds import run_seeds
 from tests.support.simulation.scenario import Scenario
 from tests.support.simulation.threads import SimulatedStepThread
 from tests.support.simulation.world import simulate
@@ -32,15 +31,24 @@ def test_every_promise_holds(block: int) -> None:
         assert not outcome.problems, f"replay with: python -m tests.support.simulation {seed}"
 
 
-def test_a_seed_replays_in_another_process_with_other_hashes_of_texts() -> None:
-    assert _digest_in_process(seed=3, hash_seed=1) == simulate(3).digest
+def test_seeds_are_the_same_in_other_processes_with_other_hashes_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "1")
+    shown = {one.seed: one.digest for one in run_seeds(range(3, 5), n_jobs=2)}
+    assert shown == {seed: simulate(seed).digest for seed in (3, 4)}
 
 
-def _digest_in_process(seed: int, hash_seed: int) -> str:
-    command = [sys.executable, "-m", "tests.support.simulation", str(seed)]
-    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
-    shown = subprocess.run(command, env=environment, cwd=Path(__file__).parents[2], capture_output=True, check=True, text=True)
-    return re.findall("digest ([0-9a-f]+)", shown.stdout)[0]
+def test_a_run_that_fails_or_does_not_end_is_a_problem_of_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(seed: int) -> Any:
+        if seed == 1:
+            raise ValueError("of the simulation")
+        while True:
+            pass
+
+    monkeypatch.setattr(many_seeds, "simulate", run)
+    monkeypatch.setattr(many_seeds, "_SEED_S", 0.01)
+    failed, endless = run_seeds(range(1, 3), n_jobs=1)
+    assert "of the simulation" in failed.problems[0]
+    assert "DoesNotEnd" in endless.problems[0]
 
 
 def test_one_wrong_token_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

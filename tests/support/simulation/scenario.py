@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +46,7 @@ class Outcome:
     virtual_s: float
     log: list[Any]
     hit: Count  # which faults have hit which edges
+    reached: Counter[str]  # how often each edge was reached
     n_adopted: int  # pages
 
 

@@ -135,6 +135,7 @@ class World:
             virtual_s,
             self._log,
             self._edges.hit,
+            self._edges.reached,
             self._adoptions.n_adopted,
         )
 
