@@ -43,13 +43,17 @@ class DeterministicCpuOps(CpuOps):
             self._pass_rows = 1  # the sums of more do not fit the registers
         self._few_rows = compile_kernel(lambda code: matrix.write_few_rows(code, dtype == torch.bfloat16), machine)
 
-    def pack_linear(self, weight: torch.Tensor) -> PackedWeight:
+    def pack(self, weight: torch.Tensor) -> torch.Tensor:
         """See Ops. Packs without oneDNN, so that the layout is the same on every processor."""
         n_out, n_in = weight.shape
         if n_out % matrix.BLOCK or n_in % matrix.together(weight.dtype) or weight.dtype != self._dtype:
             self._calls.leave_to_torch(f"a weight of {n_out} x {n_in} numbers in {weight.dtype}")
-        packed = matrix.pack(weight)
-        return PackedWeight(packed, packed.data_ptr(), n_in, n_out)
+        return matrix.pack(weight)
+
+    def linear_weight(self, packed: torch.Tensor) -> PackedWeight:
+        """See Ops."""
+        n_blocks, n_steps, _, pair = packed.shape
+        return PackedWeight(packed, packed.data_ptr(), n_steps * pair, n_blocks * matrix.BLOCK)
 
     def linear(self, x: torch.Tensor, weight: PackedWeight, bias: torch.Tensor | None) -> torch.Tensor:
         """See Ops."""

@@ -69,18 +69,17 @@ class CpuOps(TorchOps):
         other._calls = calls
         return other
 
-    def pack_linear(self, weight: torch.Tensor) -> torch.Tensor | PackedWeight:
+    def linear_weight(self, packed: torch.Tensor) -> torch.Tensor | PackedWeight:
         """See Ops."""
-        packed = super().pack_linear(weight)
-        if self._few_rows is None or weight.dtype != self._dtype or not self._is_readable(weight, packed):
+        if self._few_rows is None or packed.dtype != self._dtype or not self._is_readable(packed):
             return packed
-        return PackedWeight(packed, torch.ops.mkldnn.data_ptr(packed), weight.shape[1], weight.shape[0])
+        return PackedWeight(packed, torch.ops.mkldnn.data_ptr(packed), packed.shape[1], packed.shape[0])
 
-    def _is_readable(self, weight: torch.Tensor, packed: torch.Tensor) -> bool:
+    def _is_readable(self, packed: torch.Tensor) -> bool:
         """Tries each shape once: oneDNN does not report which layout it chose."""
-        shape = tuple(weight.shape)
+        shape = tuple(packed.shape)
         if shape not in self._layouts:
-            self._layouts[shape] = has_known_layout(weight, packed)
+            self._layouts[shape] = packed.is_mkldnn and has_known_layout(packed.to_dense(), packed)
         return self._layouts[shape]
 
     def linear(self, x: torch.Tensor, weight: Any, bias: torch.Tensor | None) -> torch.Tensor:

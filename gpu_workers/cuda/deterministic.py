@@ -33,9 +33,9 @@ _MANY_PAIRS = 1024  # of rows and kv heads: enough programs without sharing the 
 class DeterministicCudaOps(CudaOps):
     """`CudaOps` with products of one order of additions. Norms and products are kernels of their own."""
 
-    def pack_linear(self, weight: torch.Tensor) -> PackedLinear:
+    def linear_weight(self, packed: torch.Tensor) -> PackedLinear:
         """See Ops."""
-        return PackedLinear(weight, None, None, None)
+        return PackedLinear(packed, None, None, None)
 
     def linear(self, x: torch.Tensor, weight: PackedLinear, bias: torch.Tensor | None) -> torch.Tensor:
         """See Ops."""

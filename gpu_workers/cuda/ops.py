@@ -30,13 +30,13 @@ class PackedLinear:
 class CudaOps(Ops):
     """The CUDA back end of `Ops`; holds no tensors."""
 
-    def pack_linear(self, weight: torch.Tensor) -> PackedLinear:
+    def linear_weight(self, packed: torch.Tensor) -> PackedLinear:
         """See Ops."""
-        if weight.dtype not in (torch.bfloat16, torch.float16) or weight.stride(-1) != 1:
-            return PackedLinear(weight, None, None, None)
-        n_out, width = weight.shape
+        if packed.dtype not in (torch.bfloat16, torch.float16) or packed.stride(-1) != 1:
+            return PackedLinear(packed, None, None, None)
+        n_out, width = packed.shape
         normed, gated = (norm_gemv_shape(n_out, width, is_gated) for is_gated in (False, True))
-        return PackedLinear(weight, gemv_shape(n_out, width), normed, gated)
+        return PackedLinear(packed, gemv_shape(n_out, width), normed, gated)
 
     def linear(self, x: torch.Tensor, weight: PackedLinear, bias: torch.Tensor | None) -> torch.Tensor:
         """See Ops."""

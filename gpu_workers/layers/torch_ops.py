@@ -35,9 +35,17 @@ class Ops(Protocol):
     that it computes faster in one kernel."""
 
     def pack_linear(self, weight: torch.Tensor) -> Any:
-        """Called once at load: weight [out, in], of the model's dtype on its device -> the form with which `linear` of this
-        back end is fastest."""
-        ...
+        """weight [out, in], of the model's dtype on its device -> the form with which `linear` of this back end is fastest."""
+        return self.linear_weight(self.pack(weight))
+
+    def pack(self, weight: torch.Tensor) -> torch.Tensor:
+        """The first half of `pack_linear`: the weight's numbers, in the order in which this back end reads them. A new tensor,
+        or the weight itself."""
+        return weight
+
+    def linear_weight(self, packed: torch.Tensor) -> Any:
+        """The second half: what `linear` takes. packed: from `pack`, which another process may have called."""
+        return packed
 
     def linear(self, x: torch.Tensor, weight: Any, bias: torch.Tensor | None) -> torch.Tensor:
         """x [T, in] -> [T, out]: x @ weight.T + bias. weight as pack_linear returned it; bias [out]."""
@@ -108,7 +116,7 @@ class TorchOps(Ops):
             int, tuple[torch.Tensor, torch.Tensor]
         ] = {}  # by id of the table: the table, so that the id stays its own, and its widened form
 
-    def pack_linear(self, weight: torch.Tensor) -> Any:
+    def pack(self, weight: torch.Tensor) -> torch.Tensor:
         """See Ops."""
         return pack_weight(weight) if weight.device.type == "cpu" and can_pack(weight.dtype) else weight
 

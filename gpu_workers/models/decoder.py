@@ -17,7 +17,6 @@ from gpu_workers.models.model import Model, RankParts
 from gpu_workers.models.weights import Block, WeightReader
 
 Shape = tuple[int, ...]
-Pack = Callable[[torch.Tensor], Any]  # see Ops.pack_linear
 ConfigT = TypeVar("ConfigT", bound=ModelConfig)
 LayerT = TypeVar("LayerT")
 _EMBEDDING, _NORM, _HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
@@ -25,7 +24,7 @@ _EMBEDDING, _NORM, _HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm
 
 @dataclass(frozen=True)
 class DecoderWeights(Generic[LayerT]):
-    """All weights of a rank. Tied embeddings are kept twice, plain and packed, unless `pack` returns its argument."""
+    """All weights of a rank. Tied embeddings are kept twice, plain and packed, unless `Ops.pack` returns its argument."""
 
     embedding: torch.Tensor  # [vocabulary_rows, hidden]
     layers: tuple[LayerT, ...]
@@ -50,18 +49,19 @@ def load_decoder(
     shard: Shard,
     reader: WeightReader,
     load_layer: Callable[[str], LayerT],
-    pack: Pack,
     on_progress: Callable[[float], None],
+    finish_norm: Callable[[torch.Tensor], torch.Tensor] = lambda norm: norm,
 ) -> DecoderWeights[LayerT]:
-    """Reads the rank's part of every tensor, in order, each linear weight through `pack` before the next one is read.
-    reader: of `decoder_shapes`; load_layer gets the prefix of a layer's names; on_progress gets 0 .. 1."""
+    """Reads the rank's part of every tensor, in order.
+    reader: of `decoder_shapes`; load_layer gets the prefix of a layer's names; on_progress gets 0 .. 1; finish_norm: what the
+    norm before the head becomes."""
     embedding = reader.read_vocabulary(_EMBEDDING, shard)
     layers = []
     for index in range(config.n_layers):
         layers.append(load_layer(layer_prefix(index)))
         on_progress((index + 1) / config.n_layers)
-    head = embedding if config.tied_embeddings else reader.read_vocabulary(_HEAD, shard)
-    return DecoderWeights(embedding, tuple(layers), reader.read(Block(_NORM)), pack(head))
+    head = reader.read_head(_HEAD, shard, embedding if config.tied_embeddings else None)
+    return DecoderWeights(embedding, tuple(layers), reader.read(Block(_NORM), finish_norm), head)
 
 
 class Decoder(Model, Generic[ConfigT, LayerT]):

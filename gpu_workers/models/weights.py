@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +17,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from gpu_workers.layers.shard import Shard
+from gpu_workers.layers.torch_ops import Ops
+from gpu_workers.models.weight_memory import PrivateWeights, WeightMemory
 
 RANDOM_STD = 0.02
 _HEAD = "lm_head.weight"
@@ -131,10 +133,11 @@ def _whole_bytes(path: Path) -> int:
 
 @dataclass(frozen=True)
 class Placement:
-    """Device and dtype of weights. A subclass may override `empty` to allocate memory that outlives the process."""
+    """Device and dtype of weights, and what keeps the finished ones."""
 
     device: torch.device
     dtype: torch.dtype
+    memory: WeightMemory = field(default_factory=PrivateWeights)
 
     def empty(self, *shape: int) -> torch.Tensor:
         """An uninitialised tensor of this shape on the device, of the dtype."""
@@ -150,15 +153,51 @@ class Block:
 
 
 class WeightReader:
-    """Reads one rank's parts of a checkpoint into new tensors of `placement`."""
+    """Reads one rank's parts of a checkpoint into tensors of `placement`, in the form in which the rank computes with them.
+    Each one is kept under the name of its first block."""
 
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]], source: TensorSource, placement: Placement) -> None:
+    def __init__(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        source: TensorSource,
+        placement: Placement,
+        ops: Ops | None = None,
+    ) -> None:
         """shapes: name and shape of every tensor that the whole model has, as the architecture derives them from its config.
+        ops: packs linear weights, see `Ops.pack_linear`; None: they stay as they are.
         Raises WeightsError naming each tensor of the source that is missing, unexpected or of another shape."""
         _compare(shapes, source.shapes())
-        self._shapes, self._source, self._placement = shapes, source, placement
+        self._shapes, self._source, self._placement, self._ops = shapes, source, placement, ops
+        self._memory = placement.memory
 
-    def read(self, *blocks: Block, columns: range | None = None) -> torch.Tensor:
+    def read(self, block: Block, finish: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor) -> torch.Tensor:
+        """The block, as `finish` changes it."""
+        return self._memory.keep(block.name, lambda: finish(self._read(block)))
+
+    def read_all(self, *blocks: Block) -> torch.Tensor:
+        """The blocks of tensors of one dimension, concatenated: [numbers of all blocks]."""
+        return self._memory.keep(blocks[0].name, lambda: self._read(*blocks))
+
+    def read_linear(self, *blocks: Block, columns: range | None = None) -> Any:
+        """The blocks, concatenated by rows, [rows of all blocks, len(columns)], all columns if None; packed."""
+        return self._pack(blocks[0].name, lambda: self._read(*blocks, columns=columns))
+
+    def read_vocabulary(self, name: str, shard: Shard) -> torch.Tensor:
+        """The rank's rows of an embedding [vocabulary, hidden]: [shard.vocabulary_rows, hidden], filled up with zeros where the
+        rank has fewer."""
+        return self._memory.keep(name, lambda: self._read_vocabulary(name, shard))
+
+    def read_head(self, name: str, shard: Shard, tied: torch.Tensor | None) -> Any:
+        """The rank's rows of a head, as `read_vocabulary` gives them, packed. tied: the embedding, if it is the head."""
+        return self._pack(name, lambda: self._read_vocabulary(name, shard) if tied is None else tied)
+
+    def _pack(self, name: str, make: Callable[[], torch.Tensor]) -> Any:
+        if self._ops is None:
+            return self._memory.keep(name, make)
+        ops = self._ops
+        return ops.linear_weight(self._memory.keep(name, lambda: ops.pack(make())))
+
+    def _read(self, *blocks: Block, columns: range | None = None) -> torch.Tensor:
         """The blocks, concatenated by rows into one new tensor: [rows of all blocks] for tensors of one dimension, else
         [rows of all blocks, len(columns)], all columns if None; dtype and device of the placement."""
         rows = [range(self._shapes[block.name][0]) if block.rows is None else block.rows for block in blocks]
@@ -171,10 +210,8 @@ class WeightReader:
             start += len(part)
         return target
 
-    def read_vocabulary(self, name: str, shard: Shard) -> torch.Tensor:
-        """The rank's rows of an embedding or head [vocabulary, hidden]: [shard.vocabulary_rows, hidden], filled up with zeros
-        where the rank has fewer."""
-        part = self.read(Block(name, shard.vocabulary))
+    def _read_vocabulary(self, name: str, shard: Shard) -> torch.Tensor:
+        part = self._read(Block(name, shard.vocabulary))
         if len(shard.vocabulary) == shard.vocabulary_rows:
             return part
         padded = self._placement.empty(shard.vocabulary_rows, part.shape[1]).zero_()

@@ -78,5 +78,5 @@ def load_gemma3(
     on_progress: Callable[[float], None],
 ) -> Gemma3Model:
     """Reads the rank's weights; see `registry.load_model`."""
-    reader = WeightReader(tensor_shapes(config), source, placement)
-    return Gemma3Model(config, parts, load_weights(config, parts.shard, reader, parts.ops.pack_linear, on_progress))
+    reader = WeightReader(tensor_shapes(config), source, placement, parts.ops)
+    return Gemma3Model(config, parts, load_weights(config, parts.shard, reader, on_progress))

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from gpu_workers.layers.shard import Shard
-from gpu_workers.models.decoder import DecoderWeights, Pack, Shape, decoder_shapes, load_decoder
+from gpu_workers.models.decoder import DecoderWeights, Shape, decoder_shapes, load_decoder
 from gpu_workers.models.gemma3.config import Gemma3Config
 from gpu_workers.models.weights import Block, WeightReader
 
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """One layer on one rank. Linear weights, [out, in], are as `pack` made them. Norms are 1 + the checkpoint's weight, in
-    float32: beside the 1 a small weight would be lost in 16 bits."""
+    """One layer on one rank. Linear weights, [out, in], are as `Ops.pack_linear` made them. Norms are 1 + the checkpoint's
+    weight, in float32: beside the 1 a small weight would be lost in 16 bits."""
 
     attention_norm: torch.Tensor  # [hidden] float32
     qkv: Any  # [(heads + 2 kv_heads) * head_dim, hidden]
@@ -54,35 +54,31 @@ def tensor_shapes(config: Gemma3Config) -> dict[str, Shape]:
 
 
 def load_weights(
-    config: Gemma3Config, shard: Shard, reader: WeightReader, pack: Pack, on_progress: Callable[[float], None]
+    config: Gemma3Config, shard: Shard, reader: WeightReader, on_progress: Callable[[float], None]
 ) -> DecoderWeights[LayerWeights]:
-    """Reads the rank's part of every tensor. reader: of `tensor_shapes(config)`; pack: see Ops.pack_linear; on_progress gets
-    0 .. 1."""
-    weights = load_decoder(
-        config, shard, reader, lambda prefix: _load_layer(reader, prefix, config, shard, pack), pack, on_progress
-    )
-    return replace(weights, norm=_add_one(weights.norm))
+    """Reads the rank's part of every tensor. reader: of `tensor_shapes(config)`; on_progress gets 0 .. 1."""
+    return load_decoder(config, shard, reader, lambda prefix: _load_layer(reader, prefix, config, shard), on_progress, _add_one)
 
 
-def _load_layer(reader: WeightReader, prefix: str, config: Gemma3Config, shard: Shard, pack: Pack) -> LayerWeights:
+def _load_layer(reader: WeightReader, prefix: str, config: Gemma3Config, shard: Shard) -> LayerWeights:
     head_dim, attention, mlp = config.head_dim, prefix + "self_attn.", prefix + "mlp."
     queries = range(shard.heads.start * head_dim, shard.heads.stop * head_dim)
     keys = range(shard.kv_heads.start * head_dim, shard.kv_heads.stop * head_dim)
 
     def norm(name: str) -> torch.Tensor:
-        return _add_one(reader.read(Block(f"{prefix}{name}.weight")))
+        return reader.read(Block(f"{prefix}{name}.weight"), _add_one)
 
     qkv = [Block(f"{attention}{name}.weight", rows) for name, rows in (("q_proj", queries), ("k_proj", keys), ("v_proj", keys))]
     return LayerWeights(
         attention_norm=norm("input_layernorm"),
-        qkv=pack(reader.read(*qkv)),
+        qkv=reader.read_linear(*qkv),
         q_norm=norm("self_attn.q_norm"),
         k_norm=norm("self_attn.k_norm"),
-        output=pack(reader.read(Block(attention + "o_proj.weight"), columns=queries)),
+        output=reader.read_linear(Block(attention + "o_proj.weight"), columns=queries),
         post_attention_norm=norm("post_attention_layernorm"),
         ffn_norm=norm("pre_feedforward_layernorm"),
-        gate_up=pack(reader.read(*(Block(f"{mlp}{name}.weight", shard.ffn) for name in ("gate_proj", "up_proj")))),
-        down=pack(reader.read(Block(mlp + "down_proj.weight"), columns=shard.ffn)),
+        gate_up=reader.read_linear(*(Block(f"{mlp}{name}.weight", shard.ffn) for name in ("gate_proj", "up_proj"))),
+        down=reader.read_linear(Block(mlp + "down_proj.weight"), columns=shard.ffn),
         post_ffn_norm=norm("post_feedforward_layernorm"),
     )
 

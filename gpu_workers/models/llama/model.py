@@ -81,6 +81,5 @@ def load_llama(
     on_progress: Callable[[float], None],
 ) -> LlamaModel:
     """Reads the rank's weights; see `registry.load_model`."""
-    reader = WeightReader(tensor_shapes(config), source, placement)
-    weights = load_weights(config, parts.shard, reader, parts.ops.pack_linear, on_progress)
-    return LlamaModel(config, parts, weights)
+    reader = WeightReader(tensor_shapes(config), source, placement, parts.ops)
+    return LlamaModel(config, parts, load_weights(config, parts.shard, reader, on_progress))

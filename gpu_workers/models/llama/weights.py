@@ -9,14 +9,15 @@ from typing import Any
 import torch
 
 from gpu_workers.layers.shard import Shard
-from gpu_workers.models.decoder import DecoderWeights, Pack, Shape, decoder_shapes, load_decoder
+from gpu_workers.models.decoder import DecoderWeights, Shape, decoder_shapes, load_decoder
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.weights import Block, WeightReader
 
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """One layer on one rank. Linear weights, [out, in], are as `pack` made them; biases are None where there are none."""
+    """One layer on one rank. Linear weights, [out, in], are as `Ops.pack_linear` made them; biases are None where there are
+    none."""
 
     attention_norm: torch.Tensor  # [hidden]
     qkv: Any  # [(heads + 2 kv_heads) * head_dim, hidden]
@@ -57,38 +58,33 @@ def load_weights(
     config: LlamaConfig,
     shard: Shard,
     reader: WeightReader,
-    pack: Pack = lambda weight: weight,
     on_progress: Callable[[float], None] = lambda fraction: None,
 ) -> ModelWeights:
-    """Reads the rank's part of every tensor. reader: of `tensor_shapes(config)`; pack: see Ops.pack_linear; on_progress gets
-    0 .. 1."""
-    return load_decoder(
-        config, shard, reader, lambda prefix: _load_layer(reader, prefix, config, shard, pack), pack, on_progress
-    )
+    """Reads the rank's part of every tensor. reader: of `tensor_shapes(config)`; on_progress gets 0 .. 1."""
+    return load_decoder(config, shard, reader, lambda prefix: _load_layer(reader, prefix, config, shard), on_progress)
 
 
-def _load_layer(reader: WeightReader, prefix: str, config: LlamaConfig, shard: Shard, pack: Pack) -> LayerWeights:
+def _load_layer(reader: WeightReader, prefix: str, config: LlamaConfig, shard: Shard) -> LayerWeights:
     attention, head_dim = prefix + "self_attn.", config.head_dim
     queries = range(shard.heads.start * head_dim, shard.heads.stop * head_dim)
     keys = range(shard.kv_heads.start * head_dim, shard.kv_heads.stop * head_dim)
     sizes = (config.n_heads * head_dim, config.n_kv_heads * head_dim, config.n_kv_heads * head_dim)
 
-    def qkv(kind: str) -> torch.Tensor:
-        names = [f"{prefix}{name}.{kind}" for name in config.names.qkv]
-        return reader.read(*_blocks(names, sizes, (queries, keys, keys)))
+    def qkv(kind: str) -> list[Block]:
+        return _blocks([f"{prefix}{name}.{kind}" for name in config.names.qkv], sizes, (queries, keys, keys))
 
     gate_up = [f"{prefix}{name}.weight" for name in config.names.gate_up]
     return LayerWeights(
         attention_norm=reader.read(Block(prefix + "input_layernorm.weight")),
-        qkv=pack(qkv("weight")),
-        qkv_bias=qkv("bias") if config.qkv_bias else None,
+        qkv=reader.read_linear(*qkv("weight")),
+        qkv_bias=reader.read_all(*qkv("bias")) if config.qkv_bias else None,
         q_norm=reader.read(Block(attention + "q_norm.weight")) if config.qk_norm else None,
         k_norm=reader.read(Block(attention + "k_norm.weight")) if config.qk_norm else None,
-        output=pack(reader.read(Block(attention + "o_proj.weight"), columns=queries)),
+        output=reader.read_linear(Block(attention + "o_proj.weight"), columns=queries),
         output_bias=reader.read(Block(attention + "o_proj.bias")) if config.output_bias and shard.rank == 0 else None,
         ffn_norm=reader.read(Block(prefix + "post_attention_layernorm.weight")),
-        gate_up=pack(reader.read(*_blocks(gate_up, (config.ffn,) * 2, (shard.ffn,) * 2))),
-        down=pack(reader.read(Block(prefix + "mlp.down_proj.weight"), columns=shard.ffn)),
+        gate_up=reader.read_linear(*_blocks(gate_up, (config.ffn,) * 2, (shard.ffn,) * 2)),
+        down=reader.read_linear(Block(prefix + "mlp.down_proj.weight"), columns=shard.ffn),
     )
 
 
