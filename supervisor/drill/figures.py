@@ -39,13 +39,62 @@ class Row:
     back_max_s: float  # until a new request was answered
 
 
+@dataclass(frozen=True)
+class Tally:
+    """What was counted in all rounds of one fault. Tallies of several drills can be added up; see `Row` for the fields."""
+
+    fault: str
+    rounds: int
+    streams: int
+    right: int
+    lost: int
+    wrong: int
+    pauses_ms: Sequence[float]
+    back_max_s: float
+
+    @property
+    def row(self) -> Row:
+        """The figures of this fault."""
+        pauses = self.pauses_ms
+        p50_ms, p99_ms, max_ms = percentile(pauses, 0.5), percentile(pauses, 0.99), max(pauses, default=0.0)
+        counts = (self.rounds, self.streams, self.right, self.lost, self.wrong)
+        return Row(self.fault, *counts, round(p50_ms, 1), round(p99_ms, 1), round(max_ms, 1), round(self.back_max_s, 3))
+
+
 def rows_of(rounds: Iterable[Round], reference: dict[str, str]) -> list[Row]:
-    """One row for each fault, in the order of their first rounds. `reference`: the right answer to each prompt; prompts whose
-    answer was not the same twice without a fault are not in it, and are judged by their completeness only."""
+    """One row for each fault; see `tallies_of`."""
+    return [tally.row for tally in tallies_of(rounds, reference)]
+
+
+def tallies_of(rounds: Iterable[Round], reference: dict[str, str]) -> list[Tally]:
+    """One tally for each fault, in the order of their first rounds. `reference`: the right answer to each prompt; prompts
+    whose answer was not the same twice without a fault are not in it, and are judged by their completeness only."""
     by_fault: dict[str, list[Round]] = {}
     for one in rounds:
         by_fault.setdefault(one.fault, []).append(one)
-    return [_row(fault, together, reference) for fault, together in by_fault.items()]
+    return [_tally(fault, together, reference) for fault, together in by_fault.items()]
+
+
+def add_up(tallies: Iterable[Tally]) -> list[Tally]:
+    """One tally for each fault, in the order in which the faults first appear."""
+    sums: dict[str, Tally] = {}
+    for one in tallies:
+        known = sums.get(one.fault)
+        sums[one.fault] = one if known is None else _sum(known, one)
+    return list(sums.values())
+
+
+def _sum(a: Tally, b: Tally) -> Tally:
+    return Tally(
+        a.fault,
+        a.rounds + b.rounds,
+        a.streams + b.streams,
+        a.right + b.right,
+        a.lost + b.lost,
+        a.wrong + b.wrong,
+        [*a.pauses_ms, *b.pauses_ms],
+        max(a.back_max_s, b.back_max_s),
+    )
 
 
 def verdict(stream: Stream, reference: dict[str, str]) -> str:
@@ -82,23 +131,13 @@ def as_json(rows: Sequence[Row], facts: dict[str, object]) -> dict[str, object]:
     return {**facts, "rows": plain}
 
 
-def _row(fault: str, rounds: Sequence[Round], reference: dict[str, str]) -> Row:
+def _tally(fault: str, rounds: Sequence[Round], reference: dict[str, str]) -> Tally:
     met = [(one, stream) for one in rounds for stream in one.streams if _was_under_way(stream, one.at_s)]
     verdicts = [verdict(stream, reference) for _, stream in met]
     whole = [pair for pair, outcome in zip(met, verdicts, strict=True) if outcome != "lost"]
     pauses = [gap * 1e3 for one, stream in whole if (gap := pause_s(stream, one.at_s, one.until_s)) is not None]
-    return Row(
-        fault,
-        len(rounds),
-        len(met),
-        verdicts.count("right"),
-        verdicts.count("lost"),
-        verdicts.count("wrong"),
-        round(percentile(pauses, 0.5), 1),
-        round(percentile(pauses, 0.99), 1),
-        round(max(pauses, default=0.0), 1),
-        round(max(one.answered_after_s for one in rounds), 3),
-    )
+    counts = (verdicts.count("right"), verdicts.count("lost"), verdicts.count("wrong"))
+    return Tally(fault, len(rounds), len(met), *counts, pauses, max(one.answered_after_s for one in rounds))
 
 
 def _was_under_way(stream: Stream, at_s: float) -> bool:

@@ -8,7 +8,7 @@ import math
 
 from rich.console import Console
 
-from supervisor.drill.figures import Round, Row, as_json, pause_s, percentile, rows_of, verdict
+from supervisor.drill.figures import Round, Row, add_up, as_json, pause_s, percentile, rows_of, tallies_of, verdict
 from supervisor.drill.report import bar, print_report
 from supervisor.drill.streams import Stream, prompts_of
 
@@ -47,6 +47,17 @@ def test_rows_count_the_streams_that_were_under_way() -> None:
     assert (row.rounds, row.streams, row.right, row.lost, row.wrong) == (2, 3, 1, 1, 1)
     assert row.back_max_s == 0.7
     assert row.pause_max_ms == 1000.0
+
+
+def test_tallies_of_two_drills_are_added_up_before_their_percentiles_are_taken() -> None:
+    first = tallies_of([Round("kill:x", "x/0", 2.5, 0.3, [stream(arrivals_s=(1.0, 2.0, 3.0, 4.0))])], REFERENCE)
+    second = tallies_of(
+        [Round("kill:x", "x/0", 2.5, 0.9, [stream("a b ", (1.0, 2.0), is_complete=False), stream()])], REFERENCE
+    )
+    other = tallies_of([Round("kill:y", "y/0", 2.5, 0.1, [stream(arrivals_s=(1.0, 2.0, 9.0, 9.5))])], REFERENCE)
+    x, y = (tally.row for tally in add_up([*first, *other, *second]))
+    assert (x.rounds, x.streams, x.right, x.lost, x.pause_max_ms, x.back_max_s) == (2, 3, 2, 1, 1000.0, 0.9)
+    assert (y.fault, y.streams, y.pause_p50_ms) == ("kill:y", 1, 6500.0)
 
 
 def test_percentiles() -> None:
