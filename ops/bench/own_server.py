@@ -50,13 +50,18 @@ class OwnServer:
 
 @contextlib.contextmanager
 def own_server(
-    arguments: Sequence[str], deadline_s: float = 600.0, environment: Mapping[str, str] | None = None
+    arguments: Sequence[str],
+    deadline_s: float = 600.0,
+    environment: Mapping[str, str] | None = None,
+    port: int = 0,
+    keeps_log: bool = False,
 ) -> Iterator[OwnServer]:
-    """`python -m supervisor start` with these arguments on a free port. `environment`: variables to set for it.
+    """`python -m supervisor start` with these arguments. `environment`: variables to set for it. `port`: 0: a free one.
+    Its log is deleted at the end, except after an error or with `keeps_log`.
 
     Raises: ServerDidNotStart.
     """
-    port = free_port()
+    port = port or free_ports(1)[0]
     with tempfile.NamedTemporaryFile(prefix="tardigrade-bench-", suffix=".log", delete=False) as log:
         state = [] if "--state-dir" in arguments else ["--state-dir", str(run_dir_of(port))]  # nothing stays behind
         command = [sys.executable, "-m", "supervisor", "start", "--port", str(port), *state, *arguments]
@@ -71,7 +76,8 @@ def own_server(
         yield OwnServer(port, process.pid, start_s, path)
     finally:
         _end(process, run_dir_of(port))
-    path.unlink(missing_ok=True)  # only when all went well: a failure leaves the log
+    if not keeps_log:
+        path.unlink(missing_ok=True)  # only when all went well: a failure leaves the log
 
 
 def _end_with_parent() -> None:
@@ -79,11 +85,13 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
-def free_port() -> int:
-    """A TCP port that is free at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_ports(n: int) -> list[int]:
+    """TCP ports that are free at the moment, each another one."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(n)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
 def _wait_serving(process: subprocess.Popen[bytes], port: int, log: Path, deadline_s: float) -> float:

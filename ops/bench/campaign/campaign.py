@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -71,6 +72,7 @@ class CampaignPlan:
     targets: Sequence[str] = ()
     harms: Sequence[Harm] = tuple(Harm)
     drains: bool = False  # the last episode drains the server
+    limit_s: float = math.inf  # no episode begins later than that after the beginning
 
 
 @dataclass
@@ -93,8 +95,8 @@ async def run_campaign(plan: CampaignPlan, say: Callable[[str], None]) -> Campai
             await stack.enter_async_context(AsyncClient(front_endpoint(plan.run_dir, index))) for index in range(n_gateways)
         ]
         campaign = _Campaign(plan, report, http, fronts)
-        number = 0
-        while len(campaign.result.cards) < plan.n_faults:
+        number, end_s = 0, time.monotonic() + plan.limit_s
+        while len(campaign.result.cards) < plan.n_faults and time.monotonic() < end_s:
             number += 1
             await campaign.episode(number)
             say(f"episode {number}: {len(campaign.result.cards)} faults, {len(campaign.result.streams)} streams")

@@ -1,25 +1,33 @@
-"""`leak-watch`: a server of our own, many requests of all kinds, many kills of each actor, and nothing that lives on grows."""
+"""`leak-watch`: servers of our own, many requests of all kinds, many kills of each actor, and nothing that lives on grows.
+
+The promise is one of each server, so one server for as long as possible shows most:
+
+    python -m ops.bench leak-watch --requests 1000000 --restarts 1000 --server-arg=--vault
+
+With `--servers J` requests and restarts are shared out among J servers side by side (about three cores each), and `--limit-s`
+ends them in time: within five minutes and the time of settling on a machine with 16 cores
+
+    python -m ops.bench leak-watch --servers 5 --requests 1000000 --restarts 1000 --limit-s 300 --server-arg=--vault
+"""
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
+import math
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict
-from pathlib import Path
 
 import click
+from rich.markup import escape
 from rich.table import Table
 
 from ops.bench.leaks.holdings import Allowance
-from ops.bench.leaks.watch import DidNotComeBack, LeakWatch, Watched, WatchPlan
+from ops.bench.leaks.part import WatchPart, watch_part
+from ops.bench.leaks.watch import Watched, WatchPlan
 from ops.bench.machine import describe_machine
-from ops.bench.own_server import ServerDidNotStart, own_server
+from ops.bench.own_server import free_ports
 from ops.bench.serve_load import CONSOLE, write_json
-
-_FLAGS = (
-    "--log-level", "warning", "--set", "supervisor.actor_restarts=1000000", "--set", "supervisor.gang_restarts=1000000",
-    "--set", "gateway.retention_s=1", "--set", "gateway.orphan_s=1",
-)  # fmt: skip
+from ops.bench.side_by_side import Failed, side_by_side
 
 
 @click.command(context_settings={"show_default": True})
@@ -28,37 +36,45 @@ _FLAGS = (
 @click.option("--warm", "warm_requests", default=10_000, help="Requests before the first measurement.")
 @click.option("--at-once", default=16)
 @click.option("--allowed-mb", default=24, help="By how much the memory of one process may grow.")
+@click.option("--servers", "n_servers", default=1, help="Servers side by side that share requests and restarts.")
+@click.option("--limit-s", default=math.inf, help="Requests of a server end after 60 % of this time, and deaths after it.")
 @click.option("--server-arg", "server_args", multiple=True, help="One more argument for `supervisor start`; repeatable.")
 @click.option("--seed", default=0)
 @click.option("--out", help="Append the JSON here instead of printing it.")
 def command(
-    n_requests: int, n_restarts: int, warm_requests: int, at_once: int, allowed_mb: int, server_args: tuple[str, ...],
-    seed: int, out: str | None,
+    n_requests: int, n_restarts: int, warm_requests: int, at_once: int, allowed_mb: int, n_servers: int, limit_s: float,
+    server_args: tuple[str, ...], seed: int, out: str | None,
 ) -> None:  # fmt: skip
-    """Watch a hash-chain server for leaks. Exit status 1 when something has grown, or an answer was wrong."""
+    """Watch hash-chain servers for leaks. Exit status 1 when something has grown, or an answer was wrong."""
     allowed = Allowance(memory_bytes=allowed_mb << 20, descriptors=8, sockets=6, threads=2, shared=2)
-    plan = WatchPlan(n_requests, n_restarts, at_once, warm_requests, allowed, seed)
-    with tempfile.TemporaryDirectory(prefix="tardigrade-leaks-") as folder:
-        state, temporary = Path(folder) / "state", Path(folder) / "tmp"
-        temporary.mkdir()
-        flags = ["--model", "hash-chain", "--gpus", "0", "--state-dir", str(state), *_FLAGS, *server_args]
-        try:
-            with own_server(flags, environment={"TMPDIR": str(temporary)}) as server:
-                watch = LeakWatch(server, plan, (state, temporary, server.run_dir))
-                seen = asyncio.run(watch.run())
-        except (ServerDidNotStart, DidNotComeBack) as error:
-            raise click.ClickException(str(error)) from None
-    assert watch.mix is not None
-    result = {
-        "bench": "leak-watch", "machine": describe_machine(), "requests": watch.mix.n_done, "kinds": dict(watch.mix.done),
-        "cut_by_deaths": dict(watch.mix.failures), "server_args": server_args, **asdict(seen),
-    }  # fmt: skip
-    _show(seen, watch.mix.n_done)
-    write_json(result, out)
-    raise SystemExit(1 if seen.growths else 0)
+    plan = WatchPlan(n_requests, n_restarts, at_once, warm_requests, allowed, seed, limit_s)
+    results = side_by_side(watch_part, WatchPart(plan, server_args, 0).split(free_ports(n_servers)))
+    failures = [f"server {one.part}: {one.error}" for one in results if isinstance(one, Failed)]
+    watched = [one for one in results if isinstance(one, Watched)]
+    if not watched:
+        raise click.ClickException(failures[0])
+    for one in watched:
+        _show(one)
+    for failure in failures:
+        CONSOLE.print(f"[red]{escape(failure)}[/red]", highlight=False)
+    write_json({
+        "bench": "leak-watch", "machine": describe_machine(), "server_args": server_args, "failures": failures,
+        "requests": sum(one.n_requests for one in watched), "kinds": _sum(one.kinds for one in watched),
+        "cut_by_deaths": _sum(one.cut_by_deaths for one in watched), "restarts": _sum(one.restarts for one in watched),
+        "growths": [asdict(growth) for one in watched for growth in one.growths],
+        "requests_per_s": sum(one.requests_per_s for one in watched), "servers": [asdict(one) for one in watched],
+    }, out)  # fmt: skip
+    raise SystemExit(1 if failures or any(one.growths for one in watched) else 0)
 
 
-def _show(seen: Watched, n_done: int) -> None:
+def _sum(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    together = Counter[str]()
+    for one in counts:
+        together.update(one)
+    return dict(together)
+
+
+def _show(seen: Watched) -> None:
     table = Table(title="before and after the requests", title_justify="left")
     for column in ("process", "MiB", "descriptors", "sockets", "threads", "shared"):
         table.add_column(column, justify="left" if column == "process" else "right")
@@ -67,7 +83,9 @@ def _show(seen: Watched, n_done: int) -> None:
         pairs += [(old.sockets, new.sockets), (old.threads, new.threads), (old.shared, new.shared)]
         table.add_row(name, *(f"{a} > {b}" for a, b in pairs))
     CONSOLE.print(table)
-    CONSOLE.print(f"{n_done} requests, {seen.requests_per_s:.0f} a second; restarts: {seen.restarts}; files: {seen.files}")
+    CONSOLE.print(
+        f"{seen.n_requests} requests, {seen.requests_per_s:.0f} a second; restarts: {seen.restarts}; files: {seen.files}"
+    )
     CONSOLE.print({phase: f"{n_bytes / 1e6:.1f} MB" for phase, n_bytes in seen.most_grown_bytes.items()})
     for growth in seen.growths:
         CONSOLE.print(f"[red]{growth.name}[/red]: {growth.what} {growth.before} > {growth.after}", highlight=False)

@@ -8,6 +8,7 @@ must not keep anything of the dead. Files are compared at the end; the journal h
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import time
@@ -30,6 +31,7 @@ _BACK_S = 120.0  # longest wait for a killed actor
 _SETTLE_S = 60.0  # time in which whatever is kept for a while must be gone
 _JOURNAL_BYTES = 96 << 20  # twice what lives in it and 32 MiB; hardly anything lives in it at the end
 _FILES = 24
+_REQUESTS_SHARE = 0.6  # of the time
 
 
 class DidNotComeBack(Exception):
@@ -46,12 +48,17 @@ class WatchPlan:
     warm_requests: int
     allowed: Allowance
     seed: int = 0
+    limit_s: float = math.inf  # after 60 % of it the requests end, and the deaths of all actors share the rest
 
 
 @dataclass
 class Watched:
-    """What was seen. `held`: of each process the first and the last holding of the phase of requests."""
+    """What was seen. `held`: of each process the first and the last holding of the phase of requests. `kinds`: of requests
+    that have ended, and `cut_by_deaths`, in the whole watch."""
 
+    n_requests: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)
+    cut_by_deaths: dict[str, int] = field(default_factory=dict)
     growths: list[Growth] = field(default_factory=list)
     held: dict[str, tuple[Holding, Holding]] = field(default_factory=dict)
     restarts: dict[str, int] = field(default_factory=dict)
@@ -66,37 +73,38 @@ class LeakWatch:
     def __init__(self, server: OwnServer, plan: WatchPlan, folders: tuple[Path, ...]) -> None:
         self._server, self._plan, self._folders = server, plan, folders
         self.seen = Watched()
-        self.mix: RequestMix | None = None
 
     async def run(self) -> Watched:
         """The whole watch. Raises: WrongAnswer, DidNotComeBack."""
+        began_s = time.monotonic()
         async with AsyncClient(front_endpoint(self._server.run_dir)) as client:
-            self.mix = mix = RequestMix(self._server.port, client, self._plan.seed)
+            mix = RequestMix(self._server.port, client, self._plan.seed)
             names = [child.name for child in (await self._status()).children]
             targets = [*names, _SUPERVISOR]
-            await self._kill_in_turn(mix, targets, 1)  # what a first death makes once is made now
+            await self._kill_in_turn(mix, targets, 1, math.inf)  # what a first death makes once is made now
             await mix.run(self._plan.warm_requests, self._plan.at_once)
-            await self._watch_requests(mix)
+            await self._watch_requests(mix, began_s + _REQUESTS_SHARE * self._plan.limit_s)
             each = max(1, self._plan.n_restarts // len(targets))
-            for target in targets:
-                await self._watch_deaths(mix, target, each)
+            for n_left, target in zip(range(len(targets), 0, -1), targets, strict=True):
+                left_s = began_s + self._plan.limit_s - time.monotonic()
+                await self._watch_deaths(mix, target, each, time.monotonic() + left_s / n_left)
+        self.seen.n_requests, self.seen.kinds, self.seen.cut_by_deaths = mix.n_done, dict(mix.done), dict(mix.failures)
         self.seen.files = dict(await self._settled_files())
         most = {"files": await self._most_files(), "bytes": _JOURNAL_BYTES}
         self.seen.growths += [Growth("all files", what, most[what], n) for what, n in self.seen.files.items() if n > most[what]]
         return self.seen
 
-    async def _watch_requests(self, mix: RequestMix) -> None:
-        before, began_s = await self._holdings(), time.monotonic()
-        await mix.run(self._plan.n_requests, self._plan.at_once)
-        self.seen.requests_per_s = self._plan.n_requests / (time.monotonic() - began_s)
+    async def _watch_requests(self, mix: RequestMix, until_s: float) -> None:
+        before, began_s, n_before = await self._holdings(), time.monotonic(), mix.n_done
+        await mix.run(self._plan.n_requests, self._plan.at_once, until_s)
+        self.seen.requests_per_s = (mix.n_done - n_before) / (time.monotonic() - began_s)
         after = await self._settled(before)
         self.seen.held = {name: (before[name], after[name]) for name in before if name in after}
         self._note("requests", before, after)
 
-    async def _watch_deaths(self, mix: RequestMix, target: str, n_deaths: int) -> None:
+    async def _watch_deaths(self, mix: RequestMix, target: str, n_deaths: int, until_s: float) -> None:
         before = await self._holdings()
-        await self._kill_in_turn(mix, [target], n_deaths)
-        self.seen.restarts[target] = n_deaths
+        self.seen.restarts[target] = await self._kill_in_turn(mix, [target], n_deaths, until_s)
         self._note(target, before, await self._settled(before))
 
     def _note(self, phase: str, before: dict[str, Holding], after: dict[str, Holding]) -> None:
@@ -106,18 +114,20 @@ class LeakWatch:
         grown = [after[name].memory_bytes - before[name].memory_bytes for name in both]
         self.seen.most_grown_bytes[phase] = max(grown, default=0)
 
-    async def _kill_in_turn(self, mix: RequestMix, targets: list[str], n_deaths: int) -> None:
-        """Kill each target so many times, one after the other, while requests run."""
-        is_over, mix.faults_expected = False, True
+    async def _kill_in_turn(self, mix: RequestMix, targets: list[str], n_deaths: int, until_s: float) -> int:
+        """Kill each target so many times, one after the other, while requests run. Returns how often; at least once."""
+        n_done, is_over, mix.faults_expected = 0, False, True
         load = asyncio.create_task(mix.run_until(lambda: is_over, self._plan.at_once))
         try:
-            for _ in range(n_deaths):
+            while n_done < n_deaths and (n_done == 0 or time.monotonic() < until_s):
                 for target in targets:
                     await self._kill(target)
+                n_done += 1
         finally:
             is_over = True
             await load
             mix.faults_expected = False
+        return n_done
 
     async def _kill(self, target: str) -> None:
         pid = (await self._pids())[target]

@@ -1,0 +1,51 @@
+"""The streams of a campaign and the right answers to their prompts."""
+
+from __future__ import annotations
+
+import random
+
+import httpx
+
+from gpu_workers.hash_chain import hash_chain_tokens
+from messages.errors import ConfigError
+from supervisor.drill.run import reference_of
+from supervisor.drill.streams import Stream, StreamOptions, prompts_of
+
+_HASH_CHAIN_VOCABULARY = 32_768
+
+
+class Oracle:
+    """New streams for each episode, and the right answers to their prompts."""
+
+    def __init__(self, options: StreamOptions, n_streams: int, sampled_share: float, seed: int) -> None:
+        self._options, self._n_streams, self._sampled_share, self._seed = options, n_streams, sampled_share, seed
+        self.right: dict[str, str] = {}
+        self._is_chain = True
+
+    async def learn(self) -> None:
+        """Learn the answers of a real model: what it gives before the first fault. Raises: ConfigError."""
+        self._is_chain = False
+        async with httpx.AsyncClient(timeout=self._options.deadline_s) as client:
+            self.right, n_unsteady = await reference_of(client, self._options, self._prompts(0))
+        if n_unsteady:
+            raise ConfigError(f"model: expected the same answers twice, got {n_unsteady} that differ")
+
+    def streams(self, number: int) -> list[Stream]:
+        """Those of one episode. A real model gets the same prompts again."""
+        if not self._is_chain:
+            return [Stream(prompt) for prompt in self._prompts(0)]
+        chance = random.Random(f"{self._seed} {number}")
+        streams = [
+            Stream(prompt, seed=chance.getrandbits(40) + 1 if chance.random() < self._sampled_share else 0)
+            for prompt in self._prompts(number)
+        ]
+        self.right.update((stream.prompt, self._formula(stream)) for stream in streams)
+        return streams
+
+    def _prompts(self, number: int) -> list[str]:
+        return prompts_of(self._n_streams, self._options.prompt_words, self._seed + number)
+
+    def _formula(self, stream: Stream) -> str:
+        ids = list(stream.prompt.encode())
+        tokens = hash_chain_tokens(ids, self._options.max_tokens, stream.seed, _HASH_CHAIN_VOCABULARY)
+        return "".join(f"{token} " for token in tokens)
