@@ -31,7 +31,7 @@ _MANY_PAIRS = 1024  # of rows and kv heads: enough programs without sharing the 
 
 
 class DeterministicCudaOps(CudaOps):
-    """`CudaOps` with products of one order of additions. Norms and products are kernels of their own."""
+    """`CudaOps` with products of one order of additions. The gate belongs to the product at every number of rows."""
 
     def linear_weight(self, packed: torch.Tensor) -> PackedLinear:
         """See Ops."""
@@ -42,7 +42,13 @@ class DeterministicCudaOps(CudaOps):
         return fixed_product(x, weight.weight, bias)
 
     norm_linear = Ops.norm_linear
-    norm_gated = Ops.norm_gated
+
+    def norm_gated(
+        self, x: torch.Tensor, residual: torch.Tensor, norm_weight: torch.Tensor, eps: float, gate_up: PackedLinear
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See Ops."""
+        normed, residual = self.add_rms_norm(x, residual, norm_weight, eps)
+        return fixed_product(normed, gate_up.weight, None, is_gated=True), residual
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,12 @@ _BLOCK = 1024
 
 
 @triton.jit
+def silu_times(gate, up):
+    """silu(gate) * up, of float32."""
+    return gate / (1.0 + tl.exp(-gate)) * up
+
+
+@triton.jit
 def _silu_mul_kernel(GATE_UP, OUT, N, stride_token, BLOCK: tl.constexpr, PDL: tl.constexpr):
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
@@ -22,8 +28,7 @@ def _silu_mul_kernel(GATE_UP, OUT, N, stride_token, BLOCK: tl.constexpr, PDL: tl
     inside = column < N
     gate = tl.load(GATE_UP + token * stride_token + column, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(GATE_UP + token * stride_token + N + column, mask=inside, other=0.0).to(tl.float32)
-    y = gate / (1.0 + tl.exp(-gate)) * up
-    tl.store(OUT + token * N + column, y.to(OUT.dtype.element_ty), mask=inside)
+    tl.store(OUT + token * N + column, silu_times(gate, up).to(OUT.dtype.element_ty), mask=inside)
 
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:

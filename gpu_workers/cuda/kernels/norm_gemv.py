@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
+from gpu_workers.cuda.kernels.activation import silu_times
 from gpu_workers.cuda.kernels.gemv import GemvShape
 from gpu_workers.cuda.kernels.launch import dependent_launch
 
@@ -71,7 +72,7 @@ def _norm_gemv_kernel(
     if HAS_BIAS:
         y += tl.load(BIAS + n).to(tl.float32)
     if GATED:
-        y = y / (1.0 + tl.exp(-y)) * (tl.sum(up_total, 1) * factor)
+        y = silu_times(y, tl.sum(up_total, 1) * factor)
     tl.store(Y + n, y.to(Y.dtype.element_ty))
 
 

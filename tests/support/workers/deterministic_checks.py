@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from torch.nn.functional import silu
 
 from gpu_workers.batch.sampling_table import SamplingTable
 from gpu_workers.batch.step_tensors import StepTensors
 from gpu_workers.cuda.deterministic import DeterministicCudaOps, DeterministicTritonAttention, KernelSampler
-from gpu_workers.cuda.kernels.fixed_product import ProductShape, fixed_product, product_shape
+from gpu_workers.cuda.kernels.fixed_product import fixed_product
+from gpu_workers.cuda.kernels.fixed_shapes import ProductShape, product_shape
 from gpu_workers.cuda.kernels.paged_fixed import MOST_SEGMENTS, SEGMENT_KEYS
 from gpu_workers.sampling.sampler import sample_tokens
 from messages.steps import NewSequence
@@ -21,6 +23,7 @@ from tests.support.workers.kernel_checks import HEAD_SHAPES, Check, assert_near,
 
 _ROW_COUNTS = {"cuda": (1, 2, 16, 63, 64, 65, 128, 129, 256, 300, 2000), "cpu": (1, 3, 64, 65)}
 _WEIGHTS = {"cuda": ((4096, 4096), (6144, 4096), (960, 576), (576, 1536), (4096, 14_336), (1000, 600)), "cpu": ((96, 200),)}
+_GATED_WEIGHTS = {"cuda": ((3072, 576), (28_672, 4096)), "cpu": ((72, 200),)}
 _ALL_SEGMENTS = SEGMENT_KEYS * MOST_SEGMENTS  # keys from which segments are wider
 _WIDER = {"cuda": ((((_ALL_SEGMENTS - 20, 20), (_ALL_SEGMENTS - 20, 50), (_ALL_SEGMENTS, 7)), 0),), "cpu": ()}
 _LONG_ROWS = ((SEGMENT_KEYS - 3, 1), (2 * SEGMENT_KEYS + 70, 1), (5, 1))
@@ -51,12 +54,29 @@ def check_split_products(device: torch.device, dtype: torch.dtype) -> None:
         return  # has one segment
     n_out, width = (4096, 4096) if device.type == "cuda" else (40, 2100)
     weight, x = _randn(device, dtype, n_out, width) / width**0.5, _randn(device, dtype, 70, width)
-    shape = ProductShape(64, 64, 64, 4, 4, is_split=False)
+    shape = ProductShape(64, 64, 64, 4, 4, segments=2)
     whole = fixed_product(x, weight, None, shape)
     assert_near(whole, x.double() @ weight.double().T, dtype)
     for _ in range(2):  # the counters of arrivals are left as they were found
         assert fixed_product(x, weight, None, replace(shape, is_split=True)).equal(whole)
     assert product_shape(1, n_out, width, dtype).is_split
+
+
+def check_gated_products(device: torch.device, dtype: torch.dtype) -> None:
+    """The gate in the product is right, has the same bits in every cut, and each row is as it is alone."""
+    for n_out, width in _GATED_WEIGHTS[device.type]:
+        weight, x = _randn(device, dtype, n_out, width) / width**0.5, _randn(device, dtype, 300, width)
+        for n_rows in (1, 65, 300):
+            with poisoned_memory():
+                got = fixed_product(x[:n_rows], weight, None, is_gated=True)
+            gate, up = (x[:n_rows] @ weight.T).double().chunk(2, -1)
+            assert_near(got, silu(gate) * up, dtype)
+            if device.type == "cuda":  # the interpreter's products depend on the size of a tile
+                assert fixed_product(x[:1], weight, None, is_gated=True).equal(got[:1])
+        if dtype != torch.float32:
+            shape = ProductShape(64, 32, 64, 4, 4, segments=2, prefetch=4)
+            whole = fixed_product(x, weight, None, shape, is_gated=True)
+            assert fixed_product(x, weight, None, replace(shape, is_split=True), is_gated=True).equal(whole)
 
 
 def check_attention(device: torch.device, dtype: torch.dtype) -> None:
@@ -130,6 +150,7 @@ def _randn(device: torch.device, dtype: torch.dtype, *shape: int) -> torch.Tenso
 DETERMINISTIC_CHECKS: dict[str, Check] = {
     "products": check_products,
     "split_products": check_split_products,
+    "gated_products": check_gated_products,
     "attention": check_attention,
     "padding": check_padding,
     "norms": check_norms,
