@@ -35,6 +35,10 @@ class RankMemory:
             self.kv.take(region, is_suspect)
         return self._generation.agree(epoch, self.kv.number)
 
+    def distrust(self) -> None:
+        """Called on the step thread when the device has failed: the memory may be damaged."""
+        self.kv.distrust()
+
     def give_again(self) -> None:
         """A new vault has come: let it keep the memory. Returns at once."""
         threading.Thread(target=self.kv.give_again, name="vault", daemon=True).start()

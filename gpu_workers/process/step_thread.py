@@ -66,8 +66,8 @@ class StepThread(Generic[Launched]):
 
     `build` is called on the step thread; it may import and load for minutes. `may_run(epoch, plan)` is called there before
     a plan is launched, and may wait. If it returns False, the plan is skipped and nothing is reported. `before_reset(epoch,
-    reset, engine)` is called there before the engine forgets its slots. No step counts as hung before
-    `least_hang_s`.
+    reset, engine)` is called there before the engine forgets its slots. `on_error()` is called on the thread that has met an
+    error of the engine, before the error is reported. No step counts as hung before `least_hang_s`.
     """
 
     def __init__(
@@ -76,9 +76,11 @@ class StepThread(Generic[Launched]):
         events: StepEvents,
         may_run: Callable[[EpochId, Plan], bool] = lambda epoch, plan: True,
         before_reset: Callable[[EpochId, Reset, Engine[Launched]], None] = lambda epoch, reset, engine: None,
+        on_error: Callable[[], None] = lambda: None,
         least_hang_s: float = 0.5,
     ) -> None:
         self._build, self._events, self._may_run, self._before_reset = build, events, may_run, before_reset
+        self._on_error = on_error
         self._loop = asyncio.get_running_loop()
         self._commands: SimpleQueue[tuple[EpochId, Reset | Plan] | None] = SimpleQueue()
         self._launched: SimpleQueue[tuple[EpochId, Launched | StepFailed | None] | None] = SimpleQueue()
@@ -133,7 +135,10 @@ class StepThread(Generic[Launched]):
         self._report(self._events.on_loading, phase, fraction)
 
     def _fault(self, error: BaseException) -> None:
-        self._report(self._events.on_fault, self._doing, error)
+        try:
+            self._on_error()
+        finally:
+            self._report(self._events.on_fault, self._doing, error)
 
     def _run(self) -> None:
         try:

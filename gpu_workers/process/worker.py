@@ -109,6 +109,7 @@ class Worker(LifecycleEvents, StepEvents):
             self,
             self._may_run,
             self._prepare_memory,
+            self._distrust_memory,
             _LEAST_HANG_S[self.settings.device],
         )
 
@@ -173,6 +174,12 @@ class Worker(LifecycleEvents, StepEvents):
         """Called on the step thread before the slots are cleared."""
         if self._memory is not None and engine.kv_region is not None:
             self._memory_generation = self._memory.prepare(epoch, engine.kv_region, reset.is_memory_suspect)
+
+    def _distrust_memory(self) -> None:
+        """Called on the thread that has met an error of the device, at once: a kill from outside may come before the report of
+        the fault, and the next gang would take the memory for intact."""
+        if self._memory is not None:
+            self._memory.distrust()
 
     def _answer(self, epoch: EpochId, message: Message) -> None:
         """Send a message to the scheduler whose Reset began this epoch, and to no other incarnation of it.

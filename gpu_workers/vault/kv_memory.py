@@ -23,6 +23,7 @@ from messages.descriptors.client import DescriptorClient, KeptDescriptor
 from messages.errors import DescriptorError
 
 _WAIT_S = 2.0  # for a vault that starts at this moment; without one the memory is private until the next vault comes
+_DISTRUST_S = 1.0  # for a vault that does not answer; meanwhile nobody hears of the fault
 _META = struct.Struct("<2Q")
 
 
@@ -87,6 +88,18 @@ class KvMemory:
         """Put the memory in use into the vault, which may be new. Without a vault it waits for the next call."""
         with self._lock:
             self._give()
+
+    def distrust(self) -> None:
+        """The device has failed and may have damaged the memory in use: no later gang finds it, and no vault gets it again."""
+        with self._lock:
+            if self._descriptor is None:
+                return
+            self._replace(None, self.number, 0)
+            try:
+                with DescriptorClient(self._path, timeout_s=_DISTRUST_S) as client:
+                    client.drop(self._owner)
+            except DescriptorError as error:  # a vault that has gone has lost it; another hears how this process has died
+                self._log.warning("the vault was not told of damaged memory", reason=str(error))
 
     def _take_new(self, region: Region) -> None:
         self._replace(region.make(), secrets.randbits(63) | 1, region.n_bytes)

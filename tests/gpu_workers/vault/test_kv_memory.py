@@ -82,6 +82,25 @@ def test_suspect_memory_is_not_used_again_by_anybody(vault: StoreProcess) -> Non
     assert last.number == after.number
 
 
+def test_memory_of_a_device_that_has_failed_is_found_by_nobody_and_given_to_no_other_vault(vault: StoreProcess) -> None:
+    first, second, third = (HashChainEngine(SETTINGS) for _ in range(3))
+    before, after = memory_at(vault), memory_at(vault)
+    before.distrust()  # has no memory yet: that of the gang before stays
+    before.take(first._region, is_suspect=False)
+    write(first, 77)
+    before.distrust()
+    before.give_again()
+    after.take(second._region, is_suspect=False)
+    assert content(second) == {0}
+    assert after.number != before.number
+    before.distrust()  # that of the next gang stays
+    last = memory_at(vault)
+    last.take(third._region, is_suspect=False)
+    assert last.number == after.number
+    vault.kill()
+    last.distrust()  # the fault is reported all the same
+
+
 def test_memory_of_another_layout_is_given_up(vault: StoreProcess) -> None:
     before, after = memory_at(vault, b"llama"), memory_at(vault, b"qwen")
     before.take(HashChainEngine(SETTINGS)._region, is_suspect=False)
