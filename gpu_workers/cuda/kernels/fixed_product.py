@@ -8,7 +8,8 @@ of these adds them. So few rows use as many programs as many rows do, and no bit
 All tiles of 16-bit numbers have at least 64 rows, so that every size uses the same instruction of the tensor cores (wgmma of 64
 rows); rows that are not there cost no memory traffic. `fixed_shapes` chooses the tiles. The gate of a feed-forward may follow
 in the same kernel, on sums that are rounded as if they had been stored. Batch-invariant products: Horace He and Thinking
-Machines Lab, "Defeating Nondeterminism in LLM Inference" (2025), which gives up the parallel sum over K; the fixed segments keep it.
+Machines Lab, "Defeating Nondeterminism in LLM Inference" (2025), which gives up the parallel sum over K; fixed segments
+keep it.
 """
 
 # pyright: reportIndexIssue=false, reportMissingImports=false
