@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Protocol, get_args
 
@@ -65,7 +66,7 @@ class ClientLink:
         self._reader = ZmqReader(socket, self._arrive, self._send_unsent)
         self._on_alive = on_alive
         self.open_calls: dict[str, OpenCall] = {}
-        self._unsent: set[str] = set()  # keys of open calls whose message has not left yet
+        self._unsent: OrderedDict[str, None] = OrderedDict()  # keys of open calls whose message has not left yet, in order
         self.is_connected = False  # now
         self.has_connected = False  # at least once
         self.connected = asyncio.Event()
@@ -81,19 +82,17 @@ class ClientLink:
     def open(self, key: str, call: OpenCall) -> None:
         """Send the message of a call, now and after each reconnection, until `close_call`. Its answers carry this key."""
         self.open_calls[key] = call
-        self._unsent.add(key)
-        self._send_unsent()
+        self._send_soon(key)
 
     def resend(self, key: str) -> None:
         """Send the message of an open call again, as it is now."""
         if key in self.open_calls:
-            self._unsent.add(key)
-            self._send_unsent()
+            self._send_soon(key)
 
     def close_call(self, key: str) -> None:
         """Ignore further answers with this key, and do not send its message again."""
         self.open_calls.pop(key, None)
-        self._unsent.discard(key)
+        self._unsent.pop(key, None)
 
     def send_once(self, message: Message) -> None:
         """Send a message that may be lost. It is dropped when it cannot leave now."""
@@ -108,16 +107,23 @@ class ClientLink:
         self._reader.close(_LINGER_MS)
         await self._loop.run_in_executor(None, self._context.term)
 
+    def _send_soon(self, key: str) -> None:
+        """Send the message of an open call, after those that wait for room in the socket: the reader says when there is some."""
+        is_first = not self._unsent
+        self._unsent[key] = None
+        if is_first:
+            self._send_unsent()
+
     def _send_unsent(self) -> None:
-        for key in tuple(self._unsent):
-            call = self.open_calls.get(key)
-            if call is not None and not self._reader.send([*self._codec.encode(call.message())]):
+        while self._unsent:
+            key = next(iter(self._unsent))
+            if not self._reader.send([*self._codec.encode(self.open_calls[key].message())]):
                 return
-            self._unsent.discard(key)
+            del self._unsent[key]
 
     def _resend_all(self) -> None:
         self._heard_s = self._loop.time()
-        self._unsent |= self.open_calls.keys()
+        self._unsent.update(dict.fromkeys(self.open_calls))
         self._send_unsent()
 
     def _on_event(self, frames: list[bytes]) -> None:
