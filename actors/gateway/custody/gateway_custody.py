@@ -89,6 +89,11 @@ class GatewayCustody(Custodian):
         self._stale.clear()
 
     @property
+    def is_connected(self) -> bool:
+        """True while there is a connection to a custodian, as far as this gateway knows."""
+        return self._client is not None
+
+    @property
     def is_settled(self) -> bool:
         """True when the custodian has been given everything."""
         return self._client is not None and not self._client.has_unsent

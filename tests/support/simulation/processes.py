@@ -56,6 +56,7 @@ class Machine:
         self.processes: list[SimulatedProcess] = []
         self.errors: list[BaseException] = []
         self.problems: list[str] = []
+        self.has_lost_connections = False  # a gateway and the custodian were out of service together
         self.on_orphan_exit: Callable[[int, int], None] = lambda pid, code: None
         self._n_pids = 1000
         kernel.kill = lambda pid: self.process(pid).die(-9)
@@ -80,6 +81,22 @@ class Machine:
         """The actors of a role that can serve."""
         found = [p.actor for p in self.processes if role_of(p.name) == role and p.is_alive and p.actor is not None]
         return [actor for actor in found if actor.child.is_ready]
+
+    def note_death(self, process: SimulatedProcess) -> None:
+        """A process is about to die. The connections of a gateway are lost if it dies while no living custodian has them, or
+        if the custodian dies before the next incarnation of a gateway has taken them.
+        """
+        role = role_of(process.name)
+        if role == "gateway" and process.actor is not None and process.actor.http_server is not None:
+            custody = process.actor.custody
+            self.has_lost_connections |= not custody.is_connected or not self._is_ready("custodian")
+        elif role == "custodian":
+            self.has_lost_connections |= not self._is_ready("gateway")
+
+    def _is_ready(self, role: str) -> bool:
+        """Every process of a role is there and can serve."""
+        names = {process.name for process in self.processes if role_of(process.name) == role}
+        return len(self.ready(role)) == len(names)
 
     def check_birth(self, birth: Birth) -> None:
         """A second living process of the same name must never be born, nor one with a number that was used before."""
@@ -144,6 +161,7 @@ class SimulatedProcess(ChildProcess):
         """End at once, without a message. The supervisor gets the proof a little later."""
         if not self.is_alive:
             return
+        self._machine.note_death(self)
         self.life.state = LifeState.DEAD
         self.life.held = []
         self._machine.kernel.close_all_of(self.life)

@@ -177,8 +177,8 @@ class World:
         return client
 
     def _may_cut(self) -> bool:
-        """True if a plain connection may be cut: the custodian was harmed too, or the disk refuses."""
-        return "custodian" in self._harmed or self._scenario.n_disk_failures > 0
+        """True if a plain connection may be cut: the custodian was out of service while a gateway was, or the disk refuses."""
+        return self._machine.has_lost_connections or self._scenario.n_disk_failures > 0
 
     def _gateway(self, name: str) -> SimulatedProcess | None:
         """The process of a gateway that serves, or None."""
