@@ -2,8 +2,9 @@
 
 A client has one DEALER socket, the gateway a ROUTER. Each message is two frames: the message itself (msgpack, a map whose
 `kind` is the class name) and the bytes of its arrays. `Generate` is idempotent by `request`: sent again with `have` = n, it
-continues the stream at generated token n, on this incarnation of the gateway or the next. A client that has lost its
-connection sends it again, and no token is lost or repeated. That is why the client chooses the seed.
+continues the stream at generated token n, on this incarnation of the gateway or the next, or at another gateway of the same
+server. A client that has lost its connection sends it again, and no token is lost or repeated. That is why the client chooses
+the seed.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class Generate(Wish, frozen=True):
     turns: Annotated[list[ChatTurn], msgspec.Meta(max_length=4096)] | None = None
     model: ShortText = ""  # empty: the served model, whatever its name
     have: Count = 0  # generated tokens that the client already holds
+    # another gateway may have the request: this one asks all others before it begins a new one, and refuses if one is silent
+    is_repeated: bool = False
     version: Count = PROTOCOL_VERSION
 
 

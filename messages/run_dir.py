@@ -37,6 +37,21 @@ def front_endpoint(run_dir: Path, gateway: int = 0) -> str:
     return f"ipc://{run_dir / FRONT_FILE.format(index=gateway)}"
 
 
+def fronts_beside(socket: Path) -> list[str]:
+    """The endpoints of the gateways whose sockets are in the same run directory as one gateway's front, in order. Those of
+    dead processes may be among them. Any other path: none.
+    """
+    prefix, folder = FRONT_FILE.format(index=""), socket.parent
+    if not _is_front(socket.name, prefix) or not folder.is_dir():
+        return []
+    numbers = sorted(int(name.removeprefix(prefix)) for name in os.listdir(folder) if _is_front(name, prefix))
+    return [front_endpoint(folder, number) for number in numbers]
+
+
+def _is_front(name: str, prefix: str) -> bool:
+    return name.startswith(prefix) and name.removeprefix(prefix).isdecimal()
+
+
 def custodian_socket(run_dir: Path) -> str:
     """The path of the unix socket at which gateways find the custodian, in a run directory."""
     return str(run_dir / "custodian.sock")

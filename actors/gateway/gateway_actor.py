@@ -102,11 +102,11 @@ class GatewayActor(Actor, Post, Status):
         self.desk.start()
         builder = OrderBuilder(settings, self.model)
         admission = self.admission = Admission(builder, self.bodies, self.desk, self.wall_s, self.now_s)
+        owners = Owners(replica_of(self.birth.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
         if settings.front_endpoint:
-            self.zmq_server = ZmqServer(settings, self.birth.incarnation, admission, self.desk, self.summary)
+            self.zmq_server = ZmqServer(settings, self.birth.incarnation, admission, self.desk, owners, self.summary)
             self.zmq_server.open()
         body_reader = BodyReader(settings.max_length, settings.max_batch)
-        owners = Owners(replica_of(self.birth.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
         services = Services(settings, self.model, admission, self.desk, self, body_reader, owners, started_s=int(self.wall_s()))
         self.http_app = build_app(services)
         address = await self._serve_http(services, left)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any
@@ -13,7 +13,7 @@ import msgspec
 
 from messages import public
 from messages.client.link import ClientLink, OpenCall
-from messages.client.options import deadline_of, endpoint_of, request_of
+from messages.client.options import deadline_of, endpoints_of, gateways_of, request_of
 from messages.client.stream import Answer, Next, Piece, StreamState, error_of
 from messages.errors import DeadlineExceeded, InvalidRequest, Unavailable
 from messages.ids import mint_request_id
@@ -22,6 +22,7 @@ from messages.wire.message import Message
 
 CONNECT_S = 5.0
 _CONFIRM_TOKENS = 64
+_RETRY_S = 1.0  # until a request that is accepted is asked for again, because a gateway that may have it does not answer
 _CLOSING_TURNS = 2  # iterations of the loop until it has closed a stream whose last reference is gone
 _CLOSED = "the client was closed"
 
@@ -29,12 +30,14 @@ _CLOSED = "the client was closed"
 class AsyncClient:
     """A client of one server. Use it as an async context manager, on one event loop."""
 
-    def __init__(self, endpoint: str | None = None, *, port: int = DEFAULT_PORT) -> None:
-        """`endpoint`: "ipc://..." or "tcp://..."; without one, the server on this HTTP port of this machine.
+    def __init__(self, endpoint: str | Sequence[str] | None = None, *, port: int = DEFAULT_PORT) -> None:
+        """`endpoint`: "ipc://..." or "tcp://..."; several are those of the gateways of one server, and the first that answers
+        is used. Without one: the server on this HTTP port of this machine. The other gateways of an "ipc://..." are found.
 
         Raises: ConfigError.
         """
-        self.endpoint = endpoint_of(endpoint, port)
+        self._endpoints = endpoints_of(endpoint, port)
+        self.endpoint = self._endpoints[0]
         self._link: ClientLink | None = None
         self._is_closed = False
         self._streams: dict[str, _Stream] = {}
@@ -111,16 +114,26 @@ class AsyncClient:
             raise Unavailable(_CLOSED)
         link = self._link
         if link is None:
-            link = self._link = ClientLink(self.endpoint, self._confirm)
+            link = self._link = ClientLink(self.endpoint, self._confirm, lambda: gateways_of(self._endpoints))
         if not link.is_on_this_loop:
             raise Unavailable("the client belongs to another event loop: make one inside of each asyncio.run")
         if not link.has_connected:
-            wait_s = min(CONNECT_S, max_wait_s)
+            await self._connect(link, max_wait_s)
+        return link
+
+    async def _connect(self, link: ClientLink, max_wait_s: float) -> None:
+        """Wait for the first connection, `CONNECT_S` at each gateway of the server. Raises: Unavailable."""
+        left_s, tried = max_wait_s, set[str]()
+        while not link.has_connected:
+            wait_s, endpoint = min(CONNECT_S, left_s), link.endpoint
             try:
                 await asyncio.wait_for(link.connected.wait(), wait_s)
             except TimeoutError:
-                raise Unavailable(f"{self.endpoint}: no server answered within {wait_s:g} s") from None
-        return link
+                left_s -= wait_s
+                tried.add(endpoint)
+                # another call may have moved the link meanwhile
+                if left_s <= 0.0 or (link.endpoint == endpoint and not link.move()) or link.endpoint in tried:
+                    raise Unavailable(f"{endpoint}: no server answered within {wait_s:g} s") from None
 
     async def _whole(self, generate: public.Generate, options: dict[str, Any]) -> Answer:
         stream = _Stream(generate)
@@ -156,7 +169,7 @@ class AsyncClient:
                 stream.changed.clear()
                 await asyncio.wait_for(stream.changed.wait(), None if end_s == math.inf else max(0.0, end_s - now_s()))
         except TimeoutError:
-            why = "" if link.is_connected else f"; there is no connection to {self.endpoint}"
+            why = "" if link.is_connected else f"; there is no connection to {link.endpoint}"
             raise DeadlineExceeded(f"{key}: expected the end within {deadline_s:g} s{why}") from None
         finally:
             link.close_call(key)
@@ -173,7 +186,7 @@ class AsyncClient:
             link.open(call, question)
             answer = await asyncio.wait_for(question.answer, max(0.0, end_s - asyncio.get_running_loop().time()))
         except TimeoutError:
-            raise Unavailable(f"{self.endpoint}: no answer within {deadline_s:g} s") from None
+            raise Unavailable(f"{link.endpoint}: no answer within {deadline_s:g} s") from None
         finally:
             link.close_call(call)
         if isinstance(answer, public.Failed):
@@ -198,10 +211,15 @@ class _Stream(OpenCall):
     def message(self) -> Message:
         return self.state.generate()
 
+    def moved(self) -> None:
+        self.state.is_repeated = True
+
     def take(self, message: public.FrontMessage) -> None:
         match self.state.take(message):
             case Next.RESEND:
                 self.resend()
+            case Next.RETRY:
+                asyncio.get_running_loop().call_later(_RETRY_S, lambda: self.resend())
             case Next.PIECE | Next.END:
                 self.changed.set()
         n_held = self.state.n_held

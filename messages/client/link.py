@@ -2,7 +2,8 @@
 
 When a gateway dies, its connection is lost. ZeroMQ connects again as soon as the next incarnation has bound the same
 endpoint. The socket's monitor reports the new connection, and all open calls are sent once more. The same happens when the
-gateway's Alive messages stop or come from another incarnation.
+gateway's Alive messages stop or come from another incarnation. A gateway that says nothing for 5 s while calls are open is
+taken to be gone: the link goes to the next gateway of the same server, if it knows one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, get_args
 
 import zmq
@@ -24,6 +25,7 @@ from messages.wire.codec import Codec
 from messages.wire.message import Message
 
 SILENCE_S = 2.0
+_AWAY_LOOKS = 10  # a gateway is gone when it has said nothing between so many looks, one after each quarter of SILENCE_S
 _LINGER_MS = 100  # after close: time for the last confirmation to leave
 _KINDS = (*get_args(public.ClientMessage), *get_args(public.FrontMessage))
 
@@ -39,14 +41,19 @@ class OpenCall(Protocol):
         """Handle a message about this call."""
         ...
 
+    def moved(self) -> None:
+        """The message goes to another gateway from now on. Its first one may have taken it."""
+
 
 class ClientLink:
     """Lives on one event loop. `on_alive` is called with each Alive, so that the caller confirms what it has received.
 
+    `gateways`: the endpoints of all gateways of the server, as far as they are known now.
     Raises: ConfigError when the endpoint is not valid.
     """
 
-    def __init__(self, endpoint: str, on_alive: Callable[[], None]) -> None:
+    def __init__(self, endpoint: str, on_alive: Callable[[], None], gateways: Callable[[], Sequence[str]] = lambda: ()) -> None:
+        self.endpoint, self._gateways = endpoint, gateways
         self._loop = asyncio.get_running_loop()
         self._codec: Codec[Message] = Codec(_KINDS)
         self._context = zmq.Context()
@@ -71,6 +78,7 @@ class ClientLink:
         self.has_connected = False  # at least once
         self.connected = asyncio.Event()
         self._heard_s = self._loop.time()
+        self._n_silent_looks = 0  # at the socket without a message; a pause of this process is one look
         self._incarnation = 0
         self._watch = self._loop.call_later(SILENCE_S / 4, self._watch_silence)
 
@@ -81,6 +89,8 @@ class ClientLink:
 
     def open(self, key: str, call: OpenCall) -> None:
         """Send the message of a call, now and after each reconnection, until `close_call`. Its answers carry this key."""
+        if not self.open_calls:
+            self._n_silent_looks = 0
         self.open_calls[key] = call
         self._send_soon(key)
 
@@ -98,6 +108,21 @@ class ClientLink:
         """Send a message that may be lost. It is dropped when it cannot leave now."""
         self._reader.send([*self._codec.encode(message)])
 
+    def move(self) -> bool:
+        """Go to the next gateway of the server, and send all open calls there. Returns False if no other one is known."""
+        known = self._gateways()
+        at = known.index(self.endpoint) + 1 if self.endpoint in known else 0
+        following = [*known[at:], *known[:at]]
+        if not following or following[0] == self.endpoint:
+            return False
+        self._socket.disconnect(self.endpoint)
+        self.endpoint = following[0]
+        self._socket.connect(self.endpoint)
+        self.is_connected, self._incarnation, self._n_silent_looks = False, 0, 0
+        for call in self.open_calls.values():
+            call.moved()
+        return True
+
     async def close(self) -> None:
         """Close the connection."""
         self._finalizer.detach()
@@ -108,7 +133,7 @@ class ClientLink:
         await self._loop.run_in_executor(None, self._context.term)
 
     def _send_soon(self, key: str) -> None:
-        """Send the message of an open call, after those that wait for room in the socket: the reader says when there is some."""
+        """Send the message of an open call, after those that wait until the socket has room."""
         is_first = not self._unsent
         self._unsent[key] = None
         if is_first:
@@ -139,7 +164,7 @@ class ClientLink:
             message: Any = self._codec.decode(*frames) if len(frames) == 2 else None
         except WireError:
             return  # a gateway of another version: its silence will be noticed
-        self._heard_s = self._loop.time()
+        self._heard_s, self._n_silent_looks = self._loop.time(), 0
         if isinstance(message, public.Alive):
             if self._incarnation and message.incarnation != self._incarnation:
                 self._resend_all()
@@ -154,7 +179,15 @@ class ClientLink:
         self._watch = self._loop.call_later(SILENCE_S / 4, self._watch_silence)
         self._reader.check()
         self._monitor.check()
-        if self.open_calls and self.has_connected and self._loop.time() - self._heard_s > SILENCE_S:
+        if self.open_calls and self.has_connected:
+            self._look()
+
+    def _look(self) -> None:
+        """Ask a silent gateway again, and go to another one when it stays silent."""
+        self._n_silent_looks += 1
+        if self._n_silent_looks > _AWAY_LOOKS and self.move():
+            return
+        if self._loop.time() - self._heard_s > SILENCE_S:
             self._resend_all()
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
@@ -12,7 +13,7 @@ from messages import public
 from messages.errors import ConfigError, InvalidRequest
 from messages.generation import Sampling, SamplingOptions, Terms, TermsOptions
 from messages.ids import mint_request_id, seed_of
-from messages.run_dir import front_endpoint, run_dir_of
+from messages.run_dir import front_endpoint, fronts_beside, run_dir_of
 from messages.transport.zmq_options import PUBLIC_FRAME_BYTES
 from messages.wire.arrays import MAX_ARRAY_ITEMS, int32s
 
@@ -55,6 +56,26 @@ def endpoint_of(endpoint: str | None, port: int) -> str:
     return endpoint
 
 
+def endpoints_of(endpoint: str | Sequence[str] | None, port: int) -> list[str]:
+    """The endpoints that a client was given, or the one of `port` on this machine; at least one. Raises: ConfigError."""
+    if endpoint is None or isinstance(endpoint, str):
+        return [endpoint_of(endpoint, port)]
+    if not endpoint:
+        raise ConfigError("endpoint: expected at least one, got none")
+    return [endpoint_of(one, port) for one in endpoint]
+
+
+def gateways_of(endpoints: Sequence[str]) -> list[str]:
+    """The endpoints of all gateways of a server, as far as they are known: the given ones and, where one of them is a gateway's
+    "ipc://.../front-N", those beside it, in the order of their numbers.
+    """
+    known = list(endpoints)
+    for endpoint in endpoints:
+        if endpoint.startswith("ipc://"):
+            known += [one for one in fronts_beside(Path(endpoint.removeprefix("ipc://"))) if one not in known]
+    return known
+
+
 def deadline_of(options: Mapping[str, Any]) -> float | None:
     """Seconds for the whole call; None: no deadline. Raises: InvalidRequest."""
     deadline_s = _checked("deadline_s", options.get("deadline_s", DEADLINE_S))
@@ -80,7 +101,8 @@ def request_of(
         raise InvalidRequest("expected an id, got ''", "request")
     model = _checked("model", options.get("model", ""))
     sampling, terms = _sampling(options, request), _terms(options)
-    return public.Generate(request=request, sampling=sampling, terms=terms, model=model, **_prompt(prompt, tokens, messages))
+    named = {"request": request, "is_repeated": "request" in options}  # another process may have sent an id that was given
+    return public.Generate(**named, sampling=sampling, terms=terms, model=model, **_prompt(prompt, tokens, messages))
 
 
 def _prompt(prompt: Any, tokens: Any, messages: Any) -> dict[str, Any]:

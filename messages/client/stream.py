@@ -47,6 +47,7 @@ class Next(Enum):
     NOTHING = auto()
     PIECE = auto()  # a piece was added
     RESEND = auto()  # send the Generate again, with the present `have`
+    RETRY = auto()  # the same, after a while
     END = auto()  # `finished` or `error` is set
 
 
@@ -58,6 +59,7 @@ class StreamState:
         self.tokens: list[int] = []
         self.pieces: list[Piece] = []
         self.is_accepted = False
+        self.is_repeated = generate.is_repeated  # a gateway that does not know the request asks the others
         self.finished: public.Finished | None = None
         self.error: ClientError | None = None
         self._replayed = 0  # tokens seen again after the server forgot the request
@@ -76,7 +78,8 @@ class StreamState:
 
     def generate(self) -> public.Generate:
         """The Generate to send now."""
-        return msgspec.structs.replace(self._generate, have=0 if self._is_replay else len(self.tokens))
+        is_repeated = self.is_repeated or self.is_accepted or bool(self.tokens)
+        return msgspec.structs.replace(self._generate, have=0 if self._is_replay else len(self.tokens), is_repeated=is_repeated)
 
     def take(self, message: public.FrontMessage) -> Next:
         """Handle one message about this request; returns what the client must do next."""
@@ -136,6 +139,11 @@ class StreamState:
         is_forgotten = (failed.code == "not_found" and failed.field == "request") or failed.field == "have"
         if is_forgotten and self.tokens:
             self._is_replay, self._replayed = True, 0  # the journal lost it: let the server compute the same tokens again
+            return Next.RESEND
+        if failed.code == "unavailable" and (self.is_accepted or self.tokens):
+            return Next.RETRY  # it is in a journal: the gateway that has it comes back
+        if failed.code == "unavailable" and self.is_repeated and not self._generate.is_repeated:
+            self.is_repeated = False  # nobody else knows its id, and its client has not seen anything of it
             return Next.RESEND
         self.error = error_of(failed)
         return Next.END

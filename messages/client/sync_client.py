@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, TypeVar
@@ -21,11 +21,8 @@ T = TypeVar("T")
 class Client:
     """A client of one server, for any thread. Use it as a context manager, or call `close`."""
 
-    def __init__(self, endpoint: str | None = None, *, port: int = DEFAULT_PORT) -> None:
-        """`endpoint`: "ipc://..." or "tcp://..."; without one, the server on this HTTP port of this machine.
-
-        Raises: ConfigError.
-        """
+    def __init__(self, endpoint: str | Sequence[str] | None = None, *, port: int = DEFAULT_PORT) -> None:
+        """`endpoint`, `port`: as `AsyncClient`. Raises: ConfigError."""
         self._client = AsyncClient(endpoint, port=port)
         self.endpoint = self._client.endpoint
         self._is_closed = False

@@ -98,3 +98,27 @@ async def test_damaged_journals_of_two_gateways_are_finished_by_one(seed: int) -
         assert await asyncio.to_thread(server.stop) == 0
     finally:
         server.clean()
+
+
+async def test_clients_of_a_gateway_that_does_not_come_back_go_on_at_another_one() -> None:
+    """Gateway 3 of 4 is gone after the restart, gateway 1 of 2 has adopted its journal, and its clients come to gateway 0."""
+    server = await asyncio.to_thread(RealServer, *_FLAGS, "--gateways", "4")
+    try:
+        group = Asked(3)
+        async with AsyncClient(f"ipc://{server.run_dir}/front-3") as client:
+            work = asyncio.ensure_future(group.follow(client))
+            async with asyncio.timeout(DEADLINE_S):
+                while not all(len(ids) > 20 for ids in group.tokens.values()):
+                    await asyncio.sleep(0.005)
+            await asyncio.to_thread(kill_everybody, server)
+            assert min(map(len, group.tokens.values())) < N_TOKENS
+            server._flags = ("--gpus", "0", *_FLAGS, "--gateways", "2")
+            await asyncio.to_thread(server.start_again)
+            async with asyncio.timeout(DEADLINE_S):
+                await work
+            for request, tokens in group.tokens.items():
+                assert tokens == hash_chain_tokens(group.prompt(request), N_TOKENS, 0, VOCABULARY)
+        assert "journal adopted" in server.log()
+        assert await asyncio.to_thread(server.stop) == 0
+    finally:
+        server.clean()

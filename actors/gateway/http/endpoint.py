@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -15,19 +14,16 @@ from starlette.types import ASGIApp, Scope
 from actors.gateway.admission.admission import Admission
 from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.http.gateways.forwarded_call import call_of
-from actors.gateway.http.gateways.forwarding import Forwarded, is_known
+from actors.gateway.http.gateways.forwarding import Forwarded, who_knows
 from actors.gateway.http.gateways.owners import Owners
 from actors.gateway.http.identity import Identity, Origin
 from actors.gateway.http.large_bodies import BodyReader
-from actors.gateway.requests.refusals import Refusal
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.tokenizer import TextModel
 from messages.wire.message import NO_TRACE
 
 # version, trace id, parent id and flags, all in lower case; later versions than 00 may add more
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
-
-_OTHERS_S = 20.0  # longest wait for the gateways that may have a request from before their number changed
 
 
 class Status(Protocol):
@@ -114,12 +110,7 @@ async def gateway_of(services: Services, request_id: str) -> str:
         return ""
     if (socket := owners.socket_of(request_id)) or not owners.have_changed:
         return socket
-    others = owners.other_sockets
-    try:
-        known = await asyncio.gather(*(is_known(other, request_id, _OTHERS_S) for other in others))
-    except TimeoutError:
-        raise Refusal("unavailable", "a gateway that may know this request does not answer", retry_after_s=1.0) from None
-    return next((other for other, is_there in zip(others, known, strict=True) if is_there), "")
+    return await who_knows(owners.other_sockets, request_id)
 
 
 def trace_id_of(traceparent: str) -> bytes:

@@ -14,7 +14,7 @@ from messages.wire.arrays import EMPTY_I32
 
 
 def new_request_of(message: Generate, caller: bytes) -> NewRequest:
-    """The new request in a message of this caller. Its digest leaves out `have`, which differs when the client reconnects.
+    """The new request in a message of this caller. Its digest leaves out what differs when the client reconnects.
 
     Raises: Refusal.
     """
@@ -25,7 +25,7 @@ def new_request_of(message: Generate, caller: bytes) -> NewRequest:
     given = [message.prompt is not None, len(message.tokens) > 0, message.turns is not None]
     if sum(given) != 1:
         raise Refusal("invalid", f"prompt: expected exactly one of prompt, tokens and turns, got {sum(given)}", field="prompt")
-    bare = msgspec.structs.replace(message, have=0, tokens=EMPTY_I32)
+    bare = msgspec.structs.replace(message, have=0, is_repeated=False, tokens=EMPTY_I32)
     digest = blake2b(msgspec.msgpack.encode(bare, enc_hook=lambda _: None) + message.tokens.tobytes(), digest_size=16)
     turns = None
     if message.turns is not None:

@@ -17,14 +17,19 @@ import zmq
 
 from actors.gateway.admission.admission import Admission, Arrival
 from actors.gateway.admission.caller import caller_of_address
+from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.http.gateways.owners import Owners
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
-from actors.gateway.zeromq.clients import PendingRequest, RefusalQueue, ZmqClient
+from actors.gateway.zeromq.clients import PendingRequest, RefusalQueue, ZmqClient, ZmqClients
+from actors.gateway.zeromq.forwarded_stream import ForwardedStream
+from actors.gateway.zeromq.other_gateways import OtherGateways
 from actors.gateway.zeromq.parse import field_in, new_request_of, request_in
 from actors.gateway.zeromq.stream import ZmqStream
 from messages import public
+from messages.client.link import ClientLink
 from messages.errors import WireError
 from messages.transport import zmq_options
 from messages.transport.zmq_reader import ZmqReader
@@ -32,7 +37,6 @@ from messages.wire.codec import Codec
 from messages.wire.message import Message
 
 _BEAT_S = 0.5
-_CLIENT_SILENCE_S = 30.0  # a client with open streams answers each Alive; one that is silent for this time has left
 _KINDS = (*public.ClientMessage.__args__, *public.FrontMessage.__args__)
 _DETAIL_CHARACTERS = 2_000  # longest text of a refusal, because thousands of them may wait for one client
 
@@ -46,13 +50,14 @@ class ZmqServer:
         incarnation: int,
         admission: Admission,
         desk: RequestDesk,
+        owners: Owners,
         summary: Callable[[], Awaitable[dict[str, Any]]],
     ) -> None:
-        self._settings, self._incarnation = settings, incarnation
+        self._settings = settings
         self._admission, self._desk, self._summary = admission, desk, summary
+        self._others = OtherGateways(owners)
         self._codec: Codec[Message] = Codec(_KINDS)
-        self._clients: dict[bytes, ZmqClient] = {}
-        self._owner: dict[str, bytes] = {}  # by request id: the identity of its present client
+        self._clients = ZmqClients(public.Alive(incarnation=incarnation), self._send)
         self._pending: dict[str, PendingRequest] = {}  # by request id
         self._refusals = RefusalQueue(self._send)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -81,6 +86,7 @@ class ZmqServer:
             self._beat_timer.cancel()
         for task in self._tasks:
             task.cancel()
+        await self._others.close()
         await asyncio.sleep(0.01)  # so that ZeroMQ's I/O thread can send what is in the pipes
         self._reader.close()
         await self._loop.run_in_executor(None, self._context.term)
@@ -97,9 +103,7 @@ class ZmqServer:
             self._desk.metrics.front_garbage.inc()
             self._refuse(identity, request_in(frames), Refusal("invalid", str(error), field=field_in(str(error))))
             return
-        client = self._clients.get(identity)
-        if client is not None:
-            client.heard_s = self._loop.time()
+        client = self._clients.heard(identity)
         match message:
             case public.Generate():
                 self._generate(identity, message, len(frames[1]) + len(frames[2]))
@@ -138,15 +142,49 @@ class ZmqServer:
             if known is not None:
                 self._again(identity, message, known)
                 return
-            if message.have:
-                detail = f"request: expected one that is known, got {message.request!r} with have = {message.have}"
-                raise Refusal("not_found", detail, field="request")
-            arrival = self._admission.begin(new, n_bytes)
+            if message.is_repeated and self._others.are_there:
+                self._spawn(identity, message.request, self._search(identity, message, new, n_bytes))
+            else:
+                self._begin(identity, message, new, n_bytes)
         except Refusal as refusal:
             self._refuse(identity, message.request, refusal)
-            return
+
+    def _begin(self, identity: bytes, message: public.Generate, new: NewRequest, n_bytes: int) -> None:
+        """Begin a request that nobody knows. Raises: Refusal."""
+        if message.have:
+            detail = f"request: expected one that is known, got {message.request!r} with have = {message.have}"
+            raise Refusal("not_found", detail, field="request")
+        arrival = self._admission.begin(new, n_bytes)
         self._pending[message.request] = PendingRequest(identity)
         self._spawn(identity, message.request, self._new(message.request, arrival))
+
+    async def _search(self, identity: bytes, message: public.Generate, new: NewRequest, n_bytes: int) -> None:
+        """Another gateway may have this request: pass its stream on, or begin the request here. Raises: Refusal.
+
+        Meanwhile the client is told that this gateway is alive.
+        """
+        request_id = message.request
+        stream = ForwardedStream(message, lambda message: self._send(identity, message), self._settings.orphan_s)
+        self._clients.add(identity, request_id, stream)
+        link: ClientLink | None = None
+        try:
+            link = await self._others.find(request_id)
+        except Refusal:
+            if not stream.is_closed:
+                self._clients.remove(identity, request_id, is_gone=False)
+                raise
+        if stream.is_closed:  # its client has left, or has sent it again
+            return
+        if link is not None:
+            self._desk.metrics.reattached.inc()
+            stream.open(link)
+            return
+        self._clients.remove(identity, request_id, is_gone=False)
+        known = self._admission.find(new)
+        if known is not None:
+            self._again(identity, message, known)
+        else:
+            self._begin(identity, message, new, n_bytes)
 
     def _again(self, identity: bytes, message: public.Generate, known: Request | Arrival) -> None:
         """A request was sent again, on this connection or another: this connection is its client now. Raises: Refusal."""
@@ -175,33 +213,12 @@ class ZmqServer:
 
     def _attach(self, identity: bytes, request: Request, have: int) -> None:
         """Make a connection the client of a request, in place of an older one, and stream from token `have` on."""
-        request_id = request.order.request
-        known = self._owner.get(request_id)
-        if known is not None:
-            self._detach(known, request_id, is_gone=False)
-        client = self._clients.get(identity)
-        if client is None:
-            client = self._clients[identity] = ZmqClient(self._loop.time())
-            self._send(identity, public.Alive(incarnation=self._incarnation))
         stream = ZmqStream(request, have, self._settings.stream_window_tokens, lambda message: self._send(identity, message))
-        stream.on_done = lambda: self._detach(identity, request_id, is_gone=True)
-        client.streams[request_id] = stream
-        self._owner[request_id] = identity
+        stream.left = lambda: self._desk.reader_left(request)
+        self._clients.add(identity, request.order.request, stream)
         if request.is_over:
             self._desk.add_undelivered(request, self._loop.time())
         stream.pump()
-
-    def _detach(self, identity: bytes, request_id: str, *, is_gone: bool) -> None:
-        """Close a stream. `is_gone`: its client has left or has everything, so the desk loses a reader."""
-        client = self._clients.get(identity)
-        stream = client.streams.pop(request_id, None) if client is not None else None
-        self._owner.pop(request_id, None)
-        if client is not None and not client.streams:
-            del self._clients[identity]
-        if stream is not None:
-            stream.close()
-            if is_gone:
-                self._desk.reader_left(stream.request)
 
     def _received(self, client: ZmqClient | None, message: public.Received) -> None:
         stream = client.streams.get(message.request) if client is not None else None
@@ -214,12 +231,16 @@ class ZmqServer:
         if pending is not None:
             pending.is_cancelled = True
             return
+        stream = client.streams.get(message.request) if client is not None else None
+        if isinstance(stream, ForwardedStream):
+            stream.cancel()
+            return
         request = self._desk.find(message.request)
         if request is None or request.order.api != "front":
             detail = f"request: expected one that is known, got {message.request!r}"
             self._refuse(identity, message.request, Refusal("not_found", detail, field="request"))
             return
-        if client is None or message.request not in client.streams:
+        if stream is None:
             self._attach(identity, request, request.sequences[0].n_visible)
         self._desk.cancel(request)
 
@@ -247,19 +268,10 @@ class ZmqServer:
     def _pump_all(self) -> None:
         """The socket can send again: continue with refusals and with blocked streams."""
         self._refusals.flush()
-        for client in tuple(self._clients.values()):
-            for stream in tuple(client.streams.values()):
-                if stream.is_blocked:
-                    stream.pump()
+        self._clients.pump()
 
     def _beat(self) -> None:
-        now_s = self._loop.time()
-        for identity, client in tuple(self._clients.items()):
-            if now_s - client.heard_s > _CLIENT_SILENCE_S:
-                for request_id in tuple(client.streams):
-                    self._detach(identity, request_id, is_gone=True)
-                continue
-            self._send(identity, public.Alive(incarnation=self._incarnation))
+        self._clients.beat()
         self._pump_all()
         self._reader.check()
         self._beat_timer = self._loop.call_later(_BEAT_S, self._beat)

@@ -20,7 +20,8 @@ class ZmqStream:
     """Sends Accepted, then Chunks, then Finished for a request with one sequence; or Failed if it could not be recorded.
 
     At most `window_tokens` tokens are sent beyond what the client has confirmed. `send` returns False when the socket is full:
-    the message is kept, `is_blocked` is set, and the next `pump` sends it first. `on_done` is called after the last message.
+    the message is kept, `is_blocked` is set, and the next `pump` sends it first. `on_done` is called after the last message,
+    `left` when the client has left or has everything.
 
     Args:
         have: number of tokens that the client has from an earlier connection.
@@ -29,6 +30,7 @@ class ZmqStream:
     def __init__(self, request: Request, have: int, window_tokens: int, send: Callable[[Message], bool]) -> None:
         self.request = request
         self.on_done: Callable[[], None] = lambda: None
+        self.left: Callable[[], None] = lambda: None
         self.is_blocked = False
         self._window_tokens, self._send = window_tokens, send
         width = request.order.sampling.logprobs

@@ -70,10 +70,14 @@ class Call(OpenCall):
         self.present: Message = public.ModelsWanted(call=key)
         self.answers: list[Any] = []
         self.n_made = 0  # how often its message was made
+        self.has_moved = False
 
     def message(self) -> Message:
         self.n_made += 1
         return self.present
+
+    def moved(self) -> None:
+        self.has_moved = True
 
     def take(self, message: Any) -> None:
         self.answers.append(message)
@@ -169,6 +173,33 @@ async def test_a_silent_gateway_is_asked_again(
     await until(lambda: link._incarnation == 1)
     assert len(gateway.calls) <= n_calls + 1  # one may have been on its way
     assert set(gateway.calls) == {"a"}
+
+
+async def test_a_gateway_that_stays_silent_is_left_for_the_next_one(
+    endpoint: str, open_gateway: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "SILENCE_S", 3600.0)  # the test looks, not the timer
+    endpoints = [endpoint, f"{endpoint}-of-the-next"]
+    link = ClientLink(endpoint, lambda: None, lambda: endpoints)
+    silent, next_one = open_gateway(), Gateway(endpoints[1])
+    call = Call("a")
+    link.open("a", call)
+    await until(lambda: silent.calls)
+    for number in range(3):
+        for _ in range(10):
+            link._look()
+        assert link.endpoint == endpoint, "each message begins the count anew"
+        silent.send(public.Stats(call="a", summary=""))
+        await until(lambda n=number: len(call.answers) > n)
+    assert not call.has_moved
+    for _ in range(11):
+        link._look()
+    await until(lambda: next_one.calls)
+    assert (link.endpoint, call.has_moved, silent.calls) == (endpoints[1], True, ["a"])
+    next_one.send(public.Stats(call="a", summary="from the next one"))
+    await until(lambda: call.answers[-1].summary == "from the next one")
+    await link.close()
+    next_one.die()
 
 
 async def test_what_may_be_lost_is_not_kept(link: ClientLink, open_gateway: Callable[..., Gateway]) -> None:

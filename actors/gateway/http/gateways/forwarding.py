@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from actors.gateway.http.stream_events import Begun
 from actors.gateway.requests.refusals import Refusal
 
 _OWNER_AWAY_S = 60.0  # longest time without any byte of the owner's while it cannot be reached
+_OTHERS_S = 20.0  # longest wait for the gateways that may have a request
 _RETRY_S = 0.05
 _OF_THE_CONNECTION = (b"connection", b"transfer-encoding", b"date")
 _NOT_KNOWN = (404, 410)
@@ -141,12 +142,21 @@ class Forwarded:
             self._writer.close()
 
 
-async def is_known(socket_path: str, request: str, longest_s: float) -> bool:
-    """Whether the gateway that listens at `socket_path` knows a request with this id. Waits for a gateway that starts.
+async def who_knows(sockets: Sequence[str], request: str) -> str:
+    """The first of these gateways that knows a request with this id; "": none of them does. Waits for gateways that start.
 
-    Raises: TimeoutError.
+    Raises: Refusal if one does not answer.
     """
-    async with asyncio.timeout(longest_s):
+    try:
+        known = await asyncio.gather(*(_is_known(socket_path, request) for socket_path in sockets))
+    except TimeoutError:
+        raise Refusal("unavailable", "a gateway that may know this request does not answer", retry_after_s=1.0) from None
+    return next((path for path, is_there in zip(sockets, known, strict=True) if is_there), "")
+
+
+async def _is_known(socket_path: str, request: str) -> bool:
+    """Whether the gateway that listens at `socket_path` knows a request with this id. Raises: TimeoutError."""
+    async with asyncio.timeout(_OTHERS_S):
         while True:
             try:
                 reader, writer = await asyncio.open_unix_connection(socket_path)

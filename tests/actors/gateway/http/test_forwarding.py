@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import msgspec
 import pytest
 
-from actors.gateway.gateway_actor import GatewayActor
 from actors.gateway.http.gateways.forwarded_call import ForwardedCall
 from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.http.gateways.owners import Owners
-from messages.transport.mailbox import MemoryMailbox
 from tests.support.gateway.asgi_stream import AsgiStream
-from tests.support.gateway.fake_scheduler import FakeScheduler
 from tests.support.gateway.gateway_rig import Rig, rig
-from tests.support.memory_cluster import birth_of
+from tests.support.gateway.two_gateways import two_gateways
 from tests.support.waiting import DEADLINE_S
 
 BODY: dict[str, Any] = {"prompt": [1, 2], "max_tokens": 8, "temperature": 0, "stream": True}
@@ -31,35 +24,6 @@ OWNERS = Owners(1, ["zero", "one"])
 def key_of(owner: int, prefix: str = "key") -> str:
     """A key that belongs to gateway `owner`."""
     return next(key for n in range(1000) if bool(OWNERS.socket_of(key := f"{prefix}-{n}")) == (owner == 0))
-
-
-class SecondGateway:
-    """Stands for the rig's gateway where a call goes to gateway/1."""
-
-    def __init__(self, gateway: GatewayActor) -> None:
-        self.gateway = gateway
-
-
-@asynccontextmanager
-async def two_gateways(folder: str = "", **fields: Any) -> AsyncIterator[tuple[Rig, Any, FakeScheduler]]:
-    """Gateway 0, which a test may kill, gateway 1, and a scheduler that both know. `folder`: with journals; "": a new one."""
-    with TemporaryDirectory(prefix="tg-") as new_folder:
-        folder = folder or new_folder
-        sockets = [str(Path(folder) / f"http-{index}") for index in range(2)]
-        async with rig(with_scheduler=False, http_sockets=sockets, journal_path=f"{folder}/journal-0", **fields) as r:
-            settings = msgspec.structs.replace(r.settings, journal_path=f"{folder}/journal-1")
-            birth = birth_of("gateway/1", settings, 1)
-            second = GatewayActor(birth, lambda n, i, e: MemoryMailbox(r.cluster.network, n, i, e))
-            r.cluster.incarnation_of["gateway/1"] = 1
-            r.cluster.actors["gateway/1"] = (second, asyncio.ensure_future(second.run()))
-            await r.cluster.wait_until(lambda: "gateway/1" in r.cluster.up)
-            scheduler = await r.add_scheduler(is_automatic=False)
-            await r.cluster.wait_until(lambda: second.incarnation_of("scheduler/0") == 1)
-            try:
-                yield r, SecondGateway(second), scheduler
-            finally:
-                await second.stop()
-                await r.cluster.kill("gateway/1")
 
 
 def without_times(body: bytes) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.gateway.zeromq import server
+from actors.gateway.zeromq import clients, server
 from actors.gateway.zeromq.parse import field_in, request_in
 from messages import public
 from tests.support.gateway.fake_scheduler import oracle
@@ -25,12 +25,12 @@ async def test_a_client_that_falls_silent_is_detached_and_can_come_back(monkeypa
         request = r.gateway.desk.find("r")
         assert request is not None
         assert len(request.watchers) == 1
-        monkeypatch.setattr(server, "_CLIENT_SILENCE_S", 0.0)
+        monkeypatch.setattr(clients, "_CLIENT_SILENCE_S", 0.0)
         async with asyncio.timeout(DEADLINE_S):
             while request.watchers:
                 await asyncio.sleep(0)
         assert request.orphaned_s > 0, "nobody reads it, and it waits for its client"
-        monkeypatch.setattr(server, "_CLIENT_SILENCE_S", 1000.0)
+        monkeypatch.setattr(clients, "_CLIENT_SILENCE_S", 1000.0)
         assert scheduler.cancels == []
         await two.send(generate(have=4))
         await r.cluster.wait_until(lambda: len(request.watchers) == 1)

@@ -1,0 +1,102 @@
+"""A stream whose request another gateway has: its messages are passed on to the client, and the client's words to it.
+
+The other gateway bounds the tokens in flight by what the client has confirmed, as for a client of its own. When it dies, the
+link asks its next incarnation for the stream from the next token on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from messages import public
+from messages.client.link import ClientLink, OpenCall
+from messages.wire.message import Message
+
+
+class ForwardedStream(OpenCall):
+    """One stream of a ZeroMQ client. `open` begins it, once it is known which gateway has the request.
+
+    Args:
+        generate: what the client has sent.
+        send: sends a message to the client; False when its pipe is full.
+        orphan_s: a request whose client has left is cancelled after this time, as the other gateway would do.
+    """
+
+    def __init__(self, generate: public.Generate, send: Callable[[Message], bool], orphan_s: float) -> None:
+        self._generate, self._send, self._orphan_s = generate, send, orphan_s
+        self._have = self._confirmed = int(generate.have)
+        self._unsent: deque[Message] = deque()
+        self._link: ClientLink | None = None
+        self._is_cancelled = self._is_over = False
+        self.is_closed = False
+        self.is_blocked = False
+        self.on_done: Callable[[], None] = lambda: None  # set by `ZmqClients`
+
+    def open(self, link: ClientLink) -> None:
+        """Ask the gateway behind `link` for the stream."""
+        self._link = link
+        link.open(self._generate.request, self)
+
+    # -- the other gateway's side ---------------------------------------------------------------------------------
+
+    def message(self) -> Message:
+        return msgspec.structs.replace(self._generate, have=self._have, is_repeated=True)
+
+    def take(self, message: public.FrontMessage) -> None:
+        match message:
+            case public.Accepted() if self._is_cancelled:
+                self.cancel()
+            case public.Chunk():
+                self._have = max(self._have, int(message.first) + len(message.ids))
+            case public.Finished() | public.Failed():
+                self._is_over = True
+        self._unsent.append(message)
+        self.pump()
+
+    # -- the client's side: as `ZmqStream` ------------------------------------------------------------------------
+
+    def received(self, up_to: int) -> None:
+        """The client confirms every token below `up_to`."""
+        self._confirmed = max(self._confirmed, int(up_to))
+        self.confirm()
+
+    def confirm(self) -> None:
+        """Tell the other gateway what the client has confirmed."""
+        if self._link is not None:
+            self._link.send_once(public.Received(request=self._generate.request, up_to=self._confirmed))
+
+    def cancel(self) -> None:
+        """The client does not want the request any more."""
+        self._is_cancelled = True
+        if self._link is not None:
+            self._link.send_once(public.CancelRequest(request=self._generate.request))
+
+    def pump(self) -> None:
+        """Send what can be sent now."""
+        while self._unsent:
+            if not self._send(self._unsent[0]):
+                self.is_blocked = True
+                return
+            self._unsent.popleft()
+        self.is_blocked = False
+        if self._is_over and not self.is_closed:
+            self.on_done()
+
+    def close(self) -> None:
+        """Read nothing more. The other gateway is not told: another connection of the client may go on."""
+        self.is_closed = True
+        if self._link is not None:
+            self._link.close_call(self._generate.request)
+
+    def left(self) -> None:
+        """The client has left, or has everything. A request that goes on waits for it as long as one of this gateway would."""
+        if self._link is not None and not self._is_over:
+            asyncio.get_running_loop().call_later(self._orphan_s, self._give_up, self._link)
+
+    def _give_up(self, link: ClientLink) -> None:
+        if self._generate.request not in link.open_calls:  # otherwise the client has come back
+            self.cancel()
