@@ -13,8 +13,7 @@ from actors.gateway.http.gateways.forwarded_call import ForwardedCall
 from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.http.gateways.owners import Owners
 from tests.support.gateway.asgi_stream import AsgiStream
-from tests.support.gateway.gateway_rig import Rig, rig
-from tests.support.gateway.two_gateways import two_gateways
+from tests.support.gateway.gateway_rig import Rig, rig, two_gateways
 from tests.support.waiting import DEADLINE_S
 
 BODY: dict[str, Any] = {"prompt": [1, 2], "max_tokens": 8, "temperature": 0, "stream": True}

@@ -18,8 +18,7 @@ from messages.errors import Unavailable
 from messages.generation import Sampling
 from messages.ids import mint_request_id
 from tests.support.gateway.fake_scheduler import FakeScheduler, oracle
-from tests.support.gateway.gateway_rig import Rig, rig
-from tests.support.gateway.two_gateways import two_gateways
+from tests.support.gateway.gateway_rig import Rig, rig, two_gateways
 from tests.support.gateway.zmq_clients import ZmqConnection, generate
 from tests.support.waiting import DEADLINE_S, until
 
