@@ -26,30 +26,31 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     model_folder: str = HASH_CHAIN  # a resolved model folder (or GGUF file), or "hash-chain"
     load_format: Literal["auto", "random"] = "auto"  # "random": weights of the model's shape from a fixed seed
+    # of weights and activations; auto: bfloat16 on GPUs, float32 on CPU cores
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device: DeviceKind = "cpu"
     device_index: Annotated[int, msgspec.Meta(ge=0)] = 0
     rank: Annotated[int, msgspec.Meta(ge=0)] = 0
     tp: Annotated[int, msgspec.Meta(ge=1)] = 1
-    n_slots: Annotated[int, msgspec.Meta(ge=0, le=65_536)] = 0  # sequences at once
+    n_slots: Annotated[int, msgspec.Meta(ge=0, le=65_536)] = 0  # sequences at once; 0: 256 on a GPU, 64 on a CPU
     max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: the limit of the model
-    max_step_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens computed in one step
-    kv_memory_bytes: Annotated[int, msgspec.Meta(ge=0)] = (
-        0  # 0: measured on CUDA; an eighth of the memory, at most 2 GiB, on a CPU
-    )
+    max_step_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens computed in one step; 0: 8192 on a GPU, 1024 on a CPU
+    # memory for keys and values; 0: measured on a GPU; an eighth of the memory, at most 2 GiB, on a CPU
+    kv_memory_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     memory_share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.9  # of the device's memory, weights included
-    max_lease_steps: Annotated[int, msgspec.Meta(ge=0, le=256)] = 0  # steps of one plan
-    lease_s: Annotated[float, msgspec.Meta(ge=0.0, le=10.0)] = 0.0  # time that the steps of one plan should take at most
+    max_lease_steps: Annotated[int, msgspec.Meta(ge=0, le=256)] = 0  # steps of one plan at most; 0: 8 on a GPU, 4 on a CPU
+    # time that the steps of one plan should take at most; 0: 0.005 on a GPU, 0.04 on a CPU
+    lease_s: Annotated[float, msgspec.Meta(ge=0.0, le=10.0)] = 0.0
     threads: Annotated[int, msgspec.Meta(ge=0)] = 0  # threads of torch on this rank; 0: all cores divided by `cpu_ranks`
     cpu_ranks: Annotated[int, msgspec.Meta(ge=1)] = 1  # worker processes that share this machine's cores
     vault: bool = False  # the KV memory lies in the replica's vault and outlives this process
     standby: bool = False  # a second gang of the same size has to fit beside this one
-    attention: Literal["auto", "torch", "triton"] = "auto"
-    cuda_graphs: bool = True
+    attention: Literal["auto", "torch", "triton"] = "auto"  # auto: triton on GPUs where its kernels can compute the model
+    cuda_graphs: bool = True  # steps on a GPU are captured once and replayed
     deterministic: bool = False  # the tokens of a request depend on the request alone, not on what is computed beside it
-    hash_chain_pages: Annotated[int, msgspec.Meta(ge=0)] = 4096
-    hash_chain_vocabulary: Annotated[int, msgspec.Meta(ge=2, le=2**31 - 1)] = 32_768
-    hash_chain_step_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # artificial time of one step
+    hash_chain_pages: Annotated[int, msgspec.Meta(ge=0)] = 4096  # pages of the model hash-chain, which is for tests
+    hash_chain_vocabulary: Annotated[int, msgspec.Meta(ge=2, le=2**31 - 1)] = 32_768  # its vocabulary
+    hash_chain_step_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # its artificial time of one step
 
     @property
     def is_hash_chain(self) -> bool:

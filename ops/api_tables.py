@@ -21,6 +21,7 @@ _BODIES: dict[str, type[msgspec.Struct]] = {
     "/tokenize": TokenizeBody,
     "/detokenize": DetokenizeBody,
 }
+_LEAST_GROUPED = 10_000
 _NOUN = re.compile(r"^(list|integer|number|string|object)")
 _CHOSEN_BY_SERVER = frozenset(("seed", "max_tokens", "logprobs"))  # the wire's default is not what clients see
 
@@ -53,23 +54,28 @@ def _defaults_of(struct: msgspec.Struct) -> dict[str, str]:
 
 def _type_of(body: type[msgspec.Struct], name: str) -> str:
     field = next(field for field in msgspec.structs.fields(body) if field.name == name)
-    return _words_of(inspect.type_info(field.type))
+    return words_of(inspect.type_info(field.type))
 
 
-def _words_of(kind: inspect.Type) -> str:
+def words_of(kind: inspect.Type) -> str:
+    """A type and its range in the words of JSON."""
     match kind:
         case inspect.UnionType(types=types):
-            return " or ".join(_words_of(some) for some in types if not isinstance(some, inspect.NoneType))
+            return " or ".join(words_of(some) for some in types if not isinstance(some, inspect.NoneType))
         case inspect.IntType(ge=low, le=high):
             return "integer" + _range(None, low, high)
         case inspect.FloatType(gt=above, ge=low, le=high):
             return "number" + _range(above, low, high)
+        case inspect.LiteralType(values=values):
+            return " or ".join(f"`{json.dumps(value)}`" for value in values)
+        case inspect.EnumType(cls=cls):
+            return " or ".join(f"`{json.dumps(member.value)}`" for member in cls)
         case inspect.StrType():
             return "string"
         case inspect.BoolType():
             return "true or false"
         case inspect.ListType(item_type=item):
-            return "list" if isinstance(item, inspect.AnyType) else "list of " + _NOUN.sub(r"\1s", _words_of(item))
+            return "list" if isinstance(item, inspect.AnyType) else "list of " + _NOUN.sub(r"\1s", words_of(item))
         case inspect.StructType(fields=fields):
             return "object with " + ", ".join(f"`{field.name}`" for field in fields)
         case _:
@@ -77,8 +83,13 @@ def _words_of(kind: inspect.Type) -> str:
 
 
 def _range(above: Any, low: Any, high: Any) -> str:
-    bounds = [f"{sign} {bound:g}" for sign, bound in ((">", above), (">=", low), ("<=", high)) if _is_told(bound)]
+    bounds = [f"{sign} {number(bound)}" for sign, bound in ((">", above), (">=", low), ("<=", high)) if _is_told(bound)]
     return f" {', '.join(bounds)}" if bounds else ""
+
+
+def number(value: float) -> str:
+    """A number as TOML and Python write it: large whole ones in groups of three digits."""
+    return f"{int(value):_}" if abs(value) >= _LEAST_GROUPED and value == int(value) else f"{value:g}"
 
 
 def _is_told(bound: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Draws the tables of the documents from the code: docs/architecture.md, docs/api.md and docs/map.md.
+"""Draws the tables of the documents from the code: architecture.md, api.md, configuration.md and map.md in docs/.
 
     python -m ops.doc_tables            write them between their markers
     python -m ops.doc_tables --check    exit status 1 if a document differs from what would be written
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from messages.routes import CHILDREN, ROUTES, Route
 from ops.api_tables import fields_table, other_fields_table
+from ops.config_tables import settings_tables
 from supervisor.config import ServerConfig
 from supervisor.policy.child_spec import Group
 from supervisor.policy.placement import Gpu, Placement
@@ -124,6 +125,7 @@ TABLES = {
     "supervision": Table(REPO / "docs" / "architecture.md", supervision_table),
     "api fields": Table(REPO / "docs" / "api.md", fields_table),
     "api other fields": Table(REPO / "docs" / "api.md", other_fields_table),
+    "settings": Table(REPO / "docs" / "configuration.md", settings_tables),
     "files": Table(REPO / "docs" / "map.md", file_map),
 }
 

@@ -67,17 +67,17 @@ class SupervisorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     frozen_s: _Seconds = 2.0  # a child that sends no Progress for this time is killed; only its own time counts
     frozen_worker_s: _Seconds = 5.0  # the same for a worker: its step thread may keep the interpreter's lock
     suspended_s: _Seconds = 1.5  # the same for a child that is stopped from outside (SIGSTOP, a debugger)
-    step_s: _Seconds = 60.0  # a step on a GPU
-    first_step_s: _Seconds = 600.0  # the first step, which may compile kernels
-    cpu_step_s: _Seconds = 900.0  # a step on CPU cores
+    step_s: _Seconds = 60.0  # longest time of a step on a GPU; then its gang is restarted
+    first_step_s: _Seconds = 600.0  # the same for the first step, which may compile kernels
+    cpu_step_s: _Seconds = 900.0  # the same for a step on CPU cores
     drain_s: _Seconds = 30.0  # time for requests to finish when the server stops
     stop_s: _Seconds = 10.0  # time for each group of children to exit after that
     orphan_s: _Seconds = 60.0  # children of a dead supervisor serve for this time; if no other adopts them, they end
     standby_pause_s: _Seconds = 1.0  # GPUs: from a promotion to the start of the next standby, which slows steps down
     actor_restarts: Annotated[int, msgspec.Meta(ge=0)] = 300  # restarts of one actor that are allowed within actor_window_s
-    actor_window_s: _Seconds = 60.0
+    actor_window_s: _Seconds = 60.0  # for how long a restart of an actor counts
     gang_restarts: Annotated[int, msgspec.Meta(ge=0)] = 300  # restarts of one gang that are allowed within gang_window_s
-    gang_window_s: _Seconds = 300.0
+    gang_window_s: _Seconds = 300.0  # for how long a restart of a gang counts
     start_attempts: _Small = 3  # attempts of the first start
     restart_attempts: _Small = 10  # attempts in a row to bring back a group that has been ready before
     spares: bool = True  # keep a warm process for each child: restarts take milliseconds, idle memory about 60 MB each
@@ -88,24 +88,23 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     model: str = ""  # a folder, a GGUF file, a name on the hub, "hash-chain"; empty: the packaged small model
     model_name: str = ""  # what clients see; empty: the model's own name
-    gpus: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None  # GPUs to use; None: all of them; 0: CPU cores
+    gpus: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None  # GPUs to use; not set: all of them; 0: CPU cores
     tp: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # ranks of one replica; 0: as few as hold the model
     replicas: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0  # copies of the model; 0: as many as fit
-    gateways: _Small = 1
-    host: str = "127.0.0.1"
-    port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 8000  # 0: any free one
-    front_tcp_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0  # for ZeroMQ clients; 0: no TCP, Unix sockets only
-    front_tcp_host: str = "127.0.0.1"
+    gateways: _Small = 1  # processes that accept requests
+    host: str = "127.0.0.1"  # address that HTTP listens on
+    port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 8000  # of HTTP; 0: any free one
+    front_tcp_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0  # port for ZeroMQ clients; 0: no TCP, Unix sockets only
+    front_tcp_host: str = "127.0.0.1"  # where ZeroMQ clients connect over TCP: an address of this host
     max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: the model's context length
-    speculate: bool = True
+    speculate: bool = True  # speculative decoding with drafts from the text so far
     vault: bool = False  # KV memory outlives gangs and schedulers, which then compute little again
-    standby: bool | None = (
-        None  # a second gang of each replica, ready to take over, and a vault; None: on GPUs with room for it
-    )
+    # a second gang of each replica, ready to take over, and a vault; not set: on GPUs with room for it
+    standby: bool | None = None
     hold_connections: bool = True  # HTTP connections go on when their gateway dies; a custodian process holds them
-    run_dir: str = ""  # empty: a private directory for this port
+    run_dir: str = ""  # sockets and state of the processes; empty: a private directory for this port
     state_dir: str = ""  # journals; empty: run_dir if that is set, else one for this port that survives a reboot
-    log_format: Literal["console", "json"] = "console"
+    log_format: Literal["console", "json"] = "console"  # lines for people, or one JSON object a line
     log_level: Literal["auto", "debug", "info", "warning", "error"] = "auto"  # auto: warning on a terminal, else info
     supervisor: SupervisorSettings = SupervisorSettings()
     gateway: GatewaySettings = GatewaySettings()

@@ -32,14 +32,13 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     front_tcp_endpoint: str = ""  # a second address for them, "tcp://127.0.0.1:5555"; "": none
     custodian_socket: str = ""  # the custodian's unix socket; "": client connections end with this process
     http_sockets: list[str] = []  # where gateways forward calls to each other, by index; empty: there is only one
-    allowed_hosts: list[
-        _HostName
-    ] = []  # names in Host beside addresses and localhost; ["*"]: any; empty: any if not on loopback
+    # names in Host beside addresses and localhost; ["*"]: any; empty: any if not on loopback
+    allowed_hosts: list[_HostName] = []
     allowed_origins: list[_Origin] = []  # whose pages may use this server and read its answers (CORS); ["*"]: all pages
     have_gateways_changed: bool = False  # their number, of late: requests may be at gateways that do not own their ids now
     journal_path: str = ""  # folder of its files; "": in memory, requests do not survive the gateway
     gateways: Annotated[int, msgspec.Meta(ge=0)] = 0  # of this server; journals of others beside this one are adopted; 0: none
-    max_body_bytes: _Positive = 16 << 20  # of one request
+    max_body_bytes: _Positive = 16 << 20  # of one request; above it: 413
     max_bodies_bytes: _Positive = 256 << 20  # of all large requests being read, HTTP and ZeroMQ together; above it: 503
     max_active_requests: _Positive = 4096  # sequences accepted at a time; above it: 429 with Retry-After
     caller_header: str = ""  # names the caller, e.g. "authorization" behind a proxy that checks it; "": the client's address
@@ -60,7 +59,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     commit_window_s: _Seconds = 0.0  # the journal collects entries for this time before each commit; 0: commit at once
     ack_messages: _Positive = 16  # messages of a scheduler for each Ack to it; each Ack wakes two processes
     journal_buffer_bytes: _Positive = 64 << 20  # kept in memory while the disk refuses writes; above it streams pause
-    journal_http_streams: bool = True  # False: only those whose client has given an id can be asked for again
+    journal_http_streams: bool = True  # false: only HTTP streams whose client has given an id can be asked for again
     journal_sync: bool = False  # fsync each commit: survives power loss, not only the death of a process
     max_connections: _Positive = 8192  # open HTTP connections; above it: 503
     head_s: _Seconds = 15.0  # time for a client to send its headers

@@ -13,14 +13,17 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     """Limits and policies of one scheduler. The policies are declared in actors.scheduler.sequences.policy and actors.pages."""
 
     tp: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1  # ranks of the gang
-    plans_in_flight: Annotated[int, msgspec.Meta(ge=1, le=4)] = 2  # 2 or more keep the device busy between steps
+    # plans sent before a result is back; 2 or more keep the device busy between steps
+    plans_in_flight: Annotated[int, msgspec.Meta(ge=1, le=4)] = 2
     step_tokens: Annotated[int, msgspec.Meta(ge=0, le=1_048_576)] = 0  # token budget of a step; 0: the gang's limit
     max_waiting: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 16_384  # sequences in the queue; above it: refused
-    unacked_messages: Annotated[int, msgspec.Meta(ge=2, le=100_000)] = 512  # with so many, the sequences of a gateway pause
+    # messages that a gateway may leave unconfirmed before its sequences pause
+    unacked_messages: Annotated[int, msgspec.Meta(ge=2, le=100_000)] = 512
     order: OrderName = OrderName.PRIORITY  # which sequences are planned first
-    prefix_reuse: bool = True
+    prefix_reuse: bool = True  # prompts that begin like earlier ones are not computed again
     eviction: EvictionName = EvictionName.LRU  # which cached pages are overwritten first
     speculation: bool = True
     vault: bool = False  # the KV memory outlives gangs, and this scheduler records there what its pages hold
     draft_depth: Annotated[int, msgspec.Meta(ge=1, le=32)] = 8  # drafts verified in one step at most
-    draft_rows: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 8  # with more sequences running, drafts cost more than they give
+    # most sequences that run with drafts; with more, drafts cost more than they give
+    draft_rows: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 8

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ops import doc_tables
+from ops.config_tables import settings_tables
 from ops.doc_tables import REPO, TABLES, first_sentence
 from tests.architecture.source_tree import product_files
 
@@ -24,6 +25,12 @@ def test_the_map_names_every_file_of_the_product_with_a_phrase() -> None:
     phrases = dict(re.findall(r"^\| `([^`]+)` \| (.*) \|$", text, re.MULTILINE))
     missing = [file.path for file in product_files() if not file.is_package and not phrases.get(file.path, "").strip()]
     assert missing == []
+
+
+def test_every_key_of_the_configuration_has_a_meaning() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|.*\| ([^|]*) \|$", settings_tables(), re.MULTILINE)
+    assert {"model", "beat_s", "max_n", "kv_memory_bytes"} <= {key for key, _ in rows}
+    assert [key for key, meaning in rows if not meaning.strip()] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -1,0 +1,90 @@
+"""Draws the tables of docs/configuration.md: every key that an operator can set, from the structs of the configuration.
+
+A key's meaning is the comment beside its field. Keys that the supervisor sets itself are left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import io
+import json
+import textwrap
+import tokenize
+from enum import Enum
+from typing import Any
+
+import click
+import msgspec
+
+from ops.api_tables import number, words_of
+from supervisor.__main__ import start
+from supervisor.config import ServerConfig, described
+
+_UNITS = {"_s": "seconds", "_bytes": "bytes", "_tokens": "tokens"}  # by the end of a key's name
+
+
+def settings_tables() -> str:
+    """One table for each section: key, type and range with its unit, default, flag, meaning."""
+    config = ServerConfig()
+    table = described(config)
+    sections = {name: value for name, value in table.items() if isinstance(value, dict)}
+    blocks = [_section("", config, [name for name in table if name not in sections])]
+    return "\n\n".join([*blocks, *(_section(name, getattr(config, name), list(keys)) for name, keys in sections.items())])
+
+
+def comments_of(struct: type[msgspec.Struct]) -> dict[str, str]:
+    """The comment of each field, beside it or in the lines above it, by the field's name; "" where there is none."""
+    source = textwrap.dedent(inspect.getsource(struct))
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = {token.start[0]: token for token in tokens if token.type == tokenize.COMMENT}
+    body = ast.parse(source).body[0]
+    assert isinstance(body, ast.ClassDef)
+    found: dict[str, str] = {}
+    for node in body.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            first = node.lineno
+            while first - 1 in comments and comments[first - 1].line.lstrip().startswith("#"):
+                first -= 1
+            lines = [line for line in range(first, (node.end_lineno or node.lineno) + 1) if line in comments]
+            found[node.target.id] = " ".join(comments[line].string.lstrip("# ") for line in lines)
+    return found
+
+
+def _section(name: str, section: msgspec.Struct, keys: list[str]) -> str:
+    kind = type(section)
+    comments, flags = comments_of(kind), _flags()
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    title = f"**`[{name}]`** {inspect.cleandoc(kind.__doc__ or '').partition('.')[0]}." if name else "**Above all sections**"
+    lines = [title, "", "| key | value | default | flag | meaning |", "|---|---|---|---|---|"]
+    for key in keys:
+        words = words_of(msgspec.inspect.type_info(fields[key].type)) + _unit(key)
+        flag = flags.get((name, key), "")
+        cells = (f"`{key}`", words, _shown(getattr(section, key)), f"`{flag}`" if flag else "", comments[key])
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def _unit(key: str) -> str:
+    return next((f", in {unit}" for end, unit in _UNITS.items() if key.endswith(end)), "")
+
+
+def _shown(value: Any) -> str:
+    """A default as TOML writes it."""
+    if value is None:
+        return "not set"
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"`{number(value)}`"
+    return f"`{json.dumps(value)}`"
+
+
+def _flags() -> dict[tuple[str, str], str]:
+    """The flag of `supervisor start` for each key that has one, by (section, key); the section is "" above all sections."""
+    found: dict[tuple[str, str], str] = {}
+    for option in start.params:
+        assert isinstance(option, click.Option)
+        section, dot, key = (option.name or "").partition("__")
+        found[(section, key) if dot else ("", section)] = "/".join([option.opts[0], *option.secondary_opts])
+    return found
