@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from messages.descriptors.client import KeptDescriptor, expect_done, read_answer, read_found
 from messages.descriptors.packets import (
+    MAX_BATCH,
     Answer,
+    Change,
+    Changes,
     Drop,
     Find,
     Found,
@@ -40,7 +44,7 @@ class AsyncDescriptorClient:
         self._loop = asyncio.get_running_loop()
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self._waiting: deque[asyncio.Future[_Reply]] = deque()
-        self._unsent: deque[tuple[Request, int | None]] = deque()
+        self._unsent: deque[tuple[Request, list[int]]] = deque()
         self._loop.add_reader(self._link, self._read)
 
     @property
@@ -55,7 +59,7 @@ class AsyncDescriptorClient:
         self._loop.remove_reader(self._link)
         self._loop.remove_writer(self._link)
         self._link.close()
-        close_all([one for _, one in self._unsent if one is not None])
+        close_all([one for _, descriptors in self._unsent for one in descriptors])
         self._unsent.clear()
         self.closed.set_result(None)
         while self._waiting:
@@ -72,19 +76,19 @@ class AsyncDescriptorClient:
         """Send the Put now; the caller may close its descriptor afterwards. The future ends when the store has it.
 
         Raises: DescriptorError when the store has gone, or when too many requests wait."""
-        return self._done(self._ask(Put(owner, key, meta), descriptor))
+        return self._done(self._ask(Put(owner, key, meta), [descriptor]))
 
     def start_drop(self, owner: str, key: str = "") -> asyncio.Future[None]:
         """Send the Drop of one entry, or of all entries of an owner, now. Raises: DescriptorError as `start_put`."""
         return self._done(self._ask(Drop(owner, key)))
 
-    def tell_put(self, owner: str, key: str, descriptor: int, meta: bytes = b"") -> None:
-        """Send a Put that has no answer. Nothing is raised when the store has gone: `closed` says so."""
-        self._tell(Put(owner, key, meta, is_quiet=True), descriptor)
-
-    def tell_drop(self, owner: str, key: str = "") -> None:
-        """Send a Drop that has no answer; as `tell_put`."""
-        self._tell(Drop(owner, key, is_quiet=True))
+    def tell(self, owner: str, changes: Sequence[tuple[Change, int | None]]) -> None:
+        """Send changes, each with its descriptor, in as few packets as possible. They have no answer. The caller may close the
+        descriptors afterwards. Nothing is raised when the store has gone: `closed` says so.
+        """
+        for start in range(0, len(changes), MAX_BATCH):
+            some = changes[start : start + MAX_BATCH]
+            self._tell(Changes(owner, [change for change, _ in some]), [one for _, one in some if one is not None])
 
     async def drop(self, owner: str, key: str = "") -> None:
         """Close one entry, or all entries of an owner."""
@@ -106,22 +110,22 @@ class AsyncDescriptorClient:
             close_all([one.descriptor for one in found])
             raise
 
-    def _ask(self, request: Request, descriptor: int | None = None) -> asyncio.Future[_Reply]:
+    def _ask(self, request: Request, descriptors: Sequence[int] = ()) -> asyncio.Future[_Reply]:
         if self.closed.done():
             raise DescriptorError("the descriptor store has closed the connection")
         if len(self._waiting) >= _MAX_WAITING:
             raise DescriptorError(f"requests without an answer: expected at most {_MAX_WAITING}, got one more")
         reply: asyncio.Future[_Reply] = self._loop.create_future()
         self._waiting.append(reply)
-        if self._unsent or not self._send(request, descriptor):
-            self._queue(request, descriptor)
+        if self._unsent or not self._send(request, descriptors):
+            self._queue(request, descriptors)
         return reply
 
-    def _tell(self, request: Request, descriptor: int | None = None) -> None:
+    def _tell(self, request: Request, descriptors: Sequence[int]) -> None:
         if self.closed.done():
             return
-        if self._unsent or not self._send(request, descriptor):
-            self._queue(request, descriptor)
+        if self._unsent or not self._send(request, descriptors):
+            self._queue(request, descriptors)
             if len(self._unsent) > _MAX_WAITING:  # the store does not read
                 self.close()
 
@@ -141,30 +145,32 @@ class AsyncDescriptorClient:
         reply.add_done_callback(finish)
         return done
 
-    def _send(self, request: Request, descriptor: int | None) -> bool:
+    def _send(self, request: Request, descriptors: Sequence[int]) -> bool:
         """Send one request. Returns False when the socket has no room."""
         try:
-            send_packet(self._link, request, [] if descriptor is None else [descriptor])
+            send_packet(self._link, request, descriptors)
         except BlockingIOError:
             return False
         except OSError:
             self._loop.call_soon(self.close)
         return True
 
-    def _queue(self, request: Request, descriptor: int | None) -> None:
+    def _queue(self, request: Request, descriptors: Sequence[int]) -> None:
+        copies: list[int] = []
+        self._unsent.append((request, copies))
         try:
-            self._unsent.append((request, None if descriptor is None else os.dup(descriptor)))
+            copies.extend(map(os.dup, descriptors))
             self._loop.add_writer(self._link, self._send_queued)
         except OSError:  # no descriptor is left
             self._loop.call_soon(self.close)
 
     def _send_queued(self) -> None:
         while self._unsent:
-            request, descriptor = self._unsent[0]
-            if not self._send(request, descriptor):
+            request, copies = self._unsent[0]
+            if not self._send(request, copies):
                 return
             self._unsent.popleft()
-            close_all([] if descriptor is None else [descriptor])
+            close_all(copies)
         self._loop.remove_writer(self._link)
 
     def _read(self) -> None:

@@ -1,8 +1,9 @@
 """The packets of a descriptor store: one msgpack struct each, with the file descriptors that it names attached (SCM_RIGHTS).
 
     client                                       server
-    Put(owner, key, meta) + 1 descriptor  ---->  Done, or Refused; nothing when it is quiet
-    Drop(owner, key)                      ---->  Done; nothing when it is quiet
+    Put(owner, key, meta) + 1 descriptor  ---->  Done, or Refused
+    Drop(owner, key)                      ---->  Done
+    Changes(owner, changes) + descriptors ---->  nothing
     Find(owner, key, after)               ---->  Found(entries, is_last) + 1 descriptor for each entry
 
 The socket is a unix SOCK_SEQPACKET socket: packets stay whole and in order. Answers come in the order of the requests. Both
@@ -25,7 +26,7 @@ from messages.errors import DescriptorError
 
 MAX_PACKET_BYTES = 128 << 10  # below the kernel's smallest send buffer
 MAX_META_BYTES = 4096
-MAX_BATCH = 16  # descriptors of one answer; the kernel allows 253
+MAX_BATCH = 16  # entries of one packet; the kernel allows 253 descriptors
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 Owner = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
@@ -40,7 +41,6 @@ class Put(msgspec.Struct, frozen=True, tag="put", array_like=True):
     owner: Owner  # the name of an actor
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
     meta: Meta = b""  # what the owner wants to know when it gets the descriptor back
-    is_quiet: bool = False  # the client wants no answer
 
 
 class Drop(msgspec.Struct, frozen=True, tag="drop", array_like=True):
@@ -48,7 +48,24 @@ class Drop(msgspec.Struct, frozen=True, tag="drop", array_like=True):
 
     owner: Owner
     key: Key = ""
-    is_quiet: bool = False  # the client wants no answer
+
+
+class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What is to become of one entry. `meta` None: drop it, with an empty key all entries of the owner.
+
+    `has_descriptor` False, with a `meta`: the entry keeps its descriptor, and gets this meta; nothing happens without an entry.
+    """
+
+    key: Key
+    meta: Meta | None = None
+    has_descriptor: bool = False  # the next one of those that are attached to the packet
+
+
+class Changes(msgspec.Struct, frozen=True, tag="changes", array_like=True):
+    """Carry out changes in this order. A client that tells much sends few packets this way."""
+
+    owner: Owner
+    changes: Annotated[list[Change], msgspec.Meta(max_length=MAX_BATCH)]
 
 
 class Find(msgspec.Struct, frozen=True, tag="find", array_like=True):
@@ -87,7 +104,7 @@ class Found(msgspec.Struct, frozen=True, tag="found", array_like=True):
     is_last: bool
 
 
-Request = Put | Drop | Find
+Request = Put | Drop | Changes | Find
 Answer = Done | Refused | Found
 
 

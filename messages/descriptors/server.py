@@ -11,6 +11,7 @@ from pathlib import Path
 
 from messages.descriptors.packets import (
     Answer,
+    Changes,
     Done,
     Drop,
     Find,
@@ -134,28 +135,50 @@ class DescriptorServer:
 
     def _carry_out(self, data: bytes, descriptors: list[int]) -> tuple[Answer | None, list[int]]:
         """The answer to one packet (None: it wants none), with its descriptors. Received ones that are not kept are closed."""
-        is_quiet = False
+        unused = list(descriptors)
         try:
             request = decode_request(data)
             match request:
-                case Put(owner, key, meta, is_quiet):
+                case Put(owner, key, meta):
                     if len(descriptors) != 1:
                         raise DescriptorError(f"descriptors: expected 1, got {len(descriptors)}")
                     self.table.put(owner, key, descriptors[0], meta)
-                    descriptors = []
+                    unused.clear()
                     self._on_change()
-                case Drop(owner, key, is_quiet):
+                case Drop(owner, key):
                     self.table.drop(owner, key)
                     self._on_change()
+                case Changes():
+                    self._change(request, unused)
+                    return None, []
                 case Find(owner, key, after):
                     self._catch_up()
                     entries, found, is_last = self.table.find(owner, key, after)
                     return Found(entries, is_last), found
-            return None if is_quiet else Done(), []
+            return Done(), []
         except DescriptorError as error:
-            return None if is_quiet else Refused(str(error)[:1024]), []
+            return Refused(str(error)[:1024]), []
         finally:
-            close_all(descriptors)
+            close_all(unused)
+
+    def _change(self, request: Changes, unused: list[int]) -> None:
+        """Carry out changes; takes those descriptors out of `unused` that are kept. What cannot be kept is left out."""
+        if len(unused) != sum(change.has_descriptor for change in request.changes):
+            return
+        for change in request.changes:
+            if change.meta is None:
+                self.table.drop(request.owner, change.key)
+            elif not change.has_descriptor:
+                self.table.change(request.owner, change.key, change.meta)
+            else:
+                self._keep(request.owner, change.key, unused.pop(0), change.meta)
+        self._on_change()
+
+    def _keep(self, owner: str, key: str, descriptor: int, meta: bytes) -> None:
+        try:
+            self.table.put(owner, key, descriptor, meta)
+        except DescriptorError:  # the table is full
+            os.close(descriptor)
 
     def _answer(self, client: socket.socket, answer: Answer, descriptors: list[int]) -> bool:
         """Send an answer. False when the client has no room: it is not read any more until the answer has left."""

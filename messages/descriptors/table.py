@@ -47,6 +47,14 @@ class DescriptorTable:
         self._n_entries += 1
         self._owners.setdefault(owner, {})[key] = _Kept(descriptor, meta, self._number)
 
+    def change(self, owner: str, key: str, meta: bytes) -> None:
+        """Give an entry another meta and a new number. Nothing happens without the entry."""
+        entries = self._owners.get(owner, {})
+        kept = entries.pop(key, None)
+        if kept is not None:
+            self._number += 1
+            entries[key] = _Kept(kept.descriptor, meta, self._number)
+
     def drop(self, owner: str, key: str = "") -> None:
         """Close one entry, or all of an owner."""
         entries = self._owners.get(owner, {})

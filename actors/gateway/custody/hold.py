@@ -49,7 +49,7 @@ class LeftConnection:
 
 
 class Custodian(Protocol):
-    """Holds sockets by key. Neither method waits."""
+    """Holds sockets by key. Neither method waits: what was put is held after the present turn of the event loop."""
 
     def put(self, hold: Hold) -> None:
         """Give it a duplicate of the socket, or a new response of one that it has."""

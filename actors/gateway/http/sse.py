@@ -47,6 +47,7 @@ class _Answer:
         if (hold := answer_hold(scope)) is not None:
             hold.begin(self.request.order.request, self._start)
         try:
+            await asyncio.sleep(0)  # the custodian is told at the end of this turn, and then bytes may be written
             async with asyncio.timeout(self._longest_s + _SLOW_CLIENT_S):
                 await self._answer(scope, receive, send)
             if not self.reader.has_left:

@@ -9,6 +9,7 @@ from pathlib import Path
 from actors.custodian.custodian_actor import CustodianActor
 from actors.custodian.settings import CustodianSettings
 from messages.descriptors.async_client import AsyncDescriptorClient
+from messages.descriptors.packets import Change
 from tests.support.memory_cluster import MemoryCluster, ScriptedActor
 from tests.support.waiting import DEADLINE_S
 
@@ -22,7 +23,7 @@ async def test_sockets_of_a_gateway_that_stays_dead_are_closed(tmp_path: Path) -
     cluster.introduce(ScriptedActor(cluster, "gateway/0"))
     client = AsyncDescriptorClient(tmp_path / "c")
     read, write = os.pipe()
-    client.tell_put("gateway/0", "k", write)
+    client.tell("gateway/0", [(Change("k", b"", has_descriptor=True), write)])
     os.close(write)
     async with asyncio.timeout(DEADLINE_S):
         while actor.statistics() != {"sockets": 1}:

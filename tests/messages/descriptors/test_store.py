@@ -16,7 +16,7 @@ import pytest
 from messages.descriptors import packets
 from messages.descriptors.async_client import AsyncDescriptorClient
 from messages.descriptors.client import DescriptorClient
-from messages.descriptors.packets import MAX_META_BYTES, MAX_PACKET_BYTES, Find, Found, Put, decode_answer
+from messages.descriptors.packets import MAX_META_BYTES, MAX_PACKET_BYTES, Change, Changes, Find, Found, Put, decode_answer
 from messages.descriptors.server import DescriptorServer
 from messages.descriptors.table import DescriptorTable
 from messages.errors import DescriptorError
@@ -117,22 +117,39 @@ def put_quietly(path: Path, n_puts: int) -> None:
     """Put `n_puts` entries without an answer, and the first of them a second time."""
     with packets.open_link(path, DEADLINE_S) as link:
         for index in range(n_puts):
-            packets.send_packet(link, Put("gateway/0", str(index), is_quiet=True), [memory(b"x")])
-        packets.send_packet(link, Put("gateway/0", "0", is_quiet=True), [memory(b"again")])
+            packets.send_packet(link, Changes("gateway/0", [Change(str(index), b"", True)]), [memory(b"x")])
+        packets.send_packet(link, Changes("gateway/0", [Change("0", b"", True)]), [memory(b"again")])
 
 
 async def test_what_is_told_has_no_answer(store: StoreProcess) -> None:
     client = AsyncDescriptorClient(store.path)
     descriptor = memory(b"x")
-    for index in range(300):
-        client.tell_put("gateway/0", str(index), descriptor, b"note")
-    for index in range(299):
-        client.tell_drop("gateway/0", str(index))
+    client.tell("gateway/0", [(Change(str(index), b"old", True), descriptor) for index in range(300)])
+    client.tell("gateway/0", [(Change(str(index)), None) for index in range(299)])
+    client.tell("gateway/0", [(Change("299", b"note"), None), (Change("unknown", b"note"), None)])
     (kept,) = await asyncio.wait_for(client.find("gateway/0"), DEADLINE_S)
     assert (kept.key, kept.meta, content_of(kept.descriptor)) == ("299", b"note", b"x")
+    client.tell("gateway/0", [(Change(""), None)])
+    assert await asyncio.wait_for(client.find("gateway/0"), DEADLINE_S) == []
     client.close()
-    client.tell_put("gateway/0", "late", descriptor)
+    client.tell("gateway/0", [(Change("late", b"", True), descriptor)])
     os.close(descriptor)
+
+
+async def test_changes_that_cannot_be_carried_out_close_their_descriptors(tmp_path: Path) -> None:
+    server = DescriptorServer(tmp_path / "s", DescriptorTable(1))
+    client = AsyncDescriptorClient(tmp_path / "s")
+    assert await asyncio.wait_for(client.find("gateway/0"), DEADLINE_S) == []
+    before = len(os.listdir("/proc/self/fd"))
+    descriptor = memory(b"x")
+    client.tell("gateway/0", [(Change("kept", b"", True), descriptor), (Change("too many", b"", True), descriptor)])
+    packets.send_packet(client._link, Changes("gateway/0", [Change("none", b"", True)]))  # it names one that is not there
+    packets.send_packet(client._link, Changes("gateway/0", [Change("kept")]), [descriptor])  # it has one that is not named
+    os.close(descriptor)
+    assert [kept.key for kept in await asyncio.wait_for(client.find("gateway/0"), DEADLINE_S)] == ["kept"]
+    assert len(os.listdir("/proc/self/fd")) == before + 2, "the one that is kept, and the copy that was found"
+    client.close()
+    server.close()
 
 
 def test_a_successor_of_a_killed_store_is_empty_and_takes_the_same_path(store: StoreProcess) -> None:
