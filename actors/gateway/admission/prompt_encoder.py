@@ -47,11 +47,11 @@ class PromptEncoder:
         """Token ids of a client as int32 [n], n >= 1. Raises: Refusal for ids that the model does not have."""
         if not len(ids):
             raise invalid(field, "at least one token", [])
-        array = np.asarray(ids, dtype=np.int64)
-        low, high = int(array.min()), int(array.max())
+        # for a list of usual length, Python's own functions take a fifth of the time of an array's
+        low, high = (int(ids.min()), int(ids.max())) if isinstance(ids, np.ndarray) else (min(ids), max(ids))
         if low < 0 or high >= self.model.vocabulary:
             raise invalid(field, f"token ids from 0 to {self.model.vocabulary - 1}", low if low < 0 else high)
-        return array.astype("<i4")
+        return np.asarray(ids, dtype="<i4")
 
     def _encode_all(self, texts: Sequence[str], add_special_tokens: bool) -> list[list[int]]:
         return [self.model.encode(text, add_special_tokens=add_special_tokens) for text in texts]

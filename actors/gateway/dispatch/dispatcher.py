@@ -109,7 +109,7 @@ class Dispatcher:
         if asked is not None:
             asked[1].cancel()
             pages = {f"scheduler/{r}": n for r, n in zip(message.replicas, message.pages, strict=False)}
-            self._route(asked[0], pages)
+            self._route(asked[0], pages, self._candidates())
 
     def scheduler_up(self, name: str) -> None:
         """A scheduler is ready: submit every waiting sequence."""
@@ -157,7 +157,7 @@ class Dispatcher:
         candidates = self._candidates()
         if len(candidates) > 1 and self._post.living("cache_directory") and self._ask_directory(list(sequences)):
             return
-        self._route(sequences, {})
+        self._route(sequences, {}, candidates)
 
     def _candidates(self) -> list[str]:
         """The schedulers that attempts may go to now."""
@@ -177,11 +177,10 @@ class Dispatcher:
     def _route_unanswered(self, query: int) -> None:
         asked = self._asked.pop(query, None)
         if asked is not None:
-            self._route(asked[0], {})
+            self._route(asked[0], {}, self._candidates())
 
-    def _route(self, sequences: Sequence[GrowingSequence], pages_by_name: dict[str, int]) -> None:
+    def _route(self, sequences: Sequence[GrowingSequence], pages_by_name: dict[str, int], candidates: list[str]) -> None:
         sequences = [s for s in sequences if s.ended is None]
-        candidates = self._candidates()
         if self._bisection.is_active and not any(self._bisection.holds(s) for s in sequences):
             candidates = [name for name in candidates if name not in self._bisection.schedulers]
         if not candidates:
@@ -198,7 +197,7 @@ class Dispatcher:
             attempt=self.book.open(sequence, name),
             request=order.request,
             tokens=int32s(sequence.all_tokens()),
-            n_prompt=len(order.prompt_of(sequence.index)),
+            n_prompt=sequence.request.n_prompt_of(sequence.index),
             sampling=order.sampling_of(sequence.index),
             terms=order.terms,
             suspicion=sequence.suspicion_now(),

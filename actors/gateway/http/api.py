@@ -6,8 +6,7 @@ around every send) take a fifth of a short request's time. Every other request g
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from starlette.applications import Starlette
@@ -55,8 +54,12 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
                 return await endpoint.handler(services, Call(identity, origin, bytearray(), _parameters(http), http.scope))
             if endpoint.needs_open and not _may_be_known(services, identity.given_id):
                 services.admission.check_open()
-            async with counted_body(http, _text(headers, b"content-length"), services.admission.bodies) as body:
-                return await endpoint.handler(services, Call(identity, origin, body, {}, http.scope))
+            body = CountedBody(services.admission.bodies)
+            try:
+                await body.read(http.receive, _text(headers, b"content-length"))
+                return await endpoint.handler(services, Call(identity, origin, body.content, {}, http.scope))
+            finally:
+                body.release()
         except Refusal as refusal:
             services.desk.metrics.refused.labels(refusal.code).inc()
             return error_response(refusal, {"X-Request-Id": identity.given_id or mint_request_id()})
@@ -103,21 +106,33 @@ class DirectRoutes:
         await answer(scope, receive, send)
 
 
-@asynccontextmanager
-async def counted_body(http: HttpRequest, declared: str, budget: BodyBudget) -> AsyncIterator[bytearray]:
-    """The whole body of a request; it counts against the budget until the context ends. `declared`: Content-Length, or "".
+class CountedBody:
+    """The body of one request. It counts against the budget until `release`."""
 
-    Raises: Refusal as soon as the body is too large; starlette's ClientDisconnect.
-    """
-    if declared.isdecimal() and int(declared) > budget.max_body_bytes:
-        raise budget.too_large(declared)
-    body, counted = bytearray(), 0
-    try:
-        async for part in http.stream():
-            if len(body) + len(part) > budget.max_body_bytes:
+    def __init__(self, budget: BodyBudget) -> None:
+        self.content = bytearray()
+        self._budget, self._counted = budget, 0
+
+    async def read(self, receive: Receive, declared: str) -> None:
+        """Read all of it into `content`. `declared`: Content-Length, or "".
+
+        Raises: Refusal as soon as the body is too large; starlette's ClientDisconnect.
+        """
+        budget, content = self._budget, self.content
+        if declared.isdecimal() and int(declared) > budget.max_body_bytes:
+            raise budget.too_large(declared)
+        more_comes = True
+        while more_comes:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            part: bytes = message.get("body", b"")
+            if len(content) + len(part) > budget.max_body_bytes:
                 raise budget.too_large("more")
-            counted = budget.count(len(body) + len(part), counted)
-            body += part
-        yield body
-    finally:
-        budget.release(counted)
+            self._counted = budget.count(len(content) + len(part), self._counted)
+            content += part
+            more_comes = message.get("more_body", False)
+
+    def release(self) -> None:
+        """The budget has room again for what was read."""
+        self._budget.release(self._counted)

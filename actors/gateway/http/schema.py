@@ -230,15 +230,16 @@ def prompts_of(prompt: str | list[Any] | np.ndarray) -> tuple[list[str] | None, 
         return None, prompt
     if prompt and all(isinstance(item, str) for item in prompt):
         return prompt, None
-    if prompt and all(_is_id(item) for item in prompt):
+    if prompt and _are_ids(prompt):
         return None, [prompt]
-    if prompt and all(isinstance(item, list) and all(_is_id(i) for i in item) for item in prompt):
+    if prompt and all(isinstance(item, list) and (not item or _are_ids(item)) for item in prompt):
         return None, prompt
     raise invalid("prompt", "text, token ids, or a list of either, not empty", prompt)
 
 
-def _is_id(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and -(2**62) < value < 2**62
+def _are_ids(values: list[Any]) -> bool:
+    """True for integers that an array can hold. Booleans are none."""
+    return set(map(type, values)) == {int} and min(values) > -(2**62) and max(values) < 2**62
 
 
 T = TypeVar("T")
