@@ -40,7 +40,7 @@ class GangAgreement:
         """Creates this rank's file in gang_dir, which all `size` ranks of the gang share. Raises: OSError."""
         self._paths = [gang_dir / f"received.{other}" for other in range(size)]
         unfinished = gang_dir / f"unfinished.{rank}"
-        np.full((_N_ENTRIES, 2), _NEVER, np.int64).tofile(unfinished)
+        unfinished.write_bytes(np.full((_N_ENTRIES, 2), _NEVER, np.int64).tobytes())
         self._own = _map(unfinished, "r+")
         unfinished.rename(self._paths[rank])  # other ranks see a complete file or none
         self._others = [other for other in range(size) if other != rank]

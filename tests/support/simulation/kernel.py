@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
+from messages.descriptors.table import DescriptorTable
 from tests.support.simulation.edges import Edges
 from tests.support.simulation.virtual_loop import PROCESS, SimulatedLife, VirtualLoop
 
@@ -38,6 +39,7 @@ class Kernel:
         self.kill: Callable[[int], None] = lambda pid: None  # SIGKILL to a process id
         patch(socket, "socket", _socket_class(self))
         patch(os, "close", self.close)
+        patch(DescriptorTable.__init__, "__defaults__", (self.close,))  # which is the real close, bound long before
         patch(os, "open", lambda *args, **options: self.own(_open(*args, **options)))
         patch(os, "dup", lambda fd: self.own(_dup(fd)))
         patch(os, "memfd_create", lambda *args: self.own(_memfd(*args)))

@@ -32,6 +32,7 @@ class Scenario:
     n_device_faults: int = 0
     n_aims: int = 0  # faults that wait for an edge; see edges.py
     longest_pause_s: float = 9.0
+    tp: int = 1  # ranks of a gang
 
 
 @dataclass
@@ -52,7 +53,7 @@ class Outcome:
 
 def scenario_of(seed: int) -> Scenario:
     """The scenario of a seed: deaths always; pauses, full disks, clock jumps, lost and repeated messages in some of them."""
-    chance = random.Random(f"scenario {seed}")
+    chance, more = random.Random(f"scenario {seed}"), random.Random(f"more {seed}")
     return Scenario(
         n_clients=chance.randrange(2, 9),
         n_deaths=chance.choice((0, 1, 2, 3, 5, 7)),
@@ -65,10 +66,11 @@ def scenario_of(seed: int) -> Scenario:
         n_clock_jumps=chance.choice((0, 0, 2)),
         n_supervisor_deaths=chance.choice((0, 0, 0, 1, 2)),
         loss=Loss(*(chance.choice((0.0, 0.0, 0.01, 0.05)) for _ in range(3))),
+        tp=more.choice((1, 1, 1, 1, 2, 3)),
     )
 
 
-def config_of(chance: random.Random) -> ServerConfig:
+def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
     """A small server: few pages and slots, so that sequences wait and are preempted."""
     worker = WorkerSettings(
         max_length=512,
@@ -84,6 +86,7 @@ def config_of(chance: random.Random) -> ServerConfig:
         supervisor=SupervisorSettings(cpu_step_s=5.0),
         model="hash-chain",
         gpus=0,
+        tp=scenario.tp,
         replicas=chance.choice((1, 1, 2)),
         gateways=chance.choice((1, 2)),
         max_length=512,

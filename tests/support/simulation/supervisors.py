@@ -125,7 +125,7 @@ class SimulatedParent:
 
 
 def _server(config: ServerConfig, run_dir: RunDir, folder: Path, listen_fd: int) -> Server:
-    placement = Placement(device="cpu", gpus=(), tp=1, replicas=config.replicas, dtype="")
+    placement = Placement(device="cpu", gpus=(), tp=config.tp, replicas=config.replicas, dtype="")
     facts = StartFacts(
         state_dir=folder,
         run_dir=run_dir.path,

@@ -18,11 +18,13 @@ from gpu_workers.process.gang_agreement import EpochId
 from gpu_workers.process.step_thread import StepThread
 from messages.steps import Plan, Reset, StepFailed
 from tests.support.simulation.edges import Edges, Fault
+from tests.support.simulation.gangs import Collectives, NotYet, make_gangs_virtual
 
 _COMMIT_S = (0.0001, 0.004)
 _HANG_LOOK_S = 0.05
 _LOAD_S = (0.05, 0.5)
 _STEP_S = (0.001, 0.01)
+_SIBLING_S = 0.002  # between two looks for another rank
 
 
 class SimulatedWriter(JournalWriter):
@@ -89,8 +91,10 @@ class SimulatedStepThread(StepThread[Any]):
 
     chance: random.Random
     edges: Edges
+    collectives: Collectives
 
     def start(self) -> None:
+        self._waits = False  # the first plan in the queue has begun, and another rank does not have it yet
         self._queue: deque[tuple[EpochId, Reset | Plan]] = deque()
         self._engine: Any = None
         self._is_working, self._refuses_next = True, False
@@ -119,25 +123,51 @@ class SimulatedStepThread(StepThread[Any]):
             self._loop.call_soon(self._work)
 
     def _work(self) -> None:
-        epoch, command = self._queue.popleft()
+        epoch, command = self._queue[0]
         later: list[Callable[[], None]] = []
         if isinstance(command, Plan):
-            with self.edges.around("begins a step") as fault:
-                pass
-            if fault is Fault.HANGS:
-                self._begin_and_hang()
+            if not self._waits:
+                with self.edges.around("begins a step") as fault:
+                    pass
+                if self._meets(fault):
+                    return
+            if not self._is_agreed(epoch, command):
+                self._loop.call_later(_SIBLING_S, self._work)
                 return
-            if fault is Fault.FAILS:
-                self._engine._pages[:] ^= 1  # a device that fails may have written anywhere
-                self._fault(RuntimeError("simulated device fault"))
-                return
-            self._refuses_next = fault is Fault.REFUSES
         try:
             self._execute(self._engine, epoch, command, lambda epoch, launched: later.extend(self._events_of(epoch, launched)))
+        except NotYet:
+            self._loop.call_later(_SIBLING_S, self._work)
+            return
         except Exception as error:
             self._fault(error)
             return
-        self._step_through(later)
+        self._queue.popleft()
+        self._step_through(later, epoch, command.step if isinstance(command, Plan) else 0, 0)
+
+    def _meets(self, fault: Fault | None) -> bool:
+        """Let a fault happen at the beginning of a step. Returns True if the step goes no further."""
+        if fault is Fault.HANGS:
+            self._begin_and_hang()
+        if fault is Fault.FAILS:
+            self._engine._pages[:] ^= 1  # a device that fails may have written anywhere
+            self._fault(RuntimeError("simulated device fault"))
+        worker: Any = self._events
+        self._refuses_next = fault is Fault.REFUSES and worker.settings.tp == 1  # all ranks judge alike: all refuse, or none
+        return fault in (Fault.HANGS, Fault.FAILS)
+
+    def _is_agreed(self, epoch: EpochId, plan: Plan) -> bool:
+        """The ranks have agreed on whether this plan runs. The wait for that is a part of the step."""
+        try:
+            self._may_run(epoch, plan)
+        except NotYet:
+            if not self._waits:
+                self._begin_and_hang()
+                self._waits = True
+            return False
+        self._n_begun -= self._waits
+        self._waits = False
+        return True
 
     def _launch(self, engine: Any, epoch: EpochId, plan: Plan) -> Any:
         refusing: Any = _RefusingEngine()
@@ -160,7 +190,8 @@ class SimulatedStepThread(StepThread[Any]):
         with self.edges.around("ends a step"):
             self._events.on_result(epoch, result)
 
-    def _step_through(self, later: list[Callable[[], None]]) -> None:
+    def _step_through(self, later: list[Callable[[], None]], epoch: EpochId, step: int, number: int) -> None:
+        """The rest of a plan, from the result with this number on."""
         if not later:
             self._n_ended = self._n_begun
             self._is_working = False
@@ -169,10 +200,18 @@ class SimulatedStepThread(StepThread[Any]):
         event, *rest = later
 
         def ended() -> None:
+            if not self._is_met(epoch, step, number):
+                self._loop.call_later(_SIBLING_S, ended)
+                return
             event()
-            self._step_through(rest)
+            self._step_through(rest, epoch, step, number + 1)
 
         self._loop.call_later(self.chance.uniform(*_STEP_S), ended)
+
+    def _is_met(self, epoch: EpochId, step: int, number: int) -> bool:
+        worker: Any = self._events
+        place = (worker.child.birth.gang_dir, epoch, step, number)
+        return self.collectives.is_met(place, worker.settings.rank, worker.settings.tp)
 
 
 def make_threads_virtual(patch: Callable[[Any, str, Any], None], chance: random.Random, edges: Edges) -> None:
@@ -184,9 +223,11 @@ def make_threads_virtual(patch: Callable[[Any, str, Any], None], chance: random.
 
     SimulatedWriter.chance = SimulatedStepThread.chance = chance
     SimulatedWriter.edges = SimulatedStepThread.edges = edges
+    SimulatedStepThread.collectives = Collectives()
     SimulatedWriter.refuses = SimulatedWriter.hangs = False
     for module in (actor, worker):  # metrics read /proc, which takes time
         patch(module, "take_snapshot", lambda registry: [])
     patch(journal, "JournalWriter", SimulatedWriter)
     patch(clock, "since_boot_s", lambda: asyncio.get_running_loop().time())
     patch(worker, "StepThread", SimulatedStepThread)
+    make_gangs_virtual(patch)

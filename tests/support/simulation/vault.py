@@ -95,8 +95,12 @@ class AdoptionCheck:
     def _check(self, gang: GangView, generation: int) -> None:
         assert gang.ledger is not None
         by_hash = {content[0]: content for content in gang.ledger._content.values()}
-        for worker in self._workers():
-            if by_hash and worker._memory_generation == generation:
+        workers = self._workers()
+        gangs = {
+            worker.child.birth.gang_dir for worker in workers if worker._memory_generation == generation
+        }  # rank 0 knows it
+        for worker in workers:
+            if by_hash and worker.child.birth.gang_dir in gangs:
                 states = worker._steps._engine._pages.reshape(-1, PAGE_TOKENS)
                 for page, content in gang.ledger._content.items():
                     self.n_adopted += 1

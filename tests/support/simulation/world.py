@@ -93,7 +93,7 @@ class World:
     async def run(self) -> Outcome:
         """The whole run."""
         began_s = self._loop.time()
-        self._parent.start(config_of(self._chance))
+        self._parent.start(config_of(self._chance, self._scenario))
         await self._until(lambda: self._parent.is_serving, _START_S, "the server is not ready")
         names = sorted({p.name for p in self._machine.processes if role_of(p.name) == "gateway"})
         clients = [self._client(wish) for wish in wishes_of(self._chance, self._scenario.n_clients, names, FAULTS_S / 2)]
