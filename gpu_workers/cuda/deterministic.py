@@ -19,7 +19,7 @@ from gpu_workers.batch.uploads import upload, upload_together
 from gpu_workers.cuda.kernels.attention_tiles import list_tiles
 from gpu_workers.cuda.kernels.fixed_product import fixed_product
 from gpu_workers.cuda.kernels.paged_fixed import FixedShape, most_segments, paged_fixed
-from gpu_workers.cuda.kernels.sampling import sample_rows
+from gpu_workers.cuda.kernels.sampling.sample import sample_rows
 from gpu_workers.cuda.ops import CudaOps, PackedLinear
 from gpu_workers.cuda.triton_attention import TritonAttention
 from gpu_workers.layers.attention import AttentionStep

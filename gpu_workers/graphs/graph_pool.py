@@ -9,7 +9,7 @@ import torch
 
 from gpu_workers.batch.device_state import DeviceState
 from gpu_workers.batch.step_tensors import StepTensors
-from gpu_workers.cuda.kernels.sampling import SamplingScratch, sample_rows
+from gpu_workers.cuda.kernels.sampling.sample import SamplingScratch, sample_rows
 
 ComputeLogits = Callable[[StepTensors], torch.Tensor]  # the model's step: tensors -> logits [S, vocabulary], any float dtype
 _STAGING_BUFFERS = 8

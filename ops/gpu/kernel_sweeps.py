@@ -15,7 +15,7 @@ from gpu_workers.cuda.kernels.gemv import GemvShape, gemv, gemv_shape
 from gpu_workers.cuda.kernels.norm_gemv import norm_gemv
 from gpu_workers.cuda.kernels.paged_decode import DecodeShape, NewKeys, paged_decode
 from gpu_workers.cuda.kernels.paged_prefill import PrefillShape, paged_prefill, tile_tokens
-from gpu_workers.cuda.kernels.sampling import sample_rows
+from gpu_workers.cuda.kernels.sampling.sample import sample_rows
 from gpu_workers.cuda.ops import CudaOps
 from gpu_workers.layers.kv_pages import KvShape
 from gpu_workers.layers.rotary import cos_sin_table

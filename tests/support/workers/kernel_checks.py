@@ -11,7 +11,7 @@ import torch
 from gpu_workers.batch.device_state import DeviceState, allocate_device_state
 from gpu_workers.batch.sampling_table import SAMPLING_ROW, column_index
 from gpu_workers.cuda.kernels.gemv import GemvShape, gemv
-from gpu_workers.cuda.kernels.sampling import sample_rows
+from gpu_workers.cuda.kernels.sampling.sample import sample_rows
 from gpu_workers.cuda.kernels.step_inputs import StepInputs, step_inputs
 from gpu_workers.cuda.ops import CudaOps
 from gpu_workers.layers.kv_pages import KvPages, KvShape
