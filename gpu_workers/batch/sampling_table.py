@@ -135,7 +135,7 @@ class SamplingTable:
         return self._values.take(slots)
 
     def is_edited(self, slots: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        """[N] bool, as in SamplingRows, for positions [N] of slots [N], both int64. Captured steps do not edit logits."""
+        """[N] bool, as in SamplingRows, for positions [N] of slots [N], both int64."""
         return positions < self._edited_until[slots]
 
     def logprobs_of(self, slots: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ _LAUNCH_FLOP = 8e12  # about what a device computes while the host launches a st
 
 
 class StepGraphs:
-    """The captured steps of a rank. They apply no penalties and no bans: rows with these are sampled again from the logits."""
+    """The captured steps of a rank. They apply every sampling rule; `pool.counts` is prepared for those with penalties."""
 
     def __init__(
         self,

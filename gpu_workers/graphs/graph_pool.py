@@ -10,6 +10,7 @@ import torch
 from gpu_workers.batch.device_state import DeviceState
 from gpu_workers.batch.step_tensors import StepTensors
 from gpu_workers.cuda.kernels.sampling.sample import SamplingScratch, sample_rows
+from gpu_workers.graphs.token_counts import TokenCounts
 
 ComputeLogits = Callable[[StepTensors], torch.Tensor]  # the model's step: tensors -> logits [S, vocabulary], any float dtype
 _STAGING_BUFFERS = 8
@@ -30,6 +31,7 @@ class GraphPool:
         self._compute_logits = compute_logits
         self._logits: torch.Tensor | None = None
         self._scratch: SamplingScratch | None = None
+        self._counts: TokenCounts | None = None
         self._handle = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(state.device)
 
@@ -38,6 +40,12 @@ class GraphPool:
         """[max_samples, vocabulary], of the model's dtype, on the device: those of the last step. Only after a capture."""
         assert self._logits is not None
         return self._logits
+
+    @property
+    def counts(self) -> TokenCounts:
+        """What penalties are computed from; `prepare` it before each run. Only after a capture."""
+        assert self._counts is not None
+        return self._counts
 
     def capture(self, launch: Callable[[], None]) -> torch.cuda.CUDAGraph:
         """Captures the kernels that `launch` launches. It is called once before the capture, so that kernels are compiled and
@@ -58,16 +66,18 @@ class GraphPool:
         """Launches the end of a captured step: computes logits and samples the token after positions[i] of slots[i].
 
         slots, positions: [S] int64 on the device. The token goes to `ids` and to the token table, and positions rise by one.
-        Penalties and banned tokens are not applied: see `ModelRunner`."""
+        Rows with penalties or bans need counts and distinct slots."""
         logits = self._compute_logits(step)
         n, vocabulary = logits.shape
-        if self._logits is None or self._scratch is None:
+        if self._logits is None or self._scratch is None or self._counts is None:
             sizes = (len(self.ids), vocabulary)
             self._logits = torch.zeros(sizes, dtype=logits.dtype, device=logits.device)
             self._scratch = SamplingScratch.allocate(*sizes, logits.device)
+            self._counts = TokenCounts(self.state, vocabulary)
         kept = self._logits[:n]
         kept.copy_(logits)
-        sample_rows(kept, slots, positions, self.state, self.ids[:n], advance=True, scratch=self._scratch)
+        counts = self._counts.values
+        sample_rows(kept, slots, positions, self.state, self.ids[:n], advance=True, scratch=self._scratch, counts=counts)
 
 
 class Staging:

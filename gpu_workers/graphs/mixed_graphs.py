@@ -82,15 +82,16 @@ class MixedGraphs:
         )
         self._pool.finish(step, sample_slots, sample_positions)
 
-    def run(self, step: StepArrays) -> bool:
+    def run(self, step: StepArrays, prepare: Callable[[], None] = lambda: None) -> bool:
         """Queues a step on the current stream. Its samples, in the step's order, will be the pool's first ids and logits.
 
-        Returns False if it fits no size; then nothing has been done."""
+        prepare: called before the step is queued, if it fits. Returns False if it fits no size; then nothing has been done."""
         n = step.n_decode
         tiles = list_tiles(step.slots[n:], step.starts[n:], step.counts[n:], step.offsets[n:], self._tile_tokens)
         size = choose_size(self._sizes, step, len(tiles))
         if size is None:
             return False
+        prepare()
         captured = self._captured[size]
         self._staging.send(captured.words, lambda words: size.place(step, tiles, self._pool.state.n_slots, words))
         captured.graph.replay()

@@ -55,8 +55,9 @@ def cpu_weight_bytes(config: ModelConfig, tp: int, dtype: str) -> int:
 
 
 def sampling_bytes(n_slots: int, vocabulary: int) -> int:
-    """Bytes of the float32 and float64 copies of the logits that sampling makes for `n_slots` sequences."""
-    return n_slots * vocabulary * 4 * 6
+    """Bytes of the float32 and float64 copies of the logits that sampling makes for `n_slots` sequences, and of the counts of
+    their tokens."""
+    return n_slots * vocabulary * 4 * 7
 
 
 def memory_bytes(cgroup: Path = Path("/sys/fs/cgroup")) -> int:

@@ -5,9 +5,8 @@
 
 Nothing waits for the host: the ids are in the device's token table before the next plan is launched. On a CPU all work is done
 when `launch` returns. On CUDA it is queued, and `collect` waits for the event after each step. All but the largest steps are
-captured graphs. They apply every sampling rule but penalties and bans; rows with these are sampled again from the logits of
-the graph. In a gang every rank samples from the same gathered logits with the same noise, so all token tables stay equal
-without any message between the ranks.
+captured graphs, which apply every sampling rule. In a gang every rank samples from the same gathered logits with the same
+noise, so all token tables stay equal without any message between the ranks.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from gpu_workers.batch.sampling_table import SamplingRows
 from gpu_workers.batch.slot_table import SlotTable
 from gpu_workers.batch.step_arrays import StepArrays, build_step
 from gpu_workers.batch.step_tensors import build_batch
-from gpu_workers.batch.uploads import upload_together
 from gpu_workers.engine import Engine
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.models.model import Model
@@ -97,6 +95,8 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
     def reset(self, epoch: int) -> None:
         """See Engine. Pages are not cleared: none is read before it is written."""
         self._slots = SlotTable(self._capacity)
+        if self._graphs is not None:
+            self._graphs.pool.counts.forget()
 
     def close(self) -> None:
         """See Engine. Leaves the group of ranks."""
@@ -110,6 +110,8 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         self._state.write_pages(plan)
         if self._has_kernel_sampler:
             self._state.write_sampling(plan, self._slots.sampling)
+        if self._graphs is not None and plan.new:
+            self._graphs.pool.counts.forget(np.array([new.slot for new in plan.new], np.int64))
         if self._graphs is not None and len(plan.row_slots):
             return self._run_captured(plan, self._graphs)
         steps = (self._run_step(plan, index) for index in range(plan.n_steps))
@@ -133,11 +135,12 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         launched: list[PendingStep] = []
         widths = np.ones(len(plan.row_slots), np.int64)
         slots, positions = plan.row_slots.astype(np.int64), plan.row_starts.astype(np.int64)
+        graphs.pool.counts.prepare(slots, positions + 1, plan.n_steps, self._slots.sampling)
         events = [timed_event() for _ in range(plan.n_steps + 1)]
         events[0].record()
 
         def keep(index: int) -> None:
-            ids, logprobs = self._take_samples(graphs, slots, positions + (index + 1))
+            ids, logprobs = self._take_samples(graphs, slots)
             events[index + 1].record()
             around = (events[index], events[index + 1])
             launched.append(PendingStep(plan, plan.step + index, plan.row_slots, widths, ids, logprobs, 0.0, around))
@@ -148,32 +151,25 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
     def _run_mixed(self, plan: Plan, graphs: StepGraphs, mixed: MixedGraphs) -> PendingStep | None:
         """Launches one step as a graph. Returns None, with nothing done, when no graph fits.
 
-        A step with penalties and drafts does not fit: penalties count drafts, which the graph's own samples overwrite."""
+        A step with penalties on drafts does not fit: the counts of a slot are those before its first draft."""
         events = (timed_event(), timed_event())
         events[0].record()
         step = build_step(plan, self._slots.page_table)
-        is_edited = self._slots.sampling.is_edited(step.sample_slots, step.sample_positions).any()
-        if (step.has_drafts and is_edited) or not mixed.run(step):
+        slots, positions, table = step.sample_slots, step.sample_positions, self._slots.sampling
+        has_drafts = np.repeat(step.result_widths > 1, step.result_widths)
+        if (has_drafts & table.is_edited(slots, positions)).any():
             return None
-        ids, logprobs = self._take_samples(graphs, step.sample_slots, step.sample_positions)
+        if not mixed.run(step, lambda: graphs.pool.counts.prepare(slots, positions, 1, table)):
+            return None
+        ids, logprobs = self._take_samples(graphs, slots)
         events[1].record()
         return PendingStep(plan, plan.step, step.result_slots, step.result_widths, ids, logprobs, 0.0, events)
 
-    def _take_samples(
-        self, graphs: StepGraphs, slots: np.ndarray, positions: np.ndarray
-    ) -> tuple[torch.Tensor, ComputedLogprobs | None]:
-        """The tokens [S] that the last launched graph sampled for positions [S] of slots [S], int64 on the host, and their log
-        probabilities if a row asks. The copy is only queued. Rows with edited logits are sampled again from the graph's."""
+    def _take_samples(self, graphs: StepGraphs, slots: np.ndarray) -> tuple[torch.Tensor, ComputedLogprobs | None]:
+        """The tokens [S] that the last launched graph sampled for slots [S], int64 on the host, and their log probabilities if
+        a row asks. The copy is only queued."""
         ids, logprobs = graphs.pool.ids[: len(slots)], None
-        table, state = self._slots.sampling, self._state
-        edited = np.flatnonzero(table.is_edited(slots, positions))
-        if len(edited):
-            rows = table.take(slots[edited], positions[edited])
-            index, places = upload_together((edited, state.places(rows.slots, rows.positions)), state.device)
-            chosen = self._sample_tokens(graphs.pool.logits.index_select(0, index).float(), rows)
-            ids.index_copy_(0, index, chosen)
-            state.tokens.view(-1).index_copy_(0, places, chosen.to(torch.int32))
-        asked = table.logprobs_of(slots)
+        asked = self._slots.sampling.logprobs_of(slots)
         if (asked >= 0).any():
             logprobs = compute_logprobs(graphs.pool.logits[: len(slots)], ids, asked).to_host()
         return ids.to("cpu", non_blocking=True), logprobs

@@ -1,0 +1,192 @@
+"""The least logit that min-p, top-k and top-p leave (steps 4 and 5 of `gpu_workers.sampling.sampler`), without sorting.
+
+The survey has left the greatest logit of each group of 32 tokens. A few groups hold all that matters: with top-k those whose
+greatest reaches the k-th greatest of the groups' greatest (at least k tokens reach it), with min-p those whose greatest stays,
+with top-p alone those whose greatest hold the needed mass already. One program reads the tokens of these groups and halves the
+range of codes until the threshold is found. Where too many groups are left it walks the whole row for each half instead; a
+distribution as flat as that is rare.
+
+FlashInfer finds thresholds by pivots over the whole row ("sorting-free sampling", 2025); here the range is narrowed before.
+"""
+
+# pyright: reportIndexIssue=false, reportMissingImports=false
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from gpu_workers.cuda.kernels.sampling.logits import (
+    MIN_P,
+    TEMPERATURE,
+    TOP_K,
+    TOP_P,
+    code_of,
+    is_edited,
+    of_slot,
+    read_logits,
+)
+
+GROUP = tl.constexpr(32)  # tokens whose greatest logit the survey leaves
+ALL_STAY = tl.constexpr(-(1 << 31))  # less than `code_of` any logit
+_HIGHEST = tl.constexpr((1 << 31) - 1)
+_MARGIN = tl.constexpr(1 + 2.0**-16)  # covers the rounding of two sums over a vocabulary
+
+
+@triton.jit
+def is_filtered(SAMPLING, slot):
+    """True if the slot samples with min-p, top-k or top-p."""
+    top_k = of_slot(SAMPLING, slot, TOP_K, tl.int32)
+    top_p = of_slot(SAMPLING, slot, TOP_P, tl.float32)
+    min_p = of_slot(SAMPLING, slot, MIN_P, tl.float32)
+    return (of_slot(SAMPLING, slot, TEMPERATURE, tl.float32) > 0.0) & ((top_k > 0) | (top_p < 1.0) | (min_p > 0.0))
+
+
+@triton.jit
+def _least_of_number(codes, wanted, low, high):
+    """The greatest number that at least `wanted` of the codes reach. low, high: int64; the answer lies between or is one."""
+    while low < high:
+        middle = low + (high - low + 1) // 2
+        is_enough = tl.sum((codes >= middle.to(tl.int32)).to(tl.int32)) >= wanted
+        low = tl.where(is_enough, middle, low)
+        high = tl.where(is_enough, high, middle - 1)
+    return low
+
+
+@triton.jit
+def _least_of_mass(codes, masses, needed, low, high):
+    """As `_least_of_number`, for the sum of the masses of those that reach it; never a number that no mass reaches."""
+    while low < high:
+        middle = low + (high - low + 1) // 2
+        mass = tl.sum(tl.where(codes >= middle.to(tl.int32), masses, 0.0))
+        is_enough = (mass > 0.0) & (mass >= needed)
+        low = tl.where(is_enough, middle, low)
+        high = tl.where(is_enough, high, middle - 1)
+    return low
+
+
+@triton.jit
+def _walk(
+    LOGITS, COUNTS, SAMPLING, slot, position, edited, V, least, shift, scale, maximum, BY_MASS: tl.constexpr, WALK: tl.constexpr
+):
+    """The mass (BY_MASS) or the number of the row's logits whose shifted code is at least `least`."""
+    total = 0.0
+    for start in range(0, V, WALK):
+        token = start + tl.arange(0, WALK)
+        x = read_logits(LOGITS, COUNTS, SAMPLING, slot, position, edited, token, V)
+        stays = ((code_of(x) >> shift) >= least.to(tl.int32)) & (token < V)
+        if BY_MASS:
+            total += tl.sum(tl.where(stays, tl.exp(x * scale - maximum), 0.0), 0)
+        else:
+            total += tl.sum(stays.to(tl.float32), 0)  # exact: a vocabulary has fewer than 2^24 tokens
+    return total
+
+
+@triton.jit
+def _walk_from(LOGITS, COUNTS, SAMPLING, slot, position, edited, V, bound, shift, scale, WALK: tl.constexpr):
+    """The least shifted code of the row's logits whose scaled value is at least `bound`."""
+    least = tl.full((), _HIGHEST, tl.int32)
+    for start in range(0, V, WALK):
+        token = start + tl.arange(0, WALK)
+        x = read_logits(LOGITS, COUNTS, SAMPLING, slot, position, edited, token, V)
+        stays = (x * scale >= bound) & (token < V)
+        least = tl.minimum(least, tl.min(tl.where(stays, code_of(x) >> shift, _HIGHEST), 0))
+    return least.to(tl.int64)
+
+
+@triton.jit
+def _least_by_walks(
+    LOGITS, COUNTS, SAMPLING, slot, position, edited, V, top_k, top_p, min_p, bound, least, high, shift, scale, maximum,
+    WALK: tl.constexpr,
+):  # fmt: skip
+    """The threshold as a shifted code; `least` is the lowest of all, `high` that of the greatest logit."""
+    if (top_k > 0) & (top_k < V):
+        last = high
+        while least < last:
+            middle = least + (last - least + 1) // 2
+            n = _walk(LOGITS, COUNTS, SAMPLING, slot, position, edited, V, middle, shift, scale, maximum, False, WALK)
+            least = tl.where(n >= top_k, middle, least)
+            last = tl.where(n >= top_k, last, middle - 1)
+    if min_p > 0.0:
+        least = tl.maximum(least, _walk_from(LOGITS, COUNTS, SAMPLING, slot, position, edited, V, bound, shift, scale, WALK))
+    if top_p < 1.0:
+        mass = _walk(LOGITS, COUNTS, SAMPLING, slot, position, edited, V, least, shift, scale, maximum, True, WALK)
+        last = high
+        while least < last:
+            middle = least + (last - least + 1) // 2
+            part = _walk(LOGITS, COUNTS, SAMPLING, slot, position, edited, V, middle, shift, scale, maximum, True, WALK)
+            is_enough = (part > 0.0) & (part >= mass * top_p)
+            least = tl.where(is_enough, middle, least)
+            last = tl.where(is_enough, last, middle - 1)
+    return least
+
+
+@triton.jit
+def least_kernel(
+    LOGITS, COUNTS, SLOTS, POSITIONS, SAMPLING, MAXIMA, SUMS, GREATEST, KEPT, LEAST, V, stride_logits, n_chunks, stride_groups,
+    CHUNKS: tl.constexpr, GROUPS: tl.constexpr, MOST: tl.constexpr, WALK: tl.constexpr, SHIFT: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Writes `code_of` the least logit that stays; one program for each row. SHIFT: trailing bits of a code in which the logits
+    as the model gives them never differ while the other bits are equal; MOST: groups that are read at once."""
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    row = tl.program_id(0).to(tl.int64)
+    slot = tl.load(SLOTS + row)
+    if not is_filtered(SAMPLING, slot):
+        tl.store(LEAST + row, ALL_STAY)
+    else:
+        position = tl.load(POSITIONS + row) + 1
+        top_k = of_slot(SAMPLING, slot, TOP_K, tl.int32)
+        top_p = of_slot(SAMPLING, slot, TOP_P, tl.float32)
+        min_p = of_slot(SAMPLING, slot, MIN_P, tl.float32)
+        edited = is_edited(SAMPLING, COUNTS, slot, position)
+        shift = tl.where(edited, 0, SHIFT)
+        scale = 1.0 / of_slot(SAMPLING, slot, TEMPERATURE, tl.float32)
+        chunk = tl.arange(0, CHUNKS)
+        maxima = tl.load(MAXIMA + row * n_chunks + chunk, mask=chunk < n_chunks, other=float("-inf"))
+        sums = tl.load(SUMS + row * n_chunks + chunk, mask=chunk < n_chunks, other=0.0)
+        maximum = tl.max(maxima, 0)
+        group = tl.arange(0, GROUPS)
+        n_groups = tl.cdiv(V, GROUP)
+        greatest = tl.load(GREATEST + row * stride_groups + group, mask=group < n_groups, other=float("-inf"))
+        codes = code_of(greatest) >> shift
+        low = tl.min(tl.where(group < n_groups, codes, _HIGHEST), 0).to(tl.int64)
+        high = tl.max(codes, 0).to(tl.int64)
+        lowest = (tl.full((), ALL_STAY, tl.int32) >> shift).to(tl.int64)
+        limits = (top_k > 0) & (top_k < V)
+        # The bound is the maximum itself at most, so rounding cannot put out all tokens.
+        bound = tl.where(min_p > 0.0, tl.minimum(maximum + tl.log(min_p), maximum), float("-inf"))
+        total = tl.sum(sums * tl.exp(maxima - maximum), 0)
+        least = lowest
+        if limits:
+            if top_k <= n_groups:
+                least = _least_of_number(codes, top_k, low, high)
+        elif min_p == 0.0:
+            masses = tl.exp(greatest * scale - maximum)
+            if tl.sum(masses, 0) >= total * top_p * _MARGIN:
+                least = _least_of_mass(codes, masses, total * top_p * _MARGIN, low, high)
+        kept = (group < n_groups) & (codes >= least.to(tl.int32)) & (greatest * scale >= bound)
+        n_kept = tl.sum(kept.to(tl.int32), 0)
+        row_logits = LOGITS + row * stride_logits
+        if n_kept <= MOST:
+            place = tl.arange(0, MOST)
+            tl.store(KEPT + row * MOST + tl.cumsum(kept.to(tl.int32), 0) - 1, group, mask=kept)
+            tl.debug_barrier()
+            index = tl.load(KEPT + row * MOST + place, mask=place < n_kept, other=n_groups, cache_modifier=".cg")
+            token = index[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
+            x = read_logits(row_logits, COUNTS, SAMPLING, slot, position, edited, token, V)
+            codes_read = code_of(x) >> shift
+            if limits:
+                least = _least_of_number(codes_read, top_k, least, high)
+            if min_p > 0.0:
+                least = tl.maximum(least, tl.min(tl.where(x * scale >= bound, codes_read, _HIGHEST)).to(tl.int64))
+            if top_p < 1.0:
+                masses_read = tl.where(codes_read >= least.to(tl.int32), tl.exp(x * scale - maximum), 0.0)
+                mass = tl.where(limits | (min_p > 0.0), tl.sum(masses_read), total)
+                least = _least_of_mass(codes_read, masses_read, mass * top_p, least, high)
+        else:
+            least = _least_by_walks(
+                row_logits, COUNTS, SAMPLING, slot, position, edited, V, top_k, top_p, min_p, bound, lowest, high, shift,
+                scale, maximum, WALK,
+            )  # fmt: skip
+        tl.store(LEAST + row, least.to(tl.int32) << shift)
