@@ -20,6 +20,7 @@ from ops.gpu import kernel_sweeps as sweeps
 from ops.gpu.model_steps import compare_with_torch, time_decode, time_prefill
 from tests.support.workers.attention_checks import ATTENTION_CHECKS
 from tests.support.workers.kernel_checks import KERNEL_CHECKS, Check
+from tests.support.workers.sampling_checks import SAMPLING_CHECKS
 
 _BEGAN = time.monotonic()
 _FAILED: list[str] = []
@@ -47,7 +48,7 @@ def run_check(check: Check, dtype: torch.dtype) -> None:
 
 def check_kernels() -> None:
     """All checks in the dtype that is served and in the one that shows wrong arithmetic best."""
-    for name, check in {**KERNEL_CHECKS, **ATTENTION_CHECKS}.items():
+    for name, check in {**KERNEL_CHECKS, **ATTENTION_CHECKS, **SAMPLING_CHECKS}.items():
         for dtype in (torch.bfloat16, torch.float32):
             attempt(f"check {name} {dtype}", run_check, check, dtype)
         print(f"{time.monotonic() - _BEGAN:5.1f} s  checked {name}", flush=True)
