@@ -25,9 +25,10 @@ from gpu_workers.cuda.kernels.sampling.logits import SEED, TEMPERATURE, code_of,
 from gpu_workers.cuda.kernels.sampling.threshold import ALL_STAY, GROUP, is_filtered, least_kernel
 
 _CHUNK = 2048
-_WALK = 8192  # logits that a program reads at once when it reads a whole row
+_WALK = 4096  # logits that a program reads at once when it reads a whole row
 _MOST_GROUPS = 128  # groups of tokens in which a threshold is searched without walks
-_REGISTERS = 64  # at most: rows with penalties need more, which must not take the occupancy that other rows need
+# At most: rows with penalties need more registers, which must not take the occupancy that other rows need.
+_REGISTERS, _LEAST_REGISTERS = 64, 128
 _EQUAL_BITS = {torch.bfloat16: 16, torch.float16: 12, torch.float32: 0}  # see `least_kernel`
 
 
@@ -186,7 +187,7 @@ def sample_rows(
     least_kernel[(n_rows,)](
         *rows, scratch.maxima, scratch.sums, scratch.greatest, scratch.kept, scratch.least, *sizes, n_groups,
         CHUNKS=power_of_two(n_chunks), GROUPS=power_of_two(triton.cdiv(vocabulary, GROUP.value)), MOST=_MOST_GROUPS,
-        WALK=_WALK, SHIFT=_EQUAL_BITS[logits.dtype], num_warps=8, **common,
+        WALK=_WALK, SHIFT=_EQUAL_BITS[logits.dtype], num_warps=8, maxnreg=_LEAST_REGISTERS, **common,
     )  # fmt: skip
     _filter_kernel[(n_chunks, n_rows)](
         *rows, scratch.least, scratch.maxima, scratch.sums, *sizes,

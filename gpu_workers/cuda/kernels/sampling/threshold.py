@@ -3,8 +3,8 @@
 The survey has left the greatest logit of each group of 32 tokens. A few groups hold all that matters: with top-k those whose
 greatest reaches the k-th greatest of the groups' greatest (at least k tokens reach it), with min-p those whose greatest stays,
 with top-p alone those whose greatest hold the needed mass already. One program reads the tokens of these groups and halves the
-range of codes until the threshold is found. Where too many groups are left it walks the whole row for each half instead; a
-distribution as flat as that is rare.
+range of codes until the threshold is found. Where too many groups are left, as of flat distributions, it walks the whole row
+and quarters the range with each walk.
 
 FlashInfer finds thresholds by pivots over the whole row ("sorting-free sampling", 2025); here the range is narrowed before.
 """
@@ -66,58 +66,55 @@ def _least_of_mass(codes, masses, needed, low, high):
 
 @triton.jit
 def _walk(
-    LOGITS, COUNTS, SAMPLING, slot, position, edited, V, least, shift, scale, maximum, BY_MASS: tl.constexpr, WALK: tl.constexpr
-):
-    """The mass (BY_MASS) or the number of the row's logits whose shifted code is at least `least`."""
-    total = 0.0
+    LOGITS, COUNTS, SAMPLING, slot, position, edited, V, first, second, third, shift, scale, maximum,
+    BY_MASS: tl.constexpr, WALK: tl.constexpr,
+):  # fmt: skip
+    """For each of three numbers (int64): the mass (BY_MASS) or the number of the row's logits whose shifted code reaches it."""
+    above_first = tl.zeros((WALK,), tl.float32)
+    above_second = tl.zeros((WALK,), tl.float32)
+    above_third = tl.zeros((WALK,), tl.float32)
     for start in range(0, V, WALK):
         token = start + tl.arange(0, WALK)
         x = read_logits(LOGITS, COUNTS, SAMPLING, slot, position, edited, token, V)
-        stays = ((code_of(x) >> shift) >= least.to(tl.int32)) & (token < V)
-        if BY_MASS:
-            total += tl.sum(tl.where(stays, tl.exp(x * scale - maximum), 0.0), 0)
-        else:
-            total += tl.sum(stays.to(tl.float32), 0)  # exact: a vocabulary has fewer than 2^24 tokens
-    return total
+        codes = code_of(x) >> shift
+        # A number is exact: a vocabulary has fewer than 2^24 tokens.
+        weights = tl.exp(x * scale - maximum) if BY_MASS else (token < V).to(tl.float32)
+        above_first += tl.where(codes >= first.to(tl.int32), weights, 0.0)
+        above_second += tl.where(codes >= second.to(tl.int32), weights, 0.0)
+        above_third += tl.where(codes >= third.to(tl.int32), weights, 0.0)
+    return tl.sum(above_first, 0), tl.sum(above_second, 0), tl.sum(above_third, 0)
+
+
+@triton.jit
+def _least_by_walks(
+    LOGITS, COUNTS, SAMPLING, slot, position, edited, V, needed, low, high, shift, scale, maximum,
+    BY_MASS: tl.constexpr, WALK: tl.constexpr,
+):  # fmt: skip
+    """As `_least_of_number` or `_least_of_mass` (BY_MASS) for the whole row. Each walk quarters the range."""
+    while low < high:
+        span = high - low
+        first, second, third = low + (span + 3) // 4, low + (span + 1) // 2, low + (3 * span + 3) // 4
+        above_first, above_second, above_third = _walk(
+            LOGITS, COUNTS, SAMPLING, slot, position, edited, V, first, second, third, shift, scale, maximum, BY_MASS, WALK
+        )
+        to_third = (above_third > 0.0) & (above_third >= needed)
+        to_second = (above_second > 0.0) & (above_second >= needed)
+        to_first = (above_first > 0.0) & (above_first >= needed)
+        low = tl.where(to_third, third, tl.where(to_second, second, tl.where(to_first, first, low)))
+        high = tl.where(to_third, high, tl.where(to_second, third - 1, tl.where(to_first, second - 1, first - 1)))
+    return low
 
 
 @triton.jit
 def _walk_from(LOGITS, COUNTS, SAMPLING, slot, position, edited, V, bound, shift, scale, WALK: tl.constexpr):
     """The least shifted code of the row's logits whose scaled value is at least `bound`."""
-    least = tl.full((), _HIGHEST, tl.int32)
+    least = tl.full((WALK,), _HIGHEST, tl.int32)
     for start in range(0, V, WALK):
         token = start + tl.arange(0, WALK)
         x = read_logits(LOGITS, COUNTS, SAMPLING, slot, position, edited, token, V)
         stays = (x * scale >= bound) & (token < V)
-        least = tl.minimum(least, tl.min(tl.where(stays, code_of(x) >> shift, _HIGHEST), 0))
-    return least.to(tl.int64)
-
-
-@triton.jit
-def _least_by_walks(
-    LOGITS, COUNTS, SAMPLING, slot, position, edited, V, top_k, top_p, min_p, bound, least, high, shift, scale, maximum,
-    WALK: tl.constexpr,
-):  # fmt: skip
-    """The threshold as a shifted code; `least` is the lowest of all, `high` that of the greatest logit."""
-    if (top_k > 0) & (top_k < V):
-        last = high
-        while least < last:
-            middle = least + (last - least + 1) // 2
-            n = _walk(LOGITS, COUNTS, SAMPLING, slot, position, edited, V, middle, shift, scale, maximum, False, WALK)
-            least = tl.where(n >= top_k, middle, least)
-            last = tl.where(n >= top_k, last, middle - 1)
-    if min_p > 0.0:
-        least = tl.maximum(least, _walk_from(LOGITS, COUNTS, SAMPLING, slot, position, edited, V, bound, shift, scale, WALK))
-    if top_p < 1.0:
-        mass = _walk(LOGITS, COUNTS, SAMPLING, slot, position, edited, V, least, shift, scale, maximum, True, WALK)
-        last = high
-        while least < last:
-            middle = least + (last - least + 1) // 2
-            part = _walk(LOGITS, COUNTS, SAMPLING, slot, position, edited, V, middle, shift, scale, maximum, True, WALK)
-            is_enough = (part > 0.0) & (part >= mass * top_p)
-            least = tl.where(is_enough, middle, least)
-            last = tl.where(is_enough, last, middle - 1)
-    return least
+        least = tl.minimum(least, tl.where(stays, code_of(x) >> shift, _HIGHEST))
+    return tl.min(least, 0).to(tl.int64)
 
 
 @triton.jit
@@ -185,8 +182,27 @@ def least_kernel(
                 mass = tl.where(limits | (min_p > 0.0), tl.sum(masses_read), total)
                 least = _least_of_mass(codes_read, masses_read, mass * top_p, least, high)
         else:
-            least = _least_by_walks(
-                row_logits, COUNTS, SAMPLING, slot, position, edited, V, top_k, top_p, min_p, bound, lowest, high, shift,
-                scale, maximum, WALK,
-            )  # fmt: skip
+            least = lowest
+            mass = total
+            if limits:
+                least = _least_by_walks(
+                    row_logits, COUNTS, SAMPLING, slot, position, edited, V, top_k.to(tl.float32), least, high, shift, scale,
+                    maximum, False, WALK,
+                )  # fmt: skip
+            if min_p > 0.0:
+                start = _walk_from(row_logits, COUNTS, SAMPLING, slot, position, edited, V, bound, shift, scale, WALK)
+                least = tl.maximum(least, start)
+            if top_p < 1.0:
+                if limits | (min_p > 0.0):
+                    mass, _, _ = _walk(
+                        row_logits, COUNTS, SAMPLING, slot, position, edited, V, least, least, least, shift, scale, maximum,
+                        True, WALK,
+                    )  # fmt: skip
+                else:  # all tokens below this one together hold less than what may go
+                    spare = tl.log(total * (1.0 - top_p) / V) - 0.01
+                    least = tl.maximum(least, (code_of((maximum + spare) / scale) >> shift).to(tl.int64))
+                least = _least_by_walks(
+                    row_logits, COUNTS, SAMPLING, slot, position, edited, V, mass * top_p, least, high, shift, scale, maximum,
+                    True, WALK,
+                )  # fmt: skip
         tl.store(LEAST + row, least.to(tl.int32) << shift)
