@@ -39,6 +39,7 @@ class Harm:
             + [self._kill_supervisor] * s.n_supervisor_deaths
             + [self._aim] * s.n_aims
             + [self._harm_device] * s.n_device_faults
+            + [self._roll] * s.n_rolls
         )
         self._chance.shuffle(kinds)
         for kind in kinds:
@@ -79,6 +80,12 @@ class Harm:
             self._parent.kill()
         else:
             life.dies_at = life.n_callbacks + self._chance.randrange(1, 300)
+
+    def _roll(self) -> None:
+        """Replace every process. A connection whose gateway dies meanwhile may have no custodian."""
+        if self._scenario.is_harmful:
+            self._harmed.add("custodian")
+        self._parent.roll()
 
     def _pause(self) -> None:
         """Pause a process, now and then the supervisor."""

@@ -33,6 +33,12 @@ class Scenario:
     n_aims: int = 0  # faults that wait for an edge; see edges.py
     longest_pause_s: float = 9.0
     tp: int = 1  # ranks of a gang
+    n_rolls: int = 0  # rolling restarts
+
+    @property
+    def is_harmful(self) -> bool:
+        """Processes may die of something else than a rolling restart."""
+        return any((self.n_deaths, self.n_pauses, self.n_device_faults, self.n_aims, self.n_supervisor_deaths))
 
 
 @dataclass
@@ -67,6 +73,7 @@ def scenario_of(seed: int) -> Scenario:
         n_supervisor_deaths=chance.choice((0, 0, 0, 1, 2)),
         loss=Loss(*(chance.choice((0.0, 0.0, 0.01, 0.05)) for _ in range(3))),
         tp=more.choice((1, 1, 1, 1, 2, 3)),
+        n_rolls=more.choice((0, 0, 0, 1)),
     )
 
 

@@ -1,6 +1,7 @@
 """The lives of the supervisor, and its parent, which is not killed: it starts the next supervisor and keeps what that needs.
 
-The supervisors, their link and the packets on it are the real ones; the parent is a twin of `supervisor/parent/parent.py`.
+The supervisors, their link and the packets on it are the real ones; the parent is a twin of `supervisor/parent/parent.py`. It
+also takes the place of the operator who orders a rolling restart.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from messages.ids import role_of
 from messages.lifecycle import TreeState
 from supervisor.children.run_dir import RunDir
 from supervisor.config import ServerConfig
-from supervisor.parent.link import KEEP, ParentLink, pack_exits
+from supervisor.legacy import LegacyFile
+from supervisor.parent.link import EXIT_HAND_OVER, KEEP, ParentLink, pack_exits
 from supervisor.policy.child_spec import ChildSpec, Group
 from supervisor.policy.placement import Placement
-from supervisor.server import Server, read_server
+from supervisor.server import Server, decode_server, half_restarted, read_server
 from supervisor.supervisor import Supervisor
 from supervisor.tree import StartFacts, build_tree
 from tests.support.simulation.processes import Machine, SimulatedSpawner
@@ -31,6 +33,7 @@ from tests.support.simulation.virtual_loop import PROCESS, LifeState, SimulatedL
 _NEXT_S = (0.02, 0.5)  # from the death of a supervisor to the next one
 _OPEN_S = 0.1  # from its start until a supervisor handles signals
 _RUN_DIR = "run_dir"
+_AGAIN_S = 0.2  # after an order was refused
 
 
 class SimulatedParent:
@@ -45,7 +48,7 @@ class SimulatedParent:
         self.supervisor: Supervisor | None = None
         self.context = copy_context()
         self.ending: asyncio.Future[int] = machine.loop.create_future()
-        self.n_deaths = 0
+        self.n_deaths = self.n_rolls = 0
         self._is_stop_ordered = False
         machine.on_orphan_exit = self._reaped
 
@@ -70,12 +73,36 @@ class SimulatedParent:
         if self.supervisor is not None:
             self._machine.loop.call_soon(self.supervisor.orders.stop, 0.0, context=self.context)
 
+    def roll(self) -> None:
+        """Order a rolling restart, and order it again until the server takes it."""
+        self._machine.loop.call_soon(self._order_roll, context=self.context)
+
+    @property
+    def is_rolling(self) -> bool:
+        """A rolling restart is under way."""
+        return self.supervisor is None or self.supervisor._rolling.roll.is_open
+
+    def _order_roll(self) -> None:
+        """In the supervisor's process, whose operator tries again while it is refused."""
+        if self.ending.done() or self._is_stop_ordered:
+            return
+        supervisor = self.supervisor
+        if supervisor is not None and not supervisor._restart(supervisor._server.encoded()):
+            self.n_rolls += 1
+            return
+        outside = copy_context()
+        outside.run(PROCESS.set, None)
+        self._machine.loop.call_later(_AGAIN_S, self.roll, context=outside)
+
     def kill(self) -> None:
         """End the present supervisor as SIGKILL does."""
+        if self.life.state is not LifeState.DEAD and not self.ending.done():
+            self.n_deaths += 1
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """The present supervisor has ended, and the server has not: start the next one."""
         life, self.supervisor = self.life, None
-        if life.state is LifeState.DEAD or self.ending.done():
-            return
-        self.n_deaths += 1
         life.state, life.held = LifeState.DEAD, []
         self._machine.kernel.close_all_of(life)
         self._end = None
@@ -103,9 +130,13 @@ class SimulatedParent:
         """In the new process."""
         link = ParentLink(socket.socket(fileno=link_fd))
         run_dir = RunDir.take_back(Path(link.kept[_RUN_DIR].value), link.kept[_RUN_DIR].fd)
-        server = read_server(run_dir, {name: kept.fd for name, kept in link.kept.items()})
+        descriptors = {name: kept.fd for name, kept in link.kept.items()}
+        server, target = read_server(run_dir, descriptors), None
+        if LegacyFile(run_dir.legacy_path).left.roll.is_open:  # as `supervisor.start.resume`
+            target = decode_server(run_dir, run_dir.next_server_path.read_bytes(), descriptors)
+            server = replace(target, groups=half_restarted(server.groups, target.groups))
         spawner = SimulatedSpawner(self._machine, run_dir.register_path, link.exits)
-        self.supervisor = Supervisor(server, server.display(), spawner, self._machine.network.mailbox, link)
+        self.supervisor = Supervisor(server, server.display(), spawner, self._machine.network.mailbox, link, target)
         task = self._machine.loop.create_task(self.supervisor.run())
         task.add_done_callback(self._ended)
         if self._is_stop_ordered:
@@ -114,6 +145,9 @@ class SimulatedParent:
     def _ended(self, task: asyncio.Task[int]) -> None:
         if task.cancelled() or task.exception() is not None:
             self._machine.errors.append(task.exception() or asyncio.CancelledError("supervisor"))
+        elif task.result() == EXIT_HAND_OVER:
+            self._go_on()
+            return
         if not self.ending.done():
             self.ending.set_result(1 if task.cancelled() or task.exception() is not None else task.result())
 

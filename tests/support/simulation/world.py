@@ -38,7 +38,7 @@ from tests.support.simulation.threads import make_threads_virtual
 from tests.support.simulation.vault import AdoptionCheck, make_vaults_virtual
 from tests.support.simulation.virtual_loop import PROCESS, Died, LifeState, SimulatedLife, VirtualLoop
 
-_START_S, _END_S, _SETTLE_S = 30.0, 240.0, 30.0
+_START_S, _END_S, _SETTLE_S, _ROLL_S = 30.0, 240.0, 30.0, 400.0
 _UNIX_S = 1.8e9
 Patch = Callable[[Any, str, Any], None]
 
@@ -113,6 +113,7 @@ class World:
 
     async def _stop(self) -> None:
         """After the last answer: the server becomes idle, and stops in order."""
+        await self._until(lambda: not self._parent.is_rolling, _ROLL_S, "the rolling restart does not end")
         await self._until(self._is_idle, _SETTLE_S, "the server is not idle after the last answer")
         self._parent.stop()
         ending = self._parent.ending
