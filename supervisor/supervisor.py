@@ -72,6 +72,7 @@ class Supervisor:
         self.children = ChildManager(
             server.groups, server.run_dir, self._mailbox, template, incarnations, spawner, self._on_death, spares
         )
+        self.children.on_ending = self._on_ending
         self._legacy = LegacyFile(server.run_dir.legacy_path)
         self.orders = Orders(self.children, display, server.settings.drain_s, self._on_stopping, self._legacy)
         self._status = TreeStatus(server, self.children, self._policy, self.orders, display, self._legacy)
@@ -201,6 +202,9 @@ class Supervisor:
         actions = self._policy.died(record.name, incarnation, time.monotonic(), cannot_succeed, is_foreign)
         self._legacy.note_memory(self._policy.memory())
         self._carry_out(actions)
+
+    def _on_ending(self, record: ChildRecord, incarnation: int) -> None:
+        self._carry_out(self._policy.ending(record.name, incarnation))
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:

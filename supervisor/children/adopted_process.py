@@ -13,6 +13,7 @@ from supervisor.children.process import (
     ExitStatus,
     OnExit,
     decode_exit,
+    ignore_ending,
     is_suspended,
     resident_bytes,
 )
@@ -35,7 +36,7 @@ class AdoptedProcess(ChildProcess):
     def __init__(self, registered: Registered, exits: Exits, on_exit: OnExit) -> None:
         self.pid = registered.pid
         self.exit: ExitStatus | None = None
-        self.on_exit = on_exit
+        self.on_exit, self.on_ending = on_exit, ignore_ending
         self._registered, self._exits = registered, exits
         self._loop = asyncio.get_running_loop()
         self._pidfd = -1

@@ -64,6 +64,7 @@ class ChildManager:
         self._run_dir, self._mailbox = run_dir, mailbox
         self._birth_template, self._incarnations = birth_template, incarnations
         self._spawner, self._on_death = spawner, on_death
+        self.on_ending: Callable[[ChildRecord, int], None] = lambda record, incarnation: None  # it will be proven dead soon
         self.spares = Spares(self._spawn_spare, has_spares)
         self._changed = asyncio.Event()
         self._log = structlog.get_logger()
@@ -249,6 +250,7 @@ class ChildManager:
         record.begin_incarnation(incarnation, process, gang_dir, time.monotonic())
         self._spawner.note(process, record.life)  # before its Birth: no incarnation runs that is not registered
         process.on_exit = partial(self._exited, record, incarnation)
+        process.on_ending = lambda: self.on_ending(record, incarnation)
         process.send_birth(msgspec.json.encode(birth))
 
     def _adopt(self, record: ChildRecord, life: Life, process: ChildProcess) -> None:

@@ -65,6 +65,7 @@ class _Incarnation:
     number: int
     ready_s: float | None = None  # since when
     is_condemned: bool = False  # killed because of another death: its own death is not counted
+    is_ending: bool = False  # its process has begun to end by itself
 
 
 class RestartPolicy:
@@ -159,6 +160,16 @@ class RestartPolicy:
         """From now on deaths are expected: they lead to no action."""
         self._is_stopping = True
 
+    def ending(self, name: str, incarnation: int) -> list[Action]:
+        """The process of an incarnation has begun to end. Returns the kills of the others of its group, which its proven death
+        would lead to: so all of them end at the same time.
+        """
+        present, group = self._alive.get(name), self._group_of[name]
+        if self._is_stopping or present is None or present.number != incarnation or present.is_condemned:
+            return []
+        present.is_ending = True
+        return self._condemn(group.names, name) if group.group.strategy is Strategy.ONE_FOR_ALL else []
+
     def died(
         self, name: str, incarnation: int, now_s: float, cannot_succeed: str = "", is_foreign: bool = False
     ) -> list[Action]:
@@ -218,13 +229,7 @@ class RestartPolicy:
         for other in [other for other in self._recoveries if not recovery.isdisjoint(other)]:
             self._recoveries.remove(other)
             recovery |= other
-        actions: list[Action] = []
-        for victim in self._in_order(recovery):
-            present = self._alive.get(victim)
-            if present is not None and not present.is_condemned:
-                present.is_condemned = True
-                related = "of the same group" if victim in group.names else f"that {victim} needs"
-                actions.append(Kill(victim, f"{name} {related} died"))
+        actions = self._condemn(recovery, name)
         if any(victim in self._alive for victim in recovery):
             self._recoveries.append(recovery)
             return actions
@@ -233,6 +238,17 @@ class RestartPolicy:
         delays_s = [self._group_of[victim].delay_s for victim in recovery]
         delays_s += [self._group_of[promoted.names[0]].group.standby_pause_s for promoted in promotions]
         return [*actions, *promotions, Start(self._in_order(recovery), max(delays_s))]
+
+    def _condemn(self, victims: Iterable[str], name: str) -> list[Action]:
+        """Kill those that live, because of the death of `name`."""
+        actions: list[Action] = []
+        for victim in self._in_order(victims):
+            present = self._alive.get(victim)
+            if present is not None and not (present.is_condemned or present.is_ending):
+                present.is_condemned = True
+                related = "of the same group" if victim in self._group_of[name].names else f"that {victim} needs"
+                actions.append(Kill(victim, f"{name} {related} died"))
+        return actions
 
     def _promotions(self, dead: set[str]) -> list[Promote]:
         """Swap active and standby wherever a whole active gang is dead and its standby gang is ready."""
@@ -245,12 +261,12 @@ class RestartPolicy:
 
     def _is_ready(self, group: _GroupState) -> bool:
         members = [self._alive.get(name) for name in group.names]
-        return all(member is not None and member.ready_s is not None and not member.is_condemned for member in members)
+        return all(m is not None and m.ready_s is not None and not (m.is_condemned or m.is_ending) for m in members)
 
     def _is_dying(self, group: _GroupState) -> bool:
         """True while the death of a process of this group is ordered and not proven."""
         members = [self._alive.get(name) for name in group.names]
-        return any(member is not None and member.is_condemned for member in members)
+        return any(member is not None and (member.is_condemned or member.is_ending) for member in members)
 
     def _in_order(self, names: Iterable[str]) -> tuple[str, ...]:
         wanted = set(names)

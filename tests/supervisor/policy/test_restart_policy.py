@@ -231,3 +231,28 @@ def test_budget_names_the_bad_value() -> None:
         Budget(1, 0, 1, 1)
     with pytest.raises(ValueError, match=r"start_attempts: expected 1 or more, got 0"):
         Budget(1, 1.0, 0, 1)
+
+
+def test_the_others_of_a_group_are_killed_when_one_begins_to_end() -> None:
+    """Its death is still the one that counts, in whatever order the deaths are proven."""
+    for order in (GANG, GANG[::-1]):
+        policy = policy_of(group(*GANG, strategy=Strategy.ONE_FOR_ALL, budget=Budget(5, 60.0, 9, 9)))
+        kills = policy.ending("worker/0.0", 1)
+        assert [a.name for a in kills if isinstance(a, Kill)] == ["worker/0.1", "worker/0.2"]
+        assert policy.ending("worker/0.1", 1) == [], "it was killed"
+        actions = [a for name in order for a in policy.died(name, 1, 0.0)]
+        assert actions == [Start(GANG, 0.0)]
+        assert policy.restarts_left("worker/0.0", 0.0) == 4
+
+
+def test_nobody_is_killed_with_one_that_ends_alone() -> None:
+    policy = policy_of(group("gateway/0", "gateway/1"))
+    assert policy.ending("gateway/0", 1) == []
+    assert policy.ending("gateway/0", 7) == []
+    assert policy.died("gateway/0", 1, 0.0) == [Start(("gateway/0",), 0.0)]
+
+
+def test_the_ends_of_a_stop_kill_nobody() -> None:
+    policy = policy_of(group(*GANG, strategy=Strategy.ONE_FOR_ALL))
+    policy.stopping()
+    assert policy.ending("worker/0.0", 1) == []

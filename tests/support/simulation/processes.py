@@ -23,7 +23,7 @@ from messages.child import EXIT_FAULT
 from messages.ids import role_of
 from supervisor.children import adopted_process, register
 from supervisor.children.atomic_file import AtomicFile
-from supervisor.children.process import ChildProcess, ExitStatus, OnExit, decode_exit
+from supervisor.children.process import ChildProcess, ExitStatus, OnExit, decode_exit, ignore_ending
 from supervisor.children.spawner import LocalSpawner
 from supervisor.parent.link import Exits
 from supervisor.policy.child_spec import ChildSpec
@@ -112,7 +112,7 @@ class SimulatedProcess(ChildProcess):
     """One process. `actor` is the real actor in it, once it was born."""
 
     def __init__(self, machine: Machine, spec: ChildSpec, on_exit: OnExit) -> None:
-        self.pid, self.on_exit = machine.new_pid(), on_exit
+        self.pid, self.on_exit, self.on_ending = machine.new_pid(), on_exit, ignore_ending
         self.exit: ExitStatus | None = None
         self.name, self.life = spec.name, SimulatedLife(spec.name, self.pid)
         self._descriptors = {name: machine.kernel.give(fd, self.life) for name, fd in spec.descriptors.items()}
@@ -169,6 +169,8 @@ class SimulatedProcess(ChildProcess):
             call()
         self._returncode = returncode
         delay_s = self._machine.chance.uniform(*_REAP_S)
+        if self._supervisor is not None and self.birth is not None:
+            self._machine.loop.call_later(delay_s / 2, self._notice_ending, context=self._supervisor_context)
         self._machine.loop.call_later(delay_s, self._prove, context=_context_of(None))
 
     def supervisor_died(self) -> None:
@@ -182,6 +184,10 @@ class SimulatedProcess(ChildProcess):
     def is_child_of(self, supervisor: SimulatedLife) -> bool:
         """True if this supervisor has started it and is its parent still."""
         return self._supervisor is supervisor
+
+    def _notice_ending(self) -> None:
+        if self._supervisor is not None:
+            self.on_ending()
 
     def _prove(self) -> None:
         assert self._returncode is not None

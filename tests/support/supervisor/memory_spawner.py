@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, field
 
 from messages.birth import Birth, read_birth
-from supervisor.children.process import ChildProcess, ExitStatus, OnExit, decode_exit
+from supervisor.children.process import ChildProcess, ExitStatus, OnExit, decode_exit, ignore_ending
 from supervisor.children.spawner import Spawner
 from supervisor.policy.child_spec import ChildSpec
 
@@ -16,7 +16,7 @@ class MemoryProcess(ChildProcess):
     """A process that exists in name only. `die` proves its death."""
 
     def __init__(self, pid: int, on_exit: OnExit) -> None:
-        self.pid, self.on_exit = pid, on_exit
+        self.pid, self.on_exit, self.on_ending = pid, on_exit, ignore_ending
         self.exit: ExitStatus | None = None
         self.birth: Birth | None = None
         self.n_kills = 0
