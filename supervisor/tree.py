@@ -39,6 +39,7 @@ _GPU_ENV = {
     "NCCL_RAS_ENABLE": "0",  # it would listen on a port and answer everybody
     "NCCL_NVLS_ENABLE": "0",  # multicast needs a fabric manager that few hosts run; without one it hangs at the start
     "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES": "1",  # each rank sees its own device alone, as number 0
     "NVSHMEM_DISABLE_NVLS": "1",
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",  # only the supervisor ends a gang, never a watchdog thread in a rank
 }
