@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from gpu_workers.batch.device_state import DeviceState
 from gpu_workers.batch.sampling_table import SamplingRows
 from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
-from gpu_workers.batch.uploads import upload, upload_together
-from gpu_workers.cuda.kernels.attention_tiles import list_tiles
+from gpu_workers.batch.uploads import upload_together
+from gpu_workers.cuda.kernels.attention_tiles import TileShape
 from gpu_workers.cuda.kernels.fixed_product import fixed_product
-from gpu_workers.cuda.kernels.paged_fixed import FixedShape, most_segments, paged_fixed
+from gpu_workers.cuda.kernels.paged_fixed import FIXED_SHAPE, most_segments, paged_fixed
 from gpu_workers.cuda.kernels.sampling.sample import sample_rows
 from gpu_workers.cuda.ops import CudaOps, PackedLinear
 from gpu_workers.cuda.triton_attention import TritonAttention
@@ -59,7 +58,7 @@ class FixedStep(AttentionStep):
     single: torch.Tensor  # [n_decode, TILE_FIELDS] int64: the rows of one token
     long_rows: DeviceTiles | None  # None: all rows are decode rows
     n_splits: int  # programs that share a row of one token
-    shape: FixedShape
+    shape: TileShape
 
     def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, scale: float) -> torch.Tensor:
         """See AttentionStep."""
@@ -77,30 +76,25 @@ class DeterministicTritonAttention(TritonAttention):
     def __init__(self, n_heads: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype) -> None:
         """See TritonAttention."""
         super().__init__(n_heads, n_kv_heads, head_dim, dtype)
-        self._shape = FixedShape(pairs=32, keys=32, stages=2) if dtype == torch.float32 else FixedShape()
+        self._shape = TileShape(pairs=32, keys=32, warps=4, stages=2) if dtype == torch.float32 else FIXED_SHAPE
         if self._group > self._shape.pairs:
             raise ValueError(f"n_heads: expected at most {self._shape.pairs} on one kv head, got {self._group}")
 
     @property
     def tile_tokens(self) -> int:
         """Tokens of one tile of a long row."""
-        return self._shape.pairs // self._group
+        return self._shape.tokens(self._group)
 
     def prepare(self, step: StepTensors, window: int | None = None) -> FixedStep:  # pyright: ignore[reportIncompatibleMethodOverride]
         """See TritonAttention."""
         assert window is None, "the kernels have no window"
-        long_rows = step.device_tiles
-        if step.n_decode < step.n_rows:
-            rows = np.arange(step.n_decode, step.n_rows)
-            cut = list_tiles(rows, step.row_starts[rows], step.row_counts[rows], step.row_offsets[rows], self.tile_tokens)
-            long_rows = DeviceTiles(upload(cut, step.token_ids.device), step.page_table)
         n = step.n_decode
         lengths = step.lengths[:n].long()
         place = torch.arange(n, device=lengths.device)
         single = torch.stack((place, place, torch.ones_like(place), lengths - 1, lengths), 1)
         is_many = n * self._n_kv_heads >= _MANY_PAIRS
         n_splits = 1 if is_many else most_segments(step.page_table.shape[1] * PAGE_TOKENS)
-        return FixedStep(step.page_table, single, long_rows, n_splits, self._shape)
+        return FixedStep(step.page_table, single, self._long_rows(step), n_splits, self._shape)
 
 
 class KernelSampler:

@@ -14,9 +14,9 @@ import torch
 
 from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
 from gpu_workers.batch.uploads import upload
-from gpu_workers.cuda.kernels.attention_tiles import list_tiles
+from gpu_workers.cuda.kernels.attention_tiles import TileShape, list_tiles
 from gpu_workers.cuda.kernels.paged_decode import DecodeShape, NewKeys, paged_decode
-from gpu_workers.cuda.kernels.paged_prefill import PrefillShape, paged_prefill, tile_tokens
+from gpu_workers.cuda.kernels.paged_prefill import paged_prefill
 from gpu_workers.layers.attention import Attention, AttentionStep
 from gpu_workers.layers.torch_ops import KvTarget, Ops
 
@@ -38,7 +38,7 @@ class TritonStep(AttentionStep):
     n_decode: int
     decode: DecodeShape
     long_rows: DeviceTiles | None  # None: all rows are decode rows
-    prefill: PrefillShape
+    prefill: TileShape
 
     def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, scale: float) -> torch.Tensor:
         """See AttentionStep."""
@@ -79,19 +79,22 @@ class TritonAttention(Attention):
     @property
     def tile_tokens(self) -> int:
         """Tokens of one tile of prefill attention."""
-        return tile_tokens(self._group, self._prefill)
+        return self._prefill.tokens(self._group)
 
     def prepare(self, step: StepTensors, window: int | None = None) -> TritonStep:
         """See Attention. window: always None, see `why_not_triton`. Reads row_* only for rows after the decode rows; may be
         called under capture if there are only decode rows."""
         assert window is None, "the kernels have no window"
-        long_rows = step.device_tiles
-        if step.n_decode < step.n_rows:
-            rows = np.arange(step.n_decode, step.n_rows)
-            cut = list_tiles(rows, step.row_starts[rows], step.row_counts[rows], step.row_offsets[rows], self.tile_tokens)
-            long_rows = DeviceTiles(upload(cut, step.token_ids.device), step.page_table)
         decode = decode_shape(max(1, step.n_decode), self._n_kv_heads, self._head_dim, self._dtype)
-        return TritonStep(step.page_table, step.lengths, step.n_decode, decode, long_rows, self._prefill)
+        return TritonStep(step.page_table, step.lengths, step.n_decode, decode, self._long_rows(step), self._prefill)
+
+    def _long_rows(self, step: StepTensors) -> DeviceTiles | None:
+        """The tiles of the rows after the decode rows: cut here, or those that a captured step has found on the device."""
+        if step.n_decode == step.n_rows:
+            return step.device_tiles
+        rows = np.arange(step.n_decode, step.n_rows)
+        cut = list_tiles(rows, step.row_starts[rows], step.row_counts[rows], step.row_offsets[rows], self.tile_tokens)
+        return DeviceTiles(upload(cut, step.token_ids.device), step.page_table)
 
 
 def decode_shape(n_rows: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype) -> DecodeShape:
@@ -113,8 +116,8 @@ def decode_shape(n_rows: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype
     return replace(shape, keys=32, stages=2) if dtype == torch.float32 else shape
 
 
-def prefill_shape(head_dim: int, dtype: torch.dtype) -> PrefillShape:
+def prefill_shape(head_dim: int, dtype: torch.dtype) -> TileShape:
     """The shape whose tiles fit the shared memory of an H100 or H200."""
     if dtype == torch.float32:
-        return PrefillShape(pairs=32, keys=32, warps=4, stages=2)
-    return PrefillShape() if head_dim <= 128 else PrefillShape(pairs=64, keys=32, warps=4, stages=2)
+        return TileShape(pairs=32, keys=32, warps=4, stages=2)
+    return TileShape(128, keys=64, warps=8, stages=3) if head_dim <= 128 else TileShape(64, keys=32, warps=4, stages=2)

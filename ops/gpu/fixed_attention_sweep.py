@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch
 
 from gpu_workers.cuda.deterministic import DeterministicTritonAttention
-from gpu_workers.cuda.kernels.paged_fixed import FixedShape, paged_fixed
+from gpu_workers.cuda.kernels.attention_tiles import TileShape
+from gpu_workers.cuda.kernels.paged_fixed import FIXED_SHAPE, paged_fixed
 from gpu_workers.cuda.triton_attention import TritonAttention
 from gpu_workers.layers.kv_pages import KvShape
 from ops.gpu.timing import graph_time_ms
@@ -16,8 +17,8 @@ from tests.support.workers.kernel_checks import HEAD_SHAPES, random_pages
 
 _CASES = tuple((name, rows, 225) for name in ("smollm2", "llama-8b") for rows in (1, 64, 256))
 _CUTS = (
-    FixedShape(), FixedShape(64, 64, 4, 2), FixedShape(64, 64, 4, 4), FixedShape(16, 64, 1, 3), FixedShape(16, 64, 1, 4),
-    FixedShape(16, 64, 2, 3), FixedShape(32, 64, 2, 3), FixedShape(64, 128, 4, 2), FixedShape(64, 32, 4, 4),
+    FIXED_SHAPE, TileShape(64, 64, 4, 2), TileShape(64, 64, 4, 4), TileShape(16, 64, 1, 3), TileShape(16, 64, 1, 4),
+    TileShape(16, 64, 2, 3), TileShape(32, 64, 2, 3), TileShape(64, 128, 4, 2), TileShape(64, 32, 4, 4),
 )  # fmt: skip
 _LAYERS = 8
 
@@ -46,7 +47,7 @@ def _sweep(name: str, rows: int, context: int, device: torch.device, dtype: torc
     for cut in _CUTS:
         out = torch.empty_like(q)
 
-        def attend(k: torch.Tensor, v: torch.Tensor, cut: FixedShape = cut, out: torch.Tensor = out) -> None:
+        def attend(k: torch.Tensor, v: torch.Tensor, cut: TileShape = cut, out: torch.Tensor = out) -> None:
             paged_fixed(q, k, v, fixed.page_table, fixed.single, out, dim**-0.5, cut, fixed.n_splits)
 
         try:

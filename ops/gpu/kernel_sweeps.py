@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from gpu_workers.cuda.kernels.attention_tiles import list_tiles
+from gpu_workers.cuda.kernels.attention_tiles import TileShape, list_tiles
 from gpu_workers.cuda.kernels.gemv import GemvShape, gemv, gemv_shape
 from gpu_workers.cuda.kernels.norm_gemv import norm_gemv
 from gpu_workers.cuda.kernels.paged_decode import DecodeShape, NewKeys, paged_decode
-from gpu_workers.cuda.kernels.paged_prefill import PrefillShape, paged_prefill, tile_tokens
+from gpu_workers.cuda.kernels.paged_prefill import paged_prefill
 from gpu_workers.cuda.kernels.sampling.sample import sample_rows
 from gpu_workers.cuda.ops import CudaOps
 from gpu_workers.layers.kv_pages import KvShape
@@ -69,9 +69,9 @@ _DECODE_CUTS = (
     (128, 8, 3),
 )  # keys, warps, stages
 _PREFILL_CUTS = (
-    PrefillShape(64, 64, 4, 2), PrefillShape(64, 64, 4, 3), PrefillShape(64, 128, 4, 2), PrefillShape(128, 64, 8, 2),
-    PrefillShape(128, 64, 8, 3), PrefillShape(128, 128, 8, 2), PrefillShape(128, 64, 8, 4), PrefillShape(64, 64, 4, 4),
-    PrefillShape(128, 128, 8, 3), PrefillShape(128, 32, 8, 4),
+    TileShape(64, 64, 4, 2), TileShape(64, 64, 4, 3), TileShape(64, 128, 4, 2), TileShape(128, 64, 8, 2),
+    TileShape(128, 64, 8, 3), TileShape(128, 128, 8, 2), TileShape(128, 64, 8, 4), TileShape(64, 64, 4, 4),
+    TileShape(128, 128, 8, 3), TileShape(128, 32, 8, 4),
 )  # fmt: skip
 _GEMV_CUTS = tuple(
     GemvShape(rows, block, warps)
@@ -150,11 +150,11 @@ def sweep_prefill(name: str, rows: int, start: int, count: int) -> None:
     group = n_heads // n_kv_heads
     tiles = {}
     for pairs in {cut.pairs for cut in _PREFILL_CUTS}:
-        tokens = tile_tokens(group, PrefillShape(pairs))
+        tokens = pairs // group
         listed = list_tiles(np.arange(step.n_rows), step.row_starts, step.row_counts, step.row_offsets, tokens)
         tiles[pairs] = torch.from_numpy(listed).to(DEVICE)
 
-    def run(shape: PrefillShape) -> None:
+    def run(shape: TileShape) -> None:
         paged_prefill(q, kv.keys[0], kv.values[0], step.page_table, tiles[shape.pairs], out, dim**-0.5, shape)
 
     title = f"prefill {name} {rows} x {count} from {start}: 100 TFLOP/s is {flops / 1e8:.0f} us"

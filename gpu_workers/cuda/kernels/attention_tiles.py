@@ -1,10 +1,26 @@
-"""The work list of prefill attention: rows of many tokens, cut into tiles. Pure numpy; kernels read the list on the device."""
+"""How attention of many tokens is cut into tiles, and the list of tiles. Pure numpy; kernels read the list on the device."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 TILE_FIELDS = 5
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """The cut of one kernel: (token, head) pairs of a tile, keys at a time, warps and stages of a program."""
+
+    pairs: int
+    keys: int
+    warps: int
+    stages: int
+
+    def tokens(self, group: int) -> int:
+        """Tokens of one tile when `group` query heads share a kv head."""
+        return self.pairs // group
 
 
 def list_tiles(table_rows: np.ndarray, starts: np.ndarray, counts: np.ndarray, offsets: np.ndarray, tokens: int) -> np.ndarray:

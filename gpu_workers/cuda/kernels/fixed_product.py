@@ -15,7 +15,6 @@ keep it.
 # pyright: reportIndexIssue=false, reportMissingImports=false
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 
 import torch
@@ -24,10 +23,9 @@ import triton.language as tl
 
 from gpu_workers.cuda.kernels.activation import silu_times
 from gpu_workers.cuda.kernels.fixed_shapes import ProductShape, product_shape
-from gpu_workers.cuda.kernels.launch import dependent_launch
+from gpu_workers.cuda.kernels.launch import ARRIVALS, arrivals, dependent_launch
 
 _GROUP = 8  # tiles of rows that share the weight's blocks in the cache
-_ARRIVALS = 1 << 16
 _LINE = tl.constexpr(64)  # 16-bit numbers in 128 bytes
 _SEGMENT_STEP = 128  # inputs; segments are whole blocks of any cut
 
@@ -121,12 +119,6 @@ def _product_kernel(
             tl.store(Y + at, total.to(Y.dtype.element_ty), mask=is_there)
 
 
-@functools.cache
-def _arrivals(device: torch.device) -> torch.Tensor:
-    """[_ARRIVALS] int32: programs of a tile that have ended, zero between launches; launches do not overlap."""
-    return torch.zeros(_ARRIVALS, dtype=torch.int32, device=device)
-
-
 def fixed_product(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -146,12 +138,12 @@ def fixed_product(
         return out
     shape = shape or product_shape(n_rows, n_out, width, x.dtype)
     tiles = triton.cdiv(n_rows, shape.rows) * triton.cdiv(n_out, shape.outs)
-    if tiles > _ARRIVALS or shape.segments == 1:
+    if tiles > ARRIVALS or shape.segments == 1:
         shape = replace(shape, is_split=False)
     partial = torch.empty((shape.segments, n_rows, n_out), dtype=torch.float32, device=x.device) if shape.is_split else out
     pdl = dependent_launch(x.device)
     _product_kernel[(tiles, shape.segments if shape.is_split else 1)](
-        x, weight, weight if bias is None else bias, out, partial, _arrivals(x.device), n_rows, n_out, width,
+        x, weight, weight if bias is None else bias, out, partial, arrivals(x.device), n_rows, n_out, width,
         _segment_inputs(width, shape.segments), x.stride(0), weight.stride(0),
         BM=shape.rows, BN=shape.outs, BK=shape.k_block, SEGMENTS=shape.segments, SPLIT=shape.is_split, GROUP=_GROUP,
         HAS_BIAS=bias is not None, GATED=is_gated, PREFETCH=shape.prefetch,

@@ -20,6 +20,17 @@ def dependent_launch(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
+ARRIVALS = 1 << 16
+
+
+@functools.cache
+def arrivals(device: torch.device) -> torch.Tensor:
+    """[ARRIVALS] int32 on the device: how many programs of one piece of work have ended, for kernels whose last program joins
+    the results. Zero between launches; one tensor serves all kernels, because a launch that counts ends before the next one
+    touches it. The first call on a device may not be captured."""
+    return torch.zeros(ARRIVALS, dtype=torch.int32, device=device)
+
+
 def power_of_two(n: int, least: int = 1) -> int:
     """The smallest power of two that is at least n and `least`."""
     return max(least, 1 << (n - 1).bit_length())

@@ -9,7 +9,6 @@ follows Flash-Decoding (Dao et al., 2023), the running softmax FlashAttention (D
 # pyright: reportIndexIssue=false, reportMissingImports=false
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gpu_workers.cuda.kernels.launch import dependent_launch, power_of_two
+from gpu_workers.cuda.kernels.launch import ARRIVALS, arrivals, dependent_launch, power_of_two
 from messages.steps import PAGE_TOKENS
 
 LOG2_E = math.log2(math.e)
@@ -203,14 +202,7 @@ def _join_kernel(
     tl.store(OUT + row_head * D + d, out.to(OUT.dtype.element_ty))
 
 
-_ARRIVALS = 1 << 16
 _PARTS = 8  # that a joining program reads at once
-
-
-@functools.cache
-def _arrivals(device: torch.device) -> torch.Tensor:
-    """[_ARRIVALS] int32: programs of a row and kv head that have ended, zero between launches; launches do not overlap."""
-    return torch.zeros(_ARRIVALS, dtype=torch.int32, device=device)
 
 
 @dataclass(frozen=True)
@@ -242,7 +234,7 @@ def paged_decode(
     n_rows, n_heads, head_dim = q.shape
     n_kv_heads, splits = k_pages.shape[2], shape.splits
     group, pdl = n_heads // n_kv_heads, dependent_launch(q.device)
-    last_joins = splits > 1 and shape.least > 0 and n_rows * n_kv_heads <= _ARRIVALS
+    last_joins = splits > 1 and shape.least > 0 and n_rows * n_kv_heads <= ARRIVALS
     if splits > 1:
         partial = torch.empty((n_rows, n_heads, splits, head_dim), dtype=torch.float32, device=q.device)
         lse = torch.empty((n_rows, n_heads, splits), dtype=torch.float32, device=q.device)
@@ -250,7 +242,7 @@ def paged_decode(
         partial = lse = out
     k, v, cos_sin = (q, q, q) if new is None else (new.k, new.v, new.cos_sin)
     _decode_kernel[(n_kv_heads, splits, n_rows)](
-        q, k, v, cos_sin, k_pages, v_pages, page_table, lengths, out, partial, lse, _arrivals(q.device),
+        q, k, v, cos_sin, k_pages, v_pages, page_table, lengths, out, partial, lse, arrivals(q.device),
         scale * LOG2_E, q.stride(0), k.stride(0), v.stride(0), page_table.stride(0), k_pages.stride(0),
         n_kv_heads * head_dim, n_heads, splits, shape.least,
         GROUP=group, GROUP_BLOCK=power_of_two(group, 16), JOINED_HEADS=power_of_two(group), PARTS=_PARTS, D=head_dim,

@@ -13,32 +13,20 @@ Nondeterminism in LLM Inference" (2025).
 # pyright: reportIndexIssue=false, reportMissingImports=false
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass
-
 import torch
 import triton
 import triton.language as tl
 
-from gpu_workers.cuda.kernels.attention_tiles import TILE_FIELDS
-from gpu_workers.cuda.kernels.launch import dependent_launch
+from gpu_workers.cuda.kernels.attention_tiles import TILE_FIELDS, TileShape
+from gpu_workers.cuda.kernels.launch import ARRIVALS, arrivals, dependent_launch
 from gpu_workers.cuda.kernels.paged_decode import LOG2_E
+from gpu_workers.cuda.kernels.paged_prefill import place_pairs, read_tile
 from messages.steps import PAGE_TOKENS
 
 SEGMENT_KEYS = 512  # of a token with at most SEGMENT_KEYS * MOST_SEGMENTS keys; then twice as many, and so on
 MOST_SEGMENTS = 32
 _DOUBLINGS = 10
-_ARRIVALS = 1 << 16
-
-
-@dataclass(frozen=True)
-class FixedShape:
-    """The one cut of all steps: (token, head) pairs of a tile, keys at a time, warps and stages of a program."""
-
-    pairs: int = 64
-    keys: int = 64
-    warps: int = 4
-    stages: int = 3
+FIXED_SHAPE = TileShape(pairs=64, keys=64, warps=4, stages=3)  # the one cut of all steps
 
 
 @triton.jit
@@ -99,11 +87,7 @@ def _fixed_kernel(
         tl.extra.cuda.gdc_wait()
     kv_head, split, n = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     tile = TILES + n * FIELDS
-    row = tl.load(tile).to(tl.int64)
-    first_token = tl.load(tile + 1).to(tl.int64)  # flat index of the tile's first token
-    n_tokens = tl.load(tile + 2).to(tl.int32)  # of the row from there on
-    first_position = tl.load(tile + 3).to(tl.int32)
-    length = tl.load(tile + 4).to(tl.int32)
+    row, first_token, n_tokens, first_position, length = read_tile(tile)
     table = TABLE + row * stride_table
 
     end = tl.minimum(first_position + TOKENS, length)  # keys of the last token
@@ -112,10 +96,7 @@ def _fixed_kernel(
     if (split > 0) & (split * least_size >= end):
         return
     pair = tl.arange(0, BM)
-    token = pair // GROUP
-    head = kv_head * GROUP + pair % GROUP
-    valid = (token < TOKENS) & (token < n_tokens)
-    position = first_position + tl.minimum(token, n_tokens - 1)
+    token, head, valid, position = place_pairs(pair, kv_head, first_position, n_tokens, GROUP, TOKENS)
     d = tl.arange(0, D)
     q = tl.load(Q + ((first_token + token) * stride_q + head * D)[:, None] + d[None, :], mask=valid[:, None], other=0.0)
     for index in range(0, n_passes):
@@ -167,12 +148,6 @@ def _fixed_kernel(
             tl.store(OUT + out[:, None] + d[None, :], result.to(OUT.dtype.element_ty), mask=stored[:, None])
 
 
-@functools.cache
-def _arrivals(device: torch.device) -> torch.Tensor:
-    """[_ARRIVALS] int32: programs of a token and kv head that have ended, zero between launches; launches do not overlap."""
-    return torch.zeros(_ARRIVALS, dtype=torch.int32, device=device)
-
-
 def most_segments(n_keys: int) -> int:
     """The number of segments of a token that has at most n_keys keys."""
     return max(1, min(MOST_SEGMENTS, triton.cdiv(n_keys, SEGMENT_KEYS)))
@@ -186,7 +161,7 @@ def paged_fixed(
     tiles: torch.Tensor,
     out: torch.Tensor,
     scale: float,
-    shape: FixedShape,
+    shape: TileShape,
     n_splits: int = 1,
 ) -> None:
     """Arguments as in `paged_prefill`. scale: positive. n_splits: programs of a tile and kv head; if more than 1, every tile
@@ -195,19 +170,19 @@ def paged_fixed(
     n_kv_heads = k_pages.shape[2]
     group = n_heads // n_kv_heads
     n_tiles = tiles.shape[0]
-    if n_tiles * n_kv_heads > _ARRIVALS:
+    if n_tiles * n_kv_heads > ARRIVALS:
         n_splits = 1
     if n_splits > 1:
         sizes = (n_tiles, n_kv_heads, n_splits, group)
         partial = torch.empty((*sizes, head_dim), dtype=torch.float32, device=q.device)
         sums = torch.empty((*sizes, 2), dtype=torch.float32, device=q.device)
     else:
-        partial = sums = _arrivals(q.device).view(torch.float32)
+        partial = sums = arrivals(q.device).view(torch.float32)
     pdl = dependent_launch(q.device)
     _fixed_kernel[(n_kv_heads, n_splits, n_tiles)](
-        q, k_pages, v_pages, page_table, tiles, out, partial, sums, _arrivals(q.device),
+        q, k_pages, v_pages, page_table, tiles, out, partial, sums, arrivals(q.device),
         scale * LOG2_E, q.stride(0), page_table.stride(0), k_pages.stride(0), n_kv_heads * head_dim, n_heads, n_splits,
-        GROUP=group, TOKENS=shape.pairs // group, BM=shape.pairs, D=head_dim, BN=shape.keys, PAGE=PAGE_TOKENS,
+        GROUP=group, TOKENS=shape.tokens(group), BM=shape.pairs, D=head_dim, BN=shape.keys, PAGE=PAGE_TOKENS,
         FIELDS=TILE_FIELDS, SEGMENT=SEGMENT_KEYS, MOST=MOST_SEGMENTS, DOUBLINGS=_DOUBLINGS,
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
         num_warps=shape.warps, num_stages=shape.stages, launch_pdl=pdl,

@@ -7,26 +7,36 @@ read once per head. FlashAttention's running softmax (Dao et al., 2022); the pac
 # pyright: reportIndexIssue=false, reportMissingImports=false
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import triton
 import triton.language as tl
 
-from gpu_workers.cuda.kernels.attention_tiles import TILE_FIELDS
+from gpu_workers.cuda.kernels.attention_tiles import TILE_FIELDS, TileShape
 from gpu_workers.cuda.kernels.launch import dependent_launch
 from gpu_workers.cuda.kernels.paged_decode import LOG2_E
 from messages.steps import PAGE_TOKENS
 
 
-@dataclass(frozen=True)
-class PrefillShape:
-    """How prefill attention is cut: (token, head) pairs of a tile, keys at a time, warps and stages of a program."""
+@triton.jit
+def read_tile(tile):
+    """The fields of a tile of `list_tiles`: row of the page table and flat index of the first token, int64; tokens left in the
+    row, position of the first token, keys of the row, int32."""
+    row = tl.load(tile).to(tl.int64)
+    first_token = tl.load(tile + 1).to(tl.int64)
+    n_tokens = tl.load(tile + 2).to(tl.int32)
+    first_position = tl.load(tile + 3).to(tl.int32)
+    length = tl.load(tile + 4).to(tl.int32)
+    return row, first_token, n_tokens, first_position, length
 
-    pairs: int = 128
-    keys: int = 64
-    warps: int = 8
-    stages: int = 3
+
+@triton.jit
+def place_pairs(pair, kv_head, first_position, n_tokens, GROUP: tl.constexpr, TOKENS: tl.constexpr):
+    """(token of the tile, head, is it there, position) of each pair of a tile."""
+    token = pair // GROUP
+    head = kv_head * GROUP + pair % GROUP
+    valid = (token < TOKENS) & (token < n_tokens)
+    position = first_position + tl.minimum(token, n_tokens - 1)
+    return token, head, valid, position
 
 
 @triton.jit
@@ -72,18 +82,11 @@ def _prefill_kernel(
         tl.extra.cuda.gdc_wait()
     tile = TILES + tl.program_id(0) * FIELDS
     kv_head = tl.program_id(1)
-    row = tl.load(tile).to(tl.int64)
-    first_token = tl.load(tile + 1).to(tl.int64)  # flat index of the tile's first token
-    n_tokens = tl.load(tile + 2).to(tl.int32)  # of the row from there on
-    first_position = tl.load(tile + 3).to(tl.int32)
-    length = tl.load(tile + 4).to(tl.int32)
+    row, first_token, n_tokens, first_position, length = read_tile(tile)
     table = TABLE + row * stride_table
 
     pair = tl.arange(0, BM)
-    token = pair // GROUP
-    head = kv_head * GROUP + pair % GROUP
-    valid = (token < TOKENS) & (token < n_tokens)
-    position = first_position + tl.minimum(token, n_tokens - 1)
+    token, head, valid, position = place_pairs(pair, kv_head, first_position, n_tokens, GROUP, TOKENS)
     d = tl.arange(0, D)
     place = (first_token + token) * stride_q + head * D
     q = tl.load(Q + place[:, None] + d[None, :], mask=valid[:, None], other=0.0)
@@ -106,11 +109,6 @@ def _prefill_kernel(
     tl.store(OUT + out[:, None] + d[None, :], (mixed / total[:, None]).to(OUT.dtype.element_ty), mask=valid[:, None])
 
 
-def tile_tokens(group: int, shape: PrefillShape) -> int:
-    """Tokens of one tile when `group` query heads share a kv head."""
-    return shape.pairs // group
-
-
 def paged_prefill(
     q: torch.Tensor,
     k_pages: torch.Tensor,
@@ -119,7 +117,7 @@ def paged_prefill(
     tiles: torch.Tensor,
     out: torch.Tensor,
     scale: float,
-    shape: PrefillShape,
+    shape: TileShape,
 ) -> None:
     """q, out [T, n_heads, head_dim], heads contiguous; tiles from attention_tiles, on the device; the rest as in paged_decode.
     Writes the tokens that tiles name and no others."""
@@ -130,7 +128,7 @@ def paged_prefill(
     _prefill_kernel[(tiles.shape[0], n_kv_heads)](
         q, k_pages, v_pages, page_table, tiles, out,
         scale * LOG2_E, q.stride(0), page_table.stride(0), k_pages.stride(0), n_kv_heads * head_dim, n_heads,
-        GROUP=group, TOKENS=tile_tokens(group, shape), BM=shape.pairs, D=head_dim, BN=shape.keys, PAGE=PAGE_TOKENS,
+        GROUP=group, TOKENS=shape.tokens(group), BM=shape.pairs, D=head_dim, BN=shape.keys, PAGE=PAGE_TOKENS,
         FIELDS=TILE_FIELDS, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
         num_warps=shape.warps, num_stages=shape.stages, launch_pdl=pdl,
     )  # fmt: skip

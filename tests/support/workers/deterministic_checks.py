@@ -19,7 +19,7 @@ from gpu_workers.sampling.sampler import sample_tokens
 from messages.steps import NewSequence
 from tests.support.workers.attention_checks import MIXED_ROWS, make_step, plain_attention, random_qkv
 from tests.support.workers.deterministic_runs import SAMPLINGS
-from tests.support.workers.kernel_checks import HEAD_SHAPES, Check, assert_near, poisoned_memory, random_state
+from tests.support.workers.kernel_checks import HEAD_SHAPES, Check, assert_near, poisoned_memory, random_state, random_tensor
 
 _ROW_COUNTS = {"cuda": (1, 2, 16, 63, 64, 65, 128, 129, 256, 300, 2000), "cpu": (1, 3, 64, 65)}
 _WEIGHTS = {"cuda": ((4096, 4096), (6144, 4096), (960, 576), (576, 1536), (4096, 14_336), (1000, 600)), "cpu": ((96, 200),)}
@@ -32,9 +32,9 @@ _LONG_ROWS = ((SEGMENT_KEYS - 3, 1), (2 * SEGMENT_KEYS + 70, 1), (5, 1))
 def check_products(device: torch.device, dtype: torch.dtype) -> None:
     """Right at every number of rows, and each row as it is alone."""
     for n_out, width in _WEIGHTS[device.type]:
-        weight = _randn(device, dtype, n_out, width) / (4 * width**0.5)
-        bias = _randn(device, dtype, n_out)
-        x = _randn(device, dtype, max(_ROW_COUNTS[device.type]), width)
+        weight = random_tensor(device, dtype, n_out, width) / (4 * width**0.5)
+        bias = random_tensor(device, dtype, n_out)
+        x = random_tensor(device, dtype, max(_ROW_COUNTS[device.type]), width)
         first = fixed_product(x[:1], weight, bias)
         for n_rows in _ROW_COUNTS[device.type]:
             with poisoned_memory():
@@ -53,7 +53,7 @@ def check_split_products(device: torch.device, dtype: torch.dtype) -> None:
     if dtype == torch.float32:
         return  # has one segment
     n_out, width = (4096, 4096) if device.type == "cuda" else (40, 2100)
-    weight, x = _randn(device, dtype, n_out, width) / width**0.5, _randn(device, dtype, 70, width)
+    weight, x = random_tensor(device, dtype, n_out, width) / width**0.5, random_tensor(device, dtype, 70, width)
     shape = ProductShape(64, 64, 64, 4, 4, segments=2)
     whole = fixed_product(x, weight, None, shape)
     assert_near(whole, x.double() @ weight.double().T, dtype)
@@ -65,7 +65,7 @@ def check_split_products(device: torch.device, dtype: torch.dtype) -> None:
 def check_gated_products(device: torch.device, dtype: torch.dtype) -> None:
     """The gate in the product is right, has the same bits in every cut, and each row is as it is alone."""
     for n_out, width in _GATED_WEIGHTS[device.type]:
-        weight, x = _randn(device, dtype, n_out, width) / width**0.5, _randn(device, dtype, 300, width)
+        weight, x = random_tensor(device, dtype, n_out, width) / width**0.5, random_tensor(device, dtype, 300, width)
         for n_rows in (1, 65, 300):
             with poisoned_memory():
                 got = fixed_product(x[:n_rows], weight, None, is_gated=True)
@@ -116,7 +116,7 @@ def check_norms(device: torch.device, dtype: torch.dtype) -> None:
     """A row's norm has the same bits alone and beside others, also of heads."""
     ops = DeterministicCudaOps()
     for n_heads, width in ((1, 4096), (1, 576), (8, 128), (3, 64)):
-        x, weight = _randn(device, dtype, 70, n_heads, width), _randn(device, dtype, width)
+        x, weight = random_tensor(device, dtype, 70, n_heads, width), random_tensor(device, dtype, width)
         whole = ops.rms_norm(x, weight, 1e-5)
         assert torch.cat([ops.rms_norm(x[i : i + 1], weight, 1e-5) for i in range(0, 70, 13)]).equal(whole[::13])
 
@@ -130,7 +130,7 @@ def check_sampler(device: torch.device, dtype: torch.dtype) -> None:
     slots = np.repeat(np.arange(5), 6)
     state.sampling[:5] = torch.from_numpy(table.values_of(np.arange(5)).view(np.int64)).view(5, -1).to(device)
     rows = table.take(slots, 9 + np.tile(np.arange(6), 5))
-    logits = (_randn(device, torch.float32, len(slots), 1000) * 3).to(dtype)
+    logits = (random_tensor(device, torch.float32, len(slots), 1000) * 3).to(dtype)
     got = KernelSampler(state).sample(logits, rows)
     assert got.tolist() == sample_tokens(logits.float(), rows, state.tokens).tolist()
 
@@ -141,10 +141,6 @@ def _last_tokens(step: StepTensors) -> StepTensors:
     starts = step.row_starts + step.row_counts - 1
     offsets = np.arange(step.n_rows, dtype=np.int32)
     return replace(step, n_decode=step.n_rows, row_starts=starts, row_counts=ones, row_offsets=offsets)
-
-
-def _randn(device: torch.device, dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    return torch.randn(shape, device=device).to(dtype)
 
 
 DETERMINISTIC_CHECKS: dict[str, Check] = {

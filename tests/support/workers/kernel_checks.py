@@ -51,12 +51,12 @@ def random_pages(shape: KvShape, n_pages: int, device: torch.device) -> KvPages:
 def check_rms_norm(device: torch.device, dtype: torch.dtype) -> None:
     """Rows of all widths in use, alone and as strided heads."""
     for n_tokens, n in ((1, 4096), (3, 576), (257, 1024), (2, 8192)):
-        x, weight = _randn(device, dtype, n_tokens, n), _randn(device, dtype, n)
+        x, weight = random_tensor(device, dtype, n_tokens, n), random_tensor(device, dtype, n)
         with poisoned_memory():
             assert_near(CudaOps().rms_norm(x, weight, 1e-5), TorchOps().rms_norm(x, weight, 1e-5), dtype)
     for n_heads, n_kv_heads, head_dim in HEAD_SHAPES.values():
-        qkv = _randn(device, dtype, 5, n_heads + 2 * n_kv_heads, head_dim)
-        weight = _randn(device, dtype, head_dim)
+        qkv = random_tensor(device, dtype, 5, n_heads + 2 * n_kv_heads, head_dim)
+        weight = random_tensor(device, dtype, head_dim)
         for heads in qkv.split((n_heads, n_kv_heads, n_kv_heads), 1):
             with poisoned_memory():
                 got = CudaOps().rms_norm(heads, weight, 1e-6)
@@ -66,7 +66,7 @@ def check_rms_norm(device: torch.device, dtype: torch.dtype) -> None:
 def check_add_rms_norm(device: torch.device, dtype: torch.dtype) -> None:
     """Both the norm and the new residual."""
     for n_tokens, n in ((1, 4096), (3, 576), (200, 1024)):
-        x, residual, weight = (_randn(device, dtype, *shape) for shape in ((n_tokens, n), (n_tokens, n), (n,)))
+        x, residual, weight = (random_tensor(device, dtype, *shape) for shape in ((n_tokens, n), (n_tokens, n), (n,)))
         expected = TorchOps().add_rms_norm(x.clone(), residual.clone(), weight, 1e-5)
         for got, want in zip(CudaOps().add_rms_norm(x, residual, weight, 1e-5), expected, strict=True):
             assert_near(got, want, dtype)
@@ -75,7 +75,7 @@ def check_add_rms_norm(device: torch.device, dtype: torch.dtype) -> None:
 def check_silu_mul(device: torch.device, dtype: torch.dtype) -> None:
     """Widths that are no multiple of a block, too."""
     for n_tokens, n in ((1, 14336), (3, 1536), (70, 1000)):
-        gate_up = _randn(device, dtype, n_tokens, 2 * n)
+        gate_up = random_tensor(device, dtype, n_tokens, 2 * n)
         with poisoned_memory():
             got = CudaOps().silu_mul(gate_up)
         assert_near(got, TorchOps().silu_mul(gate_up.clone()), dtype)
@@ -85,7 +85,7 @@ def check_rope_and_store(device: torch.device, dtype: torch.dtype) -> None:
     """Rotated queries, and pages that hold the new keys and values and nothing else that is new."""
     for n_heads, n_kv_heads, head_dim in HEAD_SHAPES.values():
         for n_tokens in (1, 37):
-            qkv = _randn(device, dtype, n_tokens, (n_heads + 2 * n_kv_heads) * head_dim).view(n_tokens, -1, head_dim)
+            qkv = random_tensor(device, dtype, n_tokens, (n_heads + 2 * n_kv_heads) * head_dim).view(n_tokens, -1, head_dim)
             q, k, v = qkv.split((n_heads, n_kv_heads, n_kv_heads), 1)
             cos_sin = cos_sin_table(1e4 ** -(torch.arange(0, head_dim, 2, device=device) / head_dim), 4096)
             positions = torch.randint(0, 4096, (n_tokens,), device=device)
@@ -106,9 +106,9 @@ def check_gemv(device: torch.device, dtype: torch.dtype) -> None:
         (96, 1536, GemvShape(4, 1024, 4)),
         (128, 4096, GemvShape(8, 512, 8)),
     ):
-        weight, bias = _randn(device, dtype, n_out, width) / width**0.5, _randn(device, dtype, n_out)
+        weight, bias = random_tensor(device, dtype, n_out, width) / width**0.5, random_tensor(device, dtype, n_out)
         for n_rows in (1, 2, 3, 4):
-            x = _randn(device, dtype, n_rows, width)
+            x = random_tensor(device, dtype, n_rows, width)
             for added in (None, bias):
                 expected = x.double() @ weight.double().T + (0.0 if added is None else added.double())
                 with poisoned_memory():
@@ -119,9 +119,9 @@ def check_linear(device: torch.device, dtype: torch.dtype) -> None:
     """CudaOps.linear on both of its paths, through pack_linear."""
     ops = CudaOps()
     for n_out, width in ((960, 576), (576, 1536), (4096, 4096)):
-        weight = _randn(device, dtype, n_out, width) / width**0.5
+        weight = random_tensor(device, dtype, n_out, width) / width**0.5
         for n_rows in (1, 2, 5):
-            x = _randn(device, dtype, n_rows, width)
+            x = random_tensor(device, dtype, n_rows, width)
             assert_near(ops.linear(x, ops.pack_linear(weight), None), x.double() @ weight.double().T, dtype)
 
 
@@ -132,9 +132,9 @@ def check_norm_gemv(device: torch.device, dtype: torch.dtype) -> None:
     ops, plain = CudaOps(), TorchOps()
     shapes = ((576, 960), (576, 3072), (4096, 512), (1536, 576), (704, 64))
     for width, n_out in shapes if device.type == "cuda" else ((576, 16), (1536, 16)):
-        weight = _randn(device, dtype, n_out, width) / width**0.5
-        norm, bias = _randn(device, dtype, width), _randn(device, dtype, n_out)
-        residual, x = _randn(device, dtype, 1, width), _randn(device, dtype, 1, width)
+        weight = random_tensor(device, dtype, n_out, width) / width**0.5
+        norm, bias = random_tensor(device, dtype, width), random_tensor(device, dtype, n_out)
+        residual, x = random_tensor(device, dtype, 1, width), random_tensor(device, dtype, 1, width)
         for added, offset in ((None, bias), (x, None)):
             expected = plain.norm_linear(_float(added), residual.float(), norm.float(), 1e-5, weight.float(), _float(offset))
             with poisoned_memory():
@@ -180,7 +180,7 @@ def check_sampling(device: torch.device, dtype: torch.dtype) -> None:
         slots = torch.tensor([3, 1, 2, 0, 5, 8, 4, 7], device=device)
         positions = torch.tensor([5, 70, 0, 98, 33, 0, 15, 20], device=device)
         before = positions.tolist()
-        logits = (_randn(device, torch.float32, 8, vocabulary) * 3).to(dtype)
+        logits = (random_tensor(device, torch.float32, 8, vocabulary) * 3).to(dtype)
         ids = torch.full((8,), -7, dtype=torch.int64, device=device)
         logits[7, 4000] = logits[7].max()  # two equal ones, which min_p 1 leaves
         column_of(state, "top_k")[[3, 2]] = torch.tensor([40, 1], dtype=torch.int32, device=device)
@@ -241,7 +241,8 @@ def random_state(device: torch.device, n_slots: int, max_length: int, n_pages: i
     return state
 
 
-def _randn(device: torch.device, dtype: torch.dtype, *shape: int) -> torch.Tensor:
+def random_tensor(device: torch.device, dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    """Normally distributed numbers, rounded to `dtype`."""
     return torch.randn(shape, device=device).to(dtype)
 
 
