@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +25,7 @@ from gpu_workers.runner.backend import CapturedSteps, deterministic_sampler
 from gpu_workers.runner.model_runner import ModelRunner
 from messages.steps import PAGE_TOKENS, EngineCapacity
 from ops.gpu.model_steps import CONTEXT_TOKENS, DEVICE, DTYPE, build, make_state, prefill_step
-from ops.gpu.timing import replay_time_ms
+from ops.gpu.timing import kernel_profile, replay_time_ms
 from tests.support.workers.deterministic_checks import DETERMINISTIC_CHECKS
 from tests.support.workers.deterministic_runs import differences, make_cases
 
@@ -32,6 +33,7 @@ _NAMES = ("smollm2-135m", "llama-8b")
 _LENGTHS = (1, 5, 33, 64, 100, 150, 257, 400, 511, 515, 600, 17) * 3  # of prompts; some go beyond the captured sizes
 _N_TOKENS, _N_SLOTS, _MAX_LENGTH = 24, 64, 704
 _SIZES, _PREFILL_TOKENS = (1, 8, 64, 256), 2048
+_PROFILED_SIZES, _SHOWN_KERNELS = (1, 256), 8
 
 
 def main(names: list[str]) -> int:
@@ -126,6 +128,9 @@ def time_steps(name: str, fast: Model, exact: Model) -> None:
                 captured.decode.run(slots, positions, 1, lambda index: None)
                 kept.append(replay_time_ms(captured.decode._captured[size].graph.replay, 12))
         _print_times(f"{name} batch {size}", *map(min, times))
+        if size in _PROFILED_SIZES:
+            for what, captured in zip(("without", "with"), graphs, strict=True):
+                _print_kernels(f"{name} batch {size} {what}", captured.decode._captured[size].graph.replay)
     step = prefill_step(state, [(0, _PREFILL_TOKENS // 8)] * 8)
     without, with_flag = (replay_time_ms(lambda m=m: m.logits(m.forward(step, kv)), 5) for m in (fast, exact))
     _print_times(f"{name} prefill of {_PREFILL_TOKENS} tokens", without, with_flag)
@@ -134,6 +139,12 @@ def time_steps(name: str, fast: Model, exact: Model) -> None:
 def _print_times(what: str, without_ms: float, with_ms: float) -> None:
     cost = with_ms / without_ms - 1
     print(f"{what}: {without_ms:.3f} ms without, {with_ms:.3f} ms with deterministic, {cost:+.0%}", flush=True)
+
+
+def _print_kernels(what: str, replay: Callable[[], object]) -> None:
+    kernels = kernel_profile(replay)
+    shown = (f"{name[:40]} {us:.0f} us in {launches}" for name, launches, us in kernels[:_SHOWN_KERNELS])
+    print(f"    {what}: {sum(launches for _, launches, _ in kernels)} kernels; {'; '.join(shown)}", flush=True)
 
 
 if __name__ == "__main__":
