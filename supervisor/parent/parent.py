@@ -17,15 +17,15 @@ It ends with the exit status of a supervisor that ended the tree by itself. A si
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
 import socket
 import sys
 import time
-from typing import Any, NoReturn
 
+from supervisor.parent.execution import HANDLED, STOP_SIGNALS, ParentState, execute_parent, take_state
+from supervisor.parent.kernel import adopt_descendants, children_of, die_with
 from supervisor.parent.link import EXIT_HAND_OVER, KEEP, OPEN, PACKET_BYTES, ParentLink, pack_exits
 
 _FINAL = frozenset({0, 2, 3, 4, 5, 7})  # exit statuses of a supervisor that has ended its tree, or never had one
@@ -35,11 +35,6 @@ _BUDGET, _WINDOW_S = 5, 60.0  # supervisors that may fail in this time
 _RETRY_S = 0.05
 _PROOF_S = 5.0  # for the death of what is killed at the end
 _MAX_EXITS = 256
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_HANDLED = (*_STOP_SIGNALS, signal.SIGCHLD)
-_PR_SET_CHILD_SUBREAPER = 36
-_GO_ON = "supervisor.go_on"
-_STATE_VARIABLE = "TARDIGRADE_PARENT_STATE"  # number of the descriptor from which a parent that was executed in place reads
 
 
 def start_under_parent() -> ParentLink:
@@ -64,18 +59,18 @@ class Parent:
         self._failures_s: list[float] = []
         self._wakeup, self._wakeup_in = os.pipe()
         self._handlers: list[tuple[int, object]] = []
-        if (state := os.environ.pop(_STATE_VARIABLE, None)) is not None:
-            self._restore(int(state))
+        if (state := take_state()) is not None:
+            self._restore(state)
 
     def run(self) -> ParentLink:
         """Serve until the tree has ended, then exit. Returns in the forked supervisor only."""
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        adopt_descendants()
         os.set_blocking(self._wakeup, False)
         os.set_blocking(self._wakeup_in, False)
         signal.set_wakeup_fd(self._wakeup_in, warn_on_full_buffer=False)
-        for number in _HANDLED:
+        for number in HANDLED:
             self._handlers.append((number, signal.signal(number, _do_nothing)))
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)  # they are blocked while the program is executed in place
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)  # they are blocked while the program is executed in place
         if self._fork():
             return ParentLink(self._other)
         tick_s = time.monotonic() + 1.0
@@ -116,7 +111,7 @@ class Parent:
         self._pid = os.fork()
         if self._pid == 0:
             os.setsid()  # so that Ctrl-C reaches the parent alone
-            _die_with(parent)
+            die_with(parent)
             return True
         self._other.close()
         return False
@@ -147,7 +142,7 @@ class Parent:
     def _pass_on(self, numbers: bytes) -> None:
         """Send signals that order a stop to the supervisor, at once or as soon as it can handle them."""
         for number in numbers:
-            if number in _STOP_SIGNALS:
+            if number in STOP_SIGNALS:
                 self._orders = [*self._orders, number][-2:]
                 if self._is_open or not self._has_opened:
                     os.kill(self._pid, number)
@@ -198,27 +193,17 @@ class Parent:
 
     def _execute(self) -> None:
         """Execute the program as it is on disk now. Returns only if that is not possible: then this one goes on."""
-        state = {
-            "kept": [[text.decode(), fd] for text, fd in self._kept.items()],
-            "exits": self._exits,
-            "orders": self._orders,
-            "failures_s": self._failures_s,
-        }
+        kept = {text.decode(): fd for text, fd in self._kept.items()}
         try:
-            execute_parent(state)
+            execute_parent(ParentState(kept, self._exits, self._orders, self._failures_s))
         except OSError as error:
             _say(f"the program could not be executed again ({error}): the next supervisor runs the old one")
 
-    def _restore(self, fd: int) -> None:
+    def _restore(self, state: ParentState) -> None:
         """Go on with what the parent before knew."""
-        with open(fd, "rb") as file:
-            file.seek(0)
-            state = json.load(file)
-        for text, kept in state["kept"]:
-            os.set_inheritable(kept, False)
-            self._kept[text.encode()] = kept
-        self._exits = {int(pid): code for pid, code in state["exits"].items()}
-        self._orders, self._failures_s, self._has_opened = state["orders"], state["failures_s"], True
+        self._kept = {text.encode(): kept for text, kept in state.kept.items()}
+        self._exits, self._orders, self._failures_s = state.exits, state.orders, state.failures_s
+        self._has_opened = True
         os.write(self._wakeup_in, b"\0")  # some child may have ended meanwhile
 
     # -- the end --------------------------------------------------------------------------------------------------
@@ -226,7 +211,7 @@ class Parent:
     def _leave(self, code: int) -> None:
         """Kill what is left of the tree and exit as the supervisor did."""
         end_s = time.monotonic() + _PROOF_S
-        while (left := _children_of(os.getpid())) and time.monotonic() < end_s:
+        while (left := children_of(os.getpid())) and time.monotonic() < end_s:
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -238,54 +223,6 @@ class Parent:
             signal.signal(-code, signal.SIG_DFL)
             os.kill(os.getpid(), -code)
         os._exit(code if code >= 0 else 128 - code)
-
-
-def execute_parent(state: dict[str, Any]) -> NoReturn:
-    """Replace this process by a parent that goes on with `state`. It keeps its process id and its children. Signals wait.
-
-    Raises: OSError; then this process is as before.
-    """
-    fd = os.memfd_create("parent")
-    held = [fd, *(kept for _, kept in state["kept"])]
-    try:
-        with open(fd, "wb", closefd=False) as file:
-            file.write(json.dumps(state).encode())
-        for one in held:
-            os.set_inheritable(one, True)
-        signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
-        os.execve(sys.executable, [sys.executable, "-m", _GO_ON], {**os.environ, _STATE_VARIABLE: str(fd)})
-    except OSError:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
-        for one in held:
-            os.set_inheritable(one, False)
-        os.close(fd)
-        raise
-
-
-def _children_of(parent: int) -> list[int]:
-    """The children of a process, also those that it has not started itself."""
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError, IndexError), open(f"/proc/{entry}/stat", "rb") as stat:
-                if int(stat.read().rpartition(b")")[2].split()[1]) == parent:
-                    found.append(int(entry))
-    return found
-
-
-def _die_with(parent: int) -> None:
-    """Make the kernel kill this supervisor when its parent dies: the service manager, or an operator, starts both again."""
-    _prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent:
-        os._exit(_EXIT_BUG)
-
-
-def _prctl(option: int, value: int) -> None:
-    import ctypes
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, value, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), f"prctl({option})")
 
 
 def _say(text: str) -> None:

@@ -1,0 +1,63 @@
+"""The parent's program, executed in place: the process keeps its id, its children and the descriptors that it holds.
+
+What the parent knows goes with it in a memory file, whose descriptor is named in the environment. Only the standard library
+is imported here, because the parent imports this file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from dataclasses import asdict, dataclass
+from typing import NoReturn
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+HANDLED = (*STOP_SIGNALS, signal.SIGCHLD)
+_PROGRAM = "supervisor.go_on"
+_VARIABLE = "TARDIGRADE_PARENT_STATE"  # the number of the descriptor
+
+
+@dataclass(frozen=True)
+class ParentState:
+    """What a parent must know to go on."""
+
+    kept: dict[str, int]  # text of a Keep packet -> descriptor
+    exits: dict[int, int]  # process id -> return code of processes that have lost their supervisor
+    orders: list[int]  # signals that order a stop; the next supervisor gets them too
+    failures_s: list[float]  # when supervisors have failed, by the monotonic clock
+
+
+def execute_parent(state: ParentState) -> NoReturn:
+    """Replace this process by a parent that goes on with `state`. It keeps its process id and its children. Signals wait.
+
+    Raises: OSError; then this process is as before.
+    """
+    fd = os.memfd_create("parent")
+    held = [fd, *state.kept.values()]
+    try:
+        with open(fd, "wb", closefd=False) as file:
+            file.write(json.dumps(asdict(state)).encode())
+        for one in held:
+            os.set_inheritable(one, True)
+        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+        os.execve(sys.executable, [sys.executable, "-m", _PROGRAM], {**os.environ, _VARIABLE: str(fd)})
+    except OSError:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
+        for one in held:
+            os.set_inheritable(one, False)
+        os.close(fd)
+        raise
+
+
+def take_state() -> ParentState | None:
+    """What the process knew before this program was executed in it; None in a parent that begins a server. Called once."""
+    if (fd := os.environ.pop(_VARIABLE, None)) is None:
+        return None
+    with open(int(fd), "rb") as file:
+        file.seek(0)
+        state = ParentState(**json.load(file))
+    for kept in state.kept.values():
+        os.set_inheritable(kept, False)
+    return ParentState(state.kept, {int(pid): code for pid, code in state.exits.items()}, state.orders, state.failures_s)
