@@ -25,7 +25,14 @@ def value_of(key: str) -> str:
 
 def test_a_configuration_that_cannot_be_used_is_not_tried_again() -> None:
     assert value_of("Restart") == "on-failure"
-    assert int(value_of("RestartPreventExitStatus")) == EXIT_USAGE
+    assert EXIT_USAGE in map(int, value_of("RestartPreventExitStatus").split())
+
+
+def test_a_server_that_has_lost_its_first_parent_goes_on_and_an_orderly_end_stays_one() -> None:
+    """The service manager would kill the rest, and remember the death as the reason to start the service again."""
+    assert value_of("ExitType") == "cgroup"
+    assert value_of("NotifyAccess") == "all", "another process says that it is the main one now"
+    assert {0, EXIT_REQUESTS_LEFT} <= set(map(int, value_of("RestartPreventExitStatus").split()))
     assert int(value_of("SuccessExitStatus")) == EXIT_REQUESTS_LEFT
 
 
