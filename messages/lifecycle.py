@@ -238,6 +238,9 @@ class StatusReport(Message, frozen=True):
     children: Annotated[list[ChildStatus], msgspec.Meta(max_length=1024)]
     layout: ShortText = ""  # replicas, ranks, devices and dtype, in words
     restart: RestartProgress | None = None  # None: there was none
+    supervisor_pid: int = 0
+    parent_pid: int = 0  # of the process that starts the next supervisor; 0: none, or it has just died
+    parent_deaths: int = 0  # each time the supervisor has taken its place
 
 
 class DrainWanted(Message, frozen=True):

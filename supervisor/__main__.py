@@ -238,13 +238,16 @@ def stop(port: int, run_dir: Path | None, deadline_s: float) -> None:
 
 
 def _stop(where: Path, deadline_s: float, order: Any) -> None:
-    """Order the stop, wait until the server has ended, and exit with its status."""
+    """Order the stop, wait until no process of the server is left, and exit with its status."""
     from supervisor.children.run_dir import read_end
-    from supervisor.operator import calls as operator_calls
+    from supervisor.operator.ending import ServerEnd
 
+    end = ServerEnd(where)
     reach(order)
-    if not operator_calls.wait_gone(where, deadline_s):
+    if not end.wait(deadline_s):
         fail(EXIT_DEADLINE, f"the server is still running after {deadline_s:g} s")
+    for killed in end.killed:
+        click.echo(f"supervisor: {killed} did not end and was killed", err=True)
     status, reason = read_end(where)
     if status:
         fail(status, reason)

@@ -1,5 +1,5 @@
 """What a supervisor leaves to the next one besides its children: the order to the tree, the budgets of its
-groups, and how far a rolling restart has come.
+groups, how far a rolling restart has come, and how often the parent has died.
 
 It is one small file in the run directory. A new server begins without it.
 """
@@ -33,6 +33,7 @@ class Legacy(msgspec.Struct, frozen=True):
     order: StandingOrder = StandingOrder()
     memory: Memory = Memory()
     roll: Roll = Roll()
+    n_parent_deaths: int = 0
 
 
 class LegacyFile:
@@ -54,6 +55,10 @@ class LegacyFile:
     def note_roll(self, roll: Roll) -> None:
         """Write down how far a rolling restart has come."""
         self._write(msgspec.structs.replace(self.now, roll=roll))
+
+    def note_parent_death(self) -> None:
+        """Write down that the parent has died once more."""
+        self._write(msgspec.structs.replace(self.now, n_parent_deaths=self.now.n_parent_deaths + 1))
 
     def retry(self) -> None:
         """Write what a full disk has refused."""

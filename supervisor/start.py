@@ -31,16 +31,17 @@ from messages.birth import LISTEN_SOCKET
 from messages.child import EXIT_FAULT
 from messages.errors import ConfigError
 from messages.run_dir import run_dir_of
-from supervisor.children.entrypoint import leave
 from supervisor.children.run_dir import RunDir, RunDirTaken
 from supervisor.children.state_dir import can_be_made, default_state_dir, hold_state_dir, note_gateways
 from supervisor.config import ServerConfig, described
 from supervisor.legacy import LegacyFile
 from supervisor.logs import configure_logs
 from supervisor.operator.display import Display
+from supervisor.parent.kernel import outlive_parent
 from supervisor.parent.link import EXIT_HAND_OVER, ParentLink
 from supervisor.policy.placement import Placement
 from supervisor.server import Origin, Server, as_json, decode_server, half_restarted, read_server
+from supervisor.succession import leave_to_next
 from supervisor.supervisor import Supervisor
 from supervisor.tree import StartFacts, build_tree
 
@@ -70,6 +71,7 @@ def start(
         keep_lock = partial(link.keep, _STATE_LOCK, "")
         state_dir = stack.enter_context(hold_state_dir(_state_dir_path(config, run_dir), keep_lock))
         link.keep(_RUN_DIR, str(run_dir.path), run_dir.lock_fd)
+        run_dir.note_parent(link.parent_pid)
         link.keep(LISTEN_SOCKET, "", listener.fileno())
         server, facts = _determine(config, run_dir, state_dir, listener, placement)
         origin = None if flags is None else Origin(flags, as_json(config), facts.to_builtins())
@@ -84,6 +86,7 @@ def resume(link: ParentLink) -> int:
     Raises: OSError, msgspec.DecodeError when the run directory does not say what this server is.
     """
     run_dir = RunDir.take_back(Path(link.kept[_RUN_DIR].value), link.kept[_RUN_DIR].fd)
+    run_dir.note_parent(link.parent_pid)
     descriptors = {name: kept.fd for name, kept in link.kept.items()}
     server, target = read_server(run_dir, descriptors), None
     if LegacyFile(run_dir.legacy_path).left.roll.is_open:
@@ -247,10 +250,14 @@ def run_server(server: Server, display: Display, link: ParentLink | None = None,
     `target`: of a rolling restart that is under way.
 
     After a bug of a supervisor with a parent, this process ends at once, so that the next supervisor finds everything in place.
+    If its parent is dead, it becomes the parent.
     """
     import asyncio
 
     import uvloop
+
+    if link is not None and link.has_parent:
+        outlive_parent()
 
     async def run() -> int:
         return await Supervisor(server, display, link=link, target=target).run()
@@ -262,7 +269,8 @@ def run_server(server: Server, display: Display, link: ParentLink | None = None,
         if link is None or not link.has_parent:
             raise
         structlog.get_logger().exception("the supervisor failed")
-        leave(EXIT_FAULT)
-    if exit_status == EXIT_HAND_OVER:
-        leave(exit_status)  # nothing is released: the next supervisor has it
+        exit_status = EXIT_FAULT
+    is_replaced = exit_status in (EXIT_FAULT, EXIT_HAND_OVER)
+    if is_replaced and link is not None and link.has_parent:  # nothing is released: the next supervisor has it
+        leave_to_next(exit_status, link, LegacyFile(server.run_dir.legacy_path))
     return exit_status

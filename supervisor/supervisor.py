@@ -38,6 +38,7 @@ from supervisor.policy.spawn_retries import SpawnRetries
 from supervisor.policy.states import TreeOrder
 from supervisor.restart.rolling import RollingRestart
 from supervisor.server import Server
+from supervisor.succession import Succession
 from supervisor.tree_status import TreeStatus
 
 _CHECK_EVERY_S = 0.1
@@ -75,9 +76,9 @@ class Supervisor:
         self.children.on_ending = self._on_ending
         self._legacy = LegacyFile(server.run_dir.legacy_path)
         self.orders = Orders(self.children, display, server.settings.drain_s, self._on_stopping, self._legacy)
-        self._status = TreeStatus(server, self.children, self._policy, self.orders, display, self._legacy)
+        self._status = TreeStatus(server, self.children, self._policy, self.orders, display, self._legacy, self._link)
         self._rolling = RollingRestart(server, target, self.children, self._legacy, self._is_whole, self._expect)
-        self._is_handing_over = False
+        self._succession = Succession(self._link, self.orders, self._legacy, self._hand_over)
         self._reports = ChildReports(self.children, self._policy, self._liveness, self.orders, display, on_ready=self._on_ready)
         self._operator_server = OperatorServer(
             server.run_dir.path, self._mailbox, self.children, self.orders, self.report, self._restart
@@ -99,8 +100,8 @@ class Supervisor:
             if self._rolling.roll.is_open:
                 self.orders.run_task(self._rolling.run())
             exit_status = await self.orders.ending
-            if is_replaced := self._is_handing_over:
-                return EXIT_HAND_OVER
+            if is_replaced := exit_status == EXIT_HAND_OVER:
+                return exit_status
             self._server.run_dir.note_end(exit_status, self.orders.end_reason)
             return exit_status
         except Exception:
@@ -276,9 +277,13 @@ class Supervisor:
             return f"expected a server that serves, got one that is {self.state}"
         if refusal := self._rolling.order(encoded, self._policy.active_of_standby()):
             return refusal
-        self._is_handing_over = True
-        self.orders.ending.set_result(EXIT_HAND_OVER)
+        self._hand_over()
         return ""
+
+    def _hand_over(self) -> None:
+        """End this supervisor and nothing else: the next one executes the program anew and adopts the children."""
+        if not self.orders.ending.done():
+            self.orders.ending.set_result(EXIT_HAND_OVER)
 
     def _is_whole(self) -> bool:
         return self._status.is_complete and self.orders.present is TreeOrder.NONE

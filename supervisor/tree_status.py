@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import structlog
@@ -14,6 +15,7 @@ from supervisor.legacy import LegacyFile
 from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
 from supervisor.operator.orders import Orders
+from supervisor.parent.link import ParentLink
 from supervisor.policy.restart_policy import RestartPolicy
 from supervisor.policy.states import tree_state
 from supervisor.server import Server
@@ -30,9 +32,10 @@ class TreeStatus:
         orders: Orders,
         display: Display,
         legacy: LegacyFile,
+        link: ParentLink,
     ) -> None:
         self._server, self._children, self._policy = server, children, policy
-        self._orders, self._display, self._legacy = orders, display, legacy
+        self._orders, self._display, self._legacy, self._link = orders, display, legacy, link
         self._began_s = time.monotonic()
         self._shown, self._was_complete = TreeState.STARTING, False  # as last noticed
         self._log = structlog.get_logger()
@@ -66,6 +69,9 @@ class TreeStatus:
             layout=self._server.layout[:256],
             restart=self._legacy.now.roll.progress(),
             children=[self._child(record, now_s, with_metrics) for record in self._children.records],
+            supervisor_pid=os.getpid(),
+            parent_pid=self._link.parent_pid,
+            parent_deaths=self._legacy.now.n_parent_deaths,
         )
 
     def _child(self, record: ChildRecord, now_s: float, with_metrics: bool) -> lifecycle.ChildStatus:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from messages.run_dir import run_dir_of
-from supervisor.children.orphans import kill_orphans
 from supervisor.operator.calls import NoServer, ask_status
+from supervisor.operator.ending import kill_server
 
 _STANDBYS_S = 120.0
 _END_S = 60.0
@@ -118,7 +118,7 @@ def _wait_standbys(port: int) -> None:
 
 
 def _end(process: subprocess.Popen[bytes], run_dir: Path) -> None:
-    """SIGTERM drains. When that takes too long, the parent is killed, the supervisor dies with it, and then the children."""
+    """SIGTERM drains. What takes too long is killed; so is a server whose first parent was killed."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
     try:
@@ -126,7 +126,7 @@ def _end(process: subprocess.Popen[bytes], run_dir: Path) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(_END_S)
-        kill_orphans(run_dir / "children.json", _END_S)
+    kill_server(run_dir, _END_S)
 
 
 def _tail(log: Path) -> str:

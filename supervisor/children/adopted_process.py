@@ -1,4 +1,8 @@
-"""A child process that an earlier supervisor has started. It is a child of the supervisor's parent now, which reaps it."""
+"""A child process that an earlier supervisor has started. It is a child of the supervisor's parent now, which reaps it.
+
+If that parent is not the one under which it was started, because that one was killed, it is a child of the machine's first
+process, and how it ends is known only if that one has not reaped it yet.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ from supervisor.children.process import (
 )
 from supervisor.children.process_sample import sample_of
 from supervisor.children.register import Registered
+from supervisor.parent.kernel import exit_code_of, parent_of
 from supervisor.parent.link import Exits
 from supervisor.policy.own_time import ProcessSample
 
@@ -38,6 +43,7 @@ class AdoptedProcess(ChildProcess):
         self.exit: ExitStatus | None = None
         self.on_exit, self.on_ending = on_exit, ignore_ending
         self._registered, self._exits = registered, exits
+        self._is_told = parent_of(self.pid) == os.getppid()
         self._loop = asyncio.get_running_loop()
         self._pidfd = -1
         self._timer: asyncio.TimerHandle | None = None
@@ -90,10 +96,12 @@ class AdoptedProcess(ChildProcess):
         """Its death is proven. Its exit status is here already, or comes soon, or is lost."""
         self._close()
         code = self._exits.code_by_pid.get(self.pid)
+        if code is None and not self._is_told:
+            code = exit_code_of(self.pid)
         if code is not None:
             self._end(decode_exit(code))
         else:
-            self._timer = self._loop.call_later(_STATUS_S, self._end, UNKNOWN_EXIT)
+            self._timer = self._loop.call_later(_STATUS_S if self._is_told else 0.0, self._end, UNKNOWN_EXIT)
 
     def _end(self, exit_status: ExitStatus) -> None:
         if self.exit is None:

@@ -11,7 +11,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +27,13 @@ def kill_orphans(path: Path, deadline_s: float) -> tuple[list[Registered], list[
 
     Returns (found alive, still alive after `deadline_s` seconds).
     """
+    return kill_processes(read_register(path), deadline_s)
+
+
+def kill_processes(processes: Sequence[Registered], deadline_s: float) -> tuple[list[Registered], list[Registered]]:
+    """Kill those of these processes that live, and wait until their deaths are proven; returns what `kill_orphans` does."""
     end_s = time.monotonic() + deadline_s
-    found = [dying for child in read_register(path) if (dying := _kill(child)) is not None]
+    found = [dying for child in processes if (dying := _kill(child)) is not None]
     try:
         alive = [dying.child for dying in found if not dying.wait_dead(end_s - time.monotonic())]
     finally:

@@ -1,9 +1,10 @@
 """The private directory of one server: sockets, lock, journals. Operators find it by the server's port.
 
 $XDG_RUNTIME_DIR/tardigrade-<port>/    or /tmp/tardigrade-<uid>/<port>/ without one; mode 0700, checked
-    lock                  held by the running supervisor
+    lock                  held by the supervisor and its parent, until the last of them has ended
     journals.lock         the same for the journals, when they are here; see state_dir.py
-    supervisor.pid        its process id, for the operator's commands
+    supervisor.pid        the supervisor's process id, for the operator's commands
+    parent.pid            that of its parent
     children.json         register of the child processes; a supervisor that was killed leaves it behind
     incarnations.json     the newest incarnation of every actor; kept across servers
     server.json           what this server consists of, for the next supervisor
@@ -35,6 +36,7 @@ from supervisor.parent.lock_file import LockFile
 _SOCKET_PATH_BYTES = 107  # sockaddr_un, without its closing zero
 _LOCK_S = 0.3  # `supervisor stop` holds the lock for a moment when it sees that the server has gone
 _END = "end.json"
+_PID, _PARENT_PID = "supervisor.pid", "parent.pid"
 _REGISTER = "children.json"
 _SERVER = "server.json"
 _SERVED = "served"
@@ -121,13 +123,13 @@ class RunDir:
         self._kill_predecessors_orphans()
         self._clear()
         (path / _END).unlink(missing_ok=True)
-        (path / "supervisor.pid").write_text(str(os.getpid()))
+        (path / _PID).write_text(str(os.getpid()))
         return self
 
     @classmethod
     def take_back(cls, path: Path, lock_fd: int) -> RunDir:
         """Go on in the directory of a supervisor that died, whose lock the parent has kept. Nothing in it is removed."""
-        AtomicFile(path / "supervisor.pid").write(str(os.getpid()).encode())
+        AtomicFile(path / _PID).write(str(os.getpid()).encode())
         return cls(path, LockFile(lock_fd))
 
     @property
@@ -160,6 +162,10 @@ class RunDir:
         with contextlib.suppress(OSError):
             (self.path / _SERVED).touch()
 
+    def note_parent(self, pid: int) -> None:
+        """Write down the process id of the supervisor's parent, for `read_parent_pid`."""
+        AtomicFile(self.path / _PARENT_PID).write(str(pid).encode())
+
     def endpoint(self, name: str, incarnation: int) -> str:
         """The endpoint of the inbox of one incarnation of an actor."""
         return f"ipc://{self.path / _file_name(name, incarnation)}"
@@ -180,9 +186,10 @@ class RunDir:
             (self.path / _file_name(name, incarnation)).unlink()
 
     def release(self, is_temporary: bool = False) -> None:
-        """Unlock the directory. Journals stay. `is_temporary`: remove the whole directory, which was made for a random port."""
+        """Give the directory up; it is unlocked when the parent has ended too. Journals stay. `is_temporary`: remove the whole
+        directory, which was made for a random port."""
         self._clear()
-        self._lock.release()
+        self._lock.close()
         if is_temporary:
             shutil.rmtree(self.path, ignore_errors=True)
 
@@ -210,7 +217,7 @@ class RunDir:
 
     def _clear(self) -> None:
         for entry in self.path.iterdir():
-            if entry.is_socket() or entry.name in ("supervisor.pid", _REGISTER, _SERVER, _SERVED, _LEGACY, _NEXT_SERVER):
+            if entry.is_socket() or entry.name in (_PID, _PARENT_PID, _REGISTER, _SERVER, _SERVED, _LEGACY, _NEXT_SERVER):
                 entry.unlink(missing_ok=True)
             elif entry.name.startswith("gang-") and entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
@@ -222,9 +229,18 @@ def supervisor_endpoint(path: Path) -> str:
 
 
 def read_pid(path: Path) -> int | None:
-    """The process id of the server in a run directory, or None when none is written there."""
+    """The process id of the supervisor in a run directory, or None when none is written there."""
+    return _read_number(path / _PID)
+
+
+def read_parent_pid(path: Path) -> int | None:
+    """The process id of the supervisor's parent in a run directory, or None when none is written there."""
+    return _read_number(path / _PARENT_PID)
+
+
+def _read_number(path: Path) -> int | None:
     try:
-        return int((path / "supervisor.pid").read_text())
+        return int(path.read_text())
     except (OSError, ValueError):
         return None
 

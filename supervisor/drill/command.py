@@ -19,7 +19,7 @@ EXIT_USAGE = 2
     multiple=True,
     metavar="FAULT",
     help="kill:TARGET, pause:TARGET:SECONDS or run:COMMAND; may be repeated. TARGET: a role (worker, scheduler, gateway, ...),"
-    " a name (worker/0.0), any, supervisor, pid=NUMBER or match=REGEX (of a command line)."
+    " a name (worker/0.0), any, supervisor, parent, pid=NUMBER or match=REGEX (of a command line)."
     " Default: kill of worker, scheduler and gateway.",
 )
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Rounds of each fault.")

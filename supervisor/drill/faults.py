@@ -4,6 +4,7 @@ kill:worker            SIGKILL to a ready child of this role, or with this name 
                        a role of their own, standby
 pause:scheduler:3      SIGSTOP, and SIGCONT after 3 seconds
 kill:pid=1234          a process by its id; its children are left alone
+kill:parent            the process above the supervisor, which is one too: kill:supervisor
 kill:match=REGEX       the newest process whose command line matches
 run:COMMAND            a shell command, such as: run:docker kill -s KILL vllm
 """
@@ -25,6 +26,7 @@ import psutil
 from messages.errors import ConfigError
 from messages.ids import role_of
 from messages.lifecycle import ChildStatus
+from supervisor.children.run_dir import read_pid
 from supervisor.operator.calls import NoServer, ask_status
 
 _COMMAND_S = 60.0
@@ -158,12 +160,14 @@ def _newest_match(pattern: re.Pattern[str]) -> tuple[str, int] | None:
 
 def _child(target: str, run_dir: Path, chance: random.Random) -> tuple[str, int] | None:
     if target == "supervisor":
-        return _supervisor(run_dir)
+        return _process("supervisor", read_pid(run_dir))
     try:
-        children = ask_status(run_dir).children
+        report = ask_status(run_dir)
     except NoServer:
         return None
-    ready = [c for c in children if c.state == "ready" and target in ("any", c.name, _role(c))]
+    if target == "parent":
+        return _process("parent", report.parent_pid)
+    ready = [c for c in report.children if c.state == "ready" and target in ("any", c.name, _role(c))]
     chosen = chance.choice(ready) if ready else None
     return (chosen.name, chosen.pid) if chosen else None
 
@@ -180,8 +184,5 @@ def is_whole(run_dir: Path) -> bool:
         return True
 
 
-def _supervisor(run_dir: Path) -> tuple[str, int] | None:
-    try:
-        return "supervisor", int((run_dir / "supervisor.pid").read_text())
-    except (OSError, ValueError):
-        return None
+def _process(name: str, pid: int | None) -> tuple[str, int] | None:
+    return (name, pid) if pid else None

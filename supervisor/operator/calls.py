@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import filelock
-
 from messages.errors import TardigradeError
 from messages.ids import SUPERVISOR, actor_name
 from messages.lifecycle import DrainWanted, OrderTaken, RestartWanted, StatusReport, StatusWanted, StopWanted, TreeState
@@ -116,17 +114,6 @@ def _is_locked(path: Path) -> bool:
     finally:
         os.close(fd)
     return False
-
-
-def wait_gone(run_dir: Path, deadline_s: float) -> bool:
-    """Wait until the server has unlocked its run directory. Returns False when `deadline_s` passed first."""
-    lock = filelock.FileLock(run_dir / "lock", mode=0o600)
-    try:
-        lock.acquire(timeout=deadline_s, poll_interval=0.05)
-    except filelock.Timeout:
-        return False
-    lock.release()
-    return True
 
 
 def _order(run_dir: Path, make: Callable[[str], Message], deadline_s: float) -> TreeState:

@@ -61,7 +61,11 @@ def print_status(report: StatusReport, as_json: bool) -> None:
 
 def status_text(report: StatusReport, width: int) -> str:
     """The report in lines of at most `width` characters, as long as names and numbers leave room for that."""
-    heads = [f"{_state_text(report)}  {report.model}  {report.url}  up {span_text(report.uptime_s)}", report.layout]
+    heads = [
+        f"{_state_text(report)}  {report.model}  {report.url}  up {span_text(report.uptime_s)}",
+        report.layout,
+        _supervisor_text(report),
+    ]
     lines = [line for head in heads if head for line in _folded(head, width, "")]
     is_wide = width >= _WIDE
     columns = [column for column in _COLUMNS if is_wide or column.in_narrow]
@@ -89,6 +93,15 @@ def _state_text(report: StatusReport) -> str:
         return report.state
     n_left = requests_left(report)
     return f"{report.state}, {n_left} {'request' if n_left == 1 else 'requests'} left"
+
+
+def _supervisor_text(report: StatusReport) -> str:
+    """The processes above the actors; empty if the report does not name them."""
+    if not report.supervisor_pid:
+        return ""
+    parent = f"pid {report.parent_pid}" if report.parent_pid else "none"
+    deaths = f"  deaths of the parent: {report.parent_deaths}" if report.parent_deaths else ""
+    return f"supervisor: pid {report.supervisor_pid}  parent: {parent}{deaths}"
 
 
 def _row(columns: Sequence[_Column], cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -30,10 +30,13 @@ class ParentState:
 
 
 def execute_parent(state: ParentState) -> NoReturn:
-    """Replace this process by a parent that goes on with `state`. It keeps its process id and its children. Signals wait.
+    """Replace this process by a parent that goes on with `state`. It keeps its process id and its children.
 
-    Raises: OSError; then this process is as before.
+    The signals in `HANDLED` are blocked before, so that the new program gets those that come meanwhile.
+
+    Raises: OSError; then the signals are still blocked, and nothing else has changed.
     """
+    signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
     fd = os.memfd_create("parent")
     held = [fd, *state.kept.values()]
     try:
@@ -41,10 +44,8 @@ def execute_parent(state: ParentState) -> NoReturn:
             file.write(json.dumps(asdict(state)).encode())
         for one in held:
             os.set_inheritable(one, True)
-        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         os.execve(sys.executable, [sys.executable, "-m", _PROGRAM], {**os.environ, _VARIABLE: str(fd)})
     except OSError:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
         for one in held:
             os.set_inheritable(one, False)
         os.close(fd)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 
 _EXIT_BUG = 1
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_EXIT_CODE = 49  # in /proc/PID/stat, counted from the field after the name; `man proc` calls it (52)
 
 
 def adopt_descendants() -> None:
@@ -23,15 +23,36 @@ def die_with(parent: int) -> None:
         os._exit(_EXIT_BUG)
 
 
+def outlive_parent() -> None:
+    """End what `die_with` has begun. Raises: OSError."""
+    _prctl(_PR_SET_PDEATHSIG, 0)
+
+
 def children_of(parent: int) -> list[int]:
     """The children of a process, also those that it has not started itself."""
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError, IndexError), open(f"/proc/{entry}/stat", "rb") as stat:
-                if int(stat.read().rpartition(b")")[2].split()[1]) == parent:
-                    found.append(int(entry))
-    return found
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and parent_of(int(entry)) == parent]
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process, also of one that has ended and was not reaped; 0 if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return int(stat.read().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
+
+
+def exit_code_of(pid: int) -> int | None:
+    """The return code of a process that has ended and was not reaped yet, as in `subprocess`; None if there is none.
+
+    The kernel tells it to processes of the same user, not to the parent alone.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            fields = stat.read().rpartition(b")")[2].split()
+        return os.waitstatus_to_exitcode(int(fields[_EXIT_CODE])) if fields[0] == b"Z" else None
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def _prctl(option: int, value: int) -> None:

@@ -4,13 +4,17 @@
                            descriptor, for the next supervisor
     from the parent        everything that is kept, then `exits`; later one `exits` for each process that the parent has reaped
 
+When the parent dies, the kernel closes its end.
+
 Only the standard library is imported here, because the parent imports this file.
 """
 
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
+import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +29,7 @@ OPEN = b"open"
 PACKET_BYTES = 16_384
 _EXITS = b"exits"
 _BEAT_S = 1.0
+_CREDENTIALS = struct.Struct("3i")  # process id, user id, group id
 
 
 @dataclass(frozen=True)
@@ -54,13 +59,15 @@ class Exits:
 
 
 class ParentLink:
-    """The supervisor's end. Without a socket, in tests, it does nothing."""
+    """The supervisor's end. Without a socket, in tests, it does nothing. `on_parent_death` is called once, from `read`."""
 
     def __init__(self, end: socket.socket | None = None) -> None:
         self._socket = end
         self._beat_s = 0.0
         self.kept: dict[str, Kept] = {}  # by name; from the parent, and `keep`
         self.exits = Exits()
+        self.on_parent_death: Callable[[], None] = lambda: None
+        self._parent_pid = 0 if end is None else _creator_of(end)
         while end is not None:
             packet, fds, _, _ = socket.recv_fds(end, PACKET_BYTES, 1)
             if not packet.startswith(KEEP):
@@ -71,8 +78,23 @@ class ParentLink:
 
     @property
     def has_parent(self) -> bool:
-        """True if there is a process that starts the next supervisor."""
+        """True if a process has started this supervisor that also starts the next one; also after its death, because then this
+        process takes its place."""
         return self._socket is not None
+
+    @property
+    def parent_pid(self) -> int:
+        """The process id of the parent; 0 if there is none, or if it is known to be dead."""
+        return self._parent_pid
+
+    @property
+    def has_lost_parent(self) -> bool:
+        """True from the death of the parent on, also before that is noticed."""
+        if self._socket is None:
+            return False
+        look = select.poll()
+        look.register(self._socket, 0)
+        return any(events & select.POLLHUP for _, events in look.poll(0))
 
     def listen(self) -> None:
         """Take the exit statuses that the parent sends from now on, on the running event loop."""
@@ -99,16 +121,31 @@ class ParentLink:
                 self._socket.send(OPEN, socket.MSG_DONTWAIT)
 
     def read(self) -> None:
-        """Take the exit statuses that the parent has sent."""
+        """Take the exit statuses that the parent has sent, and notice its death."""
         assert self._socket is not None
-        with contextlib.suppress(BlockingIOError):
-            while packet := self._socket.recv(PACKET_BYTES, socket.MSG_DONTWAIT):
-                self._note_exits(packet)
+        while True:
+            try:
+                packet = self._socket.recv(PACKET_BYTES, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except ConnectionResetError:  # it died before it had read everything; what it has sent is still to be read
+                continue
+            if not packet:
+                break
+            self._note_exits(packet)
+        self.close()
+        self._parent_pid = 0
+        self.on_parent_death()
 
     def _note_exits(self, packet: bytes) -> None:
         for pair in packet.split()[1:]:
             pid, _, code = pair.partition(b":")
             self.exits.note(int(pid), int(code))
+
+
+def _creator_of(end: socket.socket) -> int:
+    """The process id of the process that has made this pair of sockets."""
+    return _CREDENTIALS.unpack(end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0]
 
 
 def _loop() -> asyncio.AbstractEventLoop:

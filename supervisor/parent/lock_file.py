@@ -41,9 +41,14 @@ class LockFile:
                 raise
             time.sleep(_POLL_S)
 
+    def close(self) -> None:
+        """Hold it no more. It stays locked while another process holds a duplicate of the descriptor."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
     def release(self) -> None:
         """Unlock it, also for every duplicate of the descriptor."""
         if self.fd >= 0:
             fcntl.flock(self.fd, fcntl.LOCK_UN)
-            os.close(self.fd)
-            self.fd = -1
+            self.close()

@@ -11,6 +11,9 @@ there is little in it that can fail. Each supervisor is a fork of it, which then
 For a rolling restart the supervisor ends with `EXIT_HAND_OVER`. Then the parent executes the program in place, as it is on disk
 now (`supervisor/go_on.py`): it keeps its process id, its children, and all descriptors that it holds.
 
+When the parent itself is killed, the supervisor ends its event loop and executes the parent's program in its own process
+(`supervisor/succession.py`): the supervisor's children are its children already. So the tree is the same as before.
+
 It ends with the exit status of a supervisor that ended the tree by itself. A signal that stops the server is passed on.
 """
 
@@ -111,7 +114,8 @@ class Parent:
         self._pid = os.fork()
         if self._pid == 0:
             os.setsid()  # so that Ctrl-C reaches the parent alone
-            die_with(parent)
+            if not self._has_opened:  # nothing is there yet that is worth to go on without the parent
+                die_with(parent)
             return True
         self._other.close()
         return False
@@ -197,6 +201,7 @@ class Parent:
         try:
             execute_parent(ParentState(kept, self._exits, self._orders, self._failures_s))
         except OSError as error:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
             _say(f"the program could not be executed again ({error}): the next supervisor runs the old one")
 
     def _restore(self, state: ParentState) -> None:

@@ -1,4 +1,4 @@
-"""kill -9 and freeze of the supervisor while streams run: its children go on serving, and the next supervisor adopts them.
+"""kill -9 of the supervisor or its parent while streams run: the children go on serving, and the next supervisor adopts them.
 
 No incarnation changes, so no stream waits for anything; exit causes of children that die meanwhile are kept.
 """
@@ -108,6 +108,24 @@ async def test_a_supervisor_is_killed_while_a_child_restarts(server: RealServer)
     assert after == before
 
 
+async def test_streams_do_not_notice_the_death_of_the_parent(server: RealServer) -> None:
+    before = await asyncio.to_thread(incarnations, server)
+    async with AsyncClient(server.front) as client:
+        streams = Streams(client, salt=3)
+        work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
+        await streams.wait_running(20)
+        supervisor, parent = server.supervisor_pid, await asyncio.to_thread(server.kill_parent)
+        streams.assert_cut()
+        report = await asyncio.to_thread(server.wait_parent, parent)
+        assert (report.parent_pid, report.parent_deaths) == (supervisor, 1), "the supervisor has taken its place"
+        killed = await asyncio.to_thread(server.kill_supervisor)
+        await asyncio.to_thread(server.wait_supervisor, killed)
+        await work
+        streams.check()
+    assert await asyncio.to_thread(incarnations, server) == before
+    assert server.log().count("the parent was killed: this process becomes the parent") == 1
+
+
 def test_a_stop_after_that_leaves_nobody() -> None:
     server = RealServer(*FLAGS)
     try:
@@ -124,8 +142,7 @@ def test_children_without_a_supervisor_end_by_themselves() -> None:
     server = RealServer(*FLAGS, "--set", "supervisor.orphan_s=0.5")
     try:
         pidfds = [os.pidfd_open(int(child.pid)) for child in server.status().children]
-        server.process.kill()
-        server.process.wait()
+        server.kill_both()
         for pidfd in pidfds:
             assert select.select([pidfd], [], [], DEADLINE_S)[0], server.log()
             os.close(pidfd)
@@ -145,8 +162,7 @@ async def test_streams_go_on_after_everything_was_killed_and_started_again() -> 
             frozen = await asyncio.to_thread(server.child, "worker/0.0")
             os.kill(int(frozen.pid), signal.SIGSTOP)  # one that could not end itself
             old_pid = server.supervisor_pid
-            server.process.kill()
-            await asyncio.to_thread(server.process.wait, DEADLINE_S)
+            await asyncio.to_thread(server.kill_both)
             await asyncio.to_thread(server.start_again)
             for pidfd in pidfds:
                 assert select.select([pidfd], [], [], 0.0)[0], "a child of the killed supervisor still lives"

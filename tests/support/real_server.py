@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -14,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from messages.lifecycle import ChildStatus, StatusReport
-from supervisor.children.orphans import kill_orphans
-from supervisor.children.run_dir import read_pid
-from supervisor.operator.calls import NoServer, ask_status
+from supervisor.children.run_dir import read_end, read_parent_pid, read_pid
+from supervisor.operator.calls import NoServer, ask_status, is_alive
+from supervisor.operator.ending import ServerEnd, kill_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,7 +61,7 @@ class RealServer:
         return next(child for child in self.status().children if child.name == name)
 
     def wait_serving(self, deadline_s: float = START_S) -> StatusReport:
-        """Until every child is ready. Raises: AssertionError with the log after the deadline, or when the server ended."""
+        """Until every child is ready. Raises: AssertionError with the log after the deadline, or when the server has ended."""
         return self._wait(lambda report: report.state == "serving", deadline_s)
 
     def wait_for(self, condition: Callable[[StatusReport], bool], deadline_s: float = START_S) -> StatusReport:
@@ -93,23 +92,54 @@ class RealServer:
             return int(child.incarnation)
 
     def stop(self, deadline_s: float = 30.0) -> int:
-        """SIGTERM; returns the exit status."""
+        """SIGTERM to the parent; returns the exit status of the server."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(deadline_s)
+                return self.process.wait(deadline_s)
             except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+                self.kill_all()
                 raise AssertionError(f"the server did not stop:\n{self.log()}") from None
-        return self.process.returncode
+        if not is_alive(self.run_dir):
+            return self.process.returncode
+        end = ServerEnd(self.run_dir)  # its first parent was killed
+        os.kill(self.parent_pid, signal.SIGTERM)
+        assert end.wait(deadline_s), f"the server did not stop:\n{self.log()}"
+        return read_end(self.run_dir)[0]
 
     @property
     def supervisor_pid(self) -> int:
-        """The present supervisor: a child of `process`."""
+        """The present supervisor: a child of its parent."""
         pid = read_pid(self.run_dir)
         assert pid is not None
         return pid
+
+    @property
+    def parent_pid(self) -> int:
+        """The present parent: `process`, until that was killed."""
+        pid = read_parent_pid(self.run_dir)
+        assert pid
+        return pid
+
+    def kill_parent(self) -> int:
+        """kill -9 of the parent; returns its process id."""
+        pid = self.parent_pid
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def kill_both(self) -> None:
+        """kill -9 of the parent and the supervisor, before one of them can replace the other."""
+        parent = self.parent_pid
+        os.kill(parent, signal.SIGSTOP)
+        self.kill_supervisor()
+        os.kill(parent, signal.SIGKILL)
+        end = ServerEnd(self.run_dir)
+        assert end.wait(DEATH_S), self.log()
+        end.close()
+
+    def wait_parent(self, old_pid: int, deadline_s: float = START_S) -> StatusReport:
+        """Until every child is ready under another parent than this one."""
+        return self._wait(lambda report: report.state == "serving" and report.parent_pid not in (0, old_pid), deadline_s)
 
     def kill_supervisor(self, how: int = signal.SIGKILL) -> int:
         """Send a signal to the supervisor; returns its process id."""
@@ -122,11 +152,11 @@ class RealServer:
         return self._wait(lambda report: report.state == "serving" and self.supervisor_pid != old_pid, deadline_s)
 
     def kill_all(self) -> None:
-        """kill -9 of the parent, which takes the supervisor with it, and of every child."""
-        if self.process.poll() is None:
+        """kill -9 of the parent, the supervisor, and every child."""
+        if not is_alive(self.run_dir) and self.process.poll() is None:
             self.process.kill()
+        kill_server(self.run_dir, DEATH_S)
         self.process.wait()
-        kill_orphans(self.run_dir / "children.json", DEATH_S)
 
     def clean(self) -> None:
         """Remove its directory; kill what still runs."""
@@ -135,18 +165,16 @@ class RealServer:
 
     def _wait(self, condition, deadline_s: float) -> StatusReport:
         deadline = time.monotonic() + deadline_s
-        pidfd = os.pidfd_open(self.process.pid)
-        try:
-            while time.monotonic() < deadline:
-                try:
-                    report = self.status()
-                    if condition(report):
-                        return report
-                except NoServer:
-                    pass
-                assert not select.select([pidfd], [], [], _POLL_S)[0], f"the server ended:\n{self.log()}"
-        finally:
-            os.close(pidfd)
+        while time.monotonic() < deadline:
+            try:
+                report = self.status()
+                if condition(report):
+                    return report
+            except NoServer:
+                pass
+            has_ended = self.process.poll() is not None and not is_alive(self.run_dir)
+            assert not has_ended, f"the server ended:\n{self.log()}"
+            time.sleep(_POLL_S)
         raise AssertionError(f"not within {deadline_s} s:\n{self.log()}")
 
 

@@ -51,6 +51,15 @@ def test_a_standby_is_a_role_of_its_own(monkeypatch: pytest.MonkeyPatch, target:
     assert faults.is_whole(NOWHERE)
 
 
+@pytest.mark.parametrize(("pid", "found"), [(7, ("parent", 7)), (0, None)])
+def test_the_parent_is_found_while_there_is_one(
+    pid: int, found: tuple[str, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = StatusReport(TreeState.SERVING, 0.0, "m", "u", [], parent_pid=pid)
+    monkeypatch.setattr(faults, "ask_status", lambda run_dir: report)
+    assert faults._look("parent", NOWHERE, random.Random(1)) == found
+
+
 def test_texts_of_faults() -> None:
     assert parse_fault("kill:worker") == Fault(FaultKind.KILL, "worker", text="kill:worker")
     assert parse_fault("kill:worker/0.1").target == "worker/0.1"

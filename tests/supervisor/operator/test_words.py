@@ -195,6 +195,13 @@ def test_status_fits_80_columns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert len(status_text(whole, 200).splitlines()) == 4 + len(children)
 
 
+def test_the_status_names_the_processes_above_the_actors() -> None:
+    whole = StatusReport(TreeState.SERVING, 1.0, "m", "u", [], supervisor_pid=12, parent_pid=10)
+    assert "supervisor: pid 12  parent: pid 10" in status_text(whole, 80).splitlines()
+    orphan = msgspec.structs.replace(whole, parent_pid=0, parent_deaths=2)
+    assert "supervisor: pid 12  parent: none  deaths of the parent: 2" in status_text(orphan, 80).splitlines()
+
+
 def test_the_last_words_of_a_fault_are_shown() -> None:
     record = ChildRecord(group("worker/0.0").children[0], state=ChildState.READY, incarnation=1)
     fault = Fault(doing="load", reason="OSError: gone", traceback="line 1\nline 2")

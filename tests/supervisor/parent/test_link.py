@@ -80,6 +80,31 @@ def test_signs_of_life_are_few_and_never_wait(
         link.beat()
 
 
+@pytest.mark.parametrize("has_read", [True, False])
+def test_the_death_of_the_parent_is_noticed_after_its_last_words(
+    has_read: bool, ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel reports a parent that had not read everything as a connection that was reset, once."""
+    parent, supervisor = ends
+    parent.send(pack_exits({}))
+    link, told = ParentLink(supervisor), []
+    monkeypatch.setattr(link, "close", lambda: told.append("closed"))
+    link.exits.on_exit = lambda pid, code: told.append((pid, code))
+    link.on_parent_death = lambda: told.append("dead")
+    assert link.parent_pid == os.getpid(), "the process that has made the sockets"
+    link.beat()
+    if has_read:
+        assert parent.recv(100) == OPEN
+    link.read()
+    assert (told, link.has_lost_parent) == ([], False)
+    parent.send(pack_exits({5: 0}))
+    parent.close()
+    assert link.has_lost_parent
+    link.read()
+    assert told == [(5, 0), "closed", "dead"]
+    assert link.parent_pid == 0
+
+
 def test_without_a_parent_nothing_is_sent() -> None:
     link = ParentLink()
     link.keep("lock", "", 0)

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from supervisor.children.orphans import kill_orphans
 from supervisor.children.run_dir import read_pid
-from supervisor.operator.calls import ask_status
+from supervisor.operator.calls import ask_status, is_alive
+from supervisor.operator.ending import kill_server
 
 DEADLINE_S = 60.0
 
@@ -84,16 +84,17 @@ class RunningServer:
 
     @property
     def supervisor_pid(self) -> int:
-        """The present supervisor: a child of `process`."""
+        """The present supervisor: a child of its parent."""
         pid = read_pid(self.run_dir)
         assert pid is not None
         return pid
 
     def kill_all(self) -> None:
-        """kill -9 of the parent, which takes the supervisor with it, and of every child."""
-        self.process.kill()
+        """kill -9 of the parent, the supervisor, and every child."""
+        if not is_alive(self.run_dir):
+            self.process.kill()
+        kill_server(self.run_dir, DEADLINE_S)
         self.process.wait(DEADLINE_S)
-        kill_orphans(self.run_dir / "children.json", DEADLINE_S)
 
     def end(self, number: signal.Signals) -> int:
         """Send a signal and wait for its exit status."""

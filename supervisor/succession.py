@@ -1,0 +1,72 @@
+"""What a supervisor does when its parent is killed: it ends its event loop, and its process becomes the next parent.
+
+    parent (dead)   supervisor ── children        then        parent (was the supervisor) ── next supervisor
+                                                                 └──── children, which go on serving
+
+The process executes the parent's program in place, as the parent does for a rolling restart. It keeps its process id, its
+children, the locks and the listening socket; its first supervisor adopts the children. Afterwards nothing is special: exit
+statuses of children reach their parent, and this parent may be killed as well.
+
+Signals that order a stop are blocked meanwhile: the kernel gives them to the next parent. If the supervisor dies before the
+program is executed, it is as if both had died at once: the children end after `supervisor.orphan_s` seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+import structlog
+
+from supervisor.children.entrypoint import leave
+from supervisor.legacy import LegacyFile
+from supervisor.operator.notify import notify
+from supervisor.operator.orders import Orders
+from supervisor.parent.execution import STOP_SIGNALS, ParentState, execute_parent
+from supervisor.parent.link import EXIT_HAND_OVER, ParentLink
+
+_SETTLE_S = 0.05  # in which the event loop handles signals that have come before they were blocked
+_RETRY_S = 0.05
+_REPEATED = 2  # interrupts that a parent remembers
+
+
+class Succession:
+    """Watches the parent from its construction on. `hand_over` ends the supervisor's event loop without ending its children."""
+
+    def __init__(self, link: ParentLink, orders: Orders, legacy: LegacyFile, hand_over: Callable[[], None]) -> None:
+        self._link, self._orders, self._legacy, self._hand_over = link, orders, legacy, hand_over
+        link.on_parent_death = self._parent_died
+
+    def _parent_died(self) -> None:
+        self._legacy.note_parent_death()
+        notify(f"MAINPID={os.getpid()}")
+        log = structlog.get_logger()
+        if self._orders.is_stopping:
+            log.warning("the parent was killed: this supervisor ends the server without one")
+            return
+        log.warning("the parent was killed: this process becomes the parent, and a new supervisor adopts its children")
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        asyncio.get_running_loop().call_later(_SETTLE_S, self._hand_over)
+
+
+def leave_to_next(exit_status: int, link: ParentLink, legacy: LegacyFile) -> NoReturn:
+    """End this supervisor so that the parent starts the next one; if the parent is dead, become the parent."""
+    if not link.has_lost_parent:
+        leave(exit_status)
+    interrupts = min(legacy.now.order.n_interrupts, _REPEATED)
+    state = ParentState(
+        kept={f"{name} {kept.value}": kept.fd for name, kept in link.kept.items()},
+        exits=link.exits.code_by_pid,
+        orders=[signal.SIGINT] * interrupts,
+        failures_s=[] if exit_status == EXIT_HAND_OVER else [time.monotonic()],
+    )
+    while True:
+        try:
+            execute_parent(state)
+        except OSError as error:  # no memory or no descriptor is left: the children go on meanwhile
+            structlog.get_logger().error("cannot become the parent now, will try again", reason=str(error))
+        time.sleep(_RETRY_S)

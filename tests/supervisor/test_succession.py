@@ -1,0 +1,38 @@
+"""What a supervisor decides when its parent is dead: it hands over, unless it ends the server already."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from supervisor.legacy import LegacyFile
+from supervisor.operator.orders import Orders
+from supervisor.parent.execution import STOP_SIGNALS
+from supervisor.parent.link import ParentLink
+from supervisor.succession import Succession
+
+
+@dataclass
+class StubOrders:
+    is_stopping: bool
+
+
+@pytest.mark.parametrize("is_stopping", [False, True])
+async def test_a_supervisor_hands_over_unless_it_ends_the_server(is_stopping: bool, tmp_path: Path) -> None:
+    link, legacy = ParentLink(), LegacyFile(tmp_path / "legacy.json")
+    handed_over = asyncio.Event()
+    Succession(link, cast(Orders, StubOrders(is_stopping)), legacy, handed_over.set)
+    try:
+        link.on_parent_death()
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        assert (set(STOP_SIGNALS) <= blocked) == (not is_stopping), "the next parent gets them"
+        if not is_stopping:
+            await asyncio.wait_for(handed_over.wait(), 60.0)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    assert LegacyFile(tmp_path / "legacy.json").left.n_parent_deaths == 1
