@@ -44,6 +44,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     threads: Annotated[int, msgspec.Meta(ge=0)] = 0  # threads of torch on this rank; 0: all cores divided by `cpu_ranks`
     cpu_ranks: Annotated[int, msgspec.Meta(ge=1)] = 1  # worker processes that share this machine's cores
     vault: bool = False  # the KV memory lies in the replica's vault and outlives this process
+    shared_weights: bool = True  # with a vault: the weights lie there, once for all processes of a rank
     standby: bool = False  # a second gang of the same size has to fit beside this one
     attention: Literal["auto", "torch", "triton"] = "auto"  # auto: triton on GPUs where its kernels can compute the model
     cuda_graphs: bool = True  # steps on a GPU are captured once and replayed

@@ -66,6 +66,11 @@ def memory_owner(name: str) -> str:
     return name.removesuffix(seat_of(name)) if seat_of(name) != FIRST_SEAT else name
 
 
+def weights_owner(name: str) -> str:
+    """The owner of a rank's finished weights in a vault. It is not that of its KV memory, which a suspect death drops."""
+    return memory_owner(name) + " weights"
+
+
 def mint_request_id() -> str:
     """A new request id: 96 random bits, so that ids of different gateways and clients never collide."""
     return "req-" + secrets.token_hex(12)

@@ -36,6 +36,7 @@ from supervisor.operator.command_line import (
 )
 from supervisor.restart.command import restart
 
+_SHARED_WEIGHTS = "With a vault: weights are loaded once for a gang, its standby and their successors. Default: on."
 _DETERMINISTIC = "Tokens depend on the request alone, not on its batch: kills change no bit. Default: off."
 
 
@@ -68,6 +69,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--speculation/--no-speculation", "speculate", default=None, help="Speculative decoding. Default: on."),
         click.option("--vault/--no-vault", default=None, help="KV memory outlives killed workers. Default: with a standby."),
         click.option("--standby/--no-standby", default=None, help="A second gang, to take over. Default: on GPUs with room."),
+        click.option("--shared-weights/--no-shared-weights", "worker__shared_weights", default=None, help=_SHARED_WEIGHTS),
         click.option("--max-sequences", "worker__n_slots", type=int, help="Sequences that run at the same time in a replica."),
         click.option("--max-length", type=int, help="Tokens of one sequence, prompt and output. Default: the model's."),
         click.option("--run-dir", help="Private directory for sockets. Default: one per port."),

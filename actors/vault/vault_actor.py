@@ -1,13 +1,15 @@
-"""The vault: a descriptor store for the KV memory of one replica and for its seal table.
+"""The vault: a descriptor store for the KV memory and the weights of one replica, and for its seal table.
 
-    owner           entry                                         put by
-    --------------  --------------------------------------------  -------------------------------------------------
-    worker/0.1      the KV memory of rank 1, whichever its seat   the rank that uses it, when it first begins an epoch
-    scheduler/0     the seal table: what the pages hold           the scheduler
+    owner                 entry                                         put by
+    --------------------  --------------------------------------------  -------------------------------------------------
+    worker/0.1            the KV memory of rank 1, whichever its seat   the rank that uses it, when it first begins an epoch
+    worker/0.1 weights    the finished weights of that rank             the rank that has loaded them
+    scheduler/0           the seal table: what the pages hold           the scheduler
 
 It maps nothing and computes nothing, so nothing that a gang does can harm it. When a rank dies in a way that may be the
-device's fault, its memory is dropped: the next gang computes everything again. After its own death the processes that use the
-memory put their descriptors into the next vault.
+device's fault, its KV memory is dropped: the next gang computes everything again. Weights stay: no rank can write them, and who
+maps them compares their checksum. After its own death the processes that use the memory put their descriptors into the next
+vault.
 """
 
 from __future__ import annotations

@@ -77,9 +77,11 @@ class CpuOps(TorchOps):
 
     def _is_readable(self, packed: torch.Tensor) -> bool:
         """Tries each shape once: oneDNN does not report which layout it chose."""
+        if not packed.is_mkldnn:
+            return False
         shape = tuple(packed.shape)
         if shape not in self._layouts:
-            self._layouts[shape] = packed.is_mkldnn and has_known_layout(packed.to_dense(), packed)
+            self._layouts[shape] = has_known_layout(packed.to_dense(), packed)
         return self._layouts[shape]
 
     def linear(self, x: torch.Tensor, weight: Any, bias: torch.Tensor | None) -> torch.Tensor:

@@ -17,10 +17,8 @@ from dataclasses import dataclass
 
 import torch
 
-from gpu_workers.vault.cuda_driver import CudaDriver
-from gpu_workers.vault.cuda_region import CudaRegion
-from gpu_workers.vault.host_region import HostRegion
 from gpu_workers.vault.region import Region
+from gpu_workers.vault.region_tensor import make_region
 from messages.steps import PAGE_TOKENS
 
 
@@ -61,16 +59,10 @@ class KvPages:
         device = torch.device(device)
         sizes = (n_pages, shape.n_layers, 2, PAGE_TOKENS, shape.n_kv_heads, shape.head_dim)
         n_bytes = n_pages * shape.bytes_per_page
-        if device.type == "cpu":
-            region = HostRegion(n_bytes)
-            memory = torch.frombuffer(region.buffer, dtype=shape.dtype)  # the tensor keeps the memory
-        elif is_shared:
-            torch.empty(1, device=device)  # makes the context of this process, in which the driver's calls work
-            region = CudaRegion(n_bytes, CudaDriver(device.index or 0))
-            memory = torch.as_tensor(_Bytes(region), device=device).view(shape.dtype)
-        else:
+        if device.type != "cpu" and not is_shared:
             return cls.over(shape, torch.zeros(sizes, dtype=shape.dtype, device=device))
-        return dataclasses.replace(cls.over(shape, memory.view(sizes)), region=region)
+        region, memory = make_region(n_bytes, device)
+        return dataclasses.replace(cls.over(shape, memory.view(shape.dtype).view(sizes)), region=region)
 
     @classmethod
     def over(cls, shape: KvShape, storage: torch.Tensor) -> KvPages:
@@ -87,19 +79,6 @@ class KvPages:
     def n_pages(self) -> int:
         """Number of pages."""
         return int(self.storage.shape[0])
-
-
-class _Bytes:
-    """A region of a GPU as torch can read it: an array of bytes (CUDA Array Interface, version 3), which keeps the region."""
-
-    def __init__(self, region: CudaRegion) -> None:
-        self._region = region
-        self.__cuda_array_interface__ = {
-            "shape": (region.n_bytes,),
-            "typestr": "|u1",
-            "data": (region.address, False),
-            "version": 3,
-        }
 
 
 def page_rows(pages: torch.Tensor, width: int) -> torch.Tensor:

@@ -13,7 +13,7 @@ from gpu_workers.models.gemma3.model import load_gemma3
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.llama.model import load_llama
 from gpu_workers.models.model import Model, RankParts
-from gpu_workers.models.weights import Placement, RandomSource, SafetensorsSource, TensorSource
+from gpu_workers.models.weights import NoSource, Placement, RandomSource, SafetensorsSource, TensorSource
 
 LoadModel = Callable[[Any, RankParts, TensorSource, Placement, Callable[[float], None]], Model]
 MODEL_LOADERS: Mapping[type[ModelConfig], LoadModel] = {  # by the class of its config
@@ -42,5 +42,7 @@ def load_model(
         raise ValueError(f"model_type: expected one of {', '.join(CONFIG_READERS)}, got {config.model_type!r}")
     if load_format not in LOAD_FORMATS:
         raise ValueError(f"load_format: expected one of {', '.join(LOAD_FORMATS)}, got {load_format!r}")
-    source = RandomSource(seed) if load_format == "random" else SafetensorsSource(folder)
+    source: TensorSource = NoSource()
+    if placement.memory.wants_content:
+        source = RandomSource(seed) if load_format == "random" else SafetensorsSource(folder)
     return load(config, parts, source, placement, on_progress)

@@ -67,6 +67,17 @@ class SafetensorsSource(TensorSource):
             target.copy_(stored[rows.start : rows.stop, columns.start : columns.stop])
 
 
+class NoSource(TensorSource):
+    """For weights that need no content: they are counted only, or are there already."""
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """See TensorSource."""
+        return {}
+
+    def read(self, name: str, shape: tuple[int, ...], rows: range, columns: range | None, target: torch.Tensor) -> None:
+        """See TensorSource. Leaves the target as it is."""
+
+
 class RandomSource(TensorSource):
     """Normally distributed weights (norms 1, biases 0), seeded by the tensor's name, so that every split has the same model."""
 

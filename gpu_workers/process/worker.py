@@ -35,7 +35,7 @@ from gpu_workers.process.metrics import WorkerMetrics
 from gpu_workers.process.rank_memory import memory_of
 from gpu_workers.process.step_thread import StepEvents, StepThread
 from gpu_workers.settings import DeviceKind, WorkerSettings, read_settings
-from gpu_workers.vault.kv_memory import KvMemory
+from gpu_workers.vault.rank_vault import RankVault
 from messages import lifecycle
 from messages.birth import Birth
 from messages.child import Child, LifecycleEvents
@@ -51,13 +51,13 @@ _STOP_S = 0.2  # how long the step thread may take to end; then the process exit
 _MAX_EARLY = 20  # Idle messages that a scheduler may get before it has sent a Reset
 _MAX_UNSENT = 4096  # messages for a scheduler that is not announced yet; far more than plans can be in flight
 
-BuildEngine = Callable[[WorkerSettings, Path, ReportLoading, KvMemory | None], Engine]
+BuildEngine = Callable[[WorkerSettings, Path, ReportLoading, RankVault | None], Engine]
 
 
-def build_engine(settings: WorkerSettings, gang_dir: Path, report: ReportLoading, memory: KvMemory | None = None) -> Engine:
+def build_engine(settings: WorkerSettings, gang_dir: Path, report: ReportLoading, kept: RankVault | None = None) -> Engine:
     """The engine that the settings ask for. Called on the step thread, because importing torch takes seconds.
 
-    memory: in the vault, for the keys and values; None: without a vault.
+    kept: what of the rank lies in the vault; None: without a vault.
     Raises: ConfigError with an explanation; any other exception of loading a model.
     """
     if settings.is_hash_chain:
@@ -69,7 +69,7 @@ def build_engine(settings: WorkerSettings, gang_dir: Path, report: ReportLoading
 
     report("import torch", 1.0)
     try:
-        return load_model_runner(settings, gang_dir, report, memory)
+        return load_model_runner(settings, gang_dir, report, kept)
     except Exception as error:
         if (explanation := explain(error, settings)) is None:
             raise
@@ -103,9 +103,9 @@ class Worker(LifecycleEvents, StepEvents):
         gang_dir = Path(birth.gang_dir or birth.run_dir)
         self._agreement = GangAgreement(gang_dir, self.settings.rank, self.settings.tp) if self.settings.tp > 1 else None
         self._memory = memory_of(birth, self.settings, gang_dir) if self.settings.vault else None
-        kv_memory = self._memory.kv if self._memory is not None else None
+        kept = self._memory.kept if self._memory is not None else None
         self._steps = StepThread(
-            lambda report: build(self.settings, gang_dir, report, kv_memory),
+            lambda report: build(self.settings, gang_dir, report, kept),
             self,
             self._may_run,
             self._prepare_memory,

@@ -24,16 +24,23 @@ def cpu_kv_bytes(wanted_bytes: int) -> int:
 
 
 def cuda_kv_bytes(
-    total_bytes: int, free_bytes: int, activation_bytes: int, memory_share: float, reserve_bytes: int, n_gangs: int = 1
+    total_bytes: int,
+    free_bytes: int,
+    activation_bytes: int,
+    memory_share: float,
+    reserve_bytes: int,
+    n_gangs: int = 1,
+    shared_bytes: int = 0,
 ) -> int:
     """Memory for keys and values on a CUDA device, after the weights are loaded.
 
     free_bytes: as the driver reports it; activation_bytes: peak of the largest step; reserve_bytes: left for graphs,
-    collectives and fragmentation; n_gangs: gangs that share the device and the keys and values, of which one is loaded. The
-    result is negative when even the weights do not fit into the share.
+    collectives and fragmentation; n_gangs: gangs that share the device and the keys and values, of which one is loaded;
+    shared_bytes: of the weights, if the gangs share them. The result is negative when even the weights do not fit into the
+    share.
     """
-    gang_bytes = total_bytes - free_bytes + activation_bytes + reserve_bytes
-    return int(total_bytes * memory_share) - n_gangs * gang_bytes
+    own_bytes = total_bytes - free_bytes + activation_bytes + reserve_bytes - shared_bytes
+    return int(total_bytes * memory_share) - shared_bytes - n_gangs * own_bytes
 
 
 def count_pages(kv_bytes: int, bytes_per_page: int, n_slots: int, max_length: int) -> int:

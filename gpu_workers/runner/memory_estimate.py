@@ -28,11 +28,16 @@ class RankEstimate:
     working_bytes: int  # activations, sampling, context and reserve: all but weights, keys and values
     kv_token_bytes: int  # keys and values of one token in all layers
 
-    def room_tokens(self, usable_bytes: int, n_gangs: int = 1) -> int:
+    def gangs_bytes(self, n_gangs: int, shares_weights: bool) -> int:
+        """All but keys and values of so many gangs on one device. shares_weights: all of them use the same weights."""
+        n_weights = 1 if shares_weights else n_gangs
+        return n_weights * self.weight_bytes + n_gangs * self.working_bytes
+
+    def room_tokens(self, usable_bytes: int, n_gangs: int = 1, shares_weights: bool = False) -> int:
         """Tokens whose keys and values fit into `usable_bytes` beside everything else; negative when even that does not fit.
 
-        n_gangs: gangs on the same device, each with weights and working memory of its own, which share keys and values."""
-        return (usable_bytes - n_gangs * (self.weight_bytes + self.working_bytes)) // self.kv_token_bytes
+        n_gangs: gangs on the same device, which share keys and values; shares_weights: see `gangs_bytes`."""
+        return (usable_bytes - self.gangs_bytes(n_gangs, shares_weights)) // self.kv_token_bytes
 
 
 def estimate_cuda_rank(config: ModelConfig, tp: int, dtype: str, step_tokens: int, n_slots: int) -> RankEstimate:

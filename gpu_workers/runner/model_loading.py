@@ -26,8 +26,11 @@ from gpu_workers.runner.memory_budget import count_pages, cpu_kv_bytes, cuda_kv_
 from gpu_workers.runner.memory_estimate import CUDA_RESERVE_BYTES, sampling_bytes
 from gpu_workers.runner.model_runner import ModelRunner
 from gpu_workers.runner.warm_up import warm_up
+from gpu_workers.runner.weight_sharing import load_shared
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.kv_memory import KvMemory
+from gpu_workers.vault.rank_vault import RankVault
+from gpu_workers.vault.weight_vault import WeightVault
 from messages.steps import PAGE_TOKENS, EngineCapacity
 
 _RENDEZVOUS = "rendezvous"
@@ -36,11 +39,11 @@ _GANG_TIMEOUT_S = 600.0  # ranks load at different speeds; the supervisor detect
 
 
 def load_model_runner(
-    settings: WorkerSettings, gang_dir: Path, report: ReportLoading, memory: KvMemory | None = None
+    settings: WorkerSettings, gang_dir: Path, report: ReportLoading, kept: RankVault | None = None
 ) -> ModelRunner:
     """The engine for a model folder, warmed up.
 
-    memory: on a GPU, where the memory of the pages is kept; None: it is this process's own.
+    kept: what outlives this process; None: nothing does.
     Raises: ConfigError, ModelConfigError or WeightsError naming what does not fit; torch's errors for a missing device.
     """
     device = choose_device(settings)
@@ -55,11 +58,13 @@ def load_model_runner(
         deterministic=settings.deterministic,
         load_format="random" if settings.load_format == "random" else "safetensors",
         on_progress=lambda fraction: report("weights", fraction),
+        vault=kept.weights if kept is not None else None,
     )
     report("memory", 0.0)
-    memory = memory if device.type == "cuda" else None
+    memory = kept.kv if kept is not None and device.type == "cuda" else None
     n_kept = _kept_pages(model, memory) if memory is not None else 0
-    capacity = measure_capacity(settings, config, model, n_kept)
+    shared_bytes = kept.weights.shared_bytes if kept is not None and kept.weights is not None else 0
+    capacity = measure_capacity(settings, config, model, n_kept, shared_bytes)
     kv = KvPages.allocate(model.kv_shape, capacity.n_pages + 1, device, is_shared=memory is not None)
     if memory is not None and kv.region is not None:
         memory.reserve(kv.region)
@@ -126,8 +131,10 @@ def build_model(
     deterministic: bool = False,
     load_format: str = "safetensors",
     on_progress: Callable[[float], None] = lambda fraction: None,
+    vault: WeightVault | None = None,
 ) -> Model:
-    """The rank's part of the model, computed by the back ends of its device. group None: a single rank.
+    """The rank's part of the model, computed by the back ends of its device. group None: a single rank. vault: shares the
+    weights with other processes of the rank; None: they are this process's own.
 
     Raises: ConfigError for attention or deterministic kernels that the device or model does not have, ValueError for a model
     that cannot be split over the group, and what `load_model` raises."""
@@ -136,16 +143,23 @@ def build_model(
     backend = choose_backend(placement, config, shard, attention, deterministic=deterministic)
     in_order = FixedOrderGroup(group) if deterministic else group
     parts = RankParts(shard, backend.ops, backend.attention, in_order)
-    return load_model(config, folder, placement, parts, load_format=load_format, on_progress=on_progress)
+
+    def load(where: Placement, report: Callable[[float], None]) -> Model:
+        return load_model(config, folder, where, parts, load_format=load_format, on_progress=report)
+
+    return load(placement, on_progress) if vault is None else load_shared(load, placement, vault, on_progress)
 
 
-def measure_capacity(settings: WorkerSettings, config: ModelConfig, model: Model, n_kept: int = 0) -> EngineCapacity:
-    """What the gang can hold. Its number of pages is the smallest of its ranks'. n_kept: pages of the gang before; 0: none."""
+def measure_capacity(
+    settings: WorkerSettings, config: ModelConfig, model: Model, n_kept: int = 0, shared_bytes: int = 0
+) -> EngineCapacity:
+    """What the gang can hold. Its number of pages is the smallest of its ranks'. n_kept: pages of the gang before; 0: none.
+    shared_bytes: of weights that two gangs of the device share."""
     max_length = settings.length_limit(config.max_position)
     if settings.device == "cpu":
         kv_bytes = cpu_kv_bytes(settings.kv_memory_bytes)
     else:
-        measured_bytes = _measure_cuda(settings, model, fullest_rows(settings.step_tokens, max_length))
+        measured_bytes = _measure_cuda(settings, model, fullest_rows(settings.step_tokens, max_length), shared_bytes)
         kv_bytes = n_kept * model.kv_shape.bytes_per_page or settings.kv_memory_bytes or measured_bytes
     n_pages = count_pages(kv_bytes, model.kv_shape.bytes_per_page, settings.slots, max_length)
     name = torch.cuda.get_device_name(model.device) if settings.device == "cuda" else "cpu"
@@ -184,10 +198,10 @@ def fullest_rows(step_tokens: int, max_length: int) -> list[int]:
     return [max_length] * n_whole + [rest] * (rest > 1 or not n_whole)
 
 
-def _measure_cuda(settings: WorkerSettings, model: Model, rows: list[int]) -> int:
+def _measure_cuda(settings: WorkerSettings, model: Model, rows: list[int], shared_bytes: int) -> int:
     """Bytes that are left for pages: runs the largest step once, on temporary pages, and subtracts the memory that it needed.
 
-    rows: tokens of each row of that step."""
+    rows: tokens of each row of that step; shared_bytes: see `measure_capacity`."""
     device = model.device
     kv = KvPages.allocate(model.kv_shape, len(rows) * -(-rows[0] // PAGE_TOKENS), device)
     torch.cuda.synchronize(device)
@@ -201,7 +215,9 @@ def _measure_cuda(settings: WorkerSettings, model: Model, rows: list[int]) -> in
     free_bytes, total_bytes = torch.cuda.mem_get_info(device)
     needed_bytes = activation_bytes + sampling_bytes(settings.slots, model.config.vocabulary)
     n_gangs = 2 if settings.standby else 1
-    return cuda_kv_bytes(total_bytes, free_bytes, needed_bytes, settings.memory_share, CUDA_RESERVE_BYTES, n_gangs)
+    return cuda_kv_bytes(
+        total_bytes, free_bytes, needed_bytes, settings.memory_share, CUDA_RESERVE_BYTES, n_gangs, shared_bytes
+    )
 
 
 def run_empty_step(model: Model, kv: KvPages, rows: list[int]) -> torch.Tensor:

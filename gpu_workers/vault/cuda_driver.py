@@ -11,10 +11,12 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_int, c_size_t, c_ubyte, c_uint64, c_ushort, c_void_p
 from typing import Protocol
 
+import structlog
+
 from messages.errors import TardigradeError
 
 _PINNED = _DEVICE = _POSIX_DESCRIPTOR = 1
-_READ_WRITE = 3
+_READ, _READ_WRITE = 1, 3
 _LIBRARY = "libcuda.so.1"
 
 
@@ -51,8 +53,9 @@ class Driver(Protocol):
         """Give back a whole reservation, of which nothing is mapped."""
         ...
 
-    def map(self, address: int, n_bytes: int, handle: int) -> None:
-        """Memory of exactly this size appears at an address inside a reservation, to be read and written by this device."""
+    def map(self, address: int, n_bytes: int, handle: int, is_read_only: bool = False) -> None:
+        """Memory of exactly this size appears at an address inside a reservation, to be read by this device, and written unless
+        `is_read_only`. A driver that cannot map so lets the device write too."""
         ...
 
     def unmap(self, address: int, n_bytes: int) -> None:
@@ -118,7 +121,7 @@ class CudaDriver(Driver):
             getattr(self._library, name).argtypes = arguments
         location = _Location(_DEVICE, device_index)
         self._properties = _Properties(type=_PINNED, handles=_POSIX_DESCRIPTOR, location=location)
-        self._access = _Access(location, _READ_WRITE)
+        self._location = location
         granularity = c_size_t()
         self._call("cuMemGetAllocationGranularity", ctypes.byref(granularity), ctypes.byref(self._properties), 0)
         self.granularity_bytes = granularity.value
@@ -155,10 +158,20 @@ class CudaDriver(Driver):
         """See Driver."""
         self._call("cuMemAddressFree", address, n_bytes)
 
-    def map(self, address: int, n_bytes: int, handle: int) -> None:
+    def map(self, address: int, n_bytes: int, handle: int, is_read_only: bool = False) -> None:
         """See Driver."""
         self._call("cuMemMap", address, n_bytes, 0, handle, 0)
-        self._call("cuMemSetAccess", address, n_bytes, ctypes.byref(self._access), 1)
+        if is_read_only:
+            try:
+                self._allow(address, n_bytes, _READ)
+                return
+            except CudaError as error:
+                structlog.get_logger().warning("shared memory can be written", reason=str(error))
+        self._allow(address, n_bytes, _READ_WRITE)
+
+    def _allow(self, address: int, n_bytes: int, flags: int) -> None:
+        access = _Access(self._location, flags)
+        self._call("cuMemSetAccess", address, n_bytes, ctypes.byref(access), 1)
 
     def unmap(self, address: int, n_bytes: int) -> None:
         """See Driver."""

@@ -43,14 +43,14 @@ class CudaRegion(Region):
         finally:
             self._driver.release(handle)
 
-    def share(self, descriptor: int) -> None:
+    def share(self, descriptor: int, is_read_only: bool = False) -> None:
         """See Region. After an error the region cannot be used."""
         handle = self._driver.adopt(descriptor)
         try:
             self._driver.wait_idle()
             while self._mapped:
                 self._driver.unmap(*self._mapped.pop())
-            self._driver.map(self.address, self._whole_bytes, handle)
+            self._driver.map(self.address, self._whole_bytes, handle, is_read_only)
             self._mapped.append((self.address, self._whole_bytes))
         finally:
             self._driver.release(handle)

@@ -31,15 +31,15 @@ class HostRegion(Region):
 
     def make(self) -> int:
         """See Region."""
-        descriptor = os.memfd_create("kv-memory", os.MFD_CLOEXEC)
+        descriptor = os.memfd_create("device-memory", os.MFD_CLOEXEC)
         os.ftruncate(descriptor, self.n_bytes)
         return descriptor
 
-    def share(self, descriptor: int) -> None:
+    def share(self, descriptor: int, is_read_only: bool = False) -> None:
         """See Region. Raises: OSError, with nothing changed; ValueError when the memory is smaller than the region."""
         size = os.fstat(descriptor).st_size
         if size < self.n_bytes:
             raise ValueError(f"shared memory: expected at least {self.n_bytes} bytes, got {size}")
-        protection, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_FIXED
+        protection, flags = mmap.PROT_READ | (0 if is_read_only else mmap.PROT_WRITE), mmap.MAP_SHARED | _MAP_FIXED
         if _libc.mmap(self._address, self.n_bytes, protection, flags, descriptor, 0) == _FAILED:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -16,9 +16,11 @@ class Region(Protocol):
         Raises: OSError when the device has no memory for it."""
         ...
 
-    def share(self, descriptor: int) -> None:
+    def share(self, descriptor: int, is_read_only: bool = False) -> None:
         """From now on the region is the memory behind this descriptor, with its content, at the same address. Nothing may use
         the region meanwhile. The descriptor may be closed.
+
+        is_read_only: a write through this region faults and changes nothing.
 
         Raises: OSError or ValueError when that is not memory of this size."""
         ...

@@ -20,10 +20,11 @@ class GpuRoom:
 
     def tokens(self, estimate: RankEstimate, n_gangs: int = 1) -> int:
         """Tokens of keys and values for which one replica of `n_gangs` gangs has room; negative when not even the gangs fit."""
+        shares = self.worker.shared_weights
         if not self.worker.kv_memory_bytes:
-            return estimate.room_tokens(int(self.memory_bytes * self.worker.memory_share), n_gangs)
+            return estimate.room_tokens(int(self.memory_bytes * self.worker.memory_share), n_gangs, shares)
         asked = self.worker.kv_memory_bytes // estimate.kv_token_bytes
-        return min(asked, estimate.room_tokens(self.memory_bytes, n_gangs))
+        return min(asked, estimate.room_tokens(self.memory_bytes, n_gangs, shares))
 
     def check_kv_memory(self, estimate: RankEstimate) -> None:
         """Raises: ConfigError when the operator has asked for more memory for keys and values than fits beside the weights."""
@@ -43,7 +44,7 @@ class GpuRoom:
         if wish is False:
             return False
         alone, beside = self.tokens(estimate), self.tokens(estimate, _PAIR)
-        gangs_bytes = _PAIR * (estimate.weight_bytes + estimate.working_bytes)
+        gangs_bytes = estimate.gangs_bytes(_PAIR, self.worker.shared_weights)
         fits = beside >= least_tokens and self.worker.kv_memory_bytes + gangs_bytes <= self.memory_bytes
         if wish and not fits:
             raise ConfigError(

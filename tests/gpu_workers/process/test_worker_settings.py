@@ -49,6 +49,12 @@ def test_cuda_budget_is_what_weights_and_activations_leave() -> None:
     assert left == int(140 * GIB * 0.9) - 26 * GIB
 
 
+@pytest.mark.parametrize(("shared_gib", "expected_gib"), [(0, 52), (15, 37)])
+def test_two_gangs_count_what_they_share_once(shared_gib: int, expected_gib: int) -> None:
+    left = cuda_kv_bytes(140 * GIB, 120 * GIB, 5 * GIB, 0.9, GIB, n_gangs=2, shared_bytes=shared_gib * GIB)
+    assert left == int(140 * GIB * 0.9) - expected_gib * GIB
+
+
 def test_cpu_budget_is_modest_unless_told() -> None:
     assert cpu_kv_bytes(123) == 123
     assert 0 < cpu_kv_bytes(0) <= 2 * GIB

@@ -23,6 +23,7 @@ class Books(Driver):
     handles: dict[int, int] = field(default_factory=dict)  # open handles -> memory
     mapped: dict[int, tuple[int, int]] = field(default_factory=dict)  # address -> (size, memory)
     reserved: dict[int, int] = field(default_factory=dict)
+    read_only: set[int] = field(default_factory=set)  # addresses
     zeroed: set[int] = field(default_factory=set)
     files: dict[int, int] = field(default_factory=dict)  # inode -> memory
     n_refusals: int = 0
@@ -56,8 +57,11 @@ class Books(Driver):
     def free(self, address: int, n_bytes: int) -> None:
         assert self.reserved.pop(address) == n_bytes
 
-    def map(self, address: int, n_bytes: int, handle: int) -> None:
+    def map(self, address: int, n_bytes: int, handle: int, is_read_only: bool = False) -> None:
         memory = self.handles[handle]
+        self.read_only.discard(address)
+        if is_read_only:
+            self.read_only.add(address)
         if self.sizes[memory] != n_bytes:
             raise CudaError(f"expected {self.sizes[memory]}, got {n_bytes}")
         assert all(address + n_bytes <= at or at + size <= address for at, (size, _) in self.mapped.items())
@@ -126,6 +130,19 @@ def test_shared_memory_takes_its_place_and_outlives_it() -> None:
     assert books.content() == {new}
     assert not books.handles
     assert len(books.reserved) == 2
+
+
+def test_shared_memory_can_be_written_first_and_only_read_then() -> None:
+    books = Books()
+    region, other = CudaRegion(4 * MIB, books), CudaRegion(4 * MIB, books)
+    descriptor = region.make()
+    region.share(descriptor)
+    assert not books.read_only
+    for one in (region, other):
+        one.share(descriptor, is_read_only=True)
+        assert one.address in books.read_only
+    os.close(descriptor)
+    assert len(books.content()) == 1
 
 
 def test_memory_of_another_size_is_refused() -> None:

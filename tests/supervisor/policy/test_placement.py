@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -21,6 +22,8 @@ LLAMA_70B = ModelConfig("llama", 80, 8192, 64, 8, 128, 28_672, 128_256, 131_072)
 H200 = ("NVIDIA H200", 139.8, (9, 0))
 A10 = ("NVIDIA A10", 22.5, (8, 6))
 T4 = ("Tesla T4", 14.6, (7, 5))
+V100 = ("Tesla V100", 31.7, (7, 0))
+APART = WorkerSettings(shared_weights=False)
 K80 = ("Tesla K80", 11.2, (3, 7))
 
 
@@ -181,10 +184,13 @@ def test_the_plan_is_one_line(placement: Placement, text: str, summary: str) -> 
         (host(2), LLAMA_8B, Wishes(standby=False), False),
         (host(1, A10), LLAMA_8B, Wishes(), False),  # no second copy of the weights fits
         (host(1, A10), SMOLLM2, Wishes(), True),
-        (host(2), LLAMA_70B, Wishes(), False),
+        (host(2), LLAMA_70B, Wishes(), True),
+        (host(2), LLAMA_70B, Wishes(worker=APART), False),
         (host(4), LLAMA_70B, Wishes(tp=4), True),
         (host(1), LLAMA_8B, Wishes(worker=WorkerSettings(kv_memory_bytes=80 * GIB)), True),
-        (host(1), LLAMA_8B, Wishes(worker=WorkerSettings(kv_memory_bytes=115 * GIB), max_length=4096), False),
+        (host(1), LLAMA_8B, Wishes(worker=WorkerSettings(kv_memory_bytes=115 * GIB), max_length=4096), True),
+        (host(1), LLAMA_8B, Wishes(worker=msgspec.structs.replace(APART, kv_memory_bytes=115 * GIB), max_length=4096), False),
+        (host(1), LLAMA_8B, Wishes(worker=WorkerSettings(kv_memory_bytes=120 * GIB), max_length=4096), False),
         (host(1), None, Wishes(gpus=1), False),
         (host(0), SMOLLM2, Wishes(), False),
         (host(0), SMOLLM2, Wishes(standby=True), True),
@@ -192,6 +198,12 @@ def test_the_plan_is_one_line(placement: Placement, text: str, summary: str) -> 
 )
 def test_a_standby_is_there_where_memory_allows(there: Host, model: ModelConfig | None, wishes: Wishes, expected: bool) -> None:
     assert plan_placement(there, model, wishes).has_standby is expected
+
+
+def test_weights_that_two_gangs_share_count_once() -> None:
+    assert plan_placement(host(1, V100), LLAMA_8B, Wishes(standby=True)).has_standby
+    with pytest.raises(ConfigError, match=r"^standby: expected room"):
+        plan_placement(host(1, V100), LLAMA_8B, Wishes(standby=True, worker=APART))
 
 
 def test_a_standby_that_does_not_fit_is_refused_when_it_is_asked_for() -> None:
