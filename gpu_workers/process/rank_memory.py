@@ -48,7 +48,7 @@ class RankMemory:
 
     def distrust(self) -> None:
         """Called on the step thread when the device has failed: the memory may be damaged."""
-        self.kv.distrust()
+        self.kept.kv.distrust()
 
     def give_again(self) -> None:
         """A new vault has come: let it keep the memory. Returns at once."""

@@ -63,8 +63,7 @@ def load_model_runner(
     report("memory", 0.0)
     memory = kept.kv if kept is not None and device.type == "cuda" else None
     n_kept = _kept_pages(model, memory) if memory is not None else 0
-    shared_bytes = kept.weights.shared_bytes if kept is not None and kept.weights is not None else 0
-    capacity = measure_capacity(settings, config, model, n_kept, shared_bytes)
+    capacity = measure_capacity(settings, config, model, n_kept, kept.shared_bytes if kept is not None else 0)
     kv = KvPages.allocate(model.kv_shape, capacity.n_pages + 1, device, is_shared=memory is not None)
     if memory is not None and kv.region is not None:
         memory.reserve(kv.region)
@@ -74,8 +73,7 @@ def load_model_runner(
     captured = CapturedSteps()
     if device.type == "cpu" or settings.cuda_graphs:
         captured = capture_steps(model, kv, state, capacity.max_step_tokens, lambda fraction: report("graphs", fraction))
-    sample = deterministic_sampler(state) if settings.deterministic else None
-    runner = ModelRunner(model, kv, state, capacity, captured, sample)
+    runner = ModelRunner(model, kv, state, capacity, captured, deterministic_sampler(state) if settings.deterministic else None)
     report("warm up", 0.0)
     warm_up(runner)
     report("warm up", 1.0)

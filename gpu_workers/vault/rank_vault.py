@@ -15,6 +15,11 @@ class RankVault:
     kv: KvMemory
     weights: WeightVault | None
 
+    @property
+    def shared_bytes(self) -> int:
+        """Size of the weights that this process shares with others of its rank."""
+        return 0 if self.weights is None else self.weights.shared_bytes
+
     def give_again(self) -> None:
         """Put all memory in use into the vault, which may be new. May take seconds when the vault does not answer."""
         self.kv.give_again()
