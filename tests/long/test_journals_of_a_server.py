@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import random
-import select
-import signal
 from pathlib import Path
 
 import pytest
@@ -51,19 +47,6 @@ class Asked:
             assert answer.tokens[: len(seen)] == seen
 
 
-def kill_everybody(server: RealServer) -> None:
-    """kill -9 of the supervisor and of all its children at once."""
-    pids = [server.process.pid, *(int(child.pid) for child in server.status().children if child.pid)]
-    pidfds = [os.pidfd_open(pid) for pid in pids]
-    for pidfd in pidfds:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    for pidfd in pidfds:
-        assert select.select([pidfd], [], [], DEADLINE_S)[0]
-        os.close(pidfd)
-    server.process.wait(DEADLINE_S)
-
-
 def flip_one_byte_in_each(files: list[Path], chance: random.Random) -> None:
     for file in files:
         data = bytearray(file.read_bytes())
@@ -82,7 +65,7 @@ async def test_damaged_journals_of_two_gateways_are_finished_by_one(seed: int) -
             async with asyncio.timeout(DEADLINE_S):
                 while not all(len(ids) > 20 for group in groups for ids in group.tokens.values()):
                     await asyncio.sleep(0.005)
-            await asyncio.to_thread(kill_everybody, server)
+            await asyncio.to_thread(server.kill_all)
             for one in work:
                 one.cancel()
         files = sorted(server.run_dir.glob("journal-*/*.log"))
@@ -110,7 +93,7 @@ async def test_clients_of_a_gateway_that_does_not_come_back_go_on_at_another_one
             async with asyncio.timeout(DEADLINE_S):
                 while not all(len(ids) > 20 for ids in group.tokens.values()):
                     await asyncio.sleep(0.005)
-            await asyncio.to_thread(kill_everybody, server)
+            await asyncio.to_thread(server.kill_all)
             assert min(map(len, group.tokens.values())) < N_TOKENS
             server._flags = ("--gpus", "0", *_FLAGS, "--gateways", "2")
             await asyncio.to_thread(server.start_again)

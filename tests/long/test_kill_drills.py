@@ -10,7 +10,7 @@ from tests.support.load_tools import run_load_tool
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
-ROLES = ("worker", "scheduler", "gateway", "cache_directory", "speculation", "custodian", "supervisor")
+ROLES = ("worker", "scheduler", "gateway", "cache_directory", "speculation", "custodian", "supervisor", "parent")
 PHASES = ("waiting", "prefill", "decode", "loading", "restarted")
 TWO_OF_EACH = ("--replicas", "2", "--gateways", "2", "--set", "supervisor.suspended_s=0.7")
 

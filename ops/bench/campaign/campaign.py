@@ -31,7 +31,7 @@ from supervisor.drill.figures import Round
 from supervisor.drill.streams import Stream, StreamOptions, follow_accepted
 from supervisor.operator.calls import NoServer, ask_status, order_drain
 
-SUPERVISOR = "supervisor"
+SUPERVISOR, PARENT = "supervisor", "parent"
 _READY = ("ready", "draining", "drained")
 _LOOK_S = 0.005
 _DRAIN_S = 60.0
@@ -49,8 +49,8 @@ class Victim:
 
     @property
     def role(self) -> str:
-        """The role of its actor, or "supervisor"."""
-        return self.name if self.name == SUPERVISOR else role_of(self.name)
+        """The role of its actor, "supervisor" or "parent"."""
+        return self.name if self.name in (SUPERVISOR, PARENT) else role_of(self.name)
 
     @staticmethod
     def of(child: ChildStatus) -> Victim:
@@ -109,10 +109,10 @@ class _Campaign:
     def __init__(self, plan: CampaignPlan, report: StatusReport, http: httpx.AsyncClient, fronts: list[AsyncClient]) -> None:
         self._plan, self._http, self._fronts = plan, http, fronts
         self._chance = random.Random(plan.seed)
-        roles = plan.targets or sorted({role_of(child.name) for child in report.children} | {SUPERVISOR})
+        roles = plan.targets or sorted({role_of(child.name) for child in report.children} | {SUPERVISOR, PARENT})
         self._deck = Deck(roles, plan.harms, self._chance)
         self.result = CampaignResult()
-        self._last_report = report
+        self._last_report, self._is_answered = report, True
 
     async def episode(self, number: int) -> None:
         """Streams from their start to their end, with faults before and meanwhile."""
@@ -169,6 +169,9 @@ class _Campaign:
         if card.role == "custodian":
             await self._strike_custodian(card, child, running)
             return
+        if card.role == PARENT:
+            await self._strike_parent(card, child, running)
+            return
         if phase in (Phase.LOADING, Phase.RESTARTED):
             self._harm(Card(card.role, Phase.DECODE, Harm.KILL), child, running)
             child = await asyncio.to_thread(self._next_life, child, is_ready=phase is Phase.RESTARTED)
@@ -189,6 +192,16 @@ class _Campaign:
         self._harm(card, child, running)
         if card.harm is not Harm.PAUSE:
             await asyncio.to_thread(self._wait_held, had, _BACK_S if card.harm is Harm.KILL else _FROZEN_S)
+
+    async def _strike_parent(self, card: Card, parent: Victim, running: dict[asyncio.Task[None], Stream]) -> None:
+        """After each death of a parent, wait until the supervisor has taken its place: it must not die meanwhile."""
+        if card.phase in (Phase.LOADING, Phase.RESTARTED):
+            card = replace(card, phase=Phase.RESTARTED)
+            self._harm(Card(card.role, Phase.DECODE, Harm.KILL), parent, running)
+            parent = await asyncio.to_thread(self._next_life, parent, is_ready=True)
+        self._harm(card, parent, running)
+        if card.harm is Harm.KILL:
+            await asyncio.to_thread(self._next_life, parent, is_ready=True)
 
     def _harm(self, card: Card, child: Victim, running: dict[asyncio.Task[None], Stream]) -> None:
         streams = [stream for task, stream in running.items() if not task.done()]
@@ -240,6 +253,8 @@ class _Campaign:
         until_s = time.monotonic() + longest_s
         while True:
             victims = [Victim.of(child) for child in self._report().children]
+            if self._is_answered:  # a supervisor is there, which can take the place of the parent
+                victims.append(Victim(PARENT, self._last_report.parent_pid, is_ready=True))
             supervisor_pid = read_pid(self._plan.run_dir)
             if supervisor_pid:
                 victims.append(Victim(SUPERVISOR, supervisor_pid, is_ready=True))
@@ -251,6 +266,8 @@ class _Campaign:
 
     def _report(self) -> StatusReport:
         """The tree's status; while the supervisor is away, the last one."""
+        self._is_answered = False
         with contextlib.suppress(NoServer):
             self._last_report = ask_status(self._plan.run_dir)
+            self._is_answered = True
         return self._last_report

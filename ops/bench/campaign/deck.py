@@ -41,7 +41,7 @@ _PAUSE_S, _FREEZE_S = 0.2, 4.0
 
 @dataclass(frozen=True)
 class Card:
-    """One fault in one phase. `role`: of the process; "supervisor" is one too."""
+    """One fault in one phase. `role`: of the process; "supervisor" and "parent" are roles too."""
 
     role: str
     phase: Phase
@@ -73,7 +73,8 @@ class Deck:
 
 
 def _is_possible(role: str, harm: Harm) -> bool:
-    return role != "supervisor" or harm is not Harm.FREEZE  # its parent waits ten seconds, see `supervisor/parent`
+    """The parent of a supervisor waits ten seconds before it kills a frozen one, and nobody replaces a frozen parent."""
+    return role not in ("supervisor", "parent") or harm is not Harm.FREEZE
 
 
 def coverage(cards: Sequence[Card]) -> dict[str, dict[str, dict[str, int]]]:
