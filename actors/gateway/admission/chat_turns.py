@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.gateway.requests.refusals import Refusal, invalid
+from actors.gateway.requests.refusals import invalid
 
 _ROLES = ("system", "user", "assistant", "tool")
 _ROLE_ALIASES = {"developer": "system"}
@@ -27,7 +27,7 @@ def _turn(message: dict[str, Any], path: str) -> dict[str, str]:
         raise invalid(f"{path}.role", f"one of {', '.join(_ROLES)}", role)
     for name in ("tool_calls", "function_call", "audio"):
         if message.get(name):
-            raise Refusal("invalid", f"{path}.{name}: not supported by this server", field=f"{path}.{name}")
+            raise invalid(f"{path}.{name}", "null (anything else is not supported by this server)", message[name])
     content = message.get("content")
     if isinstance(content, list):
         content = "".join(_part_text(part, f"{path}.content[{i}]") for i, part in enumerate(content))

@@ -11,7 +11,7 @@ import numpy as np
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.admission.prompt_encoder import PromptEncoder
 from actors.gateway.requests.order import Order
-from actors.gateway.requests.refusals import Refusal, check_model, invalid
+from actors.gateway.requests.refusals import Refusal, check_model, invalid, prompt_too_long
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.tokenizer import TextModel
 from messages.generation import MAX_STOP_STRINGS, MAX_STOP_TOKENS, NO_TOKEN_LIMIT, Terms
@@ -99,15 +99,13 @@ class OrderBuilder:
         """Refuse a text that can never fit, without encoding it."""
         fewest, limit = max(map(self.encoder.model.fewest_tokens, texts), default=0), self._settings.max_length
         if fewest >= limit:
-            detail = f"this model's context is {limit} tokens, of which one must stay free; the prompt has at least {fewest}"
-            raise Refusal("too_long", detail, field=field)
+            raise prompt_too_long(field, limit, fewest, is_estimate=True)
 
     def _check_length(self, n_tokens: int, field: str) -> None:
         """Refuse a prompt that leaves no room. Before it becomes an array: that takes a list of millions of ids 100 ms."""
         limit = self._settings.max_length
         if n_tokens >= limit:
-            detail = f"this model's context is {limit} tokens, of which one must stay free; the prompt has {n_tokens}"
-            raise Refusal("too_long", detail, field=field)
+            raise prompt_too_long(field, limit, n_tokens)
 
     def _terms(self, new: NewRequest, prompts: Sequence[np.ndarray]) -> Terms:
         """The client's terms, completed by the server: the token limit, the end tokens, the group size."""
@@ -133,8 +131,6 @@ class OrderBuilder:
         if wanted < 1:
             raise invalid(new.max_tokens_field, "at least 1", wanted)
         if longest + wanted > limit:
-            detail = (
-                f"this model's context is {limit} tokens; the prompt has {longest} and {new.max_tokens_field} asks for {wanted}"
-            )
-            raise Refusal("too_long", detail, field=new.max_tokens_field)
+            room = f"at most {limit - longest} (this model's context is {limit} tokens, and the prompt has {longest})"
+            raise Refusal("too_long", f"{new.max_tokens_field}: expected {room}, got {wanted}", field=new.max_tokens_field)
         return wanted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from messages.outcomes import Code
 
 _TYPES: dict[int, str] = dict.fromkeys((400, 403, 404, 405, 409, 413, 422, 431), "invalid_request_error")
 _TYPES |= {429: "rate_limit_error", 503: "service_unavailable_error"}
+_MOST_PATH_CHARACTERS = 120
 _CODE_BY_STATUS: dict[int, Code] = {404: "not_found", 405: "invalid", 413: "too_large"}
 _OPENAI_NAMES: dict[Code, str] = {"too_long": "context_length_exceeded", "internal": "internal_error"}
 
@@ -47,10 +49,24 @@ def refusal_of(ended: Ended) -> Refusal:
 
 async def on_http_exception(http: HttpRequest, error: HTTPException) -> Response:
     """The response to a request that Starlette refuses: an unknown path or a wrong method."""
-    detail = f"{http.method} {http.url.path}: {error.detail}"
+    path = http.url.path[:_MOST_PATH_CHARACTERS]
+    detail = f"{http.method} {path}: {error.detail}"
+    if error.status_code == 404:
+        detail = _unknown_path(http)
+    elif error.status_code == 405:
+        allowed = dict(error.headers or {}).get("Allow", "another method")
+        detail = f"method: expected {allowed} for {path}, got {http.method}"
     code = _CODE_BY_STATUS.get(error.status_code, "invalid")
     name = "method_not_allowed" if error.status_code == 405 else ""
     return error_response(Refusal(code, detail, status=error.status_code, name=name), dict(error.headers or {}))
+
+
+def _unknown_path(http: HttpRequest) -> str:
+    """What is said of a path that no endpoint has."""
+    paths = sorted({route.path for route in http.app.routes})
+    close = get_close_matches(http.url.path, paths, n=1)
+    known = f"did you mean {close[0]}? Known are" if close else "known are"
+    return f"path: unknown, got {http.method} {http.url.path[:_MOST_PATH_CHARACTERS]}; {known} {', '.join(paths)}"
 
 
 async def on_exception(http: HttpRequest, error: Exception) -> Response:

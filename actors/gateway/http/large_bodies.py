@@ -22,7 +22,7 @@ import numpy as np
 
 from actors.gateway.http.body_errors import unreadable
 from actors.gateway.http.schema import read_body
-from actors.gateway.requests.refusals import Refusal, invalid, json_text
+from actors.gateway.requests.refusals import Refusal, invalid, json_text, prompt_too_long
 
 SMALL_BYTES = 64 << 10  # a body of this size is decoded at once: 5 ms at most
 MOST_VALUES = 32_768  # in a body, outside of a list of token ids: 20 ms at most
@@ -136,8 +136,7 @@ class BodyReader:
         """The token ids in raw[start:end], the text between two brackets: int64 [n]."""
         n_ids = raw.count(b",", start, end) + 1
         if n_ids >= self._max_length:
-            detail = f"this model's context is {self._max_length} tokens, of which one must stay free; the prompt has {n_ids}"
-            raise Refusal("too_long", detail, field=path.partition("[")[0])
+            raise prompt_too_long(path.partition("[")[0], self._max_length, n_ids)
         parts: list[np.ndarray] = []
         while start < end:
             cut = raw.rfind(b",", start, start + _PIECE_BYTES) if end - start > _PIECE_BYTES else end

@@ -214,7 +214,8 @@ def _drop_unused_fields(fields: dict[str, Any], kind: type[msgspec.Struct]) -> N
     for name in [name for name in fields if name in NOT_OFFERED_FIELDS and name not in kind.__struct_fields__]:
         value = fields.pop(name)
         if value is not None and value not in NOT_OFFERED_FIELDS[name]:
-            raise Refusal("invalid", f"{name}: not supported by this server", field=name)
+            wanted = " or ".join(dict.fromkeys(json_text(some) for some in (*NOT_OFFERED_FIELDS[name], None)))
+            raise invalid(name, f"{wanted} (anything else is not supported by this server)", value)
 
 
 def prompts_of(prompt: str | list[Any] | np.ndarray) -> tuple[list[str] | None, Sequence[list[int] | np.ndarray] | None]:

@@ -53,6 +53,13 @@ def invalid(field: str, expected: str, got: object) -> Refusal:
     return Refusal("invalid", f"{field}: expected {expected}, got {json_text(got)}", field=field)
 
 
+def prompt_too_long(field: str, context_tokens: int, n_tokens: int, *, is_estimate: bool = False) -> Refusal:
+    """The refusal of a prompt that leaves no room for an answer. is_estimate: it has n_tokens or more."""
+    room = f"at most {context_tokens - 1} tokens (this model's context is {context_tokens}, of which one must stay free)"
+    detail = f"{field}: expected {room}, got {'at least ' if is_estimate else ''}{n_tokens}"
+    return Refusal("too_long", detail, field=field)
+
+
 def json_text(value: object) -> str:
     """A value that came from a client, as the client wrote it: in JSON, and cut after 120 characters."""
     if value in ([], {}, ""):

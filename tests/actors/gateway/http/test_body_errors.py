@@ -12,6 +12,7 @@ from actors.gateway.http.endpoints.tokenize import DetokenizeBody
 from actors.gateway.http.schema import BatchBody, ChatBody, CompletionBody, GenerateBody, read_body
 from actors.gateway.requests.refusals import Refusal, check_one_given, invalid, json_text
 
+ELSE = "anything else is not supported by this server"
 HI = {"messages": [{"role": "user", "content": "hi"}]}
 TEXT = {"prompt": "hi"}
 
@@ -32,7 +33,12 @@ WORDS: list[tuple[type[msgspec.Struct], Any, str, str]] = [
     (ChatBody, HI | {"n": 1.5}, "n", "expected an integer, got 1.5"),
     (ChatBody, HI | {"n": 10**20}, "n", "expected an integer <= 9223372036854775807, got 100000000000000000000"),
     (ChatBody, HI | {"stream_options": 5}, "stream_options", "expected an object, got 5"),
-    (ChatBody, HI | {"tools": [{"type": "function"}]}, "tools", "not supported by this server"),
+    (
+        ChatBody,
+        HI | {"tools": [{"type": "function"}]},
+        "tools",
+        f'expected an empty list or null ({ELSE}), got [{{"type": "function"}}]',
+    ),
     (ChatBody, {}, "messages", "expected a list of messages, got nothing"),
     (ChatBody, {"messages": None}, "messages", "expected a list, got null"),
     (ChatBody, {"messages": "hi"}, "messages", 'expected a list, got "hi"'),

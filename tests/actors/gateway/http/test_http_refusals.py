@@ -27,9 +27,13 @@ async def test_without_max_tokens_completions_are_cut_to_the_context() -> None:
         assert answer.status_code == 200, answer.text
         assert answer.json()["usage"]["completion_tokens"] == 6, "not the default of 16"
         asked = (await http.post(PLAIN, json={"prompt": [1] * 10, "max_tokens": 16})).json()["error"]
-        assert "max_tokens asks for 16" in asked["message"]
+        assert asked["message"] == (
+            "max_tokens: expected at most 6 (this model's context is 16 tokens, and the prompt has 10), got 16"
+        )
         full = (await http.post(PLAIN, json={"prompt": [1] * 16})).json()["error"]
-        assert full["message"] == "this model's context is 16 tokens, of which one must stay free; the prompt has 16"
+        assert full["message"] == (
+            "prompt: expected at most 15 tokens (this model's context is 16, of which one must stay free), got 16"
+        )
 
 
 async def test_big_bodies_are_refused_while_they_come() -> None:
@@ -62,6 +66,13 @@ async def test_wrong_method_and_unknown_path_in_openais_shape(method: str, path:
         answer = await http.request(method, path)
         assert answer.status_code == status
         assert path in answer.json()["error"]["message"]
+
+
+async def test_a_wrong_path_is_told_the_nearest_one_and_a_wrong_method_the_right_one() -> None:
+    async with rig() as r, r.http() as http:
+        wrong = (await http.post("/v1/chat/completion")).json()["error"]["message"]
+        assert wrong.startswith("path: unknown, got POST /v1/chat/completion; did you mean /v1/chat/completions? Known are ")
+        assert (await http.get(CHAT)).json()["error"]["message"] == f"method: expected POST for {CHAT}, got GET"
 
 
 async def test_known_fields_at_their_default_are_taken() -> None:

@@ -58,8 +58,8 @@ async def test_large_lists_of_ids_are_what_a_decoder_at_once_would_give(space: s
     [
         (b'{"tokens":' + _list_of(b"[1]", 50_000) + b"}", BatchBody, "invalid", "1 to 4096 prompts, got 50000"),
         (b'{"prompt":' + _list_of(b"[]", 50_000) + b"}", CompletionBody, "invalid", "prompt: expected 1 to 4096 prompts"),
-        (b'{"tokens":' + _list_of(b"1", 50_000) + b"}", GenerateBody, "too_long", "8192 tokens"),
-        (b'{"tokens":[' + _list_of(b"1", 50_000) + b"]}", BatchBody, "too_long", "the prompt has 50000"),
+        (b'{"tokens":' + _list_of(b"1", 50_000) + b"}", GenerateBody, "too_long", "this model's context is 8192"),
+        (b'{"tokens":[' + _list_of(b"1", 50_000) + b"]}", BatchBody, "too_long", "got 50000"),
         (b'{"tokens":[[1],' + _list_of(b"1.5", 5000) + b"," + _list_of(b"[1]", 40_000)[1:] + b"}", BatchBody, "invalid", "[1]"),
         (b'{"tokens":[[1],2,' + _list_of(b"[1]", 40_000)[1:] + b"}", BatchBody, "invalid", "tokens[1]: expected a list"),
         (b'{"tokens":' + _list_of(b"1", 50_000) + b"}", BatchBody, "invalid", "tokens[0]: expected a list"),
@@ -70,7 +70,7 @@ async def test_large_lists_of_ids_are_what_a_decoder_at_once_would_give(space: s
         (b'{"tokens":' + _list_of(b"1", 50_000) + b',"n":"x"}', GenerateBody, "invalid", "n: expected an integer"),
         (b'{"tokens":' + _list_of(b"1", 50_000), GenerateBody, "invalid", "body: expected complete JSON"),
         (b'{"tokens":' + b"[" * 70_000, GenerateBody, "invalid", "body: expected"),
-        (b'{"tokens":["' + b'","'.join([b"a"] * 50_000) + b'"]}', GenerateBody, "too_long", "the prompt has 50000"),
+        (b'{"tokens":["' + b'","'.join([b"a"] * 50_000) + b'"]}', GenerateBody, "too_long", "got 50000"),
         (b'{"tokens":[' + b'["a"],' * 4000 + _list_of(b"1", 50_000) + b"]}", BatchBody, "invalid", "expected token ids"),
     ],
 )  # fmt: skip
