@@ -28,6 +28,7 @@ class HeldResponse(msgspec.Struct, frozen=True, array_like=True, gc=False):
     read_bytes: int  # bytes read from it until the request was complete; -1: more than this request had been read
     keeps_alive: bool  # the connection stays open after the response
     origin: str = ""  # of the web page that may read it; its headers name it
+    life: int = 0  # of the request, when the newest part of the response was written; see `Request.lives`
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,12 @@ class Transport(Protocol):
 class AnswerHold(Protocol):
     """What the answer to one request tells the hold of its connection."""
 
-    def begin(self, request: str, start: int = -1) -> None:
-        """The answer to this request begins; not one byte of it has been written. `start` as in `HeldResponse`."""
+    def begin(self, request: str, start: int = -1, life: int = 0) -> None:
+        """The answer to this request begins; not one byte of it has been written. `start`, `life` as in `HeldResponse`."""
+        ...
+
+    def note_life(self, life: int) -> None:
+        """What is written from now on belongs to this life of the request."""
         ...
 
 
@@ -97,18 +102,27 @@ class Hold:
         if resumed is not None:
             custodian.put(self)
 
-    def begin(self, request: str, path: str, start: int, origin: str, *, is_alone: bool, keeps_alive: bool) -> None:
+    def begin(
+        self, request: str, path: str, start: int, origin: str, life: int = 0, *, is_alone: bool, keeps_alive: bool
+    ) -> None:
         """An answer begins; the fields are those of `HeldResponse`. `is_alone`: nothing has been read after its request."""
         if self._is_resumed:
             self._is_resumed = False
+            self.note_life(life)
             return
         counts = tcp_counts(self.fd)
         if counts is None:
             return
         base = counts.written_bytes + self._transport.get_write_buffer_size()
         read_bytes = counts.read_bytes if is_alone else -1
-        self.response = HeldResponse(request, path, start, base, read_bytes, keeps_alive, origin)
+        self.response = HeldResponse(request, path, start, base, read_bytes, keeps_alive, origin, life)
         self._custodian.put(self)
+
+    def note_life(self, life: int) -> None:
+        """What is written from now on belongs to this life of the request."""
+        if self.response is not None and self.response.life != life:
+            self.response = msgspec.structs.replace(self.response, life=life)
+            self._custodian.put(self)
 
     def begin_idle(self) -> bool:
         """Nothing is under way, and nothing more will be read here. Returns False when the successor cannot go on."""

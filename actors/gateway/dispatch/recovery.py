@@ -8,8 +8,9 @@ import structlog
 
 from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.journal.journal import Journal
-from actors.gateway.journal.records import Recovered, encode_record, request_record
+from actors.gateway.journal.records import Recovered, encode_record, life_record, request_record
 from actors.gateway.journal.restore import restore
+from actors.gateway.requests.request import Request
 from actors.gateway.text.tokenizer import TextModel
 
 
@@ -46,8 +47,16 @@ def take_over_all(
             desk.keep_finished(request, now_s)
         elif desk.take_over(request, entry.identity, request.order.request in connected):
             resumed += 1
+            _begin_life(request, journal, now_s)
             elsewise += entry.identity.numerics != desk.identity.numerics
     if elsewise:
         log.warning("requests go on with other numerics", requests=elsewise, numerics=desk.identity.numerics)
     journal.adopt_all()
     return resumed
+
+
+def _begin_life(request: Request, journal: Journal, now_s: float) -> None:
+    """Tell the events of this process from what the last one has shown of several sequences without a record."""
+    if len(request.sequences) > 1 and request.order.is_resumable:
+        request.begin_life(now_s)
+        journal.step(life_record(request), lambda: None)

@@ -51,12 +51,18 @@ class StepPublisher:
         self._journal.step(record, lambda: self._on_recorded(rows, ack))
 
     def ping(self, request: Request) -> None:
-        """Put a ping into the streams of a silent request. It is recorded as tokens are, so that it can be repeated."""
-        if request.is_recorded and not request.is_over and not request.is_ping_coming:
+        """Put a ping into the streams of a silent request. It is recorded before it is shown, so that it can be repeated; while
+        the disk refuses writes there are none, because no later process would know where they were.
+        """
+        if request.takes_pings and request.is_recorded and not (request.is_over or request.is_ping_coming):
             request.is_ping_coming = True
             rows = StepRows()
             rows.pings.append(request)
-            self.record(rows, None)
+            if not request.order.is_resumable:
+                self.record(rows, None)
+                return
+            self._in_journal.append(rows)
+            self._journal.step(rows.record(), lambda: self._on_recorded(rows, None), lambda: self._drop_ping(rows, request))
 
     def coming_turns(self, request: Request) -> list[int]:
         """The turns of a request that are on their way into the journal, in the order in which they will become visible."""
@@ -67,6 +73,10 @@ class StepPublisher:
         sequence.publish(sequence.n_visible, True)
         sequence.request.n_open -= 1
         self._gate.n_active -= 1
+
+    def _drop_ping(self, rows: StepRows, request: Request) -> None:
+        self._in_journal.remove(rows)
+        request.is_ping_coming = False
 
     def _on_recorded(self, rows: StepRows, ack: Ack | None) -> None:
         self._in_journal.popleft()

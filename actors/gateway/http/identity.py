@@ -20,7 +20,7 @@ from actors.gateway.requests.refusals import invalid
 # An id that clients may give. The answer repeats it in a header, so it has no characters that a header cannot carry.
 _REQUEST_ID = re.compile(r"[ -~]{1,256}")
 _REQUEST_ID_RULE = "1 to 256 printable ASCII characters"
-_EVENT_ID = re.compile(r"[0-9]{1,12}")
+_EVENT_ID = re.compile(r"[0-9]{1,20}")
 
 
 @dataclass(frozen=True, slots=True)

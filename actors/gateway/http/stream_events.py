@@ -7,8 +7,14 @@ The same request restored from the journal gives the same bytes, whenever and ho
     turn 1, 2, ...  one event for each token with text, each ending, each ping, in the order of `Request.turns`
     last turns      the usage if it was asked for, or the error; then [DONE]
 
-The id of an event is the number of its turn. A client that has read event `n` goes on with turn n + 1. Only the events of a
-resumable request have ids.
+The id of an event is its number: 1, 2, ..., and pings have none. A client that has read event `n` goes on after it. Only the
+events of a resumable request have ids.
+
+With several sequences the order of events depends on the process that has shown them. What a process has shown while the disk
+refused writes is not in the journal when it dies, and its successor may show the same tokens in another order. So numbers jump
+where a later process begins another life of the request (`Request.lives`): event number c of life L is L * 10**9 + c. An id
+of a life, or of a part of one, that the journal does not have is recognised and refused. One sequence has one order: a client
+that has more than the journal waits until its tokens are there again.
 
 A ping is a comment line without an empty line after it: some client libraries take an empty line after an event with an id as
 another event, without data.
@@ -22,10 +28,11 @@ from email.utils import formatdate
 from actors.gateway.http.errors import error_response, refusal_of
 from actors.gateway.http.openai_chunks import DONE, ChunkWriter
 from actors.gateway.requests.order import Ended
-from actors.gateway.requests.request import END_TURN, PING_TURN, Request
+from actors.gateway.requests.request import END_TURN, LIFE_TURN, PING_TURN, Request
 
 PING = b": waiting\n"
 N_DATE_BYTES = len("date: Sun, 06 Nov 1994 08:49:37 GMT\r\n")
+LIFE_EVENTS = 1_000_000_000
 _RETRY = b"retry: 500\n"  # a browser's EventSource connects again after this time, ms; browsers' own is some seconds
 
 
@@ -68,55 +75,84 @@ class StreamEvents:
     """The events of one request after turn `start`, as they become visible. Nothing is written twice, nothing is left out."""
 
     def __init__(self, request: Request, writer: ChunkWriter, start: int = 0) -> None:
-        """`start`: the id of the last event that the client has; 0: it has none. Raises: ValueError for a later turn than can
-        have been sent.
-        """
+        """`start`: the id of the last event that the client has; 0: it has none. Raises: ValueError for one that is unknown."""
         self._request, self._writer = request, writer
         self._has_ids = request.order.is_resumable
-        self._turn = min(start, len(request.turns))  # turns that have been returned, or that the client has
+        self._turn = 0  # turns that have been returned, or that the client has
+        self._base = self._count = self._n_lives = 0  # of these turns: the number of the newest event is `_base + _count`
         self._cursors = [0] * len(request.sequences)  # the next token of each sequence
-        self._is_opened = start > 0
+        self._is_opened = self._has_retry = start > 0
         self.start = start
-        self._has_retry = start > 0
         self.is_done = False
-        self._start_after_turns = start - self._turn
-        if self._start_after_turns and not (request.is_over and start <= len(request.turns) + len(self._last())):
-            raise ValueError(f"expected at most {len(request.turns)}, the number of the newest event, got {start}")
+        self._n_last_read = 0  # of the events after the last turn
+        self.is_behind = start > 0  # the client has more than is visible now
+        self._catch_up()
+        if self.is_behind and not self._will_be_reached(start):
+            raise ValueError(f"expected the id of an event that the journal has, got {start}")
         # nothing is left, and nothing will come
-        self.is_empty = request.is_over and start == len(request.turns) + len(self._last())
-        for turn in request.turns[: self._turn]:
-            if turn < PING_TURN:
-                self._cursors[turn] += 1
+        self.is_empty = request.is_over and self._n_last_read == len(self._last())
 
     def take(self, stop: int | None = None) -> list[bytes]:
         """The events that became visible since the last call, each as its bytes. [] after the last one.
 
         `stop`: only those of turns below it.
         """
+        if self.is_behind:
+            self._catch_up()
         events = [] if self._is_opened else [line + b"\n" for line in self._writer.openings()]
         self._is_opened = True
-        for turn in self._request.turns[self._turn : stop]:
-            self._turn += 1
+        turns = () if self.is_behind else self._request.turns[self._turn : stop]
+        self._turn += len(turns)
+        for turn in turns:
             event = self._event(turn)
             if event:
                 events.append(event)
         if self._request.is_over and not self.is_done and stop is None:
             self.is_done = True
-            last = self._last()
-            for number, line in list(enumerate(last, self._turn + 1))[self._start_after_turns :]:
-                events.append(self._finished(line, number))
+            last = enumerate(self._last(), self._base + self._count + 1)
+            events += [self._finished(line, number) for number, line in list(last)[self._n_last_read :]]
         return events
 
+    def _will_be_reached(self, start: int) -> bool:
+        """True if an earlier process may have shown this event, and this one will show the same."""
+        request = self._request
+        is_going_on = request.n_restored_turns is not None and not request.is_over
+        return is_going_on and len(request.sequences) == 1 and start <= request.order.terms.max_tokens + 1
+
+    def _catch_up(self) -> None:
+        """Pass what the client has."""
+        while self.is_behind and self._base + self._count != self.start and self._turn < len(self._request.turns):
+            turn = self._request.turns[self._turn]
+            self._turn += 1
+            if turn == LIFE_TURN:
+                self._begin_life()
+            elif turn != PING_TURN:
+                self._count += 1
+                if turn < LIFE_TURN:
+                    self._cursors[turn] += 1
+        n_more = self.start - self._base - self._count
+        if self.is_behind and self._request.is_over and 0 < n_more <= len(self._last()):
+            self._n_last_read, n_more = n_more, 0
+        self.is_behind = n_more != 0 and self.is_behind
+
+    def _begin_life(self) -> None:
+        self._base = self._request.lives[self._n_lives] * LIFE_EVENTS
+        self._n_lives += 1
+
     def _event(self, turn: int) -> bytes:
-        if turn == PING_TURN:
-            return PING
-        if turn >= END_TURN:
-            line = self._writer.ending(self._request.sequences[turn - END_TURN])
-        else:
+        if turn < LIFE_TURN:
             number = self._cursors[turn]
             self._cursors[turn] = number + 1
             line = self._writer.token(self._request.sequences[turn], number)
-        return self._finished(line, self._turn) if line else b""
+        elif turn >= END_TURN:
+            line = self._writer.ending(self._request.sequences[turn - END_TURN])
+        elif turn == PING_TURN:
+            return PING
+        else:
+            self._begin_life()
+            return b""
+        self._count += 1
+        return self._finished(line, self._base + self._count) if line else b""
 
     def _finished(self, line: bytes, number: int) -> bytes:
         # the id comes after the data, so that a client that has read it has read the data
@@ -136,34 +172,54 @@ class StreamEvents:
         return [usage, DONE] if usage else [DONE]
 
 
+def life_in(event: bytes) -> int:
+    """The life of a request in the id of one of its events; 0 for its first life, and for an event without an id."""
+    digits = event[event.rfind(b" ") + 1 : -2]
+    return int(digits) // LIFE_EVENTS if len(digits) > 9 and digits.isdigit() else 0
+
+
 @dataclass(frozen=True)
 class Begun:
     """What a client has of a response whose gateway has died. `n_chunks` or `n_bytes` is known, the other one is 0.
 
     `n_bytes`: with the head. `n_more_head_bytes`: by how much its head is longer than `stream_head` of a kept connection.
+    `life`: of the request, when the newest part of the response was written.
     """
 
     n_chunks: int = 0
     n_bytes: int = 0
     n_more_head_bytes: int = 0
+    life: int = 0
 
     @property
     def is_something(self) -> bool:
         """True if the client has a part of the response."""
         return self.n_chunks > 0 or self.n_bytes > 0
 
-    def can_go_on(self, request: Request, events: StreamEvents) -> bool:
-        """True if the rest of the stream follows what the client has. `events`: new ones from where the response began.
+    def exceeds_journal(self, request: Request, events: StreamEvents) -> bool:
+        """True if the client has more than what the journal had at the end of that life. `events`: new ones from where the
+        response began.
 
         Tokens that were shown while the disk refused writes are computed again. One sequence gives the same events again;
         several sequences may give them in another order.
         """
-        if len(request.sequences) == 1 or request.n_restored_turns is None:
-            return True
-        chunks = [as_chunk(event) for event in events.take(request.n_restored_turns)]
+        stop = _end_of_life(request, self.life)
+        if stop is None:
+            return False
+        chunks = [as_chunk(event) for event in events.take(stop)]
         n_head_bytes = len(stream_head(request, is_kept_alive=True)) + self.n_more_head_bytes
-        is_over = request.n_restored_turns == len(request.turns) and request.is_over
-        return is_over or (self.n_chunks <= len(chunks) and self.n_bytes <= n_head_bytes + sum(map(len, chunks)))
+        return self.n_chunks > len(chunks) or self.n_bytes > n_head_bytes + sum(map(len, chunks))
+
+
+def _end_of_life(request: Request, life: int) -> int | None:
+    """How many turns the journal had at the end of a life of the request; None if that life has not ended, or everything was in
+    the journal.
+    """
+    if len(request.sequences) == 1:
+        is_whole = request.is_over and request.n_restored_turns == len(request.turns)
+        return None if is_whole else request.n_restored_turns
+    marks = [turn for turn, kind in enumerate(request.turns) if kind == LIFE_TURN]
+    return next((mark for mark, begun in zip(marks, request.lives, strict=True) if begun > life), None)
 
 
 class StreamBytes:

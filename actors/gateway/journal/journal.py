@@ -159,9 +159,12 @@ class Journal:
             self._put(Entry(None, obsolete=folder))
         self.adopted = set()
 
-    def step(self, record: bytes, done: Callback) -> None:
-        """Record tokens and endings of one message (b"": none). `done` is called when all entries up to this are recorded."""
-        self._put(Entry(Kind.STEP if record else None, 0, record, done))
+    def step(self, record: bytes, done: Callback, refused: Callback | None = None) -> None:
+        """Record tokens and endings of one message (b"": none). `done` is called when all entries up to this are recorded.
+
+        `refused`: if given, it is dropped when the disk refuses writes, and `refused` is called instead of `done`.
+        """
+        self._put(Entry(Kind.STEP if record else None, 0, record, done, refused))
 
     def request(self, number: int, record: bytes) -> None:
         """Record everything about an unfinished request again: its earlier entries are not needed any more."""

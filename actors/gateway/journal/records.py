@@ -10,7 +10,7 @@ import numpy as np
 
 from actors.gateway.journal.identity import ModelIdentity
 from actors.gateway.requests.order import Ended, Order
-from actors.gateway.requests.request import KEY_BITS, PING_TURN, GrowingSequence, Request
+from actors.gateway.requests.request import KEY_BITS, LIFE_TURN, PING_TURN, GrowingSequence, Request
 from messages.logprobs import TokenLogprobs
 
 RECORD_VERSION = 3
@@ -19,7 +19,8 @@ _DTYPES = ("<i4", "<f4")  # of the arrays in `TokenLogprobs`
 
 class StepRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """New tokens of one sequence: its key, the number of the first, and the ids as int32 bytes. A ping of a request: the key
-    of sequence `PING_TURN`, and no ids.
+    of sequence `PING_TURN`, and no ids. A new life of a request: the key of sequence `LIFE_TURN`, the number of the life as
+    `first`, and no ids.
     """
 
     key: int
@@ -44,6 +45,7 @@ class SequenceState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ended: Ended | None = None
     # `Request.turns` as int32 bytes, in the state of a request's first sequence; b"": all tokens, then the ending
     turns: bytes = b""
+    lives: tuple[int, ...] = ()  # `Request.lives`, likewise
 
 
 class FinishRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -181,12 +183,17 @@ def ping_row(request: Request) -> StepRow:
     return StepRow(request.number << KEY_BITS | PING_TURN, 0, b"")
 
 
+def life_record(request: Request) -> bytes:
+    """The blob of a step in which the newest life of a request begins."""
+    return encode_step([StepRow(request.number << KEY_BITS | LIFE_TURN, request.life, b"")], [])
+
+
 def states_of(request: Request, coming: Sequence[int] = ()) -> list[SequenceState]:
     """The states of a request's sequences, with all their tokens. `coming`: the turns that are not visible yet, in order."""
     states = [SequenceState(row_of(s, 0, len(s.ids)), s.ended) for s in request.sequences]
     turns = [*request.turns, *coming]
     if len(states) > 1 or PING_TURN in turns:
-        states[0] = msgspec.structs.replace(states[0], turns=np.array(turns, "<i4").tobytes())
+        states[0] = msgspec.structs.replace(states[0], turns=np.array(turns, "<i4").tobytes(), lives=tuple(request.lives))
     return states
 
 

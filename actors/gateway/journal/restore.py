@@ -11,7 +11,7 @@ import numpy as np
 from actors.gateway.journal.identity import ModelIdentity
 from actors.gateway.journal.records import Recovered, RequestRecord, StepRow, decode_order, decode_states, replay_row
 from actors.gateway.requests.order import model_changed
-from actors.gateway.requests.request import END_TURN, KEY_BITS, PING_TURN, Gap, Request
+from actors.gateway.requests.request import END_TURN, KEY_BITS, LIFE_TURN, PING_TURN, Gap, Request
 from actors.gateway.text.tokenizer import TextModel
 
 _INDEX_MASK = (1 << KEY_BITS) - 1
@@ -28,6 +28,7 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
     for state in recovered.states:
         _replay(request, state.row)
     turns = _turns_of(request, recovered)
+    request.lives = [life for state in recovered.states[:1] for life in state.lives]
     for row in recovered.steps:
         turns += _replay(request, row)
     for sequence in request.sequences:
@@ -36,6 +37,8 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
             sequence.end(ended)
         sequence.publish(len(sequence.ids), sequence.ended is not None)
         request.n_open -= sequence.is_end_visible
+    if turns.count(LIFE_TURN) != len(request.lives):
+        raise ValueError(f"lives: expected {turns.count(LIFE_TURN)} as in the turns, got {len(request.lives)}")
     if len(request.sequences) > 1 or PING_TURN in turns:  # otherwise there is only one order
         request.turns[:] = _in_order(request.turns, turns)
     while request.is_over and request.turns[-1] == PING_TURN:  # recorded after the last ending, so it was not shown
@@ -65,6 +68,9 @@ def _replay(request: Request, row: StepRow) -> list[int]:
     index = row.key & _INDEX_MASK
     if index == PING_TURN:
         return [PING_TURN]
+    if index == LIFE_TURN:
+        request.lives.append(row.first)
+        return [LIFE_TURN]
     if index >= len(request.sequences):
         raise ValueError(f"key: expected a sequence below {len(request.sequences)}, got {index}")
     try:
@@ -90,7 +96,7 @@ def _in_order(turns: Iterable[int], recorded: list[int]) -> array[int]:
     left = Counter(turns)
     ordered = array("i")
     for turn in recorded:
-        if turn != PING_TURN:
+        if turn not in (PING_TURN, LIFE_TURN):
             if not left[turn]:
                 continue
             left[turn] -= 1

@@ -7,7 +7,9 @@
 Invariants: tokens are numbered from 0 and accepted without a gap or a repetition. `ended` is set once; only a withdrawal may
 replace it, because no client has seen anything of a withdrawn request. Everything visible is recorded (`journal/writer.py` says
 what happens while the disk refuses writes). Replaying the recorded tokens gives the same text at the same token numbers.
-`turns` is the order in which all of it became visible, and replaying gives the same order.
+`turns` is the order in which all of it became visible, and replaying gives the same order. A process that dies while the disk
+refuses writes may have shown more. So where the order could be another one, with several sequences, each process that goes on
+with a request begins a new life of it, and turns of different lives are never taken for each other.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from messages.outcomes import EndReason
 KEY_BITS = 20  # the low bits of a journal key: the index of the sequence in its request
 END_TURN = 1 << KEY_BITS  # added to the index of a sequence: the turn of its ending
 PING_TURN = END_TURN - 1  # the turn of a ping; no sequence has this index
+LIFE_TURN = END_TURN - 2  # where a later process begins a new life of the request; nor this one
 _COMPLETE: tuple[EndReason, ...] = ("stop", "length")
 
 
@@ -194,13 +197,15 @@ class Request:
         self.stop_set = frozenset(order.terms.stop_tokens)
         self.n_prompt = [len(prompt) // 4 for prompt in order.prompts]
         # Everything visible, in order, for all sequences: the index of its sequence for each token, `END_TURN` more for an
-        # ending, `PING_TURN`. The array stays the same one.
+        # ending, `PING_TURN`, `LIFE_TURN`. The array stays the same one.
         self.turns = array("i")
+        self.lives: list[int] = []  # the numbers of the lives that the `LIFE_TURN`s begin, rising; the first life is 0
         self.sequences = [
             GrowingSequence(self, index, new_detokenizer(order.prompt_of(index))) for index in range(order.n_sequences)
         ]
         self.n_open = len(self.sequences)  # sequences whose ending is not visible
         self.is_ping_coming = False  # a ping is on its way into the journal
+        self.takes_pings = True  # False: a client has more than the journal had, and no ping may come between
         self.is_recorded = False  # the journal has its order
         self.n_restored_turns: int | None = None  # turns that the journal had when this process restored it
         self.first_token_s = 0.0  # when its first token became visible, 0: none has
@@ -226,6 +231,16 @@ class Request:
     def n_generated(self) -> int:
         """Number of visible tokens of all sequences."""
         return sum(s.n_visible for s in self.sequences)
+
+    @property
+    def life(self) -> int:
+        """The number of its present life."""
+        return self.lives[-1] if self.lives else 0
+
+    def begin_life(self, now_s: float) -> None:
+        """Another process goes on with this request. `now_s`: the monotonic clock, by which the number is always a new one."""
+        self.lives.append(max(int((now_s - self.began_s) * 1e3), self.life + 1))
+        self.turns.append(LIFE_TURN)
 
     def show_ping(self) -> None:
         """A ping becomes visible: every stream of this request has it at this place."""

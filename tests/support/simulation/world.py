@@ -173,13 +173,14 @@ class World:
         if wish.door is Door.FRONT:
             return FrontClient(wish, self._history, self._chance, self._loop, self._gateway)
         client = HttpClient(wish, self._history, self._chance, self._folder, self._folder / "http")
-        client.may_be_cut = lambda: wish.door is not Door.PLAIN or self._may_cut()
-        client.may_lose_events = lambda: self._scenario.n_disk_failures > 0  # the disk refuses, and the stream goes on
+        client.may_be_cut = lambda: wish.door is not Door.PLAIN or self._may_cut() or client.may_lose_events()
+        # the disk refuses, the streams go on, and several sequences come in another order from the next process
+        client.may_lose_events = lambda: wish.n > 1 and self._scenario.n_disk_failures > 0
         return client
 
     def _may_cut(self) -> bool:
-        """True if a plain connection may be cut: the custodian was out of service while a gateway was, or the disk refuses."""
-        return self._machine.has_lost_connections or self._scenario.n_disk_failures > 0
+        """True if a plain connection may be cut: the custodian was out of service while a gateway was."""
+        return self._machine.has_lost_connections
 
     def _gateway(self, name: str) -> SimulatedProcess | None:
         """The process of a gateway that serves, or None."""

@@ -32,8 +32,10 @@ def remade(services: Services, request: Request, path: str, start: int, begun: B
     if has_begun and not request.n_generated and failure_of(request) is not None:
         return None  # either an error or a stream had begun: nobody knows
     try:
-        if has_begun and not begun.can_go_on(request, _events(services, request, start)):
-            return None  # the client has more than the journal
+        if has_begun and begun.exceeds_journal(request, _events(services, request, start)):
+            if len(request.sequences) > 1:
+                return None  # what follows may come in another order
+            request.takes_pings = False  # the client has had none between the tokens that are computed again
         return events_after(services, request, start, "start")
     except (Refusal, ValueError):  # the journal has fewer events than the client: its disk has lost some
         return None

@@ -13,15 +13,8 @@ from hypothesis import strategies as st
 from actors.gateway.dispatch.step_rows import StepRows
 from actors.gateway.http.openai_chunks import ChunkWriter
 from actors.gateway.http.stream_events import PING, StreamBytes, StreamEvents, as_chunk, stream_head
-from actors.gateway.journal.records import (
-    Recovered,
-    SequenceState,
-    StepRow,
-    decode_states,
-    decode_step,
-    encode_states,
-    states_of,
-)
+from actors.gateway.journal import records
+from actors.gateway.journal.records import Recovered, SequenceState, StepRow, decode_states, decode_step, encode_states
 from actors.gateway.journal.restore import restore
 from actors.gateway.requests.order import Api, Ended, Order
 from actors.gateway.requests.request import PING_TURN, Request
@@ -46,9 +39,14 @@ class Life:
         self.request.is_recorded = True
 
     def step(
-        self, tokens: list[tuple[int, int]], *, ping: bool = False, endings: list[tuple[int, Ended]] | None = None
+        self,
+        tokens: list[tuple[int, int]],
+        *,
+        ping: bool = False,
+        endings: list[tuple[int, Ended]] | None = None,
+        is_lost: bool = False,
     ) -> None:
-        """`tokens`: (sequence, id) in the order of a message; `endings`: (sequence, ending)."""
+        """`tokens`: (sequence, id) in the order of a message; `endings`: (sequence, ending). `is_lost`: the disk refuses it."""
         rows = StepRows()
         for index, token in tokens:
             sequence = self.request.sequences[index]
@@ -65,7 +63,7 @@ class Life:
                 rows.ended(self.request.sequences[index])
         if ping:
             rows.pings.append(self.request)
-        self.records.append(rows.record())
+        self.records += [] if is_lost else [rows.record()]
         for sequence, _, stop in rows.rows:
             sequence.publish(stop, False)
         if ping and not self.request.is_over:
@@ -75,7 +73,7 @@ class Life:
             self.request.n_open -= 1
 
     def checkpoint(self) -> None:
-        self.states = decode_states(encode_states(states_of(self.request)))
+        self.states = decode_states(encode_states(records.states_of(self.request)))
         self.records = []
 
     def restored(self) -> Request:
@@ -206,14 +204,14 @@ def test_a_written_part_that_the_records_do_not_have_is_reported() -> None:
     assert rest.n_missing > 0
 
 
-def test_an_event_has_the_number_of_its_turn_as_id() -> None:
+def test_events_are_numbered_from_one_and_pings_have_no_number() -> None:
     life = Life(order_of(2, "chat", [], -1, True))
     events = events_of(life.request)
     assert [id_of(event) for event in events.take()] == [0, 0], "the roles come before any turn"
     life.step([(1, 5), (0, 6)])
     life.step([], ping=True)
     life.step([(0, 7)], endings=[(0, LENGTH), (1, LENGTH)])
-    assert [id_of(event) for event in events.take()] == [1, 2, 0, 4, 5, 6, 7, 8]
+    assert [id_of(event) for event in events.take()] == [1, 2, 0, 3, 4, 5, 6, 7]
     assert [event == PING for event in events_of(life.restored(), 2).take()] == [True, False, False, False, False, False]
 
 
@@ -228,15 +226,69 @@ def test_a_client_may_come_back_after_the_last_token_the_usage_or_the_end() -> N
     life.step([(0, 5)], endings=[(0, LENGTH)])
     for start, left in ((2, [3, 4]), (3, [4]), (4, [])):
         assert [id_of(event) for event in events_of(life.request, start).take()] == left
-    with pytest.raises(ValueError, match="expected at most 2, the number of the newest event, got 5"):
+    with pytest.raises(ValueError, match="expected the id of an event that the journal has, got 5"):
         events_of(life.request, 5)
 
 
 def test_an_event_that_was_never_sent_is_refused() -> None:
     life = Life(order_of(1, "completion", [], -1, True))
     life.step([(0, 5)])
-    with pytest.raises(ValueError, match="expected at most 1"):
+    with pytest.raises(ValueError, match="expected the id of an event"):
         events_of(life.request, 2)
+
+
+def next_life(life: Life, now_s: float) -> Life:
+    """The next process goes on with the request, `now_s` after its beginning."""
+    following = Life(life.order, list(life.states), list(life.records))
+    following.request = following.restored()
+    if len(following.request.sequences) > 1:
+        following.request.begin_life(now_s)
+        following.records.append(records.life_record(following.request))
+    return following
+
+
+@given(st.lists(st.tuples(st.lists(st.integers(0, 1), max_size=4), st.lists(st.integers(0, 1), max_size=4)), max_size=4))
+def test_an_id_that_only_a_dead_process_has_shown_is_never_taken_for_another_event(
+    lives: list[tuple[list[int], list[int]]],
+) -> None:
+    """Each process of a request with two sequences shows some tokens that are recorded, then some that are not, and dies."""
+    life = Life(order_of(2, "completion", [], -1, False))
+    shown: dict[int, bytes] = {}
+    for now_s, (recorded, lost) in enumerate(lives, 1):
+        for index in recorded:
+            life.step([(index, 7)])
+        kept = events_of(life.request).take()
+        for index in lost:
+            life.step([(index, 7)], is_lost=True)
+        present = {id_of(event): event for event in events_of(life.request).take()}
+        for number in shown.keys() & present.keys():
+            assert present[number] == shown[number]
+        for number in shown.keys() - present.keys():
+            with pytest.raises(ValueError, match="expected the id of an event that the journal has"):
+                events_of(life.request, number)
+        shown |= present
+        life = next_life(life, float(now_s))
+        assert events_of(life.request).take() == kept
+
+
+@given(st.integers(1, 5), st.integers(0, 5), st.booleans())
+def test_one_sequence_goes_on_after_tokens_that_are_computed_again(n_recorded: int, n_lost: int, has_ping: bool) -> None:
+    life = Life(order_of(1, "completion", [], -1, True))
+    for _ in range(n_recorded):
+        life.step([(0, 7)])
+    for _ in range(n_lost):
+        life.step([(0, 7)], is_lost=True)
+    last = n_recorded + n_lost
+    life = next_life(life, 0.0)
+    events = events_of(life.request, last)
+    life.step([], ping=has_ping)  # for another client, between tokens that this one has
+    for _ in range(n_lost):
+        life.step([(0, 7)])
+        assert [event for event in events.take() if event != PING] == []
+    life.step([(0, 8)], endings=[(0, LENGTH)])
+    assert [id_of(event) for event in events.take() if event != PING] == [last + 1, last + 2, last + 3, last + 4]
+    with pytest.raises(ValueError, match="expected the id of an event"):
+        events_of(next_life(Life(life.order), 0.0).request, 102)  # more than it may ever have
 
 
 def test_rows_that_were_lost_are_shown_after_the_others() -> None:

@@ -13,7 +13,8 @@ from actors.gateway.journal.frames import Kind
 from actors.gateway.journal.records import decode_order, decode_request
 from messages.client import AsyncClient
 from messages.errors import Unavailable
-from tests.support.gateway.fake_scheduler import oracle
+from tests.support.gateway.asgi_stream import AsgiStream
+from tests.support.gateway.fake_scheduler import ids_text, oracle
 from tests.support.gateway.gateway_rig import Rig
 from tests.support.gateway.journal_file import frames_in, spoil
 from tests.support.gateway.journal_rig import COMPLETION, GREEDY, journal_rig
@@ -151,6 +152,59 @@ async def test_a_gateway_killed_while_its_disk_refuses_computes_the_same_tokens_
         assert len(scheduler.submits[-1].tokens) == 4, "two tokens were recorded"
         scheduler.step(40)
         assert (await asyncio.wait_for(answer, DEADLINE_S)).tokens == oracle([5, 6], 40)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+async def test_events_that_only_a_dead_gateway_had_are_waited_for_or_refused_and_never_mixed_up(n: int) -> None:
+    """Its successor computes the tokens of two sequences in another order. Those of one sequence have only one."""
+    body = {**COMPLETION, "max_tokens": 6, "n": n, "stream": True}
+    async with journal_rig(sse_ping_s=0.01) as (r, scheduler, disk):
+        first = AsgiStream(r, "/v1/completions", body, {"Idempotency-Key": "k"})
+        await until(lambda: len(scheduler.running) == n)
+        scheduler.step(1)
+        await first.until_id(n)
+        request = r.desk.unfinished[0]
+        disk.refuse()
+        scheduler.step(2)
+        await first.until_id(3 * n)
+        n_turns, attempts = len(request.turns), disk.attempts
+        await until(lambda: disk.attempts > attempts + 2)  # meanwhile the silent stream would like a ping
+        assert len(request.turns) == n_turns, "it is not shown, because no later process would know its place"
+        await r.kill_gateway()
+        scheduler.running.clear()
+        await r.start_gateway(2)
+        await until(lambda: len(scheduler.running) == n)
+        scheduler.running = dict(reversed(scheduler.running.items()))
+        again = AsgiStream(r, "/v1/completions", body, {"Idempotency-Key": "k", "Last-Event-ID": str(3 * n)})
+        known = AsgiStream(r, "/v1/completions", body, {"Idempotency-Key": "k", "Last-Event-ID": str(n)})
+        for _ in range(5):
+            scheduler.step(1)
+        texts = texts_of((await known.end()).decode())
+        begun = texts_of(_up_to(first.body, n))
+        whole = ids_text(oracle([1, 2], 6))
+        assert {index: begun[index] + texts[index] for index in texts} == dict.fromkeys(range(n), whole)
+        more = await again.end()
+        if n == 1:
+            assert texts_of(first.body.decode())[0] + texts_of(more.decode())[0] == whole
+        else:
+            assert again.status == 400
+            assert "shown while the journal's disk refused writes" in again.error["message"]
+
+
+def _up_to(body: bytes, event: int) -> str:
+    """A stream up to the event with this id."""
+    end = b"id: %d\n" % event
+    return (body.partition(end)[0] + end + b"\n").decode()
+
+
+def texts_of(stream: str) -> dict[int, str]:
+    """The text of each choice in a stream of events."""
+    texts: dict[int, str] = {}
+    for line in stream.splitlines():
+        if line.startswith("data: {"):
+            for choice in json.loads(line.removeprefix("data: "))["choices"]:
+                texts[choice["index"]] = texts.get(choice["index"], "") + choice["text"]
+    return texts
 
 
 async def test_a_damaged_step_costs_no_request_and_changes_no_token() -> None:

@@ -5,7 +5,7 @@ kept        what a client has seen stays true: no gap, no repeat, no other token
 right       every token is the oracle's
 once        every sequence of an accepted request ends once, for the reason that the oracle knows
 accepted    a request that was accepted is not refused for good later
-held        a plain HTTP connection is not cut while the custodian lives and the server is not ordered to end
+held        a plain HTTP connection is not cut, unless a gateway and the custodian were out of service together; see world.py
 """
 
 from __future__ import annotations

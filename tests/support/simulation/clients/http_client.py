@@ -30,9 +30,6 @@ class HttpClient(Client):
         self.may_lose_events: Callable[[], bool] = lambda: False
 
     async def ask(self) -> None:
-        if self._last_event and self.wish.n > 1 and self.may_lose_events():
-            self.has_left = True  # the events that it has seen may have been shown in another order: not promised
-            return
         self._n_connections += 1
         name = self._folder / f"{self.wish.request}.{self._n_connections}"
         connection = HttpConnection(name, lambda: self.chance.choice(_PAUSE_S))
@@ -55,8 +52,8 @@ class HttpClient(Client):
             await connection.read_body(headers)
         elif status != 200:
             body = await connection.read_body(headers) if status != 204 else b""
-            if status == 400 and b"the number of the newest event" in body and self.may_lose_events():
-                self.has_left = True  # it has seen events that only the memory of a dead gateway had: not promised
+            if status == 400 and b"the id of an event that the journal has" in body and self.may_lose_events():
+                self.has_left = True  # it has seen events that only the memory of a dead gateway had
                 return
             self.note(Kind.REFUSED, detail=f"{status} {body!r}")
         elif self.wish.door is Door.WHOLE:
