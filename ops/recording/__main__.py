@@ -23,7 +23,7 @@ from supervisor.operator.calls import ask_status
 MEDIA = Path(__file__).parents[2] / "docs" / "media"
 PROMPT = "Tell me about the tardigrade, the hardiest animal on earth, and how it survives drought, cold and empty space."
 N_TOKENS = 170
-KILLS = ((30, "worker/0.0"), (65, "scheduler/0"), (100, "gateway/0"), (135, "supervisor"))  # after so many tokens, this one
+KILLS = ((35, "worker/0.0"), (62, "scheduler/0"), (89, "gateway/0"), (116, "supervisor"), (143, "parent"))  # after n tokens
 _BODY = {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": N_TOKENS, "temperature": 0, "stream": True}
 _PATH = "/v1/chat/completions"
 
@@ -69,14 +69,14 @@ def _stream_with_kills(server: OwnServer, cast: Cast) -> list[str]:
             _, name = left.pop(0)
             pid = _pid_of(server, name)
             os.kill(pid, signal.SIGKILL)
-            cast.command(f"kill -9 {pid}", name)
+            cast.command(f"kill -9 {pid}", name if name != "parent" else "parent of the supervisor")
     return pieces
 
 
 def _pid_of(server: OwnServer, name: str) -> int:
-    if name == "supervisor":
-        return int((server.run_dir / "supervisor.pid").read_text())
-    return next(child.pid for child in ask_status(server.run_dir).children if child.name == name)
+    report = ask_status(server.run_dir)
+    above = {"supervisor": report.supervisor_pid, "parent": report.parent_pid}
+    return above.get(name) or next(child.pid for child in report.children if child.name == name)
 
 
 def _draw(out: Path) -> None:
