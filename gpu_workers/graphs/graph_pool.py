@@ -65,8 +65,7 @@ class GraphPool:
     def finish(self, step: StepTensors, slots: torch.Tensor, positions: torch.Tensor) -> None:
         """Launches the end of a captured step: computes logits and samples the token after positions[i] of slots[i].
 
-        slots, positions: [S] int64 on the device. The token goes to `ids` and to the token table, and positions rise by one.
-        Rows with penalties or bans need counts and distinct slots."""
+        slots, positions: [S] int64 on the device. The token goes to `ids` and to the token table, and positions rise by one."""
         logits = self._compute_logits(step)
         n, vocabulary = logits.shape
         if self._logits is None or self._scratch is None or self._counts is None:
@@ -76,8 +75,11 @@ class GraphPool:
             self._counts = TokenCounts(self.state, vocabulary)
         kept = self._logits[:n]
         kept.copy_(logits)
-        counts = self._counts.values
-        sample_rows(kept, slots, positions, self.state, self.ids[:n], advance=True, scratch=self._scratch, counts=counts)
+        drafts = step.token_ids if step.sample_index is None else step.token_ids.index_select(0, step.sample_index)
+        sample_rows(
+            kept, slots, positions, self.state, self.ids[:n],
+            advance=True, scratch=self._scratch, counts=self._counts.values, drafts=drafts,
+        )  # fmt: skip
 
 
 class Staging:

@@ -12,6 +12,7 @@ import torch
 
 from gpu_workers.batch.device_state import DeviceState
 from gpu_workers.batch.sampling_table import SamplingTable
+from gpu_workers.batch.step_arrays import StepArrays
 from gpu_workers.batch.uploads import upload, upload_together
 from gpu_workers.cuda.kernels.sampling.counts import count_tokens
 from gpu_workers.cuda.kernels.sampling.logits import BANNED
@@ -43,6 +44,14 @@ class TokenCounts:
         if is_stale.any():
             self._count(slots[is_stale], positions[is_stale], table)
         self._n_counted[slots] = positions + n_steps
+
+    def prepare_mixed(self, step: StepArrays, table: SamplingTable) -> None:
+        """As `prepare`, for a captured step that may verify drafts. How many of these are accepted is not known when it is
+        launched, so the counts of their slots are stale after it."""
+        first = np.cumsum(step.result_widths) - step.result_widths
+        self.prepare(step.sample_slots[first], step.sample_positions[first], 1, table)
+        if step.has_drafts:
+            self.forget(step.sample_slots[first[step.result_widths > 1]])
 
     def _count(self, slots: np.ndarray, positions: np.ndarray, table: SamplingTable) -> None:
         slot_ids, lengths = upload_together((slots, positions), self.values.device)

@@ -149,19 +149,13 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         return launched
 
     def _run_mixed(self, plan: Plan, graphs: StepGraphs, mixed: MixedGraphs) -> PendingStep | None:
-        """Launches one step as a graph. Returns None, with nothing done, when no graph fits.
-
-        A step with penalties on drafts does not fit: the counts of a slot are those before its first draft."""
+        """Launches one step as a graph. Returns None, with nothing done, when no graph fits."""
         events = (timed_event(), timed_event())
         events[0].record()
         step = build_step(plan, self._slots.page_table)
-        slots, positions, table = step.sample_slots, step.sample_positions, self._slots.sampling
-        has_drafts = np.repeat(step.result_widths > 1, step.result_widths)
-        if (has_drafts & table.is_edited(slots, positions)).any():
+        if not mixed.run(step, lambda: graphs.pool.counts.prepare_mixed(step, self._slots.sampling)):
             return None
-        if not mixed.run(step, lambda: graphs.pool.counts.prepare(slots, positions, 1, table)):
-            return None
-        ids, logprobs = self._take_samples(graphs, slots)
+        ids, logprobs = self._take_samples(graphs, step.sample_slots)
         events[1].record()
         return PendingStep(plan, plan.step, step.result_slots, step.result_widths, ids, logprobs, 0.0, events)
 

@@ -62,6 +62,7 @@ def test_prompts_and_every_kind_of_row_run_in_graphs(runner: ModelRunner, monkey
     assert len(alone(runner, prompt_of(30), KINDS[kind], 10)) == 10
 
 
-def test_drafts_run_in_graphs(runner: ModelRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_drafts_run_in_graphs(runner: ModelRunner, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.delattr(ModelRunner, "_run_step")
-    test_drafts_change_nothing(runner, "greedy", n_right=3)
+    test_drafts_change_nothing(runner, kind, n_right=3)

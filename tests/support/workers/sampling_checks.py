@@ -165,4 +165,32 @@ def _state_of(samplings: tuple[Sampling, ...] | list[Sampling], device: torch.de
     return state
 
 
-SAMPLING_CHECKS: dict[str, Check] = {"filters": check_filters, "penalties": check_penalties}
+def check_drafts(device: torch.device, dtype: torch.dtype) -> None:
+    """Samples after drafts count these drafts, and leave the counts of their slot alone; rows without drafts count as ever."""
+    vocabulary, widths = 3000, np.array([4, 1, 3, 1, 2, 1, 1])
+    state, table = _state_of(_EDITED, device), SamplingTable(len(widths))
+    counts = TokenCounts(state, vocabulary)
+    state.tokens[: len(widths)] = torch.randint(0, 40, state.tokens[: len(widths)].shape, device=device, dtype=torch.int32)
+    for slot in range(len(widths)):
+        _enter(state, table, slot, 9, _EDITED[slot], banned=slot % 2 == 0)
+    slots = np.repeat(np.arange(len(widths)), widths)
+    first = np.cumsum(widths) - widths
+    positions = 12 + np.arange(len(slots)) - np.repeat(first, widths)
+    rows = table.take(slots, positions)
+    counts.prepare(slots[first], positions[first], 1, table)
+    logits = (torch.randn(len(slots), vocabulary, device=device) * 2).to(dtype)
+    logits[:, :40] += 4
+    wanted = sample_tokens(logits.float(), rows, state.tokens)
+    on_device, places = torch.from_numpy(slots).to(device), torch.from_numpy(positions - 1).to(device)
+    drafts, ids = state.tokens[on_device, places].long(), torch.zeros(len(slots), dtype=torch.int64, device=device)
+    before = counts.values.clone()
+    sample_rows(logits, on_device, places, state, ids, advance=True, counts=counts.values, drafts=drafts)
+    assert ids.tolist() == wanted.tolist()
+    for slot, width in enumerate(widths.tolist()):
+        expected = before[slot].clone()
+        if width == 1 and rows.is_edited[first[slot]]:
+            expected[ids[first[slot]]] += 1
+        assert counts.values[slot].equal(expected), f"slot {slot}"
+
+
+SAMPLING_CHECKS: dict[str, Check] = {"filters": check_filters, "penalties": check_penalties, "drafts": check_drafts}

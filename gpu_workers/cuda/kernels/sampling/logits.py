@@ -49,14 +49,26 @@ def is_edited(SAMPLING, COUNTS, slot, position):
 
 
 @triton.jit
-def read_logits(LOGITS, COUNTS, SAMPLING, slot, position, edited, token, V):
+def follows(SLOTS, row, slot):
+    """True if the row before this one samples for the same slot, so that this row comes after a draft."""
+    return (row > 0) & (tl.load(SLOTS + tl.maximum(row - 1, 0)) == slot)
+
+
+@triton.jit
+def read_logits(LOGITS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V):
     """The logits of tokens [...] as float32, those of tokens from V on as minus infinity.
 
-    LOGITS: the row's first logit; COUNTS: of all slots, or None; edited: as `is_edited` says."""
+    LOGITS: the row's first logit; COUNTS: of all slots, or None; DRAFTS: None, or for each row the token before its position,
+    which counts do not have where the row `follows` another one; edited: as `is_edited` says."""
     x = tl.load(LOGITS + token, mask=token < V, other=float("-inf")).to(tl.float32)
     if COUNTS is not None:  # noqa: SIM102  (known when the kernel is compiled)
         if edited:
             count = tl.load(COUNTS + slot * V + token, mask=token < V, other=0)
+            if DRAFTS is not None:
+                after = row
+                while follows(SLOTS, after, slot):
+                    count += (token == tl.load(DRAFTS + after)).to(tl.int32)
+                    after -= 1
             repetition = of_slot(SAMPLING, slot, REPETITION, tl.float32)
             presence = of_slot(SAMPLING, slot, PRESENCE, tl.float32)
             frequency = of_slot(SAMPLING, slot, FREQUENCY, tl.float32)

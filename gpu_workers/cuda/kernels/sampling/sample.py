@@ -21,7 +21,7 @@ import triton.language as tl
 
 from gpu_workers.batch.device_state import DeviceState
 from gpu_workers.cuda.kernels.launch import dependent_launch, power_of_two
-from gpu_workers.cuda.kernels.sampling.logits import SEED, TEMPERATURE, code_of, is_edited, of_slot, read_logits
+from gpu_workers.cuda.kernels.sampling.logits import SEED, TEMPERATURE, code_of, follows, is_edited, of_slot, read_logits
 from gpu_workers.cuda.kernels.sampling.threshold import ALL_STAY, GROUP, is_filtered, least_kernel
 
 _CHUNK = 2048
@@ -34,7 +34,7 @@ _EQUAL_BITS = {torch.bfloat16: 16, torch.float16: 12, torch.float32: 0}  # see `
 
 @triton.jit
 def _survey_kernel(
-    LOGITS, COUNTS, SLOTS, POSITIONS, SAMPLING, MAXIMA, SUMS, BEST, GREATEST, V, stride_logits, n_chunks, stride_groups,
+    LOGITS, COUNTS, DRAFTS, SLOTS, POSITIONS, SAMPLING, MAXIMA, SUMS, BEST, GREATEST, V, stride_logits, n_chunks, stride_groups,
     CHUNK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     if PDL:
@@ -48,7 +48,7 @@ def _survey_kernel(
     scale = tl.where(temperature > 0.0, 1.0 / temperature, 1.0)
     token = chunk * CHUNK + tl.arange(0, CHUNK)
     edited = is_edited(SAMPLING, COUNTS, slot, position)
-    x = read_logits(LOGITS + row * stride_logits, COUNTS, SAMPLING, slot, position, edited, token, V)
+    x = read_logits(LOGITS + row * stride_logits, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V)
     if is_filtered(SAMPLING, slot):
         group = chunk * (CHUNK // GROUP) + tl.arange(0, CHUNK // GROUP)
         tl.store(GREATEST + row * stride_groups + group, tl.max(tl.reshape(x, (CHUNK // GROUP, GROUP)), 1))
@@ -63,7 +63,7 @@ def _survey_kernel(
 
 @triton.jit
 def _filter_kernel(
-    LOGITS, COUNTS, SLOTS, POSITIONS, SAMPLING, LEAST, MAXIMA, SUMS, V, stride_logits, n_chunks,
+    LOGITS, COUNTS, DRAFTS, SLOTS, POSITIONS, SAMPLING, LEAST, MAXIMA, SUMS, V, stride_logits, n_chunks,
     CHUNK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     if PDL:
@@ -78,7 +78,7 @@ def _filter_kernel(
         scale = 1.0 / of_slot(SAMPLING, slot, TEMPERATURE, tl.float32)
         token = chunk * CHUNK + tl.arange(0, CHUNK)
         edited = is_edited(SAMPLING, COUNTS, slot, position)
-        x = read_logits(LOGITS + row * stride_logits, COUNTS, SAMPLING, slot, position, edited, token, V)
+        x = read_logits(LOGITS + row * stride_logits, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V)
         stays = (code_of(x) >= least) & (token < V)
         at = row * n_chunks + chunk
         maximum = tl.load(MAXIMA + at)
@@ -88,7 +88,7 @@ def _filter_kernel(
 
 @triton.jit
 def _pick_kernel(
-    LOGITS, COUNTS, SLOTS, POSITIONS, SAMPLING, LEAST, MAXIMA, SUMS, BEST, TOKENS, IDS,
+    LOGITS, COUNTS, DRAFTS, SLOTS, POSITIONS, SAMPLING, LEAST, MAXIMA, SUMS, BEST, TOKENS, IDS,
     V, stride_logits, n_chunks, stride_tokens, dummy_slot,
     CHUNK: tl.constexpr, CHUNKS: tl.constexpr, ADVANCE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -116,7 +116,7 @@ def _pick_kernel(
         before = tl.sum(tl.where(chunk == found, reached - sums, 0.0), 0)
         place = tl.arange(0, CHUNK)
         token = found * CHUNK + place
-        x = read_logits(LOGITS + row * stride_logits, COUNTS, SAMPLING, slot, position, edited, token, V)
+        x = read_logits(LOGITS + row * stride_logits, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V)
         stays = (code_of(x) >= tl.load(LEAST + row)) & (token < V)
         likely = tl.where(stays, tl.exp(x * (1.0 / temperature) - maximum), 0.0)
         within = before + tl.cumsum(likely, 0)
@@ -127,8 +127,14 @@ def _pick_kernel(
         tl.store(TOKENS + slot * stride_tokens + position, chosen.to(tl.int32))
         if COUNTS is not None:  # noqa: SIM102  (known when the kernel is compiled)
             if edited:
-                count = COUNTS + slot * V + chosen
-                tl.store(count, tl.load(count) + 1)
+                counts = True
+                if DRAFTS is not None:  # of these tokens only some will be accepted
+                    last = tl.num_programs(0) - 1
+                    is_followed = (row < last) & (tl.load(SLOTS + tl.minimum(row + 1, last)) == slot)
+                    counts = not (follows(SLOTS, row, slot) | is_followed)
+                if counts:
+                    count = COUNTS + slot * V + chosen
+                    tl.store(count, tl.load(count) + 1)
         tl.store(POSITIONS + row, tl.where(slot == dummy_slot, position - 1, position))
 
 
@@ -164,20 +170,22 @@ class SamplingScratch:
 def sample_rows(
     logits: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor, state: DeviceState, ids: torch.Tensor, *,
     advance: bool, scratch: SamplingScratch | None = None, counts: torch.Tensor | None = None,
+    drafts: torch.Tensor | None = None,
 ) -> None:  # fmt: skip
     """Samples the token at position positions[i] + 1 of slots[i] from logits[i] into ids[i].
 
     logits: [S, V] float32, bfloat16 or float16, rows contiguous; slots, positions, ids: [S] int64; counts: [n_slots + 1, V]
-    int32, see `logits`, those of the tokens up to positions[i]; without them nothing is penalised or banned. All on the state's
-    device. With `advance` the token is also written to `state.tokens` and counted, and `positions` rise by one where the slot
-    is not the dummy; rows with penalties or bans then have distinct slots."""
+    int32, see `logits`, those of the tokens up to positions[i]; without them nothing is penalised or banned. drafts: [S] int64,
+    the tokens at positions[i]; then rows that follow each other may have one slot, at rising positions, and counts are those of
+    the first. All on the state's device. With `advance` the token is also written to `state.tokens` and, if its slot has one
+    row, counted; `positions` rise by one where the slot is not the dummy."""
     n_rows, vocabulary = logits.shape
     if n_rows == 0:
         return
     scratch = scratch or SamplingScratch.allocate(n_rows, vocabulary, logits.device)
     n_chunks, n_groups = triton.cdiv(vocabulary, _CHUNK), scratch.greatest.shape[1]
     pdl = dependent_launch(logits.device)
-    rows = (logits, counts, slots, positions, state.sampling)
+    rows = (logits, counts, drafts, slots, positions, state.sampling)
     sizes = (vocabulary, logits.stride(0), n_chunks)
     common = {"PDL": pdl, "launch_pdl": pdl, "enable_fp_fusion": False}
     _survey_kernel[(n_chunks, n_rows)](

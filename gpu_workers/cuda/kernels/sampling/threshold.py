@@ -66,7 +66,7 @@ def _least_of_mass(codes, masses, needed, low, high):
 
 @triton.jit
 def _walk(
-    LOGITS, COUNTS, SAMPLING, slot, position, edited, V, first, second, third, shift, scale, maximum,
+    LOGITS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, V, first, second, third, shift, scale, maximum,
     BY_MASS: tl.constexpr, WALK: tl.constexpr,
 ):  # fmt: skip
     """For each of three numbers (int64): the mass (BY_MASS) or the number of the row's logits whose shifted code reaches it."""
@@ -75,7 +75,7 @@ def _walk(
     above_third = tl.zeros((WALK,), tl.float32)
     for start in range(0, V, WALK):
         token = start + tl.arange(0, WALK)
-        x = read_logits(LOGITS, COUNTS, SAMPLING, slot, position, edited, token, V)
+        x = read_logits(LOGITS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V)
         codes = code_of(x) >> shift
         # A number is exact: a vocabulary has fewer than 2^24 tokens.
         weights = tl.exp(x * scale - maximum) if BY_MASS else (token < V).to(tl.float32)
@@ -87,7 +87,7 @@ def _walk(
 
 @triton.jit
 def _least_by_walks(
-    LOGITS, COUNTS, SAMPLING, slot, position, edited, V, needed, low, high, shift, scale, maximum,
+    LOGITS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, V, needed, low, high, shift, scale, maximum,
     BY_MASS: tl.constexpr, WALK: tl.constexpr,
 ):  # fmt: skip
     """As `_least_of_number` or `_least_of_mass` (BY_MASS) for the whole row. Each walk quarters the range."""
@@ -95,7 +95,24 @@ def _least_by_walks(
         span = high - low
         first, second, third = low + (span + 3) // 4, low + (span + 1) // 2, low + (3 * span + 3) // 4
         above_first, above_second, above_third = _walk(
-            LOGITS, COUNTS, SAMPLING, slot, position, edited, V, first, second, third, shift, scale, maximum, BY_MASS, WALK
+            LOGITS,
+            COUNTS,
+            DRAFTS,
+            SLOTS,
+            SAMPLING,
+            row,
+            slot,
+            position,
+            edited,
+            V,
+            first,
+            second,
+            third,
+            shift,
+            scale,
+            maximum,
+            BY_MASS,
+            WALK,
         )
         to_third = (above_third > 0.0) & (above_third >= needed)
         to_second = (above_second > 0.0) & (above_second >= needed)
@@ -106,12 +123,14 @@ def _least_by_walks(
 
 
 @triton.jit
-def _walk_from(LOGITS, COUNTS, SAMPLING, slot, position, edited, V, bound, shift, scale, WALK: tl.constexpr):
+def _walk_from(
+    LOGITS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, V, bound, shift, scale, WALK: tl.constexpr
+):
     """The least shifted code of the row's logits whose scaled value is at least `bound`."""
     least = tl.full((WALK,), _HIGHEST, tl.int32)
     for start in range(0, V, WALK):
         token = start + tl.arange(0, WALK)
-        x = read_logits(LOGITS, COUNTS, SAMPLING, slot, position, edited, token, V)
+        x = read_logits(LOGITS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V)
         stays = (x * scale >= bound) & (token < V)
         least = tl.minimum(least, tl.where(stays, code_of(x) >> shift, _HIGHEST))
     return tl.min(least, 0).to(tl.int64)
@@ -119,7 +138,8 @@ def _walk_from(LOGITS, COUNTS, SAMPLING, slot, position, edited, V, bound, shift
 
 @triton.jit
 def least_kernel(
-    LOGITS, COUNTS, SLOTS, POSITIONS, SAMPLING, MAXIMA, SUMS, GREATEST, KEPT, LEAST, V, stride_logits, n_chunks, stride_groups,
+    LOGITS, COUNTS, DRAFTS, SLOTS, POSITIONS, SAMPLING, MAXIMA, SUMS, GREATEST, KEPT, LEAST,
+    V, stride_logits, n_chunks, stride_groups,
     CHUNKS: tl.constexpr, GROUPS: tl.constexpr, MOST: tl.constexpr, WALK: tl.constexpr, SHIFT: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Writes `code_of` the least logit that stays; one program for each row. SHIFT: trailing bits of a code in which the logits
@@ -171,7 +191,7 @@ def least_kernel(
             tl.debug_barrier()
             index = tl.load(KEPT + row * MOST + place, mask=place < n_kept, other=n_groups, cache_modifier=".cg")
             token = index[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
-            x = read_logits(row_logits, COUNTS, SAMPLING, slot, position, edited, token, V)
+            x = read_logits(row_logits, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V)
             codes_read = code_of(x) >> shift
             if limits:
                 least = _least_of_number(codes_read, top_k, least, high)
@@ -186,23 +206,25 @@ def least_kernel(
             mass = total
             if limits:
                 least = _least_by_walks(
-                    row_logits, COUNTS, SAMPLING, slot, position, edited, V, top_k.to(tl.float32), least, high, shift, scale,
-                    maximum, False, WALK,
+                    row_logits, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, V, top_k.to(tl.float32), least,
+                    high, shift, scale, maximum, False, WALK,
                 )  # fmt: skip
             if min_p > 0.0:
-                start = _walk_from(row_logits, COUNTS, SAMPLING, slot, position, edited, V, bound, shift, scale, WALK)
+                start = _walk_from(
+                    row_logits, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, V, bound, shift, scale, WALK
+                )
                 least = tl.maximum(least, start)
             if top_p < 1.0:
                 if limits | (min_p > 0.0):
                     mass, _, _ = _walk(
-                        row_logits, COUNTS, SAMPLING, slot, position, edited, V, least, least, least, shift, scale, maximum,
-                        True, WALK,
+                        row_logits, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, V, least, least, least,
+                        shift, scale, maximum, True, WALK,
                     )  # fmt: skip
                 else:  # all tokens below this one together hold less than what may go
                     spare = tl.log(total * (1.0 - top_p) / V) - 0.01
                     least = tl.maximum(least, (code_of((maximum + spare) / scale) >> shift).to(tl.int64))
                 least = _least_by_walks(
-                    row_logits, COUNTS, SAMPLING, slot, position, edited, V, mass * top_p, least, high, shift, scale, maximum,
-                    True, WALK,
+                    row_logits, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, V, mass * top_p, least,
+                    high, shift, scale, maximum, True, WALK,
                 )  # fmt: skip
         tl.store(LEAST + row, least.to(tl.int32) << shift)
