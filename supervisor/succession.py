@@ -17,7 +17,6 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable
 from typing import NoReturn
 
 import structlog
@@ -35,10 +34,10 @@ _REPEATED = 2  # interrupts that a parent remembers
 
 
 class Succession:
-    """Watches the parent from its construction on. `hand_over` ends the supervisor's event loop without ending its children."""
+    """Watches the parent from its construction on."""
 
-    def __init__(self, link: ParentLink, orders: Orders, legacy: LegacyFile, hand_over: Callable[[], None]) -> None:
-        self._link, self._orders, self._legacy, self._hand_over = link, orders, legacy, hand_over
+    def __init__(self, link: ParentLink, orders: Orders, legacy: LegacyFile) -> None:
+        self._orders, self._legacy = orders, legacy
         link.on_parent_death = self._parent_died
 
     def _parent_died(self) -> None:
@@ -50,7 +49,7 @@ class Succession:
             return
         log.warning("the parent was killed: this process becomes the parent, and a new supervisor adopts its children")
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-        asyncio.get_running_loop().call_later(_SETTLE_S, self._hand_over)
+        asyncio.get_running_loop().call_later(_SETTLE_S, self._orders.hand_over)
 
 
 def leave_to_next(exit_status: int, link: ParentLink, legacy: LegacyFile) -> NoReturn:

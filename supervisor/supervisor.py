@@ -78,7 +78,7 @@ class Supervisor:
         self.orders = Orders(self.children, display, server.settings.drain_s, self._on_stopping, self._legacy)
         self._status = TreeStatus(server, self.children, self._policy, self.orders, display, self._legacy, self._link)
         self._rolling = RollingRestart(server, target, self.children, self._legacy, self._is_whole, self._expect)
-        self._succession = Succession(self._link, self.orders, self._legacy, self._hand_over)
+        self._succession = Succession(self._link, self.orders, self._legacy)
         self._reports = ChildReports(self.children, self._policy, self._liveness, self.orders, display, on_ready=self._on_ready)
         self._operator_server = OperatorServer(
             server.run_dir.path, self._mailbox, self.children, self.orders, self.report, self._restart
@@ -277,13 +277,8 @@ class Supervisor:
             return f"expected a server that serves, got one that is {self.state}"
         if refusal := self._rolling.order(encoded, self._policy.active_of_standby()):
             return refusal
-        self._hand_over()
+        self.orders.hand_over()
         return ""
-
-    def _hand_over(self) -> None:
-        """End this supervisor and nothing else: the next one executes the program anew and adopts the children."""
-        if not self.orders.ending.done():
-            self.orders.ending.set_result(EXIT_HAND_OVER)
 
     def _is_whole(self) -> bool:
         return self._status.is_complete and self.orders.present is TreeOrder.NONE

@@ -30,6 +30,7 @@ from supervisor.legacy import LegacyFile, StandingOrder
 from supervisor.operator import shutdown
 from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
+from supervisor.parent.link import EXIT_HAND_OVER
 from supervisor.policy.draining import DrainEnd, DrainWatch
 from supervisor.policy.states import TreeOrder, next_order
 
@@ -134,6 +135,11 @@ class Orders:
         self.end_reason = "the server was forced to end: all its processes were killed"
         self._begin_stopping()
         self.run_task(self._force())
+
+    def hand_over(self) -> None:
+        """End this supervisor and nothing else: the next one executes the program anew and adopts the children."""
+        if not self.ending.done():
+            self.ending.set_result(EXIT_HAND_OVER)
 
     def note_ready(self, record: ChildRecord) -> None:
         """A child became ready. A gateway that restarted during a drain is told to drain too, with its journal."""

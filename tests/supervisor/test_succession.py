@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -17,22 +16,25 @@ from supervisor.parent.link import ParentLink
 from supervisor.succession import Succession
 
 
-@dataclass
 class StubOrders:
-    is_stopping: bool
+    def __init__(self, is_stopping: bool) -> None:
+        self.is_stopping, self.handed_over = is_stopping, asyncio.Event()
+
+    def hand_over(self) -> None:
+        self.handed_over.set()
 
 
 @pytest.mark.parametrize("is_stopping", [False, True])
 async def test_a_supervisor_hands_over_unless_it_ends_the_server(is_stopping: bool, tmp_path: Path) -> None:
     link, legacy = ParentLink(), LegacyFile(tmp_path / "legacy.json")
-    handed_over = asyncio.Event()
-    Succession(link, cast(Orders, StubOrders(is_stopping)), legacy, handed_over.set)
+    orders = StubOrders(is_stopping)
+    Succession(link, cast(Orders, orders), legacy)
     try:
         link.on_parent_death()
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
         assert (set(STOP_SIGNALS) <= blocked) == (not is_stopping), "the next parent gets them"
         if not is_stopping:
-            await asyncio.wait_for(handed_over.wait(), 60.0)
+            await asyncio.wait_for(orders.handed_over.wait(), 60.0)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     assert LegacyFile(tmp_path / "legacy.json").left.n_parent_deaths == 1
