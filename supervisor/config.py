@@ -126,7 +126,7 @@ def load_config(path: str | None, flags: Iterable[Table] = ()) -> ServerConfig:
     for flag in flags:
         table = overlay(table, flag)
     _refuse_derived(table)
-    config = convert(table, ServerConfig)
+    config = convert(table, ServerConfig, {f"{section}.{key}" for section, key in _DERIVED})
     _check_whole(config)
     return config
 

@@ -6,7 +6,7 @@ import difflib
 import re
 import tomllib
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -76,13 +76,15 @@ def table_of(assignment: str) -> Table:
     return value
 
 
-def convert(table: Table, into: type[Any]) -> Any:
-    """The table as a struct of the type `into`.
+def convert(table: Table, into: type[Any], hidden: Collection[str] = ()) -> Any:
+    """The table as a struct of the type `into`. hidden: paths of keys that no error proposes.
 
     Raises: ConfigError naming the full path of a key that is unknown (with the nearest known one) or has a wrong value.
     """
-    for path, known in _unknown_keys(table, into, ""):
-        near = _section_key(path, into) or _nearest(path.rpartition(".")[2], known)
+    for path, keys in _unknown_keys(table, into, ""):
+        section = path.rpartition(".")[0]
+        known = [key for key in keys if (f"{section}.{key}" if section else key) not in hidden]
+        near = _section_key(path, into, hidden) or _nearest(path.rpartition(".")[2], known)
         raise ConfigError(f"{path}: unknown key; " + (f"did you mean {near}?" if near else f"known are {', '.join(known)}"))
     try:
         return msgspec.convert(table, into)
@@ -128,12 +130,13 @@ def _values_of(annotation: Any) -> list[Any]:
     return [member.value for member in members]
 
 
-def _section_key(path: str, into: type[Any]) -> str:
+def _section_key(path: str, into: type[Any], hidden: Collection[str]) -> str:
     """`section.key` for a key that was given without its section; empty when no section, or more than one, has it."""
     if "." in path:
         return ""
     sections = {name: _struct_type(annotation) for name, annotation in get_type_hints(into).items()}
-    found = [name for name, section in sections.items() if section is not None and path in section.__struct_fields__]
+    having = [name for name, section in sections.items() if section is not None and path in section.__struct_fields__]
+    found = [name for name in having if f"{name}.{path}" not in hidden]
     return f"{found[0]}.{path}" if len(found) == 1 else ""
 
 
@@ -148,11 +151,13 @@ def _nearest(key: str, known: list[str]) -> str:
 
 
 def _unknown_keys(table: Mapping[str, Any], into: type[Any], prefix: str) -> Iterator[tuple[str, list[str]]]:
-    """(path, known keys of the same section) of every key that `into` has no field for."""
+    """(path, known keys of the same section and kind: values or tables) of every key that `into` has no field for."""
     types_by_name = get_type_hints(into)
     for key, value in table.items():
         if key not in types_by_name:
-            yield f"{prefix}{key}", list(types_by_name)
+            sections = [name for name, kind in types_by_name.items() if _struct_type(kind) is not None]
+            values = [name for name in types_by_name if name not in sections]
+            yield f"{prefix}{key}", sections if sections and isinstance(value, dict) else values
         elif isinstance(value, dict) and (section := _struct_type(types_by_name[key])) is not None:
             yield from _unknown_keys(value, section, f"{prefix}{key}.")
 

@@ -69,7 +69,9 @@ def _explained(name: str) -> Iterator[None]:
         yield
     except (HfHubHTTPError, HFValidationError, HTTPError, OSError) as error:
         reason = " ".join(str(error).split())[:300]
-        raise ModelNotFoundError(f"{name}: no such folder here, and the hub did not give it: {reason}") from error
+        raise ModelNotFoundError(
+            f"{name}: expected a folder here, or a model that the Hugging Face hub gives, got from the hub: {reason}"
+        ) from error
 
 
 def _reporter(what: str, on_progress: Callable[[str, float], None]) -> type[Any]:

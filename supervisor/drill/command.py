@@ -12,7 +12,8 @@ EXIT_USAGE = 2
 
 
 @click.command(short_help="Harm a server under load; report what was lost and how long streams paused.")
-@click.argument("url", default="http://127.0.0.1:8000")
+@click.argument("url", required=False)
+@click.option("--port", type=int, default=8000, show_default=True, help="HTTP port of a server on this machine, without URL.")
 @click.option(
     "--fault",
     "faults",
@@ -36,11 +37,11 @@ EXIT_USAGE = 2
 )
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the result here.")
 @click.option("--svg", "svg_path", type=click.Path(dir_okay=False, path_type=Path), help="Draw the table here.")
-def drill(url: str, faults: tuple[str, ...], **options: Any) -> None:
+def drill(url: str | None, port: int, faults: tuple[str, ...], **options: Any) -> None:
     """Stream from a server, harm it in the middle, and check every answer.
 
-    URL is any OpenAI-compatible server. Streams are greedy and do not reconnect; each answer is compared with what the same
-    server gave before the first fault.
+    URL is any OpenAI-compatible server; without it, ours on --port. Streams are greedy and do not reconnect; each answer is
+    compared with what the same server gave before the first fault.
 
     \b
     supervisor drill
@@ -60,7 +61,7 @@ def drill(url: str, faults: tuple[str, ...], **options: Any) -> None:
     from supervisor.drill.session import DrillOptions, run_session
 
     try:
-        sys.exit(run_session(DrillOptions(url=url, faults=faults, **options)))
+        sys.exit(run_session(DrillOptions(url=url or f"http://127.0.0.1:{port}", faults=faults, **options)))
     except ConfigError as error:
         click.echo(f"supervisor: {error}", err=True)
         sys.exit(EXIT_USAGE)

@@ -252,7 +252,7 @@ def test_names(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(ModelNotFoundError, match=text):
             resolve_model(name)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(ModelNotFoundError, match="the hub did not give it"):
+    with pytest.raises(ModelNotFoundError, match="expected a folder here, or a model that the Hugging Face hub gives"):
         resolve_model("nobody/no-such-model")
 
 
