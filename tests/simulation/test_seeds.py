@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -13,13 +14,15 @@ from gpu_workers.process.gang_agreement import EpochId
 from messages.steps import Result
 from messages.wire.arrays import int32s
 from tests.support.depth import DEPTH
-from tests.support.simulation import many_seeds
-from tests.support.simulation.many_seeds import run_seeds
+from tests.support.simulation.edges import Count
 from tests.support.simulation.scenario import Scenario
+from tests.support.simulation.seeds import coverage, many_seeds
+from tests.support.simulation.seeds.many_seeds import run_seeds
 from tests.support.simulation.threads import SimulatedStepThread
 from tests.support.simulation.world import simulate
 
 _SEEDS_PER_TEST = 20
+_hit: Count = Counter()  # in this process
 _N_TESTS = 5 if DEPTH == 1 else 10 * DEPTH
 
 
@@ -28,7 +31,22 @@ _N_TESTS = 5 if DEPTH == 1 else 10 * DEPTH
 def test_every_promise_holds(block: int) -> None:
     for seed in range(block * _SEEDS_PER_TEST, (block + 1) * _SEEDS_PER_TEST):
         outcome = simulate(seed)
+        _hit.update(outcome.hit)
         assert not outcome.problems, f"replay with: python -m tests.support.simulation {seed}"
+
+
+@pytest.mark.long
+def test_every_fault_hits_every_edge_once() -> None:
+    """Pairs that the seeds above have not hit are sought, each in runs of its own."""
+    never = []
+    for pair in coverage.missing(_hit):
+        has_hit = False
+        for outcome in coverage.seek(pair):
+            assert not outcome.problems, f"seed {outcome.seed}, seeking {pair}"
+            has_hit = pair in outcome.hit
+        if not has_hit:
+            never.append(pair)
+    assert not never
 
 
 def test_seeds_are_the_same_in_other_processes_with_other_hashes_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:

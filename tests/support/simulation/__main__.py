@@ -15,7 +15,8 @@ from argparse import ArgumentParser, Namespace
 from collections import Counter
 
 from tests.support.simulation.edges import PAIRS, Count
-from tests.support.simulation.many_seeds import Shown, run_seeds
+from tests.support.simulation.seeds import coverage
+from tests.support.simulation.seeds.many_seeds import Shown, run_seeds
 from tests.support.simulation.world import simulate
 
 _PROGRESS_S = 30.0
@@ -43,7 +44,7 @@ def main(argv: list[str]) -> int:
             said_s = time.monotonic()
             print(f"... {n_seeds} of {len(seeds)} seeds, {len(bad)} with problems", file=sys.stderr, flush=True)
     if options.table:
-        show_table(hit, reached)
+        coverage.show(hit, reached)
     wall_s = time.monotonic() - began_s
     n_hit = sum(pair in hit for pair in PAIRS)
     print(
@@ -79,13 +80,6 @@ def _replay(seed: int) -> int:
 def _show(shown: Shown) -> None:
     found = list(shown.problems) or "all promises held"
     print(f"seed {shown.seed}: {shown.n_deaths} deaths, {shown.virtual_s:.1f} s: {found}", flush=True)
-
-
-def show_table(hit: Count, reached: Counter[str]) -> None:
-    """Print a line for each edge: how often it was reached, and how often each fault has hit it."""
-    for edge in dict.fromkeys(edge for edge, _ in PAIRS):
-        counts = [f"{fault.value} {hit[edge, fault] or 'NEVER'}" for known, fault in PAIRS if known == edge]
-        print(f"{edge:40} reached {reached[edge] or 'NEVER':>9}: {', '.join(counts)}")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,11 @@ class Fault(Enum):
 
 
 Count = Counter[tuple[str, Fault]]
-_NEVER = ("Fault", "StatusWanted", "StatusReport", "Drain", "Drained", "StepFailed")  # not in a run without orders and bugs
+_NEVER = (
+    *("Fault", "StatusWanted", "StatusReport", "Drain", "Drained", "StepFailed"),  # not in a run without orders and bugs
+    *("Refused", "InventoryWanted"),  # what was asked for fits, and between living processes no update is lost
+)
+_LOADING = ("gateway", "supervisor")  # roles of "Loading": the hash chain has nothing to load
 OF_DEVICES = (Fault.FAILS, Fault.HANGS, Fault.REFUSES)  # for an edge "worker begins a step"
 _SYNCHRONOUS = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_AFTER)
 _AWAITED = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_BEFORE, Fault.STOPS_AFTER)
@@ -57,8 +61,9 @@ def _pairs() -> Iterator[tuple[str, Fault]]:
         kind = route.kind.__name__
         if kind in _NEVER:
             continue
-        receivers = [role for role in route.receivers if role in roles]
-        senders = [role for role in route.senders if role in roles]
+        may = _LOADING if kind == "Loading" else roles
+        receivers = [role for role in route.receivers if role in may]
+        senders = [role for role in route.senders if role in may]
         if receivers and senders:
             yield from ((f"{role} sends {kind}", fault) for role in senders for fault in _SYNCHRONOUS)
             yield from ((f"{role} gets {kind}", fault) for role in receivers for fault in _AWAITED)
@@ -90,9 +95,10 @@ class Edges:
         self.reached: Counter[str] = Counter()
         self.hit: Count = Counter()
 
-    def aim(self, edge: str, fault: Fault) -> None:
-        """Let this happen soon."""
-        self._aims.setdefault(edge, []).append(Aim(edge, fault, min(int(self._chance.expovariate(0.3)), _LATEST)))
+    def aim(self, edge: str, fault: Fault, nth: int | None = None) -> None:
+        """Let this happen when the edge is reached for the `nth` time from now on, counted from 0; None: soon."""
+        drawn = min(int(self._chance.expovariate(0.3)), _LATEST)
+        self._aims.setdefault(edge, []).append(Aim(edge, fault, drawn if nth is None else nth))
 
     def reach(self, what: str) -> Fault | None:
         """The process that calls this is at an edge. Returns the fault that happens to it now."""

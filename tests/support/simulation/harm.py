@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from messages.ids import role_of
-from tests.support.simulation.edges import OF_DEVICES, PAIRS
+from messages.ids import SUPERVISOR, role_of
+from tests.support.simulation.edges import OF_DEVICES, PAIRS, Fault
 from tests.support.simulation.processes import Machine, SimulatedProcess
 from tests.support.simulation.scenario import FAULTS_S, Scenario
 from tests.support.simulation.supervisors import SimulatedParent
@@ -15,6 +15,8 @@ from tests.support.simulation.virtual_loop import LifeState
 _AIMS_PER_SEED = 2
 _STRIDE = 101  # prime, so that the aims of one seed are far from each other in the table
 _SUPERVISOR_SHARE = 0.2  # of the pauses
+_OF_ONE_ROLE = ("Hello", "Welcome", "Loading", "Ready")  # messages that a process sends or gets when it begins
+_OF_BEGINNINGS = (*_OF_ONE_ROLE, "PeerUp", "PeerDown", "Reset", "Capacity", "ReplicaState", "spawns")
 
 
 class Harm:
@@ -29,6 +31,8 @@ class Harm:
 
     async def run(self) -> None:
         s = self._scenario
+        if s.sought is not None:
+            self._seek(*s.sought)
         kinds = (
             [self._kill] * s.n_deaths
             + [self._pause] * s.n_pauses
@@ -69,6 +73,25 @@ class Harm:
         self._n_aims += 1
         number = (self._seed * _AIMS_PER_SEED + self._n_aims) * _STRIDE % len(PAIRS)
         self._machine.edges.aim(*PAIRS[number])
+
+    def _seek(self, edge: str, fault: Fault) -> None:
+        """Aim at this edge, and kill a process whose next life reaches it, if it is one of those at a beginning or a death."""
+        self._machine.edges.aim(edge, fault, nth=0)
+        role, _, kind = edge.partition(" ")
+        kind = kind.rpartition(" ")[2]
+        if kind == "Adopt":
+            self._kill_supervisor()
+        elif kind in _OF_BEGINNINGS:
+            self._kill_one_of(role if kind in _OF_ONE_ROLE and role != role_of(SUPERVISOR) else "")
+
+    def _kill_one_of(self, role: str) -> None:
+        """Kill a process that serves; `role` "": any."""
+        living = [p for p in self._machine.processes if p.is_alive and p.birth is not None and role in ("", role_of(p.name))]
+        if living:
+            victim = self._chance.choice(living)
+            self.n_deaths += 1
+            self._harmed.add(role_of(victim.name))
+            victim.die(-9)
 
     def _harm_device(self) -> None:
         self._machine.edges.aim("worker begins a step", self._chance.choice(OF_DEVICES))

@@ -10,7 +10,7 @@ from typing import Any
 from actors.gateway.settings import GatewaySettings
 from gpu_workers.settings import WorkerSettings
 from supervisor.config import ServerConfig, SupervisorSettings
-from tests.support.simulation.edges import Count
+from tests.support.simulation.edges import Count, Fault
 from tests.support.simulation.network import Loss
 
 FAULTS_S = 3.0  # faults happen within about twice this time
@@ -34,6 +34,8 @@ class Scenario:
     longest_pause_s: float = 9.0
     tp: int = 1  # ranks of a gang
     n_rolls: int = 0  # rolling restarts
+    vocabulary: int = 32_768  # of the hash chain; in a small one tokens repeat, so that there are drafts, some of them right
+    sought: tuple[str, Fault] | None = None  # an edge at which this fault shall happen, soon after the beginning
 
     @property
     def is_harmful(self) -> bool:
@@ -74,6 +76,7 @@ def scenario_of(seed: int) -> Scenario:
         loss=Loss(*(chance.choice((0.0, 0.0, 0.01, 0.05)) for _ in range(3))),
         tp=more.choice((1, 1, 1, 1, 2, 3)),
         n_rolls=more.choice((0, 0, 0, 1)),
+        vocabulary=more.choice((32_768, 32_768, 4)),
     )
 
 
@@ -83,8 +86,9 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
         max_length=512,
         n_slots=chance.choice((3, 8)),
         max_step_tokens=chance.choice((16, 32, 64)),
-        hash_chain_pages=chance.choice((40, 64, 200)),
+        hash_chain_pages=chance.choice((40, 64, 200) if scenario.sought is None else (40,)),
         max_lease_steps=chance.choice((1, 4)),
+        hash_chain_vocabulary=scenario.vocabulary,
     )
     gateway = GatewaySettings(orphan_s=15.0, ack_messages=chance.choice((1, 16)), stream_window_tokens=256)
     return ServerConfig(

@@ -96,7 +96,8 @@ class World:
         self._parent.start(config_of(self._chance, self._scenario))
         await self._until(lambda: self._parent.is_serving, _START_S, "the server is not ready")
         names = sorted({p.name for p in self._machine.processes if role_of(p.name) == "gateway"})
-        clients = [self._client(wish) for wish in wishes_of(self._chance, self._scenario.n_clients, names, FAULTS_S / 2)]
+        sizes = (self._scenario.n_clients, names, FAULTS_S / 2, self._scenario.vocabulary)
+        clients = [self._client(wish) for wish in wishes_of(self._chance, *sizes)]
         work = [asyncio.ensure_future(client.run()) for client in clients]
         self._network.loss = self._scenario.loss
         await self.harm.run()

@@ -11,8 +11,8 @@ import msgspec
 
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.requests.order import Order
+from gpu_workers.hash_chain import hash_chain_tokens
 from messages.generation import Sampling, Terms
-from tests.support.gateway.fake_scheduler import oracle
 
 
 class Door(Enum):
@@ -39,9 +39,11 @@ class Wish:
     leaves_after: int = -1
     asks_after_s: float = 0.0  # when it asks, after the beginning
     door: Door = Door.FRONT
+    vocabulary: int = 32_768
 
     def __post_init__(self) -> None:
-        whole = [oracle(self.prompt, self.max_tokens, self._seed_of(index)) for index in range(self.n)]
+        seeds = [self._seed_of(index) for index in range(self.n)]
+        whole = [hash_chain_tokens(self.prompt, self.max_tokens, seed, self.vocabulary) for seed in seeds]
         stops = [] if self.stop_at < 0 else [whole[0][self.stop_at]]
         self.__dict__["stop_tokens"] = stops
         self.__dict__["expected"] = [_cut(tokens, stops) for tokens in whole]
@@ -112,12 +114,14 @@ def _cut(tokens: list[int], stops: list[int]) -> list[int]:
     return tokens[: 1 + next((i for i, token in enumerate(tokens) if token in stops), len(tokens))]
 
 
-def wishes_of(chance: random.Random, n_clients: int, gateways: list[str], longest_wait_s: float) -> Iterator[Wish]:
+def wishes_of(
+    chance: random.Random, n_clients: int, gateways: list[str], longest_wait_s: float, vocabulary: int
+) -> Iterator[Wish]:
     """What the clients ask for. Some prompts have a common beginning; some clients leave before the end."""
-    shared = [chance.randrange(1000) for _ in range(chance.randrange(0, 70))]
+    shared = [chance.randrange(1000) % vocabulary for _ in range(chance.randrange(0, 70))]
     for index in range(n_clients):
         n_tokens = chance.randrange(1, 60)
-        own = [chance.randrange(1000) for _ in range(chance.randrange(1, 60))]
+        own = [chance.randrange(1000) % vocabulary for _ in range(chance.randrange(1, 60))]
         door = chance.choice((Door.FRONT, Door.FRONT, *Door))
         yield Wish(
             request=f"request-{index}",
@@ -130,4 +134,5 @@ def wishes_of(chance: random.Random, n_clients: int, gateways: list[str], longes
             leaves_after=chance.randrange(n_tokens) if chance.random() < 0.1 else -1,
             asks_after_s=chance.uniform(0.0, longest_wait_s),
             door=door,
+            vocabulary=vocabulary,
         )

@@ -1,0 +1,1 @@
+"""Many seeds of the simulation, and what they have covered."""

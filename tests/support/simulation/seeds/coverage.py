@@ -1,0 +1,39 @@
+"""Which pairs of an edge and a fault were hit, and runs that seek those that were not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.support.simulation.edges import PAIRS, Count, Fault
+from tests.support.simulation.scenario import Outcome, Scenario, scenario_of
+from tests.support.simulation.world import simulate
+
+TRIES = 80  # a pair needs a server with its role, clients that make the edge happen, and sometimes luck
+
+
+def missing(hit: Count) -> list[tuple[str, Fault]]:
+    """The pairs that nothing has hit."""
+    return [pair for pair in PAIRS if pair not in hit]
+
+
+def seeking(pair: tuple[str, Fault], seed: int) -> Scenario:
+    """A server and clients of this seed; the fault happens as soon as the edge is reached."""
+    usual = scenario_of(seed)
+    return Scenario(n_clients=8, tp=usual.tp, vocabulary=usual.vocabulary, sought=pair)
+
+
+def seek(pair: tuple[str, Fault]) -> Iterator[Outcome]:
+    """Runs until one has hit the pair, at most `TRIES`."""
+    first = PAIRS.index(pair) * TRIES
+    for seed in range(first, first + TRIES):
+        outcome = simulate(seed, seeking(pair, seed))
+        yield outcome
+        if pair in outcome.hit:
+            return
+
+
+def show(hit: Count, reached: dict[str, int]) -> None:
+    """Print a line for each edge: how often it was reached, and how often each fault has hit it."""
+    for edge in dict.fromkeys(edge for edge, _ in PAIRS):
+        counts = [f"{fault.value} {hit[edge, fault] or 'NEVER'}" for known, fault in PAIRS if known == edge]
+        print(f"{edge:40} reached {reached.get(edge) or 'NEVER':>9}: {', '.join(counts)}")
