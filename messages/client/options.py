@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -94,7 +95,9 @@ def request_of(
     unknown = options.keys() - _OPTIONS.keys()
     if unknown:
         name = min(unknown)
-        raise InvalidRequest(f"expected one of {', '.join(sorted(_OPTIONS))}, got {name}", name)
+        close = get_close_matches(name, _OPTIONS, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise InvalidRequest(f"expected one of {', '.join(sorted(_OPTIONS))}, got {name}{hint}", name)
     deadline_of(options)
     request = _checked("request", options.get("request", mint_request_id()))
     if not request:

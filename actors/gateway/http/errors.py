@@ -63,7 +63,7 @@ async def on_http_exception(http: HttpRequest, error: HTTPException) -> Response
 
 def _unknown_path(http: HttpRequest) -> str:
     """What is said of a path that no endpoint has."""
-    paths = sorted({route.path for route in http.app.routes})
+    paths = sorted({route.path.replace(":path}", "}") for route in http.app.routes})
     close = get_close_matches(http.url.path, paths, n=1)
     known = f"did you mean {close[0]}? Known are" if close else "known are"
     return f"path: unknown, got {http.method} {http.url.path[:_MOST_PATH_CHARACTERS]}; {known} {', '.join(paths)}"

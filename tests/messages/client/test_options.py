@@ -25,7 +25,7 @@ def request(prompt: Any = "Hello", tokens: Any = None, messages: Any = None, **o
 @pytest.mark.parametrize(
     ("options", "field", "got"),
     [
-        ({"max_token": 4}, "max_token", "max_token"),
+        ({"max_token": 4}, "max_token", "max_token; did you mean max_tokens?"),
         ({"max_tokens": 0}, "max_tokens", "0"),
         ({"max_tokens": "4"}, "max_tokens", "'4'"),
         ({"temperature": "hot"}, "temperature", "'hot'"),
