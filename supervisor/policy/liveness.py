@@ -74,7 +74,10 @@ class Liveness:
         self._vitals: dict[str, _Vitals] = {}
 
     def spawned(self, name: str, deadlines: Deadlines, now_s: float) -> None:
-        """A process was started."""
+        """A process was started, or adopted. The first one begins the time that is watched: a supervisor may also be stopped
+        before its first check."""
+        if self._last_check_s is None:
+            self._last_check_s = now_s
         self._vitals[name] = _Vitals(deadlines, now_s - self._asleep_s)
 
     def loading(self, name: str, now_s: float) -> None:

@@ -111,6 +111,16 @@ def test_after_a_long_pause_of_the_watcher_everybody_has_all_of_its_time() -> No
     assert clock.run(0.3) != []
 
 
+def test_a_watcher_that_was_stopped_before_its_first_check_does_not_judge() -> None:
+    """As a supervisor that has adopted children and is paused at once."""
+    liveness, now_s = Liveness(0.1), 100.0
+    liveness.spawned("a", DEADLINES, now_s)
+    liveness.became_ready("a", now_s)
+    now_s += 8.0
+    assert liveness.check(now_s) == []
+    assert liveness.check(now_s + DEADLINES.frozen_s - 0.1) == []
+
+
 def test_a_short_stall_of_the_watcher_forgives_no_more_than_itself() -> None:
     clock = ready_clock()
     clock.run(DEADLINES.frozen_s - 0.2)
