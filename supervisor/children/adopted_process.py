@@ -1,7 +1,7 @@
 """A child process that an earlier supervisor has started. It is a child of the supervisor's parent now, which reaps it.
 
 If that parent is not the one under which it was started, because that one was killed, it is a child of the machine's first
-process, and how it ends is known only if that one has not reaped it yet.
+process, and how it ends is what the kernel says, if it does.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ class AdoptedProcess(ChildProcess):
 
     def _died(self) -> None:
         """Its death is proven. Its exit status is here already, or comes soon, or is lost."""
-        self._close()
         code = self._exits.code_by_pid.get(self.pid)
         if code is None and not self._is_told:
-            code = exit_code_of(self.pid)
+            code = exit_code_of(self.pid, self._pidfd)
+        self._close()
         if code is not None:
             self._end(decode_exit(code))
         else:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import struct
 
 _EXIT_BUG = 1
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PIDFD_INFO_BYTES = 64  # of `struct pidfd_info` in its first version (linux/pidfd.h): the mask is first, the exit status last
+_PIDFD_INFO_EXIT = 8
+_PIDFD_GET_INFO = 0xC000_FF0B | _PIDFD_INFO_BYTES << 16
 _EXIT_CODE = 49  # in /proc/PID/stat, counted from the field after the name; `man proc` calls it (52)
 
 
@@ -42,17 +47,36 @@ def parent_of(pid: int) -> int:
         return 0
 
 
-def exit_code_of(pid: int) -> int | None:
-    """The return code of a process that has ended and was not reaped yet, as in `subprocess`; None if there is none.
+def exit_code_of(pid: int, pidfd: int) -> int | None:
+    """The return code of a process that has ended, as in `subprocess`; None if the kernel does not tell it.
 
-    The kernel tells it to processes of the same user, not to the parent alone.
+    It tells it to every process of the same user while nobody has reaped the dead one, and from Linux 6.15 on also later, if
+    `pidfd` was opened before; -1: there is none.
     """
+    status = _status_of_zombie(pid)
+    if status is None and pidfd >= 0:
+        status = _status_by_pidfd(pidfd)
+    return None if status is None else os.waitstatus_to_exitcode(status)
+
+
+def _status_of_zombie(pid: int) -> int | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             fields = stat.read().rpartition(b")")[2].split()
-        return os.waitstatus_to_exitcode(int(fields[_EXIT_CODE])) if fields[0] == b"Z" else None
-    except (OSError, IndexError, ValueError):
+        return int(fields[_EXIT_CODE]) if fields[0] == b"Z" else None
+    except (OSError, IndexError):
         return None
+
+
+def _status_by_pidfd(pidfd: int) -> int | None:
+    info = bytearray(_PIDFD_INFO_BYTES)
+    struct.pack_into("Q", info, 0, _PIDFD_INFO_EXIT)
+    try:
+        fcntl.ioctl(pidfd, _PIDFD_GET_INFO, info)
+    except OSError:  # an older kernel
+        return None
+    (mask,) = struct.unpack_from("Q", info, 0)
+    return struct.unpack_from("i", info, _PIDFD_INFO_BYTES - 4)[0] if mask & _PIDFD_INFO_EXIT else None
 
 
 def _prctl(option: int, value: int) -> None:

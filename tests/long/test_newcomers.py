@@ -22,7 +22,8 @@ N_TOKENS, PROMPT = 400, [5, 6, 7]
 RIGHT = "".join(f"{token} " for token in hash_chain_tokens(PROMPT, N_TOKENS, 0, VOCABULARY))
 BODY = {"prompt": PROMPT, "max_tokens": N_TOKENS, "temperature": 0, "model": "hash-chain"}
 FLAGS = ("--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.01")
-EVERYBODY = ("worker/0.0", "scheduler/0", "gateway/0", "cache_directory/0", "speculation/0", "custodian/0", "supervisor")
+EVERYBODY = ("worker/0.0", "scheduler/0", "gateway/0", "cache_directory/0", "speculation/0", "custodian/0")
+ABOVE = ("supervisor", "parent")
 
 Begun = Callable[[], None]
 Newcomer = Callable[[RealServer, Begun], Awaitable[str]]
@@ -156,6 +157,8 @@ async def kill_meanwhile(server: RealServer, names: tuple[str, ...], clients: tu
         for name in names:
             if name == "supervisor":
                 server.kill_supervisor()
+            elif name == "parent":
+                await asyncio.to_thread(server.wait_parent, await asyncio.to_thread(server.kill_parent))
             else:
                 await asyncio.to_thread(server.kill, name)
         assert await asyncio.gather(*work) == [RIGHT] * len(clients)
@@ -165,7 +168,7 @@ def test_newcomers_notice_no_death() -> None:
     if shutil.which("curl") is None:
         pytest.skip("needs curl")
     with real_server(*FLAGS) as server:
-        for name in EVERYBODY:
+        for name in (*EVERYBODY, *ABOVE):
             asyncio.run(kill_meanwhile(server, (name,), NEWCOMERS))
             server.wait_serving()
 
