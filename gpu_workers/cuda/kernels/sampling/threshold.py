@@ -65,75 +65,51 @@ def _least_of_mass(codes, masses, needed, low, high):
 
 
 @triton.jit
-def _walk(
-    LOGITS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, V, first, second, third, shift, scale, maximum,
-    BY_MASS: tl.constexpr, WALK: tl.constexpr,
-):  # fmt: skip
-    """For each of three numbers (int64): the mass (BY_MASS) or the number of the row's logits whose shifted code reaches it."""
-    above_first = tl.zeros((WALK,), tl.float32)
-    above_second = tl.zeros((WALK,), tl.float32)
-    above_third = tl.zeros((WALK,), tl.float32)
-    for start in range(0, V, WALK):
-        token = start + tl.arange(0, WALK)
-        x = read_logits(LOGITS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V)
-        codes = code_of(x) >> shift
-        # A number is exact: a vocabulary has fewer than 2^24 tokens.
-        weights = tl.exp(x * scale - maximum) if BY_MASS else (token < V).to(tl.float32)
-        above_first += tl.where(codes >= first.to(tl.int32), weights, 0.0)
-        above_second += tl.where(codes >= second.to(tl.int32), weights, 0.0)
-        above_third += tl.where(codes >= third.to(tl.int32), weights, 0.0)
-    return tl.sum(above_first, 0), tl.sum(above_second, 0), tl.sum(above_third, 0)
-
-
-@triton.jit
-def _least_by_walks(
-    LOGITS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, V, needed, low, high, shift, scale, maximum,
-    BY_MASS: tl.constexpr, WALK: tl.constexpr,
-):  # fmt: skip
-    """As `_least_of_number` or `_least_of_mass` (BY_MASS) for the whole row. Each walk quarters the range."""
+def _least_of_bound(bound, scale, low, high, shift):
+    """The least shifted code from `low` to `high` whose logit, scaled, is at least `bound`; that of `high` is."""
     while low < high:
-        span = high - low
-        first, second, third = low + (span + 3) // 4, low + (span + 1) // 2, low + (3 * span + 3) // 4
-        above_first, above_second, above_third = _walk(
-            LOGITS,
-            COUNTS,
-            DRAFTS,
-            SLOTS,
-            SAMPLING,
-            row,
-            slot,
-            position,
-            edited,
-            V,
-            first,
-            second,
-            third,
-            shift,
-            scale,
-            maximum,
-            BY_MASS,
-            WALK,
-        )
-        to_third = (above_third > 0.0) & (above_third >= needed)
-        to_second = (above_second > 0.0) & (above_second >= needed)
-        to_first = (above_first > 0.0) & (above_first >= needed)
-        low = tl.where(to_third, third, tl.where(to_second, second, tl.where(to_first, first, low)))
-        high = tl.where(to_third, high, tl.where(to_second, third - 1, tl.where(to_first, second - 1, first - 1)))
+        middle = low + (high - low) // 2
+        trailing = tl.where(middle < 0, (tl.full((), 1, tl.int32) << shift) - 1, 0)
+        code = (middle << shift).to(tl.int32) | trailing
+        stays = code_of(code.to(tl.float32, bitcast=True)).to(tl.float32, bitcast=True) * scale >= bound
+        high = tl.where(stays, middle, high)
+        low = tl.where(stays, low, middle + 1)
     return low
 
 
 @triton.jit
-def _walk_from(
-    LOGITS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, V, bound, shift, scale, WALK: tl.constexpr
-):
-    """The least shifted code of the row's logits whose scaled value is at least `bound`."""
-    least = tl.full((WALK,), _HIGHEST, tl.int32)
-    for start in range(0, V, WALK):
-        token = start + tl.arange(0, WALK)
-        x = read_logits(LOGITS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V)
-        stays = (x * scale >= bound) & (token < V)
-        least = tl.minimum(least, tl.where(stays, code_of(x) >> shift, _HIGHEST))
-    return tl.min(least, 0).to(tl.int64)
+def _least_by_walks(
+    LOGITS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, V, by_mass, needed, top_p, low, high, shift, scale,
+    maximum, WALK: tl.constexpr,
+):  # fmt: skip
+    """As `_least_of_mass` (by_mass) or `_least_of_number`, of the whole row. Each walk quarters the range.
+
+    needed: if it is less than 0, the first walk measures the mass that reaches `low`, and top_p of it is needed."""
+    while low < high:
+        span = tl.where(needed < 0.0, 0, high - low)
+        first, second, third = low + (span + 3) // 4, low + (span + 1) // 2, low + (3 * span + 3) // 4
+        above_first = tl.zeros((WALK,), tl.float32)
+        above_second = tl.zeros((WALK,), tl.float32)
+        above_third = tl.zeros((WALK,), tl.float32)
+        for start in range(0, V, WALK):
+            token = start + tl.arange(0, WALK)
+            x = read_logits(LOGITS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, token, V)
+            codes = code_of(x) >> shift
+            # A number is exact: a vocabulary has fewer than 2^24 tokens.
+            weights = tl.where(token < V, tl.where(by_mass, tl.exp(x * scale - maximum), 1.0), 0.0)
+            above_first += tl.where(codes >= first.to(tl.int32), weights, 0.0)
+            above_second += tl.where(codes >= second.to(tl.int32), weights, 0.0)
+            above_third += tl.where(codes >= third.to(tl.int32), weights, 0.0)
+        from_first, from_second, from_third = tl.sum(above_first, 0), tl.sum(above_second, 0), tl.sum(above_third, 0)
+        if needed < 0.0:
+            needed = from_first * top_p
+        else:
+            to_third = (from_third > 0.0) & (from_third >= needed)
+            to_second = (from_second > 0.0) & (from_second >= needed)
+            to_first = (from_first > 0.0) & (from_first >= needed)
+            low = tl.where(to_third, third, tl.where(to_second, second, tl.where(to_first, first, low)))
+            high = tl.where(to_third, high, tl.where(to_second, third - 1, tl.where(to_first, second - 1, first - 1)))
+    return low
 
 
 @triton.jit
@@ -169,20 +145,21 @@ def least_kernel(
         codes = code_of(greatest) >> shift
         low = tl.min(tl.where(group < n_groups, codes, _HIGHEST), 0).to(tl.int64)
         high = tl.max(codes, 0).to(tl.int64)
-        lowest = (tl.full((), ALL_STAY, tl.int32) >> shift).to(tl.int64)
         limits = (top_k > 0) & (top_k < V)
-        # The bound is the maximum itself at most, so rounding cannot put out all tokens.
-        bound = tl.where(min_p > 0.0, tl.minimum(maximum + tl.log(min_p), maximum), float("-inf"))
+        least = (tl.full((), ALL_STAY, tl.int32) >> shift).to(tl.int64)
+        start = least  # the least that min-p leaves
+        if min_p > 0.0:  # the bound is the maximum itself at most, so rounding cannot put out all tokens
+            start = _least_of_bound(tl.minimum(maximum + tl.log(min_p), maximum), scale, start, high, shift)
+        top_p_alone = (top_p < 1.0) & (min_p == 0.0) & ((top_k <= 0) | (top_k >= V))
         total = tl.sum(sums * tl.exp(maxima - maximum), 0)
-        least = lowest
         if limits:
             if top_k <= n_groups:
                 least = _least_of_number(codes, top_k, low, high)
-        elif min_p == 0.0:
+        elif top_p_alone:
             masses = tl.exp(greatest * scale - maximum)
             if tl.sum(masses, 0) >= total * top_p * _MARGIN:
                 least = _least_of_mass(codes, masses, total * top_p * _MARGIN, low, high)
-        kept = (group < n_groups) & (codes >= least.to(tl.int32)) & (greatest * scale >= bound)
+        kept = (group < n_groups) & (codes >= tl.maximum(least, start).to(tl.int32))
         n_kept = tl.sum(kept.to(tl.int32), 0)
         row_logits = LOGITS + row * stride_logits
         if n_kept <= MOST:
@@ -195,36 +172,25 @@ def least_kernel(
             codes_read = code_of(x) >> shift
             if limits:
                 least = _least_of_number(codes_read, top_k, least, high)
-            if min_p > 0.0:
-                least = tl.maximum(least, tl.min(tl.where(x * scale >= bound, codes_read, _HIGHEST)).to(tl.int64))
+            least = tl.maximum(least, start)
             if top_p < 1.0:
                 masses_read = tl.where(codes_read >= least.to(tl.int32), tl.exp(x * scale - maximum), 0.0)
-                mass = tl.where(limits | (min_p > 0.0), tl.sum(masses_read), total)
+                mass = tl.where(top_p_alone, total, tl.sum(masses_read))
                 least = _least_of_mass(codes_read, masses_read, mass * top_p, least, high)
         else:
-            least = lowest
-            mass = total
-            if limits:
-                least = _least_by_walks(
-                    row_logits, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, V, top_k.to(tl.float32), least,
-                    high, shift, scale, maximum, False, WALK,
-                )  # fmt: skip
-            if min_p > 0.0:
-                start = _walk_from(
-                    row_logits, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, V, bound, shift, scale, WALK
-                )
-                least = tl.maximum(least, start)
-            if top_p < 1.0:
-                if limits | (min_p > 0.0):
-                    mass, _, _ = _walk(
-                        row_logits, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, V, least, least, least,
-                        shift, scale, maximum, True, WALK,
+            for stage in range(0, 2):  # top-k, then top-p
+                needed = tl.where(stage == 0, top_k.to(tl.float32), -1.0)
+                runs = limits
+                if stage == 1:
+                    runs = top_p < 1.0
+                    least = tl.maximum(least, start)
+                    if top_p_alone:  # all tokens below this one together hold less than what may go
+                        needed = total * top_p
+                        spare = tl.log(total * (1.0 - top_p) / V) - 0.01
+                        least = tl.maximum(least, (code_of((maximum + spare) / scale) >> shift).to(tl.int64))
+                if runs:
+                    least = _least_by_walks(
+                        row_logits, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, V, stage == 1, needed, top_p,
+                        least, high, shift, scale, maximum, WALK,
                     )  # fmt: skip
-                else:  # all tokens below this one together hold less than what may go
-                    spare = tl.log(total * (1.0 - top_p) / V) - 0.01
-                    least = tl.maximum(least, (code_of((maximum + spare) / scale) >> shift).to(tl.int64))
-                least = _least_by_walks(
-                    row_logits, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, edited, V, mass * top_p, least,
-                    high, shift, scale, maximum, True, WALK,
-                )  # fmt: skip
         tl.store(LEAST + row, least.to(tl.int32) << shift)
