@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -13,12 +14,13 @@ import torch
 from ops.bench.leaks.holdings import descendants_of
 from tests.support.fuzz.listeners import listeners
 from tests.support.real_server import RealServer, real_server
+from tests.support.workers.tiny_model import EIGHT_HEADS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 N_KILLS = 8
 SPARE_BYTES = 64 << 20
 SETTLE_S = 60.0
-LAYOUTS = {"1": ("--gpus", "1"), "2 as tp 2": ("--gpus", "2", "--tp", "2")}
+LAYOUTS = {"1": ("--gpus", "1", "--no-standby"), "2 as tp 2": ("--gpus", "2", "--tp", "2", "--no-standby")}
 FIXED = ("--set", f"worker.kv_memory_bytes={1 << 28}")  # otherwise it is a share of what is free
 
 
@@ -46,12 +48,14 @@ def wait_spares(server: RealServer) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_deaths_of_ranks_leave_no_memory_behind(layout: str) -> None:
+def test_deaths_of_ranks_leave_no_memory_behind(layout: str, tmp_path: Path) -> None:
     if torch.cuda.device_count() < int(LAYOUTS[layout][1]):
         pytest.skip(f"needs {LAYOUTS[layout][1]} devices")
     torch.cuda.init()
     without = used_bytes()
-    with real_server(*LAYOUTS[layout], *FIXED, "--set", "supervisor.gang_restarts=1000") as server:
+    (tmp_path / "config.json").write_text(json.dumps(EIGHT_HEADS))
+    model = ("--model", str(tmp_path), "--load-format", "random")
+    with real_server(*model, *LAYOUTS[layout], *FIXED, "--set", "supervisor.gang_restarts=1000") as server:
         hit = server.kill("worker/0.0")  # what a first death makes once is made now
         server.wait_new_life("worker/0.0", hit)
         wait_spares(server)
