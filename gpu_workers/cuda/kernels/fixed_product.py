@@ -5,8 +5,9 @@ add sixteen products after the other, and the sums of segments are added in thei
 because its rows and columns do not meet, and the segments of a tile may be computed by one program or by several: the last one
 of these adds them. So few rows use as many programs as many rows do, and no bit changes.
 
-All tiles of 16-bit numbers have at least 64 rows, so that every size uses the same instruction of the tensor cores (wgmma of 64
-rows); rows that are not there cost no memory traffic. `fixed_shapes` chooses the tiles. The gate of a feed-forward may follow
+Tiles of 64 rows and more use one instruction of Hopper's tensor cores (wgmma), smaller ones another (mma.sync). On an H200 both
+give the same bits: 1,133 of 1,133 cuts in `ops.gpu.fixed_product_sweep`, which compares them again wherever it runs. Rows that
+are not there cost no memory traffic. `fixed_shapes` chooses the tiles. The gate of a feed-forward may follow
 in the same kernel, on sums that are rounded as if they had been stored. Batch-invariant products: Horace He and Thinking
 Machines Lab, "Defeating Nondeterminism in LLM Inference" (2025), which gives up the parallel sum over K; fixed segments
 keep it.

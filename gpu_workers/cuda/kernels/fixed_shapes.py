@@ -21,7 +21,7 @@ _FEW_ROWS = 64
 class ProductShape:
     """How one product is cut. Only `segments` changes bits, so it must not depend on the number of rows."""
 
-    rows: int  # of a tile; at least 64 for 16-bit numbers, see fixed_product.py
+    rows: int  # of a tile
     outs: int  # columns of a tile
     k_block: int  # inputs at a time
     warps: int
@@ -39,7 +39,98 @@ class MeasuredShapes:
     by_rows: Mapping[int, ProductShape] = field(default_factory=dict[int, ProductShape])
 
 
-MEASURED: dict[tuple[int, int], MeasuredShapes] = {}  # by (rows, columns) of the weight
+MEASURED: dict[tuple[int, int], MeasuredShapes] = {  # by (rows, columns) of the weight
+    (960, 576): MeasuredShapes(
+        1,
+        {
+            1: ProductShape(16, 16, 64, 1, 6, 1, prefetch=8),
+            8: ProductShape(16, 16, 64, 1, 6, 1, prefetch=8),
+            64: ProductShape(64, 16, 64, 4, 6, 1),
+            256: ProductShape(64, 32, 64, 4, 4, 1),
+        },
+    ),
+    (576, 576): MeasuredShapes(
+        1,
+        {
+            1: ProductShape(16, 16, 64, 1, 6, 1, prefetch=8),
+            8: ProductShape(16, 16, 64, 1, 6, 1, prefetch=8),
+            64: ProductShape(64, 32, 64, 4, 4, 1),
+            256: ProductShape(64, 32, 64, 4, 4, 1),
+        },
+    ),
+    (3072, 576): MeasuredShapes(
+        1,
+        {
+            1: ProductShape(16, 16, 64, 1, 6, 1, prefetch=8),
+            8: ProductShape(16, 16, 64, 1, 6, 1, prefetch=8),
+            64: ProductShape(64, 32, 256, 4, 3, 1),
+            256: ProductShape(64, 64, 64, 4, 6, 1),
+        },
+    ),
+    (576, 1536): MeasuredShapes(
+        4,
+        {
+            1: ProductShape(16, 32, 64, 2, 6, 4, is_split=True),
+            8: ProductShape(16, 32, 64, 2, 6, 4, is_split=True),
+            64: ProductShape(64, 32, 64, 4, 4, 4, is_split=True),
+            256: ProductShape(64, 32, 128, 4, 3, 4, is_split=True),
+        },
+    ),
+    (49152, 576): MeasuredShapes(
+        1,
+        {
+            1: ProductShape(16, 64, 64, 4, 6, 1),
+            8: ProductShape(16, 64, 64, 4, 6, 1),
+            64: ProductShape(64, 128, 64, 4, 4, 1),
+            256: ProductShape(128, 128, 64, 8, 3, 1),
+        },
+    ),
+    (6144, 4096): MeasuredShapes(
+        1,
+        {
+            1: ProductShape(16, 32, 128, 2, 4, 1),
+            8: ProductShape(16, 16, 256, 1, 3, 1),
+            64: ProductShape(64, 32, 128, 4, 4, 1),
+            256: ProductShape(128, 128, 64, 8, 4, 1),
+        },
+    ),
+    (4096, 4096): MeasuredShapes(
+        2,
+        {
+            1: ProductShape(16, 32, 128, 2, 4, 2, is_split=True),
+            8: ProductShape(16, 32, 128, 2, 4, 2, is_split=True),
+            64: ProductShape(64, 64, 128, 4, 4, 2, is_split=True),
+            256: ProductShape(128, 128, 64, 8, 4, 2, is_split=True),
+        },
+    ),
+    (28672, 4096): MeasuredShapes(
+        1,
+        {
+            1: ProductShape(16, 64, 256, 4, 3, 1, prefetch=8),
+            8: ProductShape(16, 64, 256, 4, 3, 1),
+            64: ProductShape(64, 256, 64, 4, 4, 1),
+            256: ProductShape(128, 256, 64, 8, 4, 1),
+        },
+    ),
+    (4096, 14336): MeasuredShapes(
+        2,
+        {
+            1: ProductShape(16, 32, 256, 2, 3, 2, is_split=True),
+            8: ProductShape(16, 64, 256, 4, 3, 2, is_split=True),
+            64: ProductShape(64, 64, 128, 4, 4, 2, is_split=True),
+            256: ProductShape(128, 128, 64, 8, 4, 2, is_split=True),
+        },
+    ),
+    (128256, 4096): MeasuredShapes(
+        1,
+        {
+            1: ProductShape(16, 64, 128, 4, 4, 1),
+            8: ProductShape(16, 64, 128, 4, 4, 1),
+            64: ProductShape(64, 128, 128, 4, 4, 1),
+            256: ProductShape(256, 128, 64, 8, 3, 1),
+        },
+    ),
+}
 
 
 def count_segments(n_out: int, width: int) -> int:
