@@ -58,14 +58,14 @@ class ServerEnd:
         supervisor has given up its run directory. Returns False when `deadline_s` passed first."""
         end_s = time.monotonic() + deadline_s
         given_up_s = 0.0
-        while not self.is_reached:
+        while not (self.is_reached and all(_is_gone(one) for one in self._last)):  # a process unlocks it just before its end
             now_s = time.monotonic()
             if found := supervisors_of(self._run_dir):
                 self._last, given_up_s = found, now_s
             elif self._last and now_s - given_up_s > _LAST_S:
                 killed, _ = kill_processes(self._last, _DEATH_S)
                 self.killed += [f"the {one.name} (pid {one.pid})" for one in killed]
-                self._last = []
+                given_up_s = time.monotonic()
             if now_s > end_s:
                 return False
             time.sleep(_LOOK_S)
@@ -77,6 +77,13 @@ def supervisors_of(run_dir: Path) -> list[Registered]:
     pids = {"parent": read_parent_pid(run_dir), "supervisor": read_pid(run_dir)}
     ticks = {name: start_ticks_of(pid) for name, pid in pids.items() if pid}
     return [Registered(Life(name), pids[name] or 0, start) for name, start in ticks.items() if start is not None]
+
+
+def _is_gone(process: Registered) -> bool:
+    try:
+        return process.is_gone
+    except OSError:  # no descriptor is left: the lock has said it
+        return True
 
 
 def kill_server(run_dir: Path, deadline_s: float) -> bool:
