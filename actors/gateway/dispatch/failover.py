@@ -31,6 +31,7 @@ class Failover:
         self._grace_s, self._post, self._book, self._move = grace_s, post, book, move
         self._log = structlog.get_logger()
         self.replicas = Replicas()
+        self.on_suspicion: Callable[[GrowingSequence], None] = lambda sequence: None  # called when it changes
         self.on_sick: Callable[[str], None] = lambda name: None  # called with the name of a scheduler whose replica is sick
         self.n_moved = 0  # sequences
 
@@ -38,11 +39,16 @@ class Failover:
         """A scheduler tells the condition of its replica, and who is suspect there."""
         suspicion_of = {suspect.attempt: suspect.suspicion for suspect in state.suspects}
         for sequence in self._book.at(name):
-            suspicion = sequence.suspicion = suspicion_of.get(sequence.attempt)
+            if not sequence.is_taken:  # the scheduler did not know it yet when it said this
+                continue
+            before, suspicion = sequence.suspicion, suspicion_of.get(sequence.attempt)
+            sequence.suspicion = suspicion
             if suspicion is None:
                 sequence.accusers = frozenset()
             elif suspicion.certain:
                 sequence.accusers |= {name}
+            if suspicion != before:
+                self.on_suspicion(sequence)
         if state.condition is ReplicaCondition.SICK:
             self.on_sick(name)
         number = self.replicas.note(name, state.condition)

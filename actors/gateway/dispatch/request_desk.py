@@ -17,7 +17,7 @@ from actors.gateway.dispatch.undelivered import UndeliveredAnswers
 from actors.gateway.dispatch.verdicts import Verdicts
 from actors.gateway.journal.identity import ModelIdentity
 from actors.gateway.journal.journal import Journal
-from actors.gateway.journal.records import Finished, encode_record, request_record
+from actors.gateway.journal.records import Finished, encode_record, request_record, suspect_record
 from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.requests.order import Ended, Order, model_changed
@@ -52,6 +52,7 @@ class RequestDesk:
         self.dispatcher = Dispatcher(
             settings, incarnation, post, self._end_without_tokens, lambda *verdict: self.verdicts.condemned(*verdict)
         )
+        self.dispatcher.failover.on_suspicion = lambda one: journal.step(suspect_record(one), lambda: None)
         self._request_by_id: dict[str, Request] = {}
         self._deadline_by_number: dict[int, Timer] = {}
         self.retained = RetainedRequests(journal, identity, settings.retention_s)

@@ -10,7 +10,8 @@ import numpy as np
 
 from actors.gateway.journal.identity import ModelIdentity
 from actors.gateway.requests.order import Ended, Order
-from actors.gateway.requests.request import KEY_BITS, LIFE_TURN, PING_TURN, GrowingSequence, Request
+from actors.gateway.requests.request import KEY_BITS, LIFE_TURN, PING_TURN, SUSPICION_ROW, GrowingSequence, Request
+from messages.generation import Suspicion
 from messages.logprobs import TokenLogprobs
 
 RECORD_VERSION = 3
@@ -20,7 +21,8 @@ _DTYPES = ("<i4", "<f4")  # of the arrays in `TokenLogprobs`
 class StepRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """New tokens of one sequence: its key, the number of the first, and the ids as int32 bytes. A ping of a request: the key
     of sequence `PING_TURN`, and no ids. A new life of a request: the key of sequence `LIFE_TURN`, the number of the life as
-    `first`, and no ids.
+    `first`, and no ids. A suspicion: the key of sequence `SUSPICION_ROW`, the index of the suspect as `first`, and a `Suspect`
+    as `ids`.
     """
 
     key: int
@@ -28,6 +30,13 @@ class StepRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ids: bytes
     logprobs: TokenLogprobs | None = None
     n_cached: int = 0  # cached prompt tokens; only in the row of token 0
+
+
+class Suspect(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Deaths of gangs that a sequence may have caused, and the schedulers whose gangs have died with it alone."""
+
+    suspicion: Suspicion | None
+    accusers: tuple[str, ...] = ()
 
 
 class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -46,6 +55,7 @@ class SequenceState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     # `Request.turns` as int32 bytes, in the state of a request's first sequence; b"": all tokens, then the ending
     turns: bytes = b""
     lives: tuple[int, ...] = ()  # `Request.lives`, likewise
+    suspect: Suspect | None = None
 
 
 class FinishRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -113,6 +123,7 @@ def _array_in(kind: type, value: Any) -> Any:
 _encoder = msgspec.msgpack.Encoder(enc_hook=_array_out)
 _step_decoder = msgspec.msgpack.Decoder(StepRecord, dec_hook=_array_in)
 _order_decoder = msgspec.msgpack.Decoder(Order)
+_suspect_decoder = msgspec.msgpack.Decoder(Suspect)
 _request_decoder = msgspec.msgpack.Decoder(RequestRecord)
 _finish_decoder = msgspec.msgpack.Decoder(FinishRecord)
 _states_decoder = msgspec.msgpack.Decoder(list[SequenceState], dec_hook=_array_in)
@@ -188,9 +199,27 @@ def life_record(request: Request) -> bytes:
     return encode_step([StepRow(request.number << KEY_BITS | LIFE_TURN, request.life, b"")], [])
 
 
+def suspect_record(sequence: GrowingSequence) -> bytes:
+    """The blob of a step in which a sequence comes under suspicion, or is free of it."""
+    key = sequence.request.number << KEY_BITS | SUSPICION_ROW
+    return encode_step([StepRow(key, sequence.index, _encoder.encode(_suspect_of(sequence)))], [])
+
+
+def decode_suspect(blob: bytes) -> Suspect:
+    """Decode a suspicion. Raises: ValueError for a damaged blob."""
+    return _suspect_decoder.decode(blob)
+
+
+def _suspect_of(sequence: GrowingSequence) -> Suspect:
+    return Suspect(sequence.suspicion, tuple(sorted(sequence.accusers)))
+
+
 def states_of(request: Request, coming: Sequence[int] = ()) -> list[SequenceState]:
     """The states of a request's sequences, with all their tokens. `coming`: the turns that are not visible yet, in order."""
-    states = [SequenceState(row_of(s, 0, len(s.ids)), s.ended) for s in request.sequences]
+    states = [
+        SequenceState(row_of(s, 0, len(s.ids)), s.ended, suspect=_suspect_of(s) if s.suspicion is not None else None)
+        for s in request.sequences
+    ]
     turns = [*request.turns, *coming]
     if len(states) > 1 or PING_TURN in turns:
         states[0] = msgspec.structs.replace(states[0], turns=np.array(turns, "<i4").tobytes(), lives=tuple(request.lives))
@@ -207,8 +236,8 @@ def request_record(request: Request, identity: ModelIdentity, now_s: float, comi
 
     `now_s`: the monotonic clock. `coming`: its turns that are not visible yet, in order.
     """
-    has_tokens = request.order.is_resumable and (coming or request.turns or any(s.ids for s in request.sequences))
-    states = encode_states(states_of(request, coming)) if has_tokens else b""
+    is_begun = coming or request.turns or any(s.ids or s.suspicion is not None for s in request.sequences)
+    states = encode_states(states_of(request, coming)) if request.order.is_resumable and is_begun else b""
     return RequestRecord(request.order.request, identity, encode_order(request.order), now_s - request.began_s, states)
 
 

@@ -26,7 +26,7 @@ from actors.gateway.journal.records import (
     decode_step,
 )
 from actors.gateway.requests.order import Ended
-from actors.gateway.requests.request import KEY_BITS, LIFE_TURN, PING_TURN
+from actors.gateway.requests.request import KEY_BITS, LIFE_TURN, PING_TURN, SUSPICION_ROW
 from messages.outcomes import EndReason
 
 _ENDS_WITH_A_TOKEN: tuple[EndReason, ...] = ("stop", "length")
@@ -153,7 +153,7 @@ def _growing_of(number: int, known: _Known, now_s: float) -> _Growing:
 def _add_row(one: _Growing, row: StepRow) -> bool:
     """Append a row to its request; False if the tokens before it are missing, or it belongs to no sequence."""
     index = row.key & ((1 << KEY_BITS) - 1)
-    if index in (PING_TURN, LIFE_TURN) and not row.ids:
+    if index == SUSPICION_ROW or (index in (PING_TURN, LIFE_TURN) and not row.ids):
         one.recovered.steps.append(row)
         return True
     n_tokens = one.n_tokens.get(index, 0)

@@ -9,9 +9,18 @@ from collections.abc import Iterable
 import numpy as np
 
 from actors.gateway.journal.identity import ModelIdentity
-from actors.gateway.journal.records import Recovered, RequestRecord, StepRow, decode_order, decode_states, replay_row
+from actors.gateway.journal.records import (
+    Recovered,
+    RequestRecord,
+    StepRow,
+    Suspect,
+    decode_order,
+    decode_states,
+    decode_suspect,
+    replay_row,
+)
 from actors.gateway.requests.order import model_changed
-from actors.gateway.requests.request import END_TURN, KEY_BITS, LIFE_TURN, PING_TURN, Gap, Request
+from actors.gateway.requests.request import END_TURN, KEY_BITS, LIFE_TURN, PING_TURN, SUSPICION_ROW, Gap, Request
 from actors.gateway.text.tokenizer import TextModel
 
 _INDEX_MASK = (1 << KEY_BITS) - 1
@@ -27,6 +36,7 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
     endings |= {key & _INDEX_MASK: ended for key, ended in recovered.endings.items()}
     for state in recovered.states:
         _replay(request, state.row)
+        _suspect(request, state.row.key & _INDEX_MASK, state.suspect)
     turns = _turns_of(request, recovered)
     request.lives = [life for state in recovered.states[:1] for life in state.lives]
     for row in recovered.steps:
@@ -71,6 +81,9 @@ def _replay(request: Request, row: StepRow) -> list[int]:
     if index == LIFE_TURN:
         request.lives.append(row.first)
         return [LIFE_TURN]
+    if index == SUSPICION_ROW:
+        _suspect(request, row.first, decode_suspect(row.ids))
+        return []
     if index >= len(request.sequences):
         raise ValueError(f"key: expected a sequence below {len(request.sequences)}, got {index}")
     try:
@@ -78,6 +91,15 @@ def _replay(request: Request, row: StepRow) -> list[int]:
     except Gap as gap:
         raise ValueError(f"journal: {gap}") from None
     return [index] * n_taken if row.ids else [END_TURN | index]
+
+
+def _suspect(request: Request, index: int, suspect: Suspect | None) -> None:
+    """Set what a sequence is suspected of, so that it is not tried from the beginning. Raises: ValueError."""
+    if index >= len(request.sequences):
+        raise ValueError(f"suspect: expected a sequence below {len(request.sequences)}, got {index}")
+    if suspect is not None:
+        request.sequences[index].suspicion = suspect.suspicion
+        request.sequences[index].accusers = frozenset(suspect.accusers)
 
 
 def _turns_of(request: Request, recovered: Recovered) -> list[int]:

@@ -30,6 +30,7 @@ KEY_BITS = 20  # the low bits of a journal key: the index of the sequence in its
 END_TURN = 1 << KEY_BITS  # added to the index of a sequence: the turn of its ending
 PING_TURN = END_TURN - 1  # the turn of a ping; no sequence has this index
 LIFE_TURN = END_TURN - 2  # where a later process begins a new life of the request; nor this one
+SUSPICION_ROW = END_TURN - 3  # in the journal: a sequence is under suspicion; nor this one
 _COMPLETE: tuple[EndReason, ...] = ("stop", "length")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from pathlib import Path
 
 import httpx
 
@@ -11,6 +12,7 @@ from tests.support.gateway.fake_scheduler import oracle
 from tests.support.gateway.replicas_rig import TwoReplicas, two_replicas
 from tests.support.gateway.whole_server import n_visible
 from tests.support.scheduler.mortal_gang import Fate
+from tests.support.waiting import DEADLINE_S
 
 N_STREAMS, N_TOKENS = 12, 60
 
@@ -94,6 +96,52 @@ async def test_a_device_that_faults_on_everything_but_the_canary_condemns_nobody
         await check(asked)
         assert len(both.rig.desk.verdicts.quarantine) == 0
         assert both.fates[1].deaths == []
+
+
+async def test_a_poison_is_found_although_its_gateway_is_killed_after_each_death(tmp_path: Path) -> None:
+    """What a sequence is suspected of is in the journal: the next incarnation does not try it from the beginning."""
+    body = {"tokens": [666, 7], "max_tokens": N_TOKENS, "temperature": 0, "request_id": "poison"}
+    async with two_replicas(journal_path=str(tmp_path / "journal")) as both:
+        r, fate = both.rig, both.fates[0]
+        for one in both.fates:
+            stay_away(one)  # a gang comes back when the test lets it
+        both.gang(1).die("killed")
+        await r.cluster.wait_until(lambda: both.condition(1) == "down")
+        fate.poison = {666}
+        for life in range(1, 12):
+            async with r.http() as http:
+                asked = asyncio.ensure_future(http.post("/v1/generate", json=body))
+                if life > 1:
+                    await _come_back(both)
+                await r.cluster.wait_until(lambda life=life, asked=asked: asked.done() or _deaths_told(both) == life)
+                if asked.done():
+                    break
+                asked.cancel()
+            recorded = asyncio.Event()
+            r.gateway.journal.step(b"", recorded.set)
+            await recorded.wait()
+            await r.kill_gateway()
+            await r.start_gateway(life + 1)
+            await r.cluster.wait_until(lambda: len(r.gateway.living("scheduler")) == 2)
+        answer = await asked
+        assert (answer.status_code, answer.json()["error"]["code"]) == (422, "quarantined")
+        assert len(fate.deaths) == 4
+
+
+async def _come_back(both: TwoReplicas) -> None:
+    """Let the dead gang of replica 0 come back, once."""
+    async with asyncio.timeout(DEADLINE_S):
+        while "worker/0.0" not in both.rig.cluster.scripted:
+            both.fates[0].returns.set()
+            both.fates[0].returns.clear()
+            await asyncio.sleep(0)
+
+
+def _deaths_told(both: TwoReplicas) -> int:
+    """The deaths of gangs of which the gateway suspects a sequence."""
+    request = both.rig.desk.find("poison")
+    suspicion = request.sequences[0].suspicion if request is not None else None
+    return 0 if suspicion is None else suspicion.deaths
 
 
 async def test_a_poison_is_found_although_it_moves_between_replicas() -> None:
