@@ -102,7 +102,7 @@ async def test_a_poison_is_found_although_its_gateway_is_killed_after_each_death
     """What a sequence is suspected of is in the journal: the next incarnation does not try it from the beginning."""
     body = {"tokens": [666, 7], "max_tokens": N_TOKENS, "temperature": 0, "request_id": "poison"}
     async with two_replicas(journal_path=str(tmp_path / "journal")) as both:
-        r, fate = both.rig, both.fates[0]
+        r, fate, answer = both.rig, both.fates[0], None
         for one in both.fates:
             stay_away(one)  # a gang comes back when the test lets it
         both.gang(1).die("killed")
@@ -115,6 +115,7 @@ async def test_a_poison_is_found_although_its_gateway_is_killed_after_each_death
                     await _come_back(both)
                 await r.cluster.wait_until(lambda life=life, asked=asked: asked.done() or _deaths_told(both) == life)
                 if asked.done():
+                    answer = await asked
                     break
                 asked.cancel()
             recorded = asyncio.Event()
@@ -123,7 +124,7 @@ async def test_a_poison_is_found_although_its_gateway_is_killed_after_each_death
             await r.kill_gateway()
             await r.start_gateway(life + 1)
             await r.cluster.wait_until(lambda: len(r.gateway.living("scheduler")) == 2)
-        answer = await asked
+        assert answer is not None
         assert (answer.status_code, answer.json()["error"]["code"]) == (422, "quarantined")
         assert len(fate.deaths) == 4
 
