@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from gpu_workers.models.resolve import read_config
+from gpu_workers.model_store.weight_files import weight_files
+from gpu_workers.models.resolve import ModelKind, find_model, read_config
 from gpu_workers.runner.memory_estimate import memory_bytes
 from messages.errors import ConfigError
 from supervisor.config import ServerConfig
@@ -26,6 +27,8 @@ def plan_start(config: ServerConfig) -> Placement:
     check_gpus(host, wishes)
     try:
         model = read_config(config.model)
+        if config.worker.load_format != "random":
+            _check_weights(config.model)
     except (ValueError, OSError) as error:
         raise ConfigError(f"model: {error}") from None
     if model is not None and model.max_position and config.max_length > model.max_position:
@@ -33,6 +36,13 @@ def plan_start(config: ServerConfig) -> Placement:
     placement = plan_placement(host, model, wishes)
     check_deterministic(placement, config.worker.attention)
     return placement
+
+
+def _check_weights(name: str) -> None:
+    """Raises: WeightsError for a folder without its weights; what is downloaded or converted later is not looked at."""
+    found = find_model(name)
+    if found.kind is ModelKind.FOLDER and found.path is not None:
+        weight_files(found.path)
 
 
 def find_gpus(visible: str | None, nvml: Any = None) -> tuple[Gpu, ...]:

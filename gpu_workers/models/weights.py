@@ -18,16 +18,13 @@ from safetensors import SafetensorError, safe_open
 
 from gpu_workers.layers.shard import Shard
 from gpu_workers.layers.torch_ops import Ops
+from gpu_workers.model_store.weight_files import WeightsError, weight_files
 from gpu_workers.models.weight_memory import PrivateWeights, WeightMemory
 
 RANDOM_STD = 0.02
 _HEAD = "lm_head.weight"
 _HEADER_LENGTH_BYTES = 8  # at the beginning of a safetensors file, little-endian
 _MAX_HEADER_BYTES = 100_000_000  # the most that the safetensors library accepts
-
-
-class WeightsError(ValueError):
-    """The checkpoint does not fit the config; the text names each tensor."""
 
 
 class TensorSource(Protocol):
@@ -49,7 +46,7 @@ class SafetensorsSource(TensorSource):
 
     def __init__(self, folder: Path) -> None:
         self._files: dict[str, Any] = {}
-        for path in _weight_files(folder):
+        for path in weight_files(folder):
             opened = _open(path)
             for name in opened.keys():  # noqa: SIM118  (not a mapping)
                 self._files[name] = opened
@@ -97,20 +94,6 @@ class RandomSource(TensorSource):
         whole = torch.randn(shape, generator=generator, device=target.device).mul_(RANDOM_STD)
         block = whole[rows.start : rows.stop]
         target.copy_(block if columns is None else block[:, columns.start : columns.stop])
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        files = [folder / name for name in names]
-    else:
-        files = sorted(folder.glob("*.safetensors"))
-    missing = [path.name for path in files if not path.is_file()]
-    if missing or not files:
-        got = f"a folder without {', '.join(missing)}" if missing else "a folder that has none"
-        raise WeightsError(f"{folder}: expected weights in .safetensors files, got {got}")
-    return files
 
 
 def _open(path: Path) -> Any:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpu_workers.runner.memory_estimate import GIB
+from gpu_workers.settings import WorkerSettings
 from messages.errors import ConfigError
 from supervisor import host
 from supervisor.config import ServerConfig
@@ -116,3 +119,11 @@ def test_all_visible_gpus_are_used_unless_said_otherwise(monkeypatch: pytest.Mon
 def test_a_model_that_cannot_be_read_is_named() -> None:
     with pytest.raises(ConfigError, match=r"^model: /no/such/model: no such file or folder"):
         plan_start(ServerConfig(model="/no/such/model"))
+
+
+def test_a_folder_without_its_weights_is_refused_before_a_process_starts(tmp_path: Path) -> None:
+    keys = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 64}
+    (tmp_path / "config.json").write_text(json.dumps(keys | {"intermediate_size": 128, "max_position_embeddings": 64}))
+    with pytest.raises(ConfigError, match=r"^model: .*: expected weights in .safetensors files, got a folder that has none$"):
+        plan_start(ServerConfig(model=str(tmp_path), gpus=0))
+    assert plan_start(ServerConfig(model=str(tmp_path), gpus=0, worker=WorkerSettings(load_format="random"))).device == "cpu"
