@@ -44,6 +44,7 @@ class Harm:
             + [self._aim] * s.n_aims
             + [self._harm_device] * s.n_device_faults
             + [self._roll] * s.n_rolls
+            + [self._parent.die] * s.n_parent_deaths
         )
         self._chance.shuffle(kinds)
         for kind in kinds:

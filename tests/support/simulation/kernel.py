@@ -44,6 +44,7 @@ class Kernel:
         patch(os, "dup", lambda fd: self.own(_dup(fd)))
         patch(os, "memfd_create", lambda *args: self.own(_memfd(*args)))
         patch(os, "getpid", lambda: getattr(PROCESS.get(), "pid", 0) or _real_pid())
+        patch(signal, "pthread_sigmask", lambda how, signals: set())
         patch(os, "pidfd_open", self._pidfd_open)
         patch(signal, "pidfd_send_signal", self._pidfd_send_signal)
 

@@ -32,6 +32,7 @@ from tests.support.simulation.network import SimulatedNetwork
 from tests.support.simulation.virtual_loop import PROCESS, LifeState, SimulatedLife, VirtualLoop
 
 _BOOT_S = (0.01, 0.3)
+_UNREAPED_SHARE = 0.5
 _REAP_S = (0.0001, 0.005)  # from a death to its proof
 _ACTORS: dict[str, Any] = {
     "cache_directory": lambda birth, make_mailbox: DirectoryActor(birth, make_mailbox, _now_s),
@@ -58,6 +59,7 @@ class Machine:
         self.problems: list[str] = []
         self.has_lost_connections = False  # a gateway and the custodian were out of service together
         self.on_orphan_exit: Callable[[int, int], None] = lambda pid, code: None
+        self.parent = 1  # the number of the supervisor's parent, the first, second, ...
         self._n_pids = 1000
         kernel.kill = lambda pid: self.process(pid).die(-9)
 
@@ -125,6 +127,7 @@ class SimulatedProcess(ChildProcess):
         self._supervisor_context = copy_context()
         self.context = _context_of(self.life)
         self._returncode: int | None = None
+        self.reaper = 0  # the number of the parent whose child it has become; 0: it is a supervisor's
 
     @property
     def is_alive(self) -> bool:
@@ -178,7 +181,16 @@ class SimulatedProcess(ChildProcess):
         self._supervisor = None
         if self.birth is None:
             self.die(EXIT_FAULT)  # its standard input has ended
-        if self._machine.kernel.is_proven(self.pid) and self.exit is None and self._returncode is not None:
+        self.reaper = self._machine.parent
+        if self._machine.kernel.is_proven(self.pid) and self.exit is None:
+            self._tell_parent()
+
+    def unreaped_code(self) -> int | None:
+        """How it ended, if the machine's first process, which reaps it, has not done so yet."""
+        return self._returncode if self._machine.chance.random() < _UNREAPED_SHARE else None
+
+    def _tell_parent(self) -> None:
+        if self._returncode is not None and self.reaper == self._machine.parent:
             self._machine.on_orphan_exit(self.pid, self._returncode)
 
     def is_child_of(self, supervisor: SimulatedLife) -> bool:
@@ -193,7 +205,7 @@ class SimulatedProcess(ChildProcess):
         assert self._returncode is not None
         self._machine.kernel.died(self.pid)
         if self._supervisor is None:
-            self._machine.on_orphan_exit(self.pid, self._returncode)
+            self._tell_parent()
         else:
             self._machine.loop.call_soon(self._reap, self._returncode, context=self._supervisor_context)
 
@@ -248,6 +260,9 @@ def make_processes_findable(patch: Callable[[Any, str, Any], None], machine: Mac
     patch(adopted_process, "is_suspended", lambda pid: machine.process(pid).is_suspended())
     patch(adopted_process, "resident_bytes", lambda pid: 4096)
     patch(adopted_process, "sample_of", lambda pid: None)
+    patch(adopted_process, "parent_of", lambda pid: machine.process(pid).reaper)
+    patch(adopted_process, "exit_code_of", lambda pid, pidfd: machine.process(pid).unreaped_code())
+    patch(adopted_process.os, "getppid", lambda: machine.parent)
 
 
 def _context_of(life: SimulatedLife | None) -> Context:

@@ -34,6 +34,7 @@ class Scenario:
     longest_pause_s: float = 9.0
     tp: int = 1  # ranks of a gang
     n_rolls: int = 0  # rolling restarts
+    n_parent_deaths: int = 0
     vocabulary: int = 32_768  # of the hash chain; in a small one tokens repeat, so that there are drafts, some of them right
     sought: tuple[str, Fault] | None = None  # an edge at which this fault shall happen, soon after the beginning
 
@@ -77,6 +78,7 @@ def scenario_of(seed: int) -> Scenario:
         tp=more.choice((1, 1, 1, 1, 2, 3)),
         n_rolls=more.choice((0, 0, 0, 1)),
         vocabulary=more.choice((32_768, 32_768, 4)),
+        n_parent_deaths=more.choice((0, 0, 0, 1, 2)),
     )
 
 

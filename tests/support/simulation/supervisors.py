@@ -1,4 +1,4 @@
-"""The lives of the supervisor, and its parent, which is not killed: it starts the next supervisor and keeps what that needs.
+"""The lives of the supervisor, and its parent, which starts the next supervisor and keeps what that needs.
 
 The supervisors, their link and the packets on it are the real ones; the parent is a twin of `supervisor/parent/parent.py`. It
 also takes the place of the operator who orders a rolling restart.
@@ -48,7 +48,7 @@ class SimulatedParent:
         self.supervisor: Supervisor | None = None
         self.context = copy_context()
         self.ending: asyncio.Future[int] = machine.loop.create_future()
-        self.n_deaths = self.n_rolls = 0
+        self.n_deaths = self.n_rolls = self.n_own_deaths = 0
         self._is_stop_ordered = False
         machine.on_orphan_exit = self._reaped
 
@@ -94,6 +94,16 @@ class SimulatedParent:
         outside.run(PROCESS.set, None)
         self._machine.loop.call_later(_AGAIN_S, self.roll, context=outside)
 
+    def die(self) -> None:
+        """The parent itself is killed. The present supervisor notices it and becomes the next parent, which knows what its link
+        knew. Its children stay its own; those of earlier supervisors are nobody's. If that supervisor is killed before, the
+        twin starts the next one all the same."""
+        if self._end is None or self.ending.done():
+            return
+        self.n_own_deaths += 1
+        self._end.close()
+        self._end = None
+
     def kill(self) -> None:
         """End the present supervisor as SIGKILL does."""
         if self.life.state is not LifeState.DEAD and not self.ending.done():
@@ -128,7 +138,7 @@ class SimulatedParent:
 
     def _run(self, link_fd: int) -> None:
         """In the new process."""
-        link = ParentLink(socket.socket(fileno=link_fd))
+        self._link = link = ParentLink(socket.socket(fileno=link_fd))
         run_dir = RunDir.take_back(Path(link.kept[_RUN_DIR].value), link.kept[_RUN_DIR].fd)
         descriptors = {name: kept.fd for name, kept in link.kept.items()}
         server, target = read_server(run_dir, descriptors), None
@@ -146,6 +156,9 @@ class SimulatedParent:
         if task.cancelled() or task.exception() is not None:
             self._machine.errors.append(task.exception() or asyncio.CancelledError("supervisor"))
         elif task.result() == EXIT_HAND_OVER:
+            if self._end is None:  # its process becomes the parent
+                self._exits = dict(self._link.exits.code_by_pid)
+                self._machine.parent += 1
             self._go_on()
             return
         if not self.ending.done():

@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Any
 
 PROCESS: ContextVar[SimulatedLife | None] = ContextVar("PROCESS", default=None)
+_MOST_ERRORS = 100
 _EXECUTOR_S = 0.001  # virtual time that work in a thread takes
 
 
@@ -130,6 +131,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         life = PROCESS.get()
         if not isinstance(context.get("exception"), Died) and (life is None or life.state is not LifeState.DEAD):
             self.errors.append(context)
+            if len(self.errors) > _MOST_ERRORS:  # a descriptor whose callback always fails: the time stands still
+                raise RuntimeError(f"{len(self.errors)} exceptions that nobody has handled") from context.get("exception")
 
     def set_exception_handler(self, handler: Any) -> None:
         """Exceptions are kept in `errors`."""
