@@ -77,6 +77,7 @@ def _load_and_seal(load: Load, placement: Placement, vault: WeightVault, on_prog
     descriptor = region.make()
     try:
         region.share(descriptor)
+        region.use_large_pages()
         written = WrittenWeights(memory)
         model = load(replace(placement, memory=written), on_progress)
         sealed = written.seal()

@@ -14,19 +14,25 @@ import os
 from gpu_workers.vault.region import Region
 
 _MAP_FIXED = 0x10
+_LARGE_PAGE_BYTES = 2 << 20
+_COLLAPSE = 25  # MADV_COLLAPSE: large pages at once, whatever the system's default; since Linux 6.1
 _FAILED = ctypes.c_void_p(-1).value
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
 
 
 class HostRegion(Region):
-    """`n_bytes` of zeroed memory. `buffer` is the memory; the kernel zeroes each piece when it is first touched."""
+    """`n_bytes` of zeroed memory that begins where a large page can. `buffer` is the memory; the kernel zeroes each piece when
+    it is first touched."""
 
     def __init__(self, n_bytes: int) -> None:
         """Raises: OSError when the machine has no memory for it."""
         self.n_bytes = n_bytes
-        self.buffer = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        whole = mmap.mmap(-1, n_bytes + _LARGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        skipped = -ctypes.addressof(ctypes.c_char.from_buffer(whole)) % _LARGE_PAGE_BYTES
+        self.buffer = memoryview(whole)[skipped : skipped + n_bytes]
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self.buffer))
 
     def make(self) -> int:
@@ -34,6 +40,12 @@ class HostRegion(Region):
         descriptor = os.memfd_create("device-memory", os.MFD_CLOEXEC)
         os.ftruncate(descriptor, self.n_bytes)
         return descriptor
+
+    def use_large_pages(self) -> None:
+        """See Region. Small pages made products of a bfloat16 model a tenth slower."""
+        for first in range(0, self.n_bytes, _LARGE_PAGE_BYTES):
+            self.buffer[first] = 0  # the kernel makes no large page where there is none at all
+        _libc.madvise(self._address, self.n_bytes // _LARGE_PAGE_BYTES * _LARGE_PAGE_BYTES, _COLLAPSE)
 
     def share(self, descriptor: int, is_read_only: bool = False) -> None:
         """See Region. Raises: OSError, with nothing changed; ValueError when the memory is smaller than the region."""

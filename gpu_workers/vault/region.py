@@ -16,6 +16,10 @@ class Region(Protocol):
         Raises: OSError when the device has no memory for it."""
         ...
 
+    def use_large_pages(self) -> None:
+        """Let shared memory that has been mapped to be written, and has no content yet, have large pages where that makes
+        reading faster and the machine has them. All of it is then in use, touched or not."""
+
     def share(self, descriptor: int, is_read_only: bool = False) -> None:
         """From now on the region is the memory behind this descriptor, with its content, at the same address. Nothing may use
         the region meanwhile. The descriptor may be closed.

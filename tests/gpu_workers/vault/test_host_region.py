@@ -7,7 +7,24 @@ import signal
 import subprocess
 import sys
 
+from gpu_workers.vault.host_region import HostRegion
+
 DEADLINE_S = 60.0
+
+
+def test_memory_with_large_pages_is_shared_as_any_other() -> None:
+    n_bytes = (4 << 20) + 100
+    region, other = HostRegion(n_bytes), HostRegion(n_bytes)
+    descriptor = region.make()
+    region.share(descriptor)
+    region.use_large_pages()
+    region.buffer[3 << 20] = 9
+    region.buffer[n_bytes - 1] = 7
+    other.share(descriptor, is_read_only=True)
+    assert bytes(other.buffer[:5]) == bytes(5)
+    assert (other.buffer[3 << 20], other.buffer[n_bytes - 1]) == (9, 7)
+    os.close(descriptor)
+
 
 WRITER = """
 import ctypes, sys
