@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from supervisor.children.atomic_file import AtomicFile
+from supervisor.children.memory_copy import read_newest
 from supervisor.policy.history import Memory
 from supervisor.policy.rolling import Roll
 from supervisor.policy.states import TreeOrder
@@ -71,6 +72,6 @@ class LegacyFile:
 
 def _read(path: Path) -> Legacy:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Legacy)
+        return msgspec.json.decode(read_newest(path), type=Legacy)
     except (OSError, msgspec.DecodeError):
         return Legacy()

@@ -11,6 +11,7 @@ import msgspec
 from messages.birth import Birth
 from messages.run_dir import front_endpoint
 from supervisor.children.atomic_file import AtomicFile
+from supervisor.children.memory_copy import read_newest
 from supervisor.children.run_dir import RunDir
 from supervisor.config import SupervisorSettings
 from supervisor.operator.display import Display
@@ -77,7 +78,7 @@ def read_server(run_dir: RunDir, descriptors: Mapping[str, int] | None = None) -
 
     Raises: OSError, msgspec.DecodeError.
     """
-    return decode_server(run_dir, run_dir.server_path.read_bytes(), descriptors)
+    return decode_server(run_dir, read_newest(run_dir.server_path), descriptors)
 
 
 def decode_server(run_dir: RunDir, encoded: bytes, descriptors: Mapping[str, int] | None = None) -> Server:

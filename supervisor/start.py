@@ -31,6 +31,7 @@ from messages.birth import LISTEN_SOCKET
 from messages.child import EXIT_FAULT
 from messages.errors import ConfigError
 from messages.run_dir import run_dir_of
+from supervisor.children.memory_copy import keep_copies
 from supervisor.children.run_dir import RunDir, RunDirTaken
 from supervisor.children.state_dir import can_be_made, default_state_dir, hold_state_dir, note_gateways
 from supervisor.config import ServerConfig, described
@@ -71,6 +72,7 @@ def start(
         keep_lock = partial(link.keep, _STATE_LOCK, "")
         state_dir = stack.enter_context(hold_state_dir(_state_dir_path(config, run_dir), keep_lock))
         link.keep(_RUN_DIR, str(run_dir.path), run_dir.lock_fd)
+        keep_copies(link, run_dir.path)
         run_dir.note_parent(link.parent_pid)
         link.keep(LISTEN_SOCKET, "", listener.fileno())
         server, facts = _determine(config, run_dir, state_dir, listener, placement)
@@ -87,6 +89,7 @@ def resume(link: ParentLink) -> int:
     """
     run_dir = RunDir.take_back(Path(link.kept[_RUN_DIR].value), link.kept[_RUN_DIR].fd)
     run_dir.note_parent(link.parent_pid)
+    keep_copies(link, run_dir.path)
     descriptors = {name: kept.fd for name, kept in link.kept.items()}
     server, target = read_server(run_dir, descriptors), None
     if LegacyFile(run_dir.legacy_path).left.roll.is_open:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
+
+from supervisor.children.memory_copy import copy_of
 
 
 class AtomicFile:
     """A file whose content outlives the supervisor.
 
     A full disk must not stop the supervisor from starting a child: a refused write is logged once and kept for `retry`.
+    A copy in memory, if there is one, has the newest content all the same.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self._copy = path, copy_of(path)
         self._pending: bytes | None = None  # content that the disk has refused
 
     @property
@@ -26,6 +30,9 @@ class AtomicFile:
     def write(self, content: bytes) -> None:
         """Replace the content now, or at a later `retry` when the disk refuses."""
         was_pending, self._pending = self.is_pending, content
+        if self._copy is not None:
+            with suppress(OSError):  # no memory
+                self._copy.write(content)
         try:
             self._replace(content)
         except OSError as error:
@@ -41,4 +48,6 @@ class AtomicFile:
         temporary = self._path.with_suffix(".new")
         temporary.write_bytes(content)
         os.replace(temporary, self._path)
+        if self._copy is not None:
+            self._copy.note_on_disk()
         self._pending = None

@@ -12,6 +12,7 @@ import msgspec
 
 from messages.lifecycle import Cause
 from supervisor.children.atomic_file import AtomicFile
+from supervisor.children.memory_copy import read_newest
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _START_TIME = 19  # in /proc/PID/stat, counted from the field after the name; `man proc` calls it (22)
@@ -95,7 +96,7 @@ class ProcessRegister:
 def read_register(path: Path) -> list[Registered]:
     """The entries of a register that a supervisor has written since the machine was booted. None when it cannot be read."""
     try:
-        content = msgspec.json.decode(path.read_bytes(), type=_Content)
+        content = msgspec.json.decode(read_newest(path), type=_Content)
     except (OSError, msgspec.DecodeError):
         return []
     return content.children if content.boot == boot_id() else []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from messages.ids import FIRST_SEAT
 from supervisor.children.atomic_file import AtomicFile
+from supervisor.children.memory_copy import read_newest
 
 
 class Incarnations:
@@ -17,7 +18,7 @@ class Incarnations:
     def __init__(self, path: Path) -> None:
         self.file = AtomicFile(path)
         try:
-            known = json.loads(path.read_text())
+            known = json.loads(read_newest(path))
         except (OSError, ValueError):
             known = {}
         self._newest = {str(k): v for k, v in known.items() if isinstance(v, int)} if isinstance(known, dict) else {}

@@ -1,0 +1,98 @@
+"""Copies of the small files of a run directory, in memory that the supervisor's parent keeps for the next supervisor.
+
+While the disk refuses writes, the files are old: who adopts children by an old register knows nothing of those that were
+started since, starts them a second time, and uses numbers of incarnations twice. And somebody may remove the files, as programs
+that clean /tmp do. The copy of a file always has its newest content.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+from supervisor.parent.link import ParentLink
+
+COPIED = ("server.json", "children.json", "incarnations.json", "legacy.json")
+_HEADER = struct.Struct("<5Q")  # number of the write, the file's two stamps, length, checksum
+_SLOT_BYTES = 64 << 20  # from the first slot to the second; what is not written takes no memory
+_NO_FILE = (0, 0)
+
+_copies: dict[Path, MemoryCopy] = {}
+
+
+class MemoryCopy:
+    """The copy of the file at `path` in the memory behind a descriptor.
+
+    Two slots are written in turn, each with a checksum, so a death in the middle of a write costs that write alone. The stamps
+    are the inode and the time of change of the file that the last successful write has made: if there is another file now,
+    somebody else has written it, such as an older release that keeps no copies, and it counts instead.
+    """
+
+    def __init__(self, fd: int, path: Path) -> None:
+        self._fd, self._path = fd, path
+        self._number, self._stamps, self._content = self._newest()
+        if self._content is None:
+            self._stamps = _stamps_of(path)
+
+    def write(self, content: bytes) -> None:
+        """The file shall have this content. Raises: OSError when there is no memory."""
+        self._number += 1
+        self._content = content
+        body = struct.pack("<3Q", self._number, *self._stamps) + content
+        header = _HEADER.pack(self._number, *self._stamps, len(content), zlib.crc32(body))
+        os.pwrite(self._fd, header + content, self._number % 2 * _SLOT_BYTES)
+
+    def note_on_disk(self) -> None:
+        """The file has the newest content."""
+        self._stamps = _stamps_of(self._path)
+        self.write(self._content or b"")
+
+    def read(self) -> bytes | None:
+        """The newest content; None if nothing was ever written, or if somebody else has written the file since."""
+        is_foreign = _stamps_of(self._path) not in (_NO_FILE, self._stamps)
+        return None if is_foreign else self._content
+
+    def _newest(self) -> tuple[int, tuple[int, int], bytes | None]:
+        """(number, stamps, content) of the newest slot that is whole."""
+        found: list[tuple[int, tuple[int, int], bytes | None]] = [(0, _NO_FILE, None)]
+        for slot in range(2):
+            header = os.pread(self._fd, _HEADER.size, slot * _SLOT_BYTES)
+            if len(header) < _HEADER.size:
+                continue
+            number, inode, changed_ns, length, checksum = _HEADER.unpack(header)
+            content = os.pread(self._fd, min(length, _SLOT_BYTES), slot * _SLOT_BYTES + _HEADER.size)
+            if number and zlib.crc32(struct.pack("<3Q", number, inode, changed_ns) + content) == checksum:
+                found.append((number, (inode, changed_ns), content))
+        return max(found, key=lambda one: one[0])
+
+
+def keep_copies(link: ParentLink, folder: Path) -> None:
+    """Keep copies of this run directory's files from now on: those that the parent has, or new ones. Without a parent: none."""
+    if not link.has_parent:
+        return
+    for name in COPIED:
+        if name not in link.kept:
+            link.keep(name, "", os.memfd_create(name))
+        _copies[folder / name] = MemoryCopy(link.kept[name].fd, folder / name)
+
+
+def copy_of(path: Path) -> MemoryCopy | None:
+    """The copy of a file, if one is kept."""
+    return _copies.get(path)
+
+
+def read_newest(path: Path) -> bytes:
+    """The newest content of a file: of its copy, or what is on disk. Raises: OSError when there is neither."""
+    copy = copy_of(path)
+    content = copy.read() if copy is not None else None
+    return path.read_bytes() if content is None else content
+
+
+def _stamps_of(path: Path) -> tuple[int, int]:
+    with suppress(OSError):
+        found = path.stat()
+        return found.st_ino, found.st_mtime_ns
+    return _NO_FILE
