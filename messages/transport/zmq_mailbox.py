@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 import zmq
 
@@ -68,10 +69,11 @@ class ZmqMailbox(Mailbox):
         self._context = zmq.Context()
         self._core = MailboxCore(name, incarnation, self._reply)
         self._links: dict[str, _Link] = {}
-        path = endpoint.removeprefix("ipc://")
-        if path != endpoint and os.path.exists(path):
-            os.unlink(path)  # a socket file of an incarnation that is proven dead
-        self._inbox = ZmqReader(zmq_options.inbox(self._context, endpoint), self._arrive, lambda: None)
+        self._path = endpoint.removeprefix("ipc://") if endpoint.startswith("ipc://") else ""
+        if self._path and os.path.exists(self._path):
+            os.unlink(self._path)  # a socket file of an incarnation that is proven dead
+        self._socket = zmq_options.inbox(self._context, endpoint)
+        self._inbox = ZmqReader(self._socket, self._arrive, lambda: None)
         self._timer = asyncio.get_running_loop().call_later(BEAT_S, self._beat)
 
     def connect(self, name: str, incarnation: int, endpoint: str) -> None:
@@ -138,4 +140,11 @@ class ZmqMailbox(Mailbox):
         self._core.beat()
         for link in self._links.values():
             link.beat()
+        if self._path and not os.path.exists(self._path):
+            self._bind_again()
         self._timer = asyncio.get_running_loop().call_later(BEAT_S, self._beat)
+
+    def _bind_again(self) -> None:
+        """Somebody has removed the socket file: make it again, so that processes that are started later find this inbox."""
+        with suppress(zmq.ZMQError):  # its directory has gone too, or no descriptor is left: the next beat tries again
+            self._socket.bind(self.endpoint)

@@ -141,7 +141,8 @@ class ChildManager:
         return adopted
 
     def retry_writes(self) -> None:
-        """Write the files that a full disk has refused."""
+        """Write the files that a full disk has refused, in a directory that is there."""
+        self._run_dir.make_again()
         self._spawner.retry_writes()
         self._incarnations.file.retry()
 

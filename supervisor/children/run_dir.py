@@ -83,6 +83,7 @@ class RunDir:
     def __init__(self, path: Path, lock: LockFile) -> None:
         self.path = path
         self._lock = lock
+        self._second_lock = LockFile(-1)  # of a file that was made again
 
     @classmethod
     def take(cls, path: Path) -> RunDir:
@@ -166,6 +167,22 @@ class RunDir:
         """Write down the process id of the supervisor's parent, for `read_parent_pid`."""
         AtomicFile(self.path / _PARENT_PID).write(str(pid).encode())
 
+    def make_again(self) -> None:
+        """If somebody has removed the directory or its lock, as programs that clean /tmp do, make them again, so that
+        operators find this server. Living processes make their inboxes in it again by themselves."""
+        try:
+            if self._lock.fd < 0 or os.stat(self.path / "lock").st_ino in map(_inode_of, (self._lock, self._second_lock)):
+                return
+        except OSError:
+            pass
+        with contextlib.suppress(OSError):  # no room, or another server has begun here: the next call tries again
+            for folder in (self.path.parent, self.path):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            self._second_lock.close()
+            self._second_lock = LockFile.take(self.path / "lock")
+            AtomicFile(self.path / _PID).write(str(os.getpid()).encode())
+            structlog.get_logger().error("somebody has removed files of the run directory: made again", path=str(self.path))
+
     def endpoint(self, name: str, incarnation: int) -> str:
         """The endpoint of the inbox of one incarnation of an actor."""
         return f"ipc://{self.path / _file_name(name, incarnation)}"
@@ -190,6 +207,7 @@ class RunDir:
         directory, which was made for a random port."""
         self._clear()
         self._lock.close()
+        self._second_lock.close()
         if is_temporary:
             shutil.rmtree(self.path, ignore_errors=True)
 
@@ -252,6 +270,10 @@ def read_end(path: Path) -> tuple[int, str]:
         return int(end["exit_status"]), str(end["reason"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0, ""
+
+
+def _inode_of(lock: LockFile) -> int:
+    return os.fstat(lock.fd).st_ino if lock.fd >= 0 else -1
 
 
 def _file_name(name: str, incarnation: int) -> str:

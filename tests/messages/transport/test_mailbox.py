@@ -61,6 +61,18 @@ def pair(make: Make) -> tuple[Mailbox, Mailbox]:
     return gateway, scheduler
 
 
+async def test_an_inbox_whose_file_was_removed_is_found_again(tmp_path: Path) -> None:
+    scheduler, gateway = (ZmqMailbox(name, 1, f"ipc://{tmp_path}/{name[:2]}") for name in ("scheduler/0", "gateway/0"))
+    try:
+        (tmp_path / "sc").unlink()
+        gateway.connect("scheduler/0", 1, scheduler.endpoint)
+        gateway.send("scheduler/0", Ack(up_to=7))
+        assert numbers(await take(scheduler, 1)) == [7]
+    finally:
+        await gateway.close()
+        await scheduler.close()
+
+
 async def test_mail_arrives_in_order_with_its_sender(make: Make) -> None:
     gateway, scheduler = pair(make)
     for number in range(100):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import stat
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from messages.errors import ConfigError
 from supervisor.children.rendezvous import Incarnations, open_gang_dir, remove_gang_dir
-from supervisor.children.run_dir import RunDir, make_private, read_pid
+from supervisor.children.run_dir import RunDir, RunDirTaken, make_private, read_pid
 
 
 @pytest.fixture
@@ -78,6 +79,20 @@ def test_sockets_and_gang_directories_of_an_earlier_server_are_cleared_and_journ
     left = {entry.name for entry in path.iterdir()}
     assert left == {"lock", "supervisor.pid", "journal-0"}
     run_dir.release()
+
+
+def test_a_directory_that_was_removed_is_made_and_locked_again(path: Path) -> None:
+    run_dir = RunDir.take(path)
+    run_dir.make_again()
+    shutil.rmtree(path)
+    for _ in range(2):
+        run_dir.make_again()
+    assert {entry.name for entry in path.iterdir()} == {"lock", "supervisor.pid"}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    with pytest.raises(RunDirTaken):
+        RunDir.take(path)
+    run_dir.release()
+    RunDir.take(path).release()
 
 
 def test_every_life_has_its_own_endpoint(path: Path) -> None:
