@@ -58,6 +58,7 @@ class Machine:
         self.errors: list[BaseException] = []
         self.problems: list[str] = []
         self.has_lost_connections = False  # a gateway and the custodian were out of service together
+        self._n_connected: dict[int, int] = {}  # by gateway's pid: its custodians until the death of the last one
         self.on_orphan_exit: Callable[[int, int], None] = lambda pid, code: None
         self.parent = 1  # the number of the supervisor's parent, the first, second, ...
         self._n_pids = 1000
@@ -91,9 +92,13 @@ class Machine:
         role = role_of(process.name)
         if role == "gateway" and process.actor is not None and process.actor.http_server is not None:
             custody = process.actor.custody
-            self.has_lost_connections |= not custody.is_connected or not self._is_ready("custodian")
+            is_given = custody.is_connected and custody.n_connected != self._n_connected.get(process.pid)
+            self.has_lost_connections |= not is_given or not self._is_ready("custodian")
         elif role == "custodian":
             self.has_lost_connections |= not self._is_ready("gateway")
+            for gateway in self.processes:  # a paused one does not know yet that it is connected to nobody
+                if role_of(gateway.name) == "gateway" and gateway.is_alive and gateway.actor is not None:
+                    self._n_connected[gateway.pid] = gateway.actor.custody.n_connected
 
     def _is_ready(self, role: str) -> bool:
         """Every process of a role is there and can serve."""
