@@ -24,7 +24,7 @@ from pathlib import Path
 import psutil
 
 from messages.errors import ConfigError
-from messages.ids import role_of
+from messages.ids import ROLES, role_of
 from messages.lifecycle import ChildStatus
 from supervisor.children.run_dir import read_pid
 from supervisor.operator.calls import NoServer, ask_status
@@ -33,6 +33,7 @@ _COMMAND_S = 60.0
 _DEFAULT_PAUSE_S = 2.0
 _LOOK_S, _FIND_S = 0.05, 30.0
 _STANDBY = "standby"  # the phase of a child that waits for its promotion
+_PLACES = (*(role for role in ROLES if role != "operator"), _STANDBY, "parent", "any")  # what a target of our own server is
 
 
 class FaultKind(Enum):
@@ -78,13 +79,29 @@ def parse_fault(text: str) -> Fault:
 def _check_target(kind: FaultKind, target: str) -> None:
     if kind is FaultKind.RUN:
         return
-    if target.startswith("pid=") and not target[4:].isdigit():
-        raise ConfigError(f"fault: expected a process id after pid=, got {target[4:]!r}")
-    if target.startswith("match="):
+    if target.startswith("pid="):
+        if not target[4:].isdigit():
+            raise ConfigError(f"fault: expected a process id after pid=, got {target[4:]!r}")
+    elif not target.startswith("match="):
+        if target.partition("/")[0] not in _PLACES:
+            raise ConfigError(f"fault: expected {', '.join(_PLACES)}, a name, pid=NUMBER or match=REGEX, got {target!r}")
+    else:
         try:
             re.compile(target[6:])
         except re.error as error:
             raise ConfigError(f"fault: expected a regular expression after match=, got {target[6:]!r} ({error})") from None
+
+
+def check_present(fault: Fault, run_dir: Path) -> None:
+    """See that there is something to harm. Raises: ConfigError, at once if it is in a server of ours and none answers."""
+    if fault.kind is FaultKind.RUN:
+        return
+    if not fault.target.startswith(("pid=", "match=")):
+        try:
+            ask_status(run_dir)
+        except NoServer as error:
+            raise ConfigError(str(error)) from None
+    _find(fault.target, run_dir, random.Random(0))
 
 
 async def inflict(fault: Fault, run_dir: Path, chance: random.Random) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 
 from messages.errors import ConfigError
-from supervisor.drill.faults import Fault, inflict, is_whole
+from supervisor.drill.faults import Fault, check_present, inflict, is_whole
 from supervisor.drill.figures import Round
 from supervisor.drill.streams import Stream, StreamOptions, find_model, follow, is_answering, prompts_of
 
@@ -57,6 +57,9 @@ async def run_drill(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:
     limits = httpx.Limits(max_connections=plan.streams + 8, max_keepalive_connections=0)
     async with httpx.AsyncClient(timeout=httpx.Timeout(plan.deadline_s, connect=5.0), limits=limits, headers=headers) as client:
         options = await _options(client, plan)
+        for fault in plan.faults:
+            await asyncio.to_thread(check_present, fault, plan.run_dir)
+        say(f"reference: {plan.streams} streams of {plan.max_tokens} tokens without a fault, twice")
         prompts = prompts_of(plan.streams, plan.prompt_words, plan.seed)
         reference, n_unsteady = await reference_of(client, options, prompts)
         say(f"reference: {len(prompts)} answers, {n_unsteady} of them not the same twice")

@@ -16,7 +16,7 @@ import pytest
 from messages.errors import ConfigError
 from messages.lifecycle import ChildState, ChildStatus, StatusReport, TreeState
 from supervisor.drill import faults
-from supervisor.drill.faults import Fault, FaultKind, inflict, parse_fault, resume
+from supervisor.drill.faults import Fault, FaultKind, check_present, inflict, parse_fault, resume
 
 NOWHERE = Path("/nonexistent")
 
@@ -77,6 +77,7 @@ def test_texts_of_faults() -> None:
         ("pause:worker:soon", "expected pause:TARGET:SECONDS, got 'pause:worker:soon'"),
         ("kill:pid=x", "expected a process id after pid=, got 'x'"),
         ("kill:match=(", "expected a regular expression after match=, got '('"),
+        ("kill:wroker", "parent, any, a name, pid=NUMBER or match=REGEX, got 'wroker'"),
     ],
 )
 def test_bad_texts_are_refused_by_name(text: str, said: str) -> None:
@@ -84,6 +85,14 @@ def test_bad_texts_are_refused_by_name(text: str, said: str) -> None:
         parse_fault(text)
     assert str(caught.value).startswith("fault: ")
     assert said in str(caught.value)
+
+
+def test_a_drill_of_a_server_that_is_not_ours_says_so_before_it_begins() -> None:
+    for text in ("kill:worker", "kill:worker/0.1", "pause:supervisor:3", "kill:parent"):
+        with pytest.raises(ConfigError, match="run_dir: expected a running server in /nonexistent, got none"):
+            check_present(parse_fault(text), NOWHERE)
+    check_present(parse_fault(f"kill:pid={os.getpid()}"), NOWHERE)
+    check_present(parse_fault("run:true"), NOWHERE)
 
 
 async def test_a_kill_finds_a_process_by_its_command_line(sleeper: subprocess.Popen[bytes]) -> None:
