@@ -48,7 +48,7 @@ def drill(url: str | None, port: int, faults: tuple[str, ...], **options: Any) -
         kill workers, schedulers and gateways of the server on port 8000
     supervisor drill http://127.0.0.1:8001 --fault 'kill:match=VLLM::EngineCore'
         the same for another server, by a process's command line
-    supervisor drill http://127.0.0.1:8001 --fault 'run:docker kill -s KILL engine'
+    supervisor drill http://127.0.0.1:8001 --fault 'run:docker kill engine'
         by a command
 
     \b

@@ -35,8 +35,8 @@ def restart(
     \b
     Exit status:
       0  everything is replaced
-      1  it stopped at a process that did not become ready; the later ones are as they were
-      2  the configuration cannot be used, or changes what cannot change while the server runs
+      1  a process did not become ready; the later ones are as they were
+      2  the configuration cannot be used, or not while the server runs
       6  no server was found
       7  the deadline passed; the restart goes on
     """

@@ -223,7 +223,16 @@ def test_the_version_is_that_of_the_package() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "statuses"), [("start", "0123457"), ("status", "06"), ("drain", "067"), ("stop", "067"), ("check-config", "02")]
+    ("command", "statuses"),
+    [
+        ("start", "0123457"),
+        ("status", "06"),
+        ("drain", "067"),
+        ("stop", "067"),
+        ("restart", "01267"),
+        ("drill", "012"),
+        ("check-config", "02"),
+    ],
 )
 def test_help_fits_80_columns_and_names_the_exit_statuses(command: str, statuses: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
