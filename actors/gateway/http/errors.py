@@ -18,6 +18,7 @@ from messages.outcomes import Code
 
 _TYPES: dict[int, str] = dict.fromkeys((400, 403, 404, 405, 409, 413, 422, 431), "invalid_request_error")
 _TYPES |= {429: "rate_limit_error", 503: "service_unavailable_error"}
+_NEAR = 0.75  # how alike a path must be to be proposed: /v1/metrics is not what /v1/embeddings meant (0.64)
 _MOST_PATH_CHARACTERS = 120
 _CODE_BY_STATUS: dict[int, Code] = {404: "not_found", 405: "invalid", 413: "too_large"}
 _OPENAI_NAMES: dict[Code, str] = {"too_long": "context_length_exceeded", "internal": "internal_error"}
@@ -64,7 +65,7 @@ async def on_http_exception(http: HttpRequest, error: HTTPException) -> Response
 def _unknown_path(http: HttpRequest) -> str:
     """What is said of a path that no endpoint has."""
     paths = sorted({route.path.replace(":path}", "}") for route in http.app.routes})
-    close = get_close_matches(http.url.path, paths, n=1)
+    close = get_close_matches(http.url.path, paths, n=1, cutoff=_NEAR)
     known = f"did you mean {close[0]}? Known are" if close else "known are"
     return f"path: unknown, got {http.method} {http.url.path[:_MOST_PATH_CHARACTERS]}; {known} {', '.join(paths)}"
 
