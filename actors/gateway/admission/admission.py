@@ -92,7 +92,8 @@ class Admission:
             return None
         digest = known.new.digest if isinstance(known, Arrival) else known.order.digest
         if not new.is_resumable or digest != new.digest:
-            detail = f"{new.request_field}: {new.request!r} belongs to another request"
+            other = "belongs to another request; expected the same body, byte for byte, or another id"
+            detail = f"{new.request_field}: {new.request!r} {other}"
             # clients repeat a 409 by themselves, which never helps under a key
             is_key = new.naming is Naming.KEY
             name = "idempotency_key_reused" if is_key else ""

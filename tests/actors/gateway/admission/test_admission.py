@@ -63,7 +63,7 @@ async def test_another_request_under_the_same_id_is_a_conflict(other: dict[str, 
         if is_accepted:
             slow.may_go.set()
             await first
-        with pytest.raises(Refusal, match="X-Request-Id: 'r' belongs to another request") as refused:
+        with pytest.raises(Refusal, match="X-Request-Id: 'r' belongs to another request; expected the same body") as refused:
             await admission.admit(new(request_field="X-Request-Id", **other))
         assert (refused.value.code, refused.value.status) == ("conflict", 409)
         slow.may_go.set()
