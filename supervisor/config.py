@@ -1,6 +1,6 @@
 """The configuration of a server: one frozen struct, a section for each actor's own settings, checked as a whole.
 
-Flags win over a TOML file, and the file wins over defaults. The only environment variable is TARDIGRADE_CONFIG, which names
+Flags win over a TOML file, and the file wins over defaults. Of the environment only TARDIGRADE_CONFIG counts, which names
 the file. Unknown keys are refused. Keys that the supervisor sets itself (the model's folder, the rank, sockets) are refused
 too, and the refusal names the key to use instead.
 """
