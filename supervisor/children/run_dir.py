@@ -130,8 +130,10 @@ class RunDir:
     @classmethod
     def take_back(cls, path: Path, lock_fd: int) -> RunDir:
         """Go on in the directory of a supervisor that died, whose lock the parent has kept. Nothing in it is removed."""
+        self = cls(path, LockFile(lock_fd))
+        self.make_again()
         AtomicFile(path / _PID).write(str(os.getpid()).encode())
-        return cls(path, LockFile(lock_fd))
+        return self
 
     @property
     def lock_fd(self) -> int:

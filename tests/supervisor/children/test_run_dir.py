@@ -95,6 +95,17 @@ def test_a_directory_that_was_removed_is_made_and_locked_again(path: Path) -> No
     RunDir.take(path).release()
 
 
+def test_the_next_supervisor_makes_a_directory_that_was_removed(path: Path) -> None:
+    first = RunDir.take(path)
+    shutil.rmtree(path)
+    run_dir = RunDir.take_back(path, os.dup(first.lock_fd))
+    assert read_pid(path) == os.getpid()
+    with pytest.raises(RunDirTaken):
+        RunDir.take(path)
+    run_dir.release()
+    first.release()
+
+
 def test_every_life_has_its_own_endpoint(path: Path) -> None:
     run_dir = RunDir.take(path)
     assert run_dir.endpoint("worker/0.1", 3) == f"ipc://{path}/worker-0.1.3"
