@@ -11,10 +11,10 @@ import msgspec
 from messages.birth import Birth
 from messages.run_dir import front_endpoint
 from supervisor.children.atomic_file import AtomicFile
-from supervisor.children.memory_copy import read_newest
 from supervisor.children.run_dir import RunDir
 from supervisor.config import SupervisorSettings
 from supervisor.operator.display import Display
+from supervisor.parent.memory_copy import read_newest
 from supervisor.policy.child_spec import Group
 
 

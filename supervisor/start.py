@@ -31,7 +31,6 @@ from messages.birth import LISTEN_SOCKET
 from messages.child import EXIT_FAULT
 from messages.errors import ConfigError
 from messages.run_dir import run_dir_of
-from supervisor.children.memory_copy import keep_copies
 from supervisor.children.run_dir import RunDir, RunDirTaken
 from supervisor.children.state_dir import can_be_made, default_state_dir, hold_state_dir, note_gateways
 from supervisor.config import ServerConfig, described
@@ -40,6 +39,7 @@ from supervisor.logs import configure_logs
 from supervisor.operator.display import Display
 from supervisor.parent.kernel import outlive_parent
 from supervisor.parent.link import EXIT_HAND_OVER, ParentLink
+from supervisor.parent.memory_copy import keep_copies
 from supervisor.policy.placement import Placement
 from supervisor.server import Origin, Server, as_json, decode_server, half_restarted, read_server
 from supervisor.succession import leave_to_next

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from supervisor.children.memory_copy import copy_of
+from supervisor.parent.memory_copy import copy_of
 
 
 class AtomicFile:

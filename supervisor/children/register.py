@@ -12,7 +12,7 @@ import msgspec
 
 from messages.lifecycle import Cause
 from supervisor.children.atomic_file import AtomicFile
-from supervisor.children.memory_copy import read_newest
+from supervisor.parent.memory_copy import read_newest
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _START_TIME = 19  # in /proc/PID/stat, counted from the field after the name; `man proc` calls it (22)

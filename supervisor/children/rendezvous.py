@@ -8,7 +8,7 @@ from pathlib import Path
 
 from messages.ids import FIRST_SEAT
 from supervisor.children.atomic_file import AtomicFile
-from supervisor.children.memory_copy import read_newest
+from supervisor.parent.memory_copy import read_newest
 
 
 class Incarnations:

@@ -16,7 +16,7 @@ from gpu_workers.engine import Engine, ReportLoading
 from gpu_workers.hash_chain import HashChainEngine, hash_chain_tokens
 from gpu_workers.process.worker import BuildEngine
 from gpu_workers.settings import WorkerSettings
-from gpu_workers.vault.kv_memory import KvMemory
+from gpu_workers.vault.rank_vault import RankVault
 from messages import lifecycle
 from messages.steps import Capacity, Idle, Plan, Reset, Result, StepFailed
 from messages.wire.arrays import int32s
@@ -94,7 +94,7 @@ async def test_a_rank_says_that_it_is_idle_and_again_after_it_has_computed(stage
 async def test_hello_comes_before_the_heavy_start(stage: Stage) -> None:
     gate = threading.Event()
 
-    def build(settings: WorkerSettings, gang_dir: Path, report: ReportLoading, memory: KvMemory | None) -> Engine:
+    def build(settings: WorkerSettings, gang_dir: Path, report: ReportLoading, memory: RankVault | None) -> Engine:
         report("weights", 0.5)
         assert gate.wait(DEADLINE_S)
         return HashChainEngine(settings)
@@ -110,7 +110,7 @@ async def test_hello_comes_before_the_heavy_start(stage: Stage) -> None:
 async def test_stop_does_not_wait_for_the_start(stage: Stage) -> None:
     gate = threading.Event()
 
-    def build(settings: WorkerSettings, gang_dir: Path, report: ReportLoading, memory: KvMemory | None) -> Engine:
+    def build(settings: WorkerSettings, gang_dir: Path, report: ReportLoading, memory: RankVault | None) -> Engine:
         gate.wait(DEADLINE_S)
         return HashChainEngine(settings)
 
@@ -123,7 +123,7 @@ async def test_stop_does_not_wait_for_the_start(stage: Stage) -> None:
 
 
 async def test_failed_start_is_a_fault(stage: Stage) -> None:
-    def build(settings: WorkerSettings, gang_dir: Path, report: ReportLoading, memory: KvMemory | None) -> Engine:
+    def build(settings: WorkerSettings, gang_dir: Path, report: ReportLoading, memory: RankVault | None) -> Engine:
         raise OSError("model.safetensors: no such file")
 
     stage.start(build=build)

@@ -11,14 +11,7 @@ import pytest
 from supervisor.children.atomic_file import AtomicFile
 from supervisor.children.register import ProcessRegister
 from supervisor.children.rendezvous import Incarnations
-
-
-def fill_disk(path: Path) -> Path:
-    """Every write of this file meets a full disk from now on, until the path that is returned has been removed."""
-    full = path.with_suffix(".new")
-    full.unlink(missing_ok=True)
-    full.symlink_to("/dev/full")
-    return full
+from tests.support.supervisor.full_disk import fill_disk
 
 
 def test_it_is_replaced_as_a_whole(tmp_path: Path) -> None:

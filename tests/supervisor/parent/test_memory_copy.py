@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from supervisor.children.atomic_file import AtomicFile
-from supervisor.children.memory_copy import COPIED, MemoryCopy, keep_copies, read_newest
 from supervisor.children.register import ProcessRegister, read_register
 from supervisor.children.rendezvous import Incarnations
 from supervisor.parent.link import KEEP, ParentLink, pack_exits
-from tests.supervisor.children.test_atomic_file import fill_disk
+from supervisor.parent.memory_copy import COPIED, MemoryCopy, keep_copies, read_newest
+from tests.support.supervisor.full_disk import fill_disk
 
 
 @pytest.fixture
