@@ -35,6 +35,7 @@ class Legacy(msgspec.Struct, frozen=True):
     memory: Memory = Memory()
     roll: Roll = Roll()
     n_parent_deaths: int = 0
+    began_s: float = 0.0  # when the server was started, by the monotonic clock
 
 
 class LegacyFile:
@@ -44,6 +45,11 @@ class LegacyFile:
     def __init__(self, path: Path) -> None:
         self._file = AtomicFile(path)
         self.left = self.now = _read(path)
+
+    def note_beginning(self, now_s: float) -> None:
+        """Write down when the server was started, if no earlier supervisor has."""
+        if not self.now.began_s:
+            self._write(msgspec.structs.replace(self.now, began_s=now_s))
 
     def note_order(self, order: StandingOrder) -> None:
         """Write down the present order."""

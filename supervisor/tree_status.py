@@ -36,7 +36,8 @@ class TreeStatus:
     ) -> None:
         self._server, self._children, self._policy = server, children, policy
         self._orders, self._display, self._legacy, self._link = orders, display, legacy, link
-        self._began_s = time.monotonic()
+        self._began_s = time.monotonic()  # this supervisor
+        legacy.note_beginning(self._began_s)
         self._shown, self._was_complete = TreeState.STARTING, False  # as last noticed
         self._log = structlog.get_logger()
 
@@ -63,7 +64,7 @@ class TreeStatus:
         now_s = time.monotonic()
         return lifecycle.StatusReport(
             state=self.state,
-            uptime_s=now_s - self._began_s,
+            uptime_s=now_s - self._legacy.now.began_s,
             model=self._server.model_name,
             url=self._server.url,
             layout=self._server.layout[:256],

@@ -97,12 +97,13 @@ class ChildRecord:
         self.process, self.gang_dir, self.endpoint = process, life.gang_dir, endpoint
         self.killed_for, self.is_announced = life.killed_for, life.is_announced
         self.phase = ""
-        self.started_s = self.heard_s = now_s
+        self.started_s, self.heard_s = life.started_s or now_s, now_s
 
     @property
     def life(self) -> Life:
         """What the next supervisor must know of the present incarnation."""
-        return Life(self.name, self.incarnation, self.gang_dir, self.n_starts, self.is_announced, self.killed_for)
+        known = (self.incarnation, self.gang_dir, self.n_starts, self.is_announced, self.killed_for)
+        return Life(self.name, *known, started_s=self.started_s)
 
     def end_incarnation(self, how: str, now_s: float) -> None:
         """The death of the present incarnation is proven. `how`: its exit status in words."""

@@ -28,6 +28,7 @@ class Life(msgspec.Struct, frozen=True):
     is_announced: bool = False  # the other children were told that it can serve
     killed_for: Cause | None = None  # why its supervisor killed it
     died_of: Cause | None = None  # its death is proven, and this is the cause
+    started_s: float = 0.0  # by the monotonic clock, which all processes of one boot share; 0: not known
 
 
 class Registered(msgspec.Struct, frozen=True):

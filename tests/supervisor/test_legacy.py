@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.children.child_record import ChildRecord
 from supervisor.children.run_dir import RunDir
 from supervisor.config import SupervisorSettings
 from supervisor.legacy import Legacy, LegacyFile, StandingOrder
@@ -39,6 +40,23 @@ def test_what_is_written_is_read_by_the_next_supervisor(tmp_path: Path) -> None:
     left = LegacyFile(tmp_path / "legacy.json").left
     assert left.order == order
     assert left.memory.histories["gateway/0"].restarts_s == [3.0]
+
+
+def test_the_beginning_of_the_server_is_that_of_its_first_supervisor(tmp_path: Path) -> None:
+    for now_s in (12.5, 99.0):
+        legacy = LegacyFile(tmp_path / "legacy.json")
+        legacy.note_beginning(now_s)
+        assert legacy.now.began_s == 12.5
+
+
+def test_an_adopted_child_is_as_old_as_its_process(tmp_path: Path) -> None:
+    spawner = MemorySpawner()
+    (spec,) = group("gateway/0").children
+    first, second = ChildRecord(spec), ChildRecord(spec)
+    process = spawner.spawn(spec, lambda status: None)
+    first.begin_incarnation(1, process, "", 10.0)
+    second.adopt(first.life, process, "ipc://x", 70.0)
+    assert second.status(75.0, False).uptime_s == 65.0
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"order": 3}', b"\xff"])
