@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from messages.child import EXIT_FAULT
+from messages.child import EXIT_UNUSABLE
 from messages.lifecycle import Cause
 from supervisor.children.process import UNKNOWN_EXIT, ChildProcess, ExitStatus
 
@@ -89,7 +89,7 @@ def cause_of(exit_status: ExitStatus, killed_for: Cause | None, ran_out_of_memor
         return "crashed" if exit_status.signal_name in _OF_COMPUTATIONS else "killed"
     if exit_status == UNKNOWN_EXIT:
         return killed_for or "killed"  # nobody is accused without evidence
-    return "faulted" if exit_status.code == EXIT_FAULT else "ended"
+    return "ended" if exit_status.code in (0, EXIT_UNUSABLE) else "faulted"
 
 
 def cause_of_silence(process: ChildProcess | None) -> Cause:

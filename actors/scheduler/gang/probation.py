@@ -32,6 +32,7 @@ from messages.generation import Suspect, Suspicion
 from messages.lifecycle import Cause
 
 _DEATHS_TO_PROBATION = 2
+_NO_EVIDENCE: frozenset[Cause] = frozenset(("killed", "ended"))
 _CERTAIN_DEATHS = 2
 
 
@@ -68,9 +69,9 @@ class ForcedEnding:
 
 
 def is_evidence(causes: Iterable[Cause]) -> bool:
-    """True if a computation may have killed the gang. `causes`: how its ranks died. If one rank was killed from outside, the
-    other deaths followed from that (an error in a collective, a kill by the supervisor)."""
-    return "killed" not in causes
+    """True if a computation may have killed the gang. `causes`: how its ranks died. If one rank was killed from outside, or
+    stopped as ordered, the other deaths followed from that (an error in a collective, a kill by the supervisor)."""
+    return _NO_EVIDENCE.isdisjoint(causes)
 
 
 class Probation:

@@ -49,7 +49,7 @@ def hit(rig: SupervisorRig, name: str, how: int) -> None:
         ("good", signal.SIGSTOP, "killed"),
         ("freezes", signal.SIGUSR1, "hung"),
         ("faulty", signal.SIGUSR1, "faulted"),
-        ("leaves", signal.SIGUSR1, "ended"),
+        ("leaves", signal.SIGUSR1, "faulted"),
     ],
 )
 async def test_a_peer_hears_how_it_ended(open_rig, behaviour: str, how: int, cause: Cause) -> None:
@@ -194,3 +194,5 @@ def test_a_kill_of_ours_counts_only_when_it_was_the_end() -> None:
     assert cause_of(decode_exit(-signal.SIGSEGV), "gang", memory) == "crashed"
     assert cause_of(decode_exit(1), "hung", memory) == "faulted"
     assert cause_of(decode_exit(0), "ended", memory) == "ended"
+    assert cause_of(decode_exit(0), None, memory) == cause_of(decode_exit(2), None, memory) == "ended"
+    assert cause_of(decode_exit(70), None, memory) == "faulted", "a library has left"

@@ -103,8 +103,9 @@ class AdoptionCheck:
             if by_hash and worker.child.birth.gang_dir in gangs:
                 states = worker._steps._engine._pages.reshape(-1, PAGE_TOKENS)
                 for page, content in gang.ledger._content.items():
-                    self.n_adopted += 1
-                    if states[page].tolist() != _states_of(content, by_hash):
+                    expected = _states_of(content, by_hash)
+                    self.n_adopted += bool(expected)
+                    if expected and states[page].tolist() != expected:
                         self.problems.append(f"page {page} of {worker.child.birth.name} was adopted with other content")
 
 
@@ -112,9 +113,11 @@ _Content = tuple[int, int, bytes]  # hash, parent's hash, tokens
 
 
 def _states_of(page: _Content, by_hash: dict[int, _Content]) -> list[int]:
-    """The states of the hash chain after every token of a page."""
+    """The states of the hash chain after every token of a page; [] when a page before it is gone: nobody can find it then."""
     chain = [page]
     while chain[-1][1]:
+        if chain[-1][1] not in by_hash:
+            return []
         chain.append(by_hash[chain[-1][1]])
     state, states = hash_chain._START, []
     for _, _, tokens in reversed(chain):

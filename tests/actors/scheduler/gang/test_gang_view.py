@@ -130,7 +130,7 @@ def test_the_innocent_end_of_a_suspect_leaves_nothing_behind() -> None:
     assert not bench.gang.probation.has_suspects
 
 
-EVIDENCE = [(cause,) for cause in get_args(Cause) if cause not in ("killed", "gang")]
+EVIDENCE = [(cause,) for cause in get_args(Cause) if cause not in ("killed", "ended", "gang")]
 
 
 @pytest.mark.parametrize("causes", [*EVIDENCE, ("crashed", "gang"), ("gang", "hung"), ("faulted", "faulted", "gang")])
