@@ -45,6 +45,7 @@ def _rank(name: str, rank: int, folder: Path) -> None:
     group.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 def test_two_ranks_equal_one(name: str, tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")

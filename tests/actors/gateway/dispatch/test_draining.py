@@ -66,6 +66,7 @@ async def everything_computed(r: Rig, scheduler: FakeScheduler) -> None:
     await until(lambda: not desk.n_active)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_slow_reader_gets_its_last_byte_before_the_gateway_is_drained(stream: bool) -> None:
     async with rig(with_scheduler=False, with_socket=True, max_length=100_000, handover_s=LONG_S) as r:

@@ -32,6 +32,7 @@ async def test_text_becomes_ids_and_ids_become_text() -> None:
             assert (answer.status_code, answer.json()) == (200, {"prompt": text})
 
 
+@pytest.mark.slow
 async def test_a_real_tokenizer_gives_what_it_was_given(smollm2_text_folder: Path, smollm2_text: FolderText) -> None:
     async with rig(with_scheduler=False, model_folder=str(smollm2_text_folder)) as r, r.http() as http:
         text = "naïve café, 東京, 🙂"

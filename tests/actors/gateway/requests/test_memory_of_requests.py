@@ -42,6 +42,7 @@ async def ask(r: Rig, *, is_streamed: bool, is_kept_alive: bool) -> None:
     writer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_streamed", [True, False])
 @pytest.mark.parametrize("is_kept_alive", [True, False])
 @pytest.mark.usefixtures("without_collections")
