@@ -1,4 +1,4 @@
-"""kill -9 of the parent at bad moments: orders go on, a rolling restart goes on, and streams notice nothing."""
+"""kill -9 of the parent at bad moments: orders go on, rolling restarts go on, and streams notice nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -63,13 +63,16 @@ async def test_a_drain_goes_on_when_the_parent_is_killed(server: RealServer) -> 
     assert await asyncio.to_thread(wait_end, server) == 0, server.log()
 
 
-async def test_a_rolling_restart_goes_on_when_the_parent_is_killed(server: RealServer) -> None:
+@pytest.mark.parametrize("kill", [RealServer.kill_parent, RealServer.kill_supervisor])
+async def test_a_rolling_restart_goes_on_when_one_above_the_actors_is_killed(
+    server: RealServer, kill: Callable[[RealServer], object]
+) -> None:
     before = {child.name: child.incarnation for child in (await asyncio.to_thread(server.status)).children}
     command = [sys.executable, "-m", "supervisor", "restart", "--rolling", "--run-dir", str(server.run_dir)]
     process = await asyncio.to_thread(subprocess.Popen, command, stdout=subprocess.DEVNULL)
     for n_done in (2, 4):
         await asyncio.to_thread(server.wait_for, lambda r, n=n_done: r.restart is not None and len(r.restart.done) >= n)
-        await asyncio.to_thread(server.kill_parent)
+        await asyncio.to_thread(kill, server)
     assert await asyncio.to_thread(process.wait, 300.0) == 0, server.log()
     report = await asyncio.to_thread(server.wait_serving)
     assert all(child.incarnation > before[child.name] for child in report.children)
