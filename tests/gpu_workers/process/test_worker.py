@@ -264,7 +264,8 @@ async def test_a_new_scheduler_never_hears_the_old_ones_results(stage: Stage) ->
     gate.set()
     async with asyncio.timeout(DEADLINE_S):
         while len(heard) < 2:
-            heard += [delivery.message for delivery in await successor.wait_mail()]
+            messages = [delivery.message for delivery in await successor.wait_mail()]
+            heard += [message for message in messages if not isinstance(message, Idle)]  # they come by the clock
     assert [type(message) for message in heard] == [Capacity, Result]
     assert isinstance(heard[1], Result)
     assert heard[1].ids.tolist() == hash_chain_tokens([9], 1, 0, 32_768)

@@ -15,7 +15,7 @@ from gpu_workers.process.worker import Worker
 from gpu_workers.settings import WorkerSettings
 from messages import lifecycle
 from messages.birth import Birth
-from messages.steps import Capacity, Plan, Reset, Result
+from messages.steps import Capacity, Idle, Plan, Reset, Result
 from messages.transport.mailbox import MemoryMailbox, MemoryNetwork
 from messages.wire.message import Message
 from tests.support.workers.small_scheduler import Row, SmallScheduler
@@ -61,10 +61,12 @@ class Gang:
 
 
 async def hear(mailbox: MemoryMailbox, n: int) -> list[Message]:
+    """The next n messages. Reports of idleness are left out: they come by the clock, between any two others."""
     heard: list[Message] = []
     async with asyncio.timeout(DEADLINE_S):
         while len(heard) < n:
-            heard += [delivery.message for delivery in await mailbox.wait_mail()]
+            messages = [delivery.message for delivery in await mailbox.wait_mail()]
+            heard += [message for message in messages if not isinstance(message, Idle)]
     return heard
 
 
