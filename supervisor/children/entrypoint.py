@@ -49,6 +49,7 @@ Run = Callable[[Birth], Awaitable[int]]
 def main(argv: list[str]) -> int:
     """Run one incarnation; returns the exit status. `argv`: [name, warm-ups ...]."""
     name, *warm = argv
+    gc.set_threshold(*_COLLECT_AT)
     _ignore_signals(name)
     for warm_up in warm:
         do_warm_up(warm_up)
@@ -60,9 +61,10 @@ def main(argv: list[str]) -> int:
     log = structlog.get_logger()
     try:
         sys.setswitchinterval(_SWITCH_S)
-        _collect_rarely()
+        run = find_run(birth.name)
+        gc.freeze()  # a collection that walks through all that is imported stops an actor for a tenth of a second
         with asyncio.Runner(loop_factory=_new_loop) as runner:
-            return runner.run(_run(find_run(birth.name), birth))
+            return runner.run(_run(run, birth))
     except ConfigError as error:
         log.error("birth or settings unusable", reason=str(error))
         return EXIT_UNUSABLE
@@ -109,12 +111,6 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     import uvloop
 
     return uvloop.new_event_loop()
-
-
-def _collect_rarely() -> None:
-    """Leave what is imported out of all garbage collections: to walk through it stops an actor for a tenth of a second."""
-    gc.freeze()
-    gc.set_threshold(*_COLLECT_AT)
 
 
 def _ignore_signals(name: str) -> None:
