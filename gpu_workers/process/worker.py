@@ -31,6 +31,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from gpu_workers.engine import Engine, ReportLoading
 from gpu_workers.process.gang_agreement import EpochId, GangAgreement, epoch_id
 from gpu_workers.process.load_errors import explain
+from gpu_workers.process.loading_times import LoadingTimes
 from gpu_workers.process.metrics import WorkerMetrics
 from gpu_workers.process.rank_memory import memory_of
 from gpu_workers.process.step_thread import StepEvents, StepThread
@@ -97,6 +98,7 @@ class Worker(LifecycleEvents, StepEvents):
         self._epoch_id = EpochId(-1)  # _owner and _epoch in one number
         self._n_early = 0  # Idle messages before the Reset of the present scheduler
         self._unsent: deque[Message] = deque(maxlen=_MAX_UNSENT)
+        self._loading = LoadingTimes()
         self._capacity: EngineCapacity | None = None
         self._memory_generation = birth.incarnation  # without a vault the KV memory is this process's own, and new with it
         self._ending: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -219,6 +221,7 @@ class Worker(LifecycleEvents, StepEvents):
 
     def on_loading(self, phase: str, fraction: float) -> None:
         """Report the phase of loading to the supervisor."""
+        self._loading.begin(phase)
         self.child.loading(phase, fraction)
 
     def on_loaded(self, capacity: EngineCapacity) -> None:
@@ -231,7 +234,7 @@ class Worker(LifecycleEvents, StepEvents):
             "max_length": str(capacity.max_length),
         }
         self.child.ready(details)
-        self.log.info("ready", **details)
+        self.log.info("ready", **details, loading_s=self._loading.seconds())
 
     def on_reset(self, epoch: EpochId) -> None:
         """Answer the Reset with the capacity."""
