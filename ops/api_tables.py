@@ -60,6 +60,8 @@ def _type_of(body: type[msgspec.Struct], name: str) -> str:
 def words_of(kind: inspect.Type) -> str:
     """A type and its range in the words of JSON."""
     match kind:
+        case inspect.Metadata(type=described):
+            return words_of(described)
         case inspect.UnionType(types=types):
             return " or ".join(words_of(some) for some in types if not isinstance(some, inspect.NoneType))
         case inspect.IntType(ge=low, le=high):

@@ -8,7 +8,7 @@ too, and the refusal names the key to use instead.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,8 +20,7 @@ from actors.gateway.settings import GatewaySettings
 from actors.scheduler.settings import SchedulerSettings
 from actors.speculation.settings import SpeculationSettings
 from gpu_workers.settings import WorkerSettings
-from messages.errors import ConfigError
-from supervisor.config_file import Table, convert, overlay, read_table
+from supervisor.config_file import Table, convert, overlay, read_table, refuse
 
 CONFIG_VARIABLE = "TARDIGRADE_CONFIG"
 
@@ -119,15 +118,15 @@ def load_config(path: str | None, flags: Iterable[Table] = ()) -> ServerConfig:
     """The checked configuration from the file at `path` and from `flags`, of which later ones win. With `path` None the file is
     the one that TARDIGRADE_CONFIG names, if any.
 
-    Raises: ConfigError naming the key, what was expected and what came.
+    Raises: ConfigError naming every wrong key, what was expected and what came.
     """
     chosen = path or os.environ.get(CONFIG_VARIABLE)
     table = read_table(Path(chosen)) if chosen else {}
     for flag in flags:
         table = overlay(table, flag)
-    _refuse_derived(table)
+    refuse(list(_derived_keys(table)))
     config = convert(table, ServerConfig, {f"{section}.{key}" for section, key in _DERIVED})
-    _check_whole(config)
+    refuse(list(_conflicts(config)))
     return config
 
 
@@ -139,31 +138,32 @@ def described(config: ServerConfig) -> Table:
     return table
 
 
-def _refuse_derived(table: Table) -> None:
+def _derived_keys(table: Table) -> Iterator[str]:
+    """The errors of keys that the supervisor sets itself."""
     for (section, key), instead in _DERIVED.items():
         found: Any = table.get(section)
         if isinstance(found, dict) and key in found:
-            raise ConfigError(f"{section}.{key}: the supervisor sets this key; set {instead} instead")
+            yield f"{section}.{key}: the supervisor sets this key; set {instead} instead"
 
 
-def _check_whole(config: ServerConfig) -> None:
-    """Check what depends on several sections. Raises: ConfigError naming the key."""
+def _conflicts(config: ServerConfig) -> Iterator[str]:
+    """The errors that depend on several keys."""
     if config.front_tcp_port and config.front_tcp_host not in ("127.0.0.1", "::1", "localhost"):
-        raise ConfigError(
+        yield (
             f"front_tcp_host: expected an address of this host (127.0.0.1), got {config.front_tcp_host};"
             " ZeroMQ over a network needs encryption, which is not supported yet"
         )
     if config.port and config.port == config.front_tcp_port:
-        raise ConfigError(f"front_tcp_port: expected another port than port, got {config.port} for both")
+        yield f"front_tcp_port: expected another port than port, got {config.port} for both"
     if config.supervisor.frozen_s < 4 * config.supervisor.beat_s:
-        raise ConfigError(
+        yield (
             f"supervisor.frozen_s: expected at least four times supervisor.beat_s ({4 * config.supervisor.beat_s:g} s),"
             f" got {config.supervisor.frozen_s:g}"
         )
     if config.scheduler.unacked_messages < 2 * config.gateway.ack_messages:
-        raise ConfigError(
+        yield (
             f"scheduler.unacked_messages: expected at least twice gateway.ack_messages ({2 * config.gateway.ack_messages}),"
             f" got {config.scheduler.unacked_messages}"
         )
     if config.gateways > 1 and config.front_tcp_port + config.gateways - 1 > 65_535:
-        raise ConfigError(f"front_tcp_port: expected room for {config.gateways} ports, got {config.front_tcp_port}")
+        yield f"front_tcp_port: expected room for {config.gateways} ports, got {config.front_tcp_port}"

@@ -6,7 +6,7 @@ import difflib
 import re
 import tomllib
 import types
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -18,6 +18,7 @@ from messages.errors import ConfigError
 Table = dict[str, Any]
 
 _BACKQUOTED = re.compile(r"`([^`]*)`")
+_PATH_PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")  # of "gateway.allowed_hosts[0]": a key, or the number of an item
 _PLAIN_TYPES = {
     "int": "a whole number",
     "float": "a number",
@@ -79,29 +80,64 @@ def table_of(assignment: str) -> Table:
 def convert(table: Table, into: type[Any], hidden: Collection[str] = ()) -> Any:
     """The table as a struct of the type `into`. hidden: paths of keys that no error proposes.
 
-    Raises: ConfigError naming the full path of a key that is unknown (with the nearest known one) or has a wrong value.
+    Raises: ConfigError naming the full path of every key that is unknown (with the nearest known one) or has a wrong value.
     """
-    for path, keys in _unknown_keys(table, into, ""):
-        section = path.rpartition(".")[0]
-        known = [key for key in keys if (f"{section}.{key}" if section else key) not in hidden]
-        near = _section_key(path, into, hidden) or _nearest(path.rpartition(".")[2], known)
-        raise ConfigError(f"{path}: unknown key; " + (f"did you mean {near}?" if near else f"known are {', '.join(known)}"))
+    proposals = [path for path in _paths(into) if path not in hidden]
+    unknown = list(_unknown_keys(table, into, ""))
+    errors = [_unknown_key(path, is_section, proposals) for path, is_section in unknown]
+    for path, _ in unknown:
+        table = _without(table, path)
+    while (found := _first_error(table, into)) is not None:
+        path, error = found
+        errors.append(error)
+        table = _without(table, path)
+    refuse(errors)
+    return msgspec.convert(table, into)
+
+
+def _first_error(table: Table, into: type[Any]) -> tuple[str, str] | None:
+    """The path of the first wrong value, and what is said of it."""
     try:
-        return msgspec.convert(table, into)
+        msgspec.convert(table, into)
     except msgspec.ValidationError as error:
         text, _, at = str(error).partition(" - at `$.")
         path = at.rstrip("`")
-        raise ConfigError(f"{path or 'configuration'}: {_explained(text, path, table, into)}") from None
+        assert path, "every field has a default, so an error is in a value"
+        return path, f"{path}: {_explained(text, path, table, into)}"
+    return None
+
+
+def refuse(errors: Sequence[str]) -> None:
+    """Raises: ConfigError that says all of them, if there are any."""
+    if errors:
+        lines = "".join(f"\n  {error}" for error in errors)
+        raise ConfigError(errors[0] if len(errors) == 1 else f"the configuration has {len(errors)} errors:{lines}")
+
+
+def _without(table: Table, path: str) -> Table:
+    """The table without the key at `path`, which may end in the place of an item: "gateway.allowed_hosts[0]"."""
+    key, _, rest = path.partition("[")[0].partition(".")
+    if not rest:
+        return {name: value for name, value in table.items() if name != key}
+    return {**table, key: _without(table[key], rest)} if isinstance(table.get(key), dict) else table
 
 
 def _explained(text: str, path: str, table: Table, into: type[Any]) -> str:
-    """The text of msgspec's error, completed by the allowed values of a Literal or enum and by the value that came."""
+    """The text of msgspec's error, completed by the allowed values of a Literal or enum, or by the description of a pattern,
+    and by the value that came."""
     value: Any = table
     annotation: Any = into
-    for key in path.split(".") if path else ():
+    for key, index in _PATH_PART.findall(path):
+        if index:
+            value = value[int(index)] if isinstance(value, list) else None
+            annotation = next(iter(get_args(annotation)), None)
+            continue
         value = value.get(key) if isinstance(value, dict) else None
         section = _struct_type(annotation)
-        annotation = get_type_hints(section).get(key) if section is not None else None
+        annotation = get_type_hints(section, include_extras=True).get(key) if section is not None else None
+    described = [one.description for one in getattr(annotation, "__metadata__", ()) if one.description]
+    if described and "matching regex" in text:
+        return f"expected {described[0]}, got {_shown(value)}"
     choices = get_args(annotation) if get_origin(annotation) is Literal else _values_of(annotation)
     if choices:
         return f"expected one of {', '.join(map(str, choices))}, got {value!r}"
@@ -130,17 +166,29 @@ def _values_of(annotation: Any) -> list[Any]:
     return [member.value for member in members]
 
 
-def _section_key(path: str, into: type[Any], hidden: Collection[str]) -> str:
-    """`section.key` for a key that was given without its section; empty when no section, or more than one, has it."""
-    if "." in path:
-        return ""
-    sections = {name: _struct_type(annotation) for name, annotation in get_type_hints(into).items()}
-    having = [name for name, section in sections.items() if section is not None and path in section.__struct_fields__]
-    found = [name for name in having if f"{name}.{path}" not in hidden]
-    return f"{found[0]}.{path}" if len(found) == 1 else ""
+def _paths(into: type[Any]) -> Iterator[str]:
+    """The paths of all keys, without those of the sections themselves."""
+    for name, annotation in get_type_hints(into).items():
+        section = _struct_type(annotation)
+        yield from [name] if section is None else (f"{name}.{key}" for key in section.__struct_fields__)
 
 
-def _nearest(key: str, known: list[str]) -> str:
+def _unknown_key(path: str, is_section: bool, known: Sequence[str]) -> str:
+    """What is said of a key that does not exist. is_section: it has a table. known: the paths of all keys that can be set.
+
+    Proposed is the key of this name in another section, else the most similar one of the same section.
+    """
+    section, _, key = path.rpartition(".")
+    names = [name for at, _, name in (other.rpartition(".") for other in known) if at == section]
+    if is_section and not section:
+        names = list(dict.fromkeys(other.partition(".")[0] for other in known if "." in other))
+    elsewhere = [] if is_section else [other for other in known if other.rpartition(".")[2] == key]
+    near = _nearest(key, names)
+    proposal = elsewhere[0] if len(elsewhere) == 1 else f"{section}.{near}" if section and near else near
+    return f"{path}: unknown key; " + (f"did you mean {proposal}?" if proposal else f"known are {', '.join(names)}")
+
+
+def _nearest(key: str, known: Sequence[str]) -> str:
     """The known key that is most similar to `key`, as a whole or at its beginning; empty if none is similar enough."""
 
     def similarity(other: str) -> float:
@@ -150,14 +198,12 @@ def _nearest(key: str, known: list[str]) -> str:
     return best if similarity(best) >= 0.6 else ""
 
 
-def _unknown_keys(table: Mapping[str, Any], into: type[Any], prefix: str) -> Iterator[tuple[str, list[str]]]:
-    """(path, known keys of the same section and kind: values or tables) of every key that `into` has no field for."""
+def _unknown_keys(table: Mapping[str, Any], into: type[Any], prefix: str) -> Iterator[tuple[str, bool]]:
+    """The path of every key that `into` has no field for, and whether it has a table."""
     types_by_name = get_type_hints(into)
     for key, value in table.items():
         if key not in types_by_name:
-            sections = [name for name, kind in types_by_name.items() if _struct_type(kind) is not None]
-            values = [name for name in types_by_name if name not in sections]
-            yield f"{prefix}{key}", sections if sections and isinstance(value, dict) else values
+            yield f"{prefix}{key}", isinstance(value, dict)
         elif isinstance(value, dict) and (section := _struct_type(types_by_name[key])) is not None:
             yield from _unknown_keys(value, section, f"{prefix}{key}.")
 

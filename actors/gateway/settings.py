@@ -15,8 +15,10 @@ _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Window = Annotated[int, msgspec.Meta(ge=256)]  # clients confirm every 64 tokens
 _Group = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 # pages are told by scheme, host and port, as a browser sends them
-_Origin = Annotated[str, msgspec.Meta(pattern=r"^(\*|null|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+)$")]
-_HostName = Annotated[str, msgspec.Meta(pattern=r"^(\*|[A-Za-z0-9._-]+)$")]  # without a port
+_ORIGIN = "scheme://host or scheme://host:port without a path, null or *"
+_Origin = Annotated[str, msgspec.Meta(pattern=r"^(\*|null|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+)$", description=_ORIGIN)]
+_HOST_NAME = "a host name without scheme and port, or *"
+_HostName = Annotated[str, msgspec.Meta(pattern=r"^(\*|[A-Za-z0-9._-]+)$", description=_HOST_NAME)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=86_400.0 * 30)]
 
 

@@ -183,7 +183,7 @@ def test_check_config_prints_what_would_be_used(tmp_path: Path) -> None:
     config = json.loads(call("check-config", str(path), "--tp", "2").stdout)
     assert (config["port"], config["gateway"]["max_n"], config["tp"]) == (9000, 3, 2)
     bad = call("check-config", str(path), "--set", "gateway.max_m=2")
-    assert (bad.returncode, bad.stderr) == (2, "supervisor: gateway.max_m: unknown key; did you mean max_n?\n")
+    assert (bad.returncode, bad.stderr) == (2, "supervisor: gateway.max_m: unknown key; did you mean gateway.max_n?\n")
 
 
 def test_check_config_takes_one_file() -> None:

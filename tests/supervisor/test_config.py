@@ -35,8 +35,11 @@ def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     ("assignment", "said"),
     [
         ("prot=1", "prot: unknown key; did you mean port?"),
-        ("gateway.max_bdy=1", "gateway.max_bdy: unknown key; did you mean max_body_bytes?"),
-        ("supervisor.drain=1", "supervisor.drain: unknown key; did you mean drain_s?"),
+        ("gateway.max_bdy=1", "gateway.max_bdy: unknown key; did you mean gateway.max_body_bytes?"),
+        ("supervisor.drain=1", "supervisor.drain: unknown key; did you mean supervisor.drain_s?"),
+        ("scheduler.prefix_resue=false", "scheduler.prefix_resue: unknown key; did you mean scheduler.prefix_reuse?"),
+        ("gateway.prefix_reuse=false", "gateway.prefix_reuse: unknown key; did you mean scheduler.prefix_reuse?"),
+        ("schedular.prefix_reuse=false", "schedular: unknown key; did you mean scheduler?"),
         ("gateway.max_n=0", "gateway.max_n: expected a whole number >= 1, got 0"),
         ("worker.dtype=int4", "worker.dtype: expected one of auto, float32, bfloat16, float16, got 'int4'"),
         ("scheduler.eviction=lfu", None),
@@ -45,12 +48,17 @@ def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ("gpus=some", "gpus: expected a whole number, got 'some'"),
         ("gpus=true", "gpus: expected a whole number, got true"),
         ("worker.lease_s=abc", "worker.lease_s: expected a number, got 'abc'"),
+        (
+            'gateway.allowed_hosts=["a.example","https://b.example"]',
+            "gateway.allowed_hosts[1]: expected a host name without scheme and port, or *, got 'https://b.example'",
+        ),
+        ("gateway.allowed_hosts=[3]", "gateway.allowed_hosts[0]: expected text, got 3"),
         ("gateway=3", "gateway: expected a table, got 3"),
         ("port.x=3", "port: expected a whole number, got a table"),
         ("dtype=float32", "dtype: unknown key; did you mean worker.dtype?"),
         ("deterministic=true", "deterministic: unknown key; did you mean worker.deterministic?"),
         ("gatway.max_n=4", "gatway: unknown key; did you mean gateway?"),
-        ("custodian.socket=x", "custodian.socket: unknown key; did you mean max_sockets?"),
+        ("custodian.socket=x", "custodian.socket: unknown key; did you mean custodian.max_sockets?"),
         ("worker.tp=2", "worker.tp: the supervisor sets this key; set tp instead"),
         ("gateway.journal_path=x", "gateway.journal_path: the supervisor sets this key; set state_dir instead"),
         ("front_tcp_host=0.0.0.0", None),
@@ -65,6 +73,22 @@ def test_a_bad_value_is_named(assignment: str, said: str | None) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(None, [table_of(assignment)])
     assert str(caught.value) == said
+
+
+def test_all_errors_are_said_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "server.toml"
+    path.write_text(
+        'port = "http"\nprot = 1\n[gateway]\nmax_n = 0\nallowed_hosts = ["a b", "c:1"]\n[scedule]\n[worker]\nx = 1\n'
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_config(str(path), [{"worker": {"dtype": "int4"}}])
+    title, *errors = str(caught.value).splitlines()
+    assert title == "the configuration has 7 errors:"
+    assert [error.strip().partition(":")[0] for error in errors] == [
+        "prot", "scedule", "worker.x", "port", "gateway.max_n", "gateway.allowed_hosts[0]", "worker.dtype",
+    ]  # fmt: skip
+    with pytest.raises(ConfigError, match=r"(?s)has 2 errors:.*supervisor\.frozen_s: .*scheduler\.unacked_messages: "):
+        load_config(None, [table_of("supervisor.frozen_s=1"), table_of("gateway.ack_messages=300")])
 
 
 def test_zeromq_does_not_listen_on_a_network_without_keys() -> None:
