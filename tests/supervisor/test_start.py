@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from messages.errors import ConfigError
+from supervisor import listener as listening
 from supervisor import start
 from supervisor.children.run_dir import RunDir, read_pid
 from supervisor.config import ServerConfig
+from supervisor.listener import is_loopback, listen
 from supervisor.policy.placement import Placement
-from supervisor.start import is_loopback, listen
 
 
 def test_the_listener_takes_connections_before_any_gateway_lives() -> None:
@@ -46,7 +47,7 @@ def test_the_port_of_a_predecessor_is_waited_for(monkeypatch: pytest.MonkeyPatch
     """Its killed gateways hold the socket until they are dead."""
     predecessor = listen("127.0.0.1", 0)
     port = predecessor.getsockname()[1]
-    monkeypatch.setattr(start.time, "sleep", lambda seconds: predecessor.close())
+    monkeypatch.setattr(listening.time, "sleep", lambda seconds: predecessor.close())
     with listen("127.0.0.1", port) as listener:
         assert listener.getsockname()[1] == port
 
@@ -73,8 +74,10 @@ def test_an_address_that_cannot_be_used_names_the_key(monkeypatch: pytest.Monkey
     def refuse(listener: socket.socket, address: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(start, "_bind", refuse)
-    monkeypatch.setattr(start.socket, "getaddrinfo", lambda *args, **kwargs: [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ())])
+    monkeypatch.setattr(listening, "_bind", refuse)
+    monkeypatch.setattr(
+        listening.socket, "getaddrinfo", lambda *args, **kwargs: [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ())]
+    )
     with pytest.raises(ConfigError) as caught:
         listen("h", 80)
     assert str(caught.value) == said

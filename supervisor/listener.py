@@ -1,0 +1,69 @@
+"""The HTTP socket of all gateways: made by the supervisor, which names host or port when it cannot listen."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+import time
+from typing import Any
+
+from messages.errors import ConfigError
+
+_BACKLOG = 1024
+_PREDECESSOR_S = 0.5  # time for the children of a killed server to die and so release its port
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """The HTTP socket of all gateways, listening. The supervisor holds it, so connections wait in its queue while a gateway
+    restarts.
+
+    Raises: ConfigError naming host and port.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ConfigError(f"host: expected an address of this host, got {host} ({error.strerror})") from None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        _bind(listener, address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(_not_bound(host, port, error)) from None
+    listener.setblocking(False)
+    return listener
+
+
+def is_loopback(host: str) -> bool:
+    """True if only processes of this machine can reach this address."""
+    return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+
+
+def _not_bound(host: str, port: int, error: OSError) -> str:
+    """The error text for an address on which this process cannot listen. It names the key to change."""
+    match error.errno:
+        case errno.EADDRNOTAVAIL:
+            return f"host: expected an address of this host, got {host}"
+        case errno.EADDRINUSE:
+            return f"port: expected one that is free on {host} (0 takes any), got {port}, which another process uses"
+        case errno.EACCES:
+            return f"port: expected one that this user may listen on (1024 or more), got {port}"
+    return f"port: expected one that can be listened on, got {host}:{port} ({error.strerror})"
+
+
+def _bind(listener: socket.socket, address: Any) -> None:
+    """Bind; retry a used address for half a second, because the children of a killed server hold its socket until they die.
+
+    Raises: OSError.
+    """
+    end_s = time.monotonic() + _PREDECESSOR_S
+    while True:
+        try:
+            listener.bind(address)
+            return
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > end_s:
+                raise
+        time.sleep(0.02)
