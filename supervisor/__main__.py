@@ -159,6 +159,8 @@ def _start_first(flags: dict[str, Any], link: Any) -> NoReturn:
 def check_config(file: str | None, **flags: Any) -> None:
     """Check a configuration; print it as JSON and, on standard error, where the model would run.
 
+    Model, devices, address and directories are checked on this host. Nothing is started, and a server that runs is no error.
+
     \b
     Exit status:
       0  the configuration can be used
@@ -169,8 +171,16 @@ def check_config(file: str | None, **flags: Any) -> None:
     if file and flags["config"]:
         fail(EXIT_USAGE, f"config: expected one file, got {file} and --config {flags['config']}")
     config = load({**flags, "config": file or flags["config"]})
-    click.echo(_plan(config).text(), err=True)
+    placement = _plan(config)
+    from messages.errors import ConfigError
     from supervisor.config import described
+    from supervisor.operator.dry_run import check_start
+
+    try:
+        check_start(config)
+    except ConfigError as error:
+        fail(EXIT_USAGE, str(error))
+    click.echo(placement.text(), err=True)
 
     click.echo(json.dumps(described(config), indent=2))
 

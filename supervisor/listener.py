@@ -20,12 +20,7 @@ def listen(host: str, port: int) -> socket.socket:
 
     Raises: ConfigError naming host and port.
     """
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise ConfigError(f"host: expected an address of this host, got {host} ({error.strerror})") from None
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener, address = _unbound(host, port)
     try:
         _bind(listener, address)
         listener.listen(_BACKLOG)
@@ -34,6 +29,28 @@ def listen(host: str, port: int) -> socket.socket:
         raise ConfigError(_not_bound(host, port, error)) from None
     listener.setblocking(False)
     return listener
+
+
+def check_address(host: str, port: int) -> None:
+    """Raises: ConfigError if `listen` could not listen here even if nobody else did."""
+    probe, address = _unbound(host, port)
+    with probe:
+        try:
+            probe.bind(address)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:  # the server of this configuration may be running
+                raise ConfigError(_not_bound(host, port, error)) from None
+
+
+def _unbound(host: str, port: int) -> tuple[socket.socket, Any]:
+    """A socket for this address, and the address as it is bound to. Raises: ConfigError if the name has no address."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        unbound = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ConfigError(f"host: expected an address of this host, got {host} ({error.strerror})") from None
+    unbound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return unbound, address
 
 
 def is_loopback(host: str) -> bool:

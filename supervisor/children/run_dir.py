@@ -65,16 +65,29 @@ def make_private(path: Path, key: str = "run_dir") -> Path:
     """
     try:
         path.mkdir(mode=0o700, parents=False, exist_ok=True)
-        found = path.lstat()
+        check_private(path, key)
     except OSError as error:
         raise ConfigError(f"{key}: expected a directory that can be made at {path}, got {error.strerror}") from None
+    return path
+
+
+def check_private(path: Path, key: str) -> None:
+    """Raises: ConfigError as `make_private`; OSError when there is nothing."""
+    found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise ConfigError(f"{key}: expected a directory at {path}, got something else")
     if found.st_uid != os.getuid():
         raise ConfigError(f"{key}: expected {path} to belong to user {os.getuid()}, got user {found.st_uid}")
     if found.st_mode & 0o077:
         raise ConfigError(f"{key}: expected mode 0700 on {path}, got {stat.S_IMODE(found.st_mode):04o}")
-    return path
+
+
+def check_length(path: Path) -> None:
+    """Raises: ConfigError when the sockets in this run directory would have paths that are too long for the kernel."""
+    longest = len(os.fsencode(path / _LONGEST_SOCKET_NAME))
+    if longest > _SOCKET_PATH_BYTES:
+        most = _SOCKET_PATH_BYTES - longest + len(os.fsencode(path))
+        raise ConfigError(f"run_dir: expected a path of at most {most} bytes, got {path}")
 
 
 class RunDir:
@@ -93,11 +106,7 @@ class RunDir:
         killed server do not die.
         """
         path = path.absolute()
-        longest = len(os.fsencode(path / _LONGEST_SOCKET_NAME))
-        if longest > _SOCKET_PATH_BYTES:
-            raise ConfigError(
-                f"run_dir: expected a path of at most {_SOCKET_PATH_BYTES - longest + len(str(path))} bytes, got {path}"
-            )
+        check_length(path)
         if path.parent == Path("/tmp") / f"tardigrade-{os.getuid()}":
             make_private(path.parent)
         make_private(path)

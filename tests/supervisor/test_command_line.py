@@ -18,10 +18,13 @@ from pathlib import Path
 
 import pytest
 
+from messages.errors import ConfigError
 from messages.run_dir import run_dir_of
 from ops.bench.leaks.holdings import descendants_of
 from supervisor.children.register import start_ticks_of
 from supervisor.children.run_dir import RunDir, read_pid
+from supervisor.config import load_config
+from supervisor.operator.dry_run import check_start
 from tests.support.supervisor.command_line import DEADLINE_S, RunningServer, call, serving
 
 
@@ -184,6 +187,33 @@ def test_check_config_prints_what_would_be_used(tmp_path: Path) -> None:
     assert (config["port"], config["gateway"]["max_n"], config["tp"]) == (9000, 3, 2)
     bad = call("check-config", str(path), "--set", "gateway.max_m=2")
     assert (bad.returncode, bad.stderr) == (2, "supervisor: gateway.max_m: unknown key; did you mean gateway.max_n?\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--host", "no.such.host.invalid"], "host: expected an address of this host, got no.such.host.invalid"),
+        (["--host", "203.0.113.1"], "host: expected an address of this host, got 203.0.113.1"),
+        (["--run-dir", "/dev/null"], "run_dir: expected a directory at /dev/null, got something else"),
+        (["--run-dir", "/" + "a" * 120], "run_dir: expected a path of at most 74 bytes"),
+        (
+            ["--state-dir", "/no/such/place"],
+            "state_dir: expected a directory that can be made at /no/such/place",
+        ),
+    ],
+)
+def test_check_config_finds_what_this_host_does_not_provide(flags: list[str], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_start(load_config(None, [{flags[0].strip("-").replace("-", "_"): flags[1]}]))
+    assert str(refused.value).startswith(said)
+
+
+def test_check_config_says_no_to_an_address_and_makes_nothing(tmp_path: Path) -> None:
+    places = ["--run-dir", str(tmp_path / "r"), "--state-dir", str(tmp_path / "s")]
+    assert call("check-config", *places).returncode == 0
+    bad = call("check-config", *places, "--host", "203.0.113.1")
+    assert (bad.returncode, bad.stderr) == (2, "supervisor: host: expected an address of this host, got 203.0.113.1\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_check_config_takes_one_file() -> None:

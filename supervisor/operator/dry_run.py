@@ -1,0 +1,53 @@
+"""What `supervisor check-config` looks at on this host beside model and devices: the address and the directories of a start.
+
+Nothing is made or locked, and a server that runs with this configuration is no error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from messages.errors import ConfigError
+from messages.run_dir import run_dir_of
+from supervisor.children.run_dir import check_length, check_private
+from supervisor.config import ServerConfig
+from supervisor.config_file import refuse
+from supervisor.listener import check_address
+
+
+def check_start(config: ServerConfig) -> None:
+    """Raises: ConfigError that says all that this host does not provide."""
+    refuse(list(_errors(config)))
+
+
+def _errors(config: ServerConfig) -> Iterator[str]:
+    checks = [lambda: check_address(config.host, config.port), lambda: _check_run_dir(config)]
+    if config.state_dir:
+        checks.append(lambda: _check_directory(Path(config.state_dir), "state_dir"))
+    for check in checks:
+        try:
+            check()
+        except ConfigError as error:
+            yield str(error)
+
+
+def _check_run_dir(config: ServerConfig) -> None:
+    path = Path(config.run_dir).absolute() if config.run_dir else run_dir_of(config.port)
+    check_length(path)
+    if config.run_dir or path.exists():
+        _check_directory(path, "run_dir")
+
+
+def _check_directory(path: Path, key: str) -> None:
+    """Raises: ConfigError when there is something that cannot be used, or nothing and no place for it."""
+    try:
+        check_private(path, key)
+    except FileNotFoundError:
+        if not path.absolute().parent.is_dir():
+            raise ConfigError(f"{key}: expected a directory that can be made at {path}, got no {path.parent}") from None
+        if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
+            raise ConfigError(f"{key}: expected a directory that can be made at {path}, got Permission denied") from None
+    except OSError as error:
+        raise ConfigError(f"{key}: expected a directory that can be made at {path}, got {error.strerror}") from None
