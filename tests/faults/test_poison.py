@@ -51,8 +51,13 @@ async def test_a_request_that_kills_the_worker_is_quarantined(server: RealServer
         body = {"model": "hash-chain", "prompt": [5, POISON, 6], "max_tokens": 9, "temperature": 0}
         answer = await http.post(f"{server.url}/v1/completions", json=body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (422, "quarantined")
-        again = await http.post(f"{server.url}/v1/completions", json=body)
-        assert (again.status_code, again.json()["error"]["code"]) == (422, "quarantined")
+        for is_killed in (False, True):  # the next gateway refuses it too: the journal has what is known of it
+            if is_killed:
+                before = (await asyncio.to_thread(server.child, "gateway/0")).incarnation
+                await asyncio.to_thread(server.kill, "gateway/0")
+                await asyncio.to_thread(server.wait_new_life, "gateway/0", before)
+            again = await http.post(f"{server.url}/v1/completions", json=body)
+            assert (again.status_code, again.json()["error"]["code"]) == (422, "quarantined")
         await work
         streams.check()
     await asyncio.to_thread(server.wait_serving)

@@ -59,7 +59,7 @@ class RequestDesk:
         self._next_number = journal.next_number
         journal.on_pinned = self._record_again
         self.gate = AdmissionGate(journal, settings.max_active_requests)
-        self.verdicts = Verdicts(settings.retention_s, self.dispatcher, post, self._end_without_tokens)
+        self.verdicts = Verdicts(settings.retention_s, self.dispatcher, post, journal, self._end_without_tokens)
         self._publisher = StepPublisher(settings, post, journal, metrics, self.gate, self._finish)
         self.ping = self._publisher.ping
         self.undelivered = UndeliveredAnswers(min(settings.handover_s, settings.retention_s))  # resumable ones; sizes in tokens

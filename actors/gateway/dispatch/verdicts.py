@@ -1,6 +1,7 @@
 """What follows when a sequence is found to kill workers or schedulers: its prompt is refused, equal sequences end.
 
-And a caller who does it again and again is slowed down. All of it concerns the sequence's caller alone.
+And a caller who does it again and again is slowed down. All of it concerns the sequence's caller alone. The journal has all of
+it as well, so a gateway that dies begins with what its predecessor knew.
 """
 
 from __future__ import annotations
@@ -11,22 +12,43 @@ import structlog
 
 from actors.gateway.dispatch.dispatcher import Dispatcher
 from actors.gateway.dispatch.post import Post
+from actors.gateway.journal.journal import Journal
 from actors.gateway.requests.harm_budget import HarmBudget
 from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.quarantine import Quarantine, is_same_computation
+from actors.gateway.requests.remembered import Remembered
 from actors.gateway.requests.request import GrowingSequence
 
 
 class Verdicts:
-    """Carries out the verdicts on sequences of one gateway, and remembers them for `memory_s`. `end` ends a sequence."""
+    """Carries out the verdicts on sequences of one gateway, and remembers them for `memory_s`.
+
+    `journal`: it is open, and has what earlier processes have remembered. `end` ends a sequence.
+    """
 
     def __init__(
-        self, memory_s: float, dispatcher: Dispatcher, post: Post, end: Callable[[GrowingSequence, Ended], None]
+        self,
+        memory_s: float,
+        dispatcher: Dispatcher,
+        post: Post,
+        journal: Journal,
+        end: Callable[[GrowingSequence, Ended], None],
     ) -> None:
         self.quarantine, self._budget = Quarantine(memory_s), HarmBudget(memory_s)
-        self._dispatcher, self._post, self._end = dispatcher, post, end
+        self._dispatcher, self._post, self._journal, self._end = dispatcher, post, journal, end
+        journal.remembered = self._remembered
         self._log = structlog.get_logger()
         dispatcher.failover.on_sick = self._acquit
+        self._restore()
+
+    def _restore(self) -> None:
+        """Begin with what earlier processes have remembered, and record it in this journal if some of it was adopted."""
+        for one in self._journal.found:
+            self.quarantine.restore(one.prompts, self._post.now_s())
+            self._budget.restore(one.callers, self._post.now_s())
+        if any(one.prompts or one.callers for one in self._journal.found[1:]):
+            self._journal.remember()
+        self._journal.found = []
 
     def check_caller(self, caller: bytes) -> None:
         """Return if this caller may send requests now. Raises: Refusal."""
@@ -49,10 +71,16 @@ class Verdicts:
         self._log.error("sequence quarantined", detail=detail, caller=order.terms.caller.hex(), **order.log_fields)
         self.quarantine.add(order, sequence.index, len(sequence.ids), now_s, replicas)
         self._budget.charge(order.terms.caller, replicas, now_s)
+        self._journal.remember()
         ended = Ended(reason="quarantined", code="quarantined", detail=f"of an equal sequence: {detail}")
         self._dispatcher.end_all(lambda other: is_same_computation(sequence, other), ended, "quarantined")
 
     def _acquit(self, replica: str) -> None:
         """This replica is sick, so its deaths were nobody's fault."""
-        self.quarantine.acquit(replica)
-        self._budget.acquit(replica)
+        is_quarantine_shorter, is_budget_smaller = self.quarantine.acquit(replica), self._budget.acquit(replica)
+        if is_quarantine_shorter or is_budget_smaller:
+            self._journal.remember()
+
+    def _remembered(self) -> Remembered:
+        now_s = self._post.now_s()
+        return Remembered(self.quarantine.remembered(now_s), self._budget.remembered(now_s))

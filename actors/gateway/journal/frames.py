@@ -29,6 +29,7 @@ class Kind(IntEnum):
     FINISH = 4  # the final state of a request
     FORGET = 5  # no client can ask for a request any more
     ANSWER = 6  # as REQUEST, of a finished request
+    REMEMBERED = 7  # all prompts and callers that have harmed workers; its number is 0, which no request has
 
 
 class Frame(NamedTuple):

@@ -19,14 +19,16 @@ import structlog
 from actors.gateway.journal.backlog import Callback, Entry
 from actors.gateway.journal.clock import JournalClock
 from actors.gateway.journal.frames import Damage, Frame, Kind, read_frames
-from actors.gateway.journal.records import Finished, Recovered
+from actors.gateway.journal.records import Finished, Recovered, encode_record
 from actors.gateway.journal.replay import Replay
 from actors.gateway.journal.segment_log import SEGMENT_BYTES, SegmentLog
 from actors.gateway.journal.segments import Segment, lock_folder, read_segment, segments_in, unclaimed_folders
 from actors.gateway.journal.writer import JournalState, JournalWriter
+from actors.gateway.requests.remembered import Remembered
 from messages.errors import ConfigError
 
 _BUFFER_BYTES = 64 << 20
+_REMEMBERED = 0  # the number of what is remembered of prompts and callers
 
 
 class Journal:
@@ -57,6 +59,8 @@ class Journal:
         self._adopted: list[tuple[Path, SegmentLog]] = []  # folders of other gateways, locked
         self.adopted: set[int] = set()  # the numbers that requests of such folders have here; the desk must record them
         self.finished: list[Finished] = []  # what `open` found besides unfinished requests
+        self.found: list[Remembered] = []  # what earlier processes have remembered, of this journal and of adopted ones
+        self.remembered: Callable[[], Remembered] = Remembered  # what is to be remembered now; set by its owner
         self.commits = 0
         self.on_commit: Callable[[float], None] = lambda took_s: None  # seconds of one commit; on the event loop
         self.on_failure: Callable[[BaseException], None] = lambda error: None  # the journal can record nothing any more
@@ -94,6 +98,7 @@ class Journal:
         replay = _read(self._files.segments, self._log, self._files.note)
         self._clock.go_on(replay.life, replay.last_s)
         unfinished, self.finished = replay.results(self._clock.now_s())
+        self.found = [replay.remembered(self._clock.now_s())]
         self._files.next_number = replay.next_number
         self._unreadable = sorted(replay.unreadable)
         if replay.unreadable or replay.shortened:
@@ -119,6 +124,7 @@ class Journal:
             return []
         clock.go_on(replay.life, replay.last_s)
         recovered, finished = replay.results(clock.now_s())
+        self.found.append(replay.remembered(clock.now_s()))
         known = unfinished | {one.record.request for one in self.finished}
         recovered = [one for one in recovered if one.order.request not in known]
         finished = [one for one in finished if one.record.request not in known]
@@ -137,7 +143,7 @@ class Journal:
         self._writer = JournalWriter(self._files, self._buffer_bytes, self._window_s, self._hang_s, self._path or "memory")
         self._writer.on_hang = self._withdraw
         self._writer.on_commit, self._writer.on_failure = self._committed, lambda error: self.on_failure(error)
-        self._writer.on_pinned = lambda numbers: self.on_pinned(numbers)
+        self._writer.on_pinned = self._pinned
         self._put = self._writer.put
         self._writer.start()
         for number in self._unreadable:  # they would keep old files from being deleted
@@ -182,6 +188,10 @@ class Journal:
         """Forget a request that no client can ask for again."""
         self._put(Entry(Kind.FORGET, number))
 
+    def remember(self) -> None:
+        """Record all that `remembered` returns, in place of what was recorded of it before."""
+        self._put(Entry(Kind.REMEMBERED, _REMEMBERED, encode_record(self.remembered())))
+
     async def close(self) -> None:
         """Write what is left, if the disk accepts it, and close the files."""
         if self._writer is not None:
@@ -192,6 +202,11 @@ class Journal:
     def _settle(self, number: int, call: Callback) -> None:
         if self._admitting.pop(number, None) is not None:
             call()
+
+    def _pinned(self, numbers: list[int]) -> None:
+        if _REMEMBERED in numbers:
+            self.remember()
+        self.on_pinned([number for number in numbers if number != _REMEMBERED])
 
     def _withdraw(self) -> None:
         admitting, self._admitting = self._admitting, {}

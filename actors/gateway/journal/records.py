@@ -10,6 +10,7 @@ import numpy as np
 
 from actors.gateway.journal.identity import ModelIdentity
 from actors.gateway.requests.order import Ended, Order
+from actors.gateway.requests.remembered import Remembered
 from actors.gateway.requests.request import KEY_BITS, LIFE_TURN, PING_TURN, SUSPICION_ROW, GrowingSequence, Request
 from messages.generation import Suspicion
 from messages.logprobs import TokenLogprobs
@@ -125,6 +126,7 @@ _step_decoder = msgspec.msgpack.Decoder(StepRecord, dec_hook=_array_in)
 _order_decoder = msgspec.msgpack.Decoder(Order)
 _suspect_decoder = msgspec.msgpack.Decoder(Suspect)
 _request_decoder = msgspec.msgpack.Decoder(RequestRecord)
+_remembered_decoder = msgspec.msgpack.Decoder(Remembered)
 _finish_decoder = msgspec.msgpack.Decoder(FinishRecord)
 _states_decoder = msgspec.msgpack.Decoder(list[SequenceState], dec_hook=_array_in)
 
@@ -152,8 +154,8 @@ def decode_order(blob: bytes) -> Order:
     return _order_decoder.decode(blob)
 
 
-def encode_record(record: RequestRecord | FinishRecord) -> bytes:
-    """The payload of a REQUEST or FINISH frame."""
+def encode_record(record: RequestRecord | FinishRecord | Remembered) -> bytes:
+    """The payload of a REQUEST, ANSWER, FINISH or REMEMBERED frame."""
     return _encoder.encode(record)
 
 
@@ -165,6 +167,11 @@ def decode_request(blob: bytes) -> RequestRecord:
 def decode_finish(blob: bytes) -> FinishRecord:
     """Decode the payload of a FINISH frame. Raises: ValueError for a damaged blob."""
     return _finish_decoder.decode(blob)
+
+
+def decode_remembered(blob: bytes) -> Remembered:
+    """Decode the payload of a REMEMBERED frame. Raises: ValueError for a damaged blob."""
+    return _remembered_decoder.decode(blob)
 
 
 def encode_states(states: list[SequenceState]) -> bytes:

@@ -21,11 +21,13 @@ from actors.gateway.journal.records import (
     StepRow,
     decode_finish,
     decode_order,
+    decode_remembered,
     decode_request,
     decode_states,
     decode_step,
 )
 from actors.gateway.requests.order import Ended
+from actors.gateway.requests.remembered import Remembered
 from actors.gateway.requests.request import KEY_BITS, LIFE_TURN, PING_TURN, SUSPICION_ROW
 from messages.outcomes import EndReason
 
@@ -64,6 +66,7 @@ class Replay:
         self.life: Life | None = None  # of the newest file that says it
         self.last_s = 0.0  # the newest time of any frame
         self.next_number = 1
+        self._remembered, self._remembered_s = Remembered(), 0.0  # and when it was recorded
         self.damages: list[Damage] = []
         self.unreadable: set[int] = set()  # numbers of requests whose frame is whole, but says nothing that can be used
         self.shortened: set[int] = set()  # numbers of requests that have lost tokens
@@ -104,6 +107,10 @@ class Replay:
         self._add_steps(growing)
         return [one.recovered for one in growing.values()], finished
 
+    def remembered(self, now_s: float) -> Remembered:
+        """What the processes before have remembered of prompts and callers. `now_s`: the journal's clock."""
+        return self._remembered.aged(max(now_s - self._remembered_s, 0.0))
+
     def _apply(self, frame: Frame) -> None:
         if frame.kind is Kind.LIFE:
             self.life = _life_decoder.decode(frame.payload)
@@ -115,6 +122,8 @@ class Replay:
                 known.ended_s = frame.time_s - record.finish.age_s
                 known.began_s = known.ended_s - record.age_s
             self._known[frame.number] = known
+        elif frame.kind is Kind.REMEMBERED:
+            self._remembered, self._remembered_s = decode_remembered(frame.payload), frame.time_s
         elif frame.kind is Kind.FORGET:
             self._known.pop(frame.number, None)
         elif frame.kind is Kind.FINISH:

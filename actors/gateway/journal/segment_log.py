@@ -3,9 +3,10 @@
 Every process begins a file of its own, and another one when that has 8 MiB or the disk has failed to write it. A request lives
 in the file of its newest REQUEST frame. When all files together are larger than twice what lives in them (plus 32 MiB), the
 requests that live in the oldest file are asked to be written again (`pinned`), whether they are slow, waiting or finished, and
-then that file goes. The same is done up to the last file in which damage was found. An unfinished request is asked as soon as
-two newer files exist, so that a start has few steps to read. Files go oldest first, because a later one may say that a request
-in an earlier one is forgotten.
+then that file goes. Number 0 stands for what is remembered of prompts and callers, which lives like a finished request. The
+same is done up to the last file in which damage was found. An unfinished request is asked as soon as two newer files exist, so
+that a start has few steps to read. Files go oldest first, because a later one may say that a request in an earlier one is
+forgotten.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class SegmentLog:
 
     def note(self, segment: Segment, kind: Kind, number: int, n_bytes: int) -> None:
         """Note where a request lives: a frame about it stands in `segment`."""
-        if kind in (Kind.REQUEST, Kind.ANSWER):
+        if kind in (Kind.REQUEST, Kind.ANSWER, Kind.REMEMBERED):
             self._leave(number)
             segment.living.add(number)
             if kind is Kind.REQUEST:

@@ -8,13 +8,16 @@ A caller that does no harm for as long as finished requests are retained begins 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from actors.gateway.requests.refusals import Refusal
+from actors.gateway.requests.remembered import RememberedCaller
 
 _FREE = 3
 _FIRST_PAUSE_S = 10.0
 _MAX_CALLERS = 4096
+_MAX_HARMS = 32  # of one caller, the newest; with fewer its pause is as long as it can be
 
 
 @dataclass
@@ -37,11 +40,10 @@ class HarmBudget:
         account = self._accounts.pop(caller, None)
         if account is None or now_s - account.last_s > self._memory_s:
             account = _Account()
-        account.harms.append(replicas)
+        account.harms = [*account.harms[1 - _MAX_HARMS :], replicas]
         account.last_s = now_s
         self._accounts[caller] = account
-        while len(self._accounts) > _MAX_CALLERS:
-            del self._accounts[next(iter(self._accounts))]
+        self._drop_oldest()
 
     def check(self, caller: bytes, now_s: float) -> None:
         """Return if this caller may send requests now. Raises: Refusal."""
@@ -54,10 +56,33 @@ class HarmBudget:
             detail = f"{died}; its requests are refused for another {math.ceil(left_s)} s"
             raise Refusal("overloaded", detail, retry_after_s=left_s, name="caller_harms_workers")
 
-    def acquit(self, replica: str) -> None:
-        """This replica is sick: deaths there are nobody's fault."""
+    def acquit(self, replica: str) -> bool:
+        """This replica is sick: deaths there are nobody's fault. Returns True if anybody was blamed for one."""
+        n_before = sum(len(account.harms) for account in self._accounts.values())
         for account in self._accounts.values():
             account.harms = [replicas for replicas in account.harms if replica not in replicas]
+        return sum(len(account.harms) for account in self._accounts.values()) < n_before
+
+    def remembered(self, now_s: float) -> list[RememberedCaller]:
+        """What counts now, the oldest first."""
+        return [
+            RememberedCaller(caller, now_s - account.last_s, tuple(tuple(sorted(replicas)) for replicas in account.harms))
+            for caller, account in self._accounts.items()
+            if account.harms and now_s - account.last_s <= self._memory_s
+        ]
+
+    def restore(self, callers: Iterable[RememberedCaller], now_s: float) -> None:
+        """Add what an earlier process remembers. What is known of a caller already stays."""
+        for one in callers:
+            if one.quiet_s <= self._memory_s:
+                harms = [frozenset(replicas) for replicas in one.harms[-_MAX_HARMS:]]
+                self._accounts.setdefault(one.caller, _Account(harms, now_s - one.quiet_s))
+        self._accounts = dict(sorted(self._accounts.items(), key=lambda item: item[1].last_s))
+        self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        while len(self._accounts) > _MAX_CALLERS:
+            del self._accounts[next(iter(self._accounts))]
 
     def _pause_s(self, n_harms: int) -> float:
         """How long a caller is refused after its last harm."""

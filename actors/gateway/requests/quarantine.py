@@ -11,7 +11,7 @@ What is known of a prompt rests on the replicas at which workers died. If one of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ import msgspec
 
 from actors.gateway.requests.order import Order
 from actors.gateway.requests.refusals import Refusal
+from actors.gateway.requests.remembered import RememberedPrompt
 from actors.gateway.requests.request import GrowingSequence
 from messages.generation import Sampling, Terms
 
@@ -49,8 +50,7 @@ class Quarantine:
         key = _key(order, index // order.n) + (_seed_bytes(order, index) if depends_on_seed else b"")
         before = self._entries.pop(key, None)
         self._entries[key] = _Entry(now_s + self._retention_s, min(n_given, before.n_given) if before else n_given, replicas)
-        while len(self._entries) > _MAX_ENTRIES:
-            del self._entries[next(iter(self._entries))]
+        self._drop_oldest()
 
     def check(self, order: Order, now_s: float) -> None:
         """Return if no prompt of this order is quarantined. Raises: Refusal."""
@@ -64,9 +64,32 @@ class Quarantine:
                 detail = f"quarantined: workers died {where}; it is refused for another {entry.until_s - now_s:.0f} s"
                 raise Refusal("quarantined", detail)
 
-    def acquit(self, replica: str) -> None:
-        """This replica is sick: what is believed because workers died there is forgotten."""
+    def acquit(self, replica: str) -> bool:
+        """This replica is sick: what is believed because workers died there is forgotten. Returns True if anything was."""
+        n_before = len(self._entries)
         self._entries = {key: entry for key, entry in self._entries.items() if replica not in entry.replicas}
+        return len(self._entries) < n_before
+
+    def remembered(self, now_s: float) -> list[RememberedPrompt]:
+        """What counts now, the oldest first."""
+        return [
+            RememberedPrompt(key, entry.until_s - now_s, entry.n_given, tuple(sorted(entry.replicas)))
+            for key, entry in self._entries.items()
+            if entry.until_s > now_s
+        ]
+
+    def restore(self, prompts: Iterable[RememberedPrompt], now_s: float) -> None:
+        """Add what an earlier process remembers. What is known of a prompt already stays."""
+        for one in prompts:
+            until_s = now_s + min(one.left_s, self._retention_s)
+            if until_s > now_s:
+                self._entries.setdefault(one.key, _Entry(until_s, one.n_given, frozenset(one.replicas)))
+        self._entries = dict(sorted(self._entries.items(), key=lambda item: item[1].until_s))
+        self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        while len(self._entries) > _MAX_ENTRIES:
+            del self._entries[next(iter(self._entries))]
 
     def _entries_of(self, order: Order) -> Iterator[_Entry]:
         """What is remembered of the sequences of this order."""
