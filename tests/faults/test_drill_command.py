@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.real_server import real_server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def drill(url: str, run_dir: Path, *flags: str) -> subprocess.CompletedProcess[str]:

@@ -19,7 +19,7 @@ from tests.support.http_answers import PAGE, PAGE_FLAGS, HttpAnswer, answers, wa
 from tests.support.real_server import RealServer, real_server
 from tests.support.streams import DEADLINE_S, VOCABULARY
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 N_TOKENS = 200
 FLAGS = ("--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.01", "--set", "supervisor.frozen_s=2.0", *PAGE_FLAGS)
 

@@ -20,7 +20,7 @@ from supervisor.policy.actions import EXIT_BUDGET_SPENT
 from tests.support.real_server import RealServer
 from tests.support.streams import DEADLINE_S, N_STREAMS, Streams
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 N_KILLS = 6
 SLOW_STEP = """
 import os, time

@@ -17,7 +17,7 @@ from messages.client import AsyncClient
 from tests.support.real_server import RealServer, real_server
 from tests.support.streams import DEADLINE_S, Streams
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 POISON = 31_337
 PLANTED = f"""
 import ctypes

@@ -14,7 +14,7 @@ from tests.support.real_server import RealServer, real_server
 from tests.support.streams import DEADLINE_S, N_STREAMS, Streams
 from tests.support.workers.faulty_device import FaultyDevices
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 FLAGS = ("worker.hash_chain_step_s=0.01", "supervisor.restart_attempts=2")
 
 

@@ -17,7 +17,7 @@ from messages.client import AsyncClient
 from tests.support.real_server import RealServer, real_server
 from tests.support.streams import DEADLINE_S, N_STREAMS, Streams
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 FLAGS = ("--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.01")
 
 

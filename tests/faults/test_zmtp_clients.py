@@ -12,7 +12,7 @@ from messages.client import Client
 from messages.wire.codec import Codec
 from tests.support.real_server import real_server
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 _GREETING = b"\xff" + b"\0" * 8 + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + b"\0" * 32
 _COMMAND = 4  # flags of a ZMTP frame
@@ -34,7 +34,7 @@ def burst() -> bytes:
 def speak_and_leave(path: Path, data: bytes) -> None:
     """A handshake as a DEALER, then `data`, then the connection is closed with what came unread."""
     with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(10.0)
+        client.settimeout(60.0)
         client.connect(str(path))
         client.sendall(_GREETING)
         received = b""

@@ -20,7 +20,7 @@ from messages.errors import InvalidRequest
 from messages.lifecycle import StatusReport
 from tests.support.real_server import RealServer, real_server
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 N_TOKENS = 1500
 _CHAT, _TEXT = "/v1/chat/completions", "/v1/completions"
 

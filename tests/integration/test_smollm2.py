@@ -22,7 +22,7 @@ from messages.client import AsyncClient, Client
 from tests.support.prompts import CHAT, PLAIN
 from tests.support.real_server import RealServer, real_server
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 N_TOKENS = 24
 _MESSAGE = "<|im_start|>user\n{}<|im_end|>\n"
 

@@ -13,7 +13,7 @@ from messages.client import AsyncClient
 from messages.generation import Sampling
 from tests.support.real_server import RealServer
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 N_REQUESTS, N_TOKENS, VOCABULARY = 12, 200, 32_768
 DEADLINE_S = 60.0

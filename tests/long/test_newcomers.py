@@ -16,7 +16,7 @@ from gpu_workers.hash_chain import hash_chain_tokens
 from tests.support.real_server import RealServer, real_server
 from tests.support.streams import DEADLINE_S, VOCABULARY
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 _LONGEST_RETRY_S = 2.0
 N_TOKENS, PROMPT = 400, [5, 6, 7]
 RIGHT = "".join(f"{token} " for token in hash_chain_tokens(PROMPT, N_TOKENS, 0, VOCABULARY))

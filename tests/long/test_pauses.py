@@ -13,7 +13,7 @@ from messages.client import AsyncClient
 from tests.support.real_server import RealServer, real_server
 from tests.support.streams import N_STREAMS, Streams
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 CHILDREN = ("gateway/0", "scheduler/0", "worker/0.0", "cache_directory/0", "speculation/0")
 MODEL = ("--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.01")

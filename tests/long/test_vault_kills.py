@@ -74,7 +74,7 @@ async def test_a_minute_of_kills_with_two_ranks_and_a_standby(server: RealServer
     await work
     assert killer.n_kills >= 10
     assert min(right) >= 1
-    await asyncio.to_thread(server._wait, is_idle, 60.0)
+    await asyncio.to_thread(server._wait, is_idle)
 
 
 def is_idle(report: StatusReport) -> bool:
@@ -101,6 +101,6 @@ def test_a_real_model_goes_on_with_adopted_pages() -> None:
                     server.kill(name if victim == "active" else victim)
                 ids += piece.ids
             assert ids == right, victim
-        server._wait(is_idle, DEADLINE_S)
+        server._wait(is_idle)
         scheduler = server.child("scheduler/0")
         assert scheduler.statistics["pages_adopted"] >= 10

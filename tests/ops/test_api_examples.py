@@ -19,7 +19,7 @@ EXAMPLES = re.findall(r"```sh\n(curl [^\n]*)\n```(?:\n\n```json\n(.*?)\n```)?", 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_what_the_page_shows_works() -> None:
     assert len(EXAMPLES) == PAGE.count("```sh") == 7
-    with own_server(["--model", "hash-chain", "--log-level", "warning"], deadline_s=60.0) as server:
+    with own_server(["--model", "hash-chain", "--log-level", "warning"], deadline_s=120.0) as server:
         for command, shown in EXAMPLES:
             here = command.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
             run = subprocess.run(["sh", "-c", here], capture_output=True, text=True, timeout=60, check=False)

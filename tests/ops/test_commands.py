@@ -16,7 +16,7 @@ from tests.support.load_tools import run_load_tool
 @pytest.fixture(scope="module")
 def server() -> Iterator[OwnServer]:
     """A hash-chain server for this file."""
-    with own_server(["--model", "hash-chain", "--log-level", "warning"], deadline_s=60.0) as running:
+    with own_server(["--model", "hash-chain", "--log-level", "warning"], deadline_s=120.0) as running:
         yield running
 
 
@@ -70,7 +70,7 @@ def test_the_cost_of_the_actors_is_measured_against_the_bare_engine(how: tuple[s
 
 
 def test_a_server_that_cannot_start_shows_its_log() -> None:
-    with pytest.raises(ServerDidNotStart, match="exit status"), own_server(["--model", "/nonexistent"], deadline_s=60.0):
+    with pytest.raises(ServerDidNotStart, match="exit status"), own_server(["--model", "/nonexistent"], deadline_s=120.0):
         pass
 
 

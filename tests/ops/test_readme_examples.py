@@ -19,7 +19,7 @@ def test_what_the_readme_shows_works() -> None:
     python = [block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "import" in block]
     shell = [block for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) if block.startswith("curl")]
     assert (len(python), len(shell)) == (2, 1)
-    with own_server(["--model", "hash-chain", "--log-level", "warning"], deadline_s=60.0) as server:
+    with own_server(["--model", "hash-chain", "--log-level", "warning"], deadline_s=120.0) as server:
         for source in python:
             here = source.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}").replace(
                 "Client()", f"Client(port={server.port})"

@@ -19,9 +19,9 @@ from supervisor.policy.placement import Placement
 
 
 def test_the_listener_takes_connections_before_any_gateway_lives() -> None:
-    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname(), timeout=5.0) as client:
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname(), timeout=60.0) as client:
         client.sendall(b"waits in the queue")
-        listener.settimeout(5.0)
+        listener.settimeout(60.0)
         accepted, _ = listener.accept()
         with accepted:
             assert accepted.recv(100) == b"waits in the queue"

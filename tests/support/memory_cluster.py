@@ -21,7 +21,7 @@ from messages.birth import Birth
 from messages.transport.mailbox import MemoryMailbox, MemoryNetwork
 from messages.wire.arrays import int32s
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 ActorT = TypeVar("ActorT", bound=Actor)
 
 

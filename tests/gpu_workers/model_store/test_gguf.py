@@ -211,7 +211,7 @@ def test_a_file_is_converted_once_however_many_ask(tmp_path: Path, cache: Path) 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert starts == ["converting tiny.gguf"]
     assert len(found) == 4
     assert len(set(found)) == 1

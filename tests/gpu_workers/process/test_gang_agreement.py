@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpu_workers.process.gang_agreement import EpochId, GangAgreement, epoch_id
 from tests.support.depth import examples
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 def gang(tmp_path: Path, size: int) -> list[GangAgreement]:

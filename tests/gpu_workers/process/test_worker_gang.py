@@ -20,7 +20,7 @@ from messages.transport.mailbox import MemoryMailbox, MemoryNetwork
 from messages.wire.message import Message
 from tests.support.workers.small_scheduler import Row, SmallScheduler
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 SETTINGS = WorkerSettings(n_slots=4, max_length=256, max_step_tokens=128, hash_chain_pages=64, tp=2)
 RANKS = ["worker/0.0", "worker/0.1"]
 

@@ -17,7 +17,7 @@ import pytest
 from messages.client import AsyncClient, Client
 from messages.errors import ConfigError, DeadlineExceeded, Unavailable
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from messages.transport.mailbox import Delivery, Mailbox, MemoryMailbox, MemoryN
 from messages.transport.outbox import WINDOW_MESSAGES
 from messages.transport.zmq_mailbox import ZmqMailbox
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 Make = Callable[[str, int], Mailbox]
 
 

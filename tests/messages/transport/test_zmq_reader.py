@@ -13,7 +13,7 @@ from messages.transport import zmq_options
 from messages.transport.zmq_reader import ZmqReader
 from tests.support.waiting import until
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture

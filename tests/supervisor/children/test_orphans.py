@@ -16,7 +16,7 @@ from supervisor.children.orphans import kill_orphans
 from supervisor.children.register import ProcessRegister, start_ticks_of
 from supervisor.children.run_dir import RunDir
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.children.process import ExitStatus, LocalProcess, decode_exit
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 async def spawn(*argv: str, given: bytes = b"", env: dict[str, str] | None = None) -> tuple[LocalProcess, asyncio.Future]:

@@ -16,7 +16,7 @@ from supervisor.children.process import ExitStatus
 from supervisor.children.spawner import LocalSpawner
 from tests.support.supervisor.trees import group
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 [SPEC] = group("gateway/0").children
 
 

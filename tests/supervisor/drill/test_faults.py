@@ -97,7 +97,7 @@ def test_a_drill_of_a_server_that_is_not_ours_says_so_before_it_begins() -> None
 
 async def test_a_kill_finds_a_process_by_its_command_line(sleeper: subprocess.Popen[bytes]) -> None:
     await inflict(parse_fault(f"kill:match=drill-me-{os.getpid()}$"), NOWHERE, random.Random(1))
-    assert sleeper.wait(30) == -signal.SIGKILL
+    assert sleeper.wait(60) == -signal.SIGKILL
 
 
 async def test_a_pause_stops_a_process_and_ends(sleeper: subprocess.Popen[bytes]) -> None:

@@ -26,7 +26,7 @@ from tests.support.supervisor.trees import group
 def test_a_service_manager_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(5.0)
+        manager.settimeout(60.0)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         notify("READY=1")
         assert manager.recv(100) == b"READY=1"
@@ -35,7 +35,7 @@ def test_a_service_manager_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_service_manager_in_the_abstract_namespace_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind("")  # the kernel picks an abstract name
-        manager.settimeout(5.0)
+        manager.settimeout(60.0)
         monkeypatch.setenv("NOTIFY_SOCKET", "@" + manager.getsockname()[1:].decode())
         notify("STOPPING=1")
         assert manager.recv(100) == b"STOPPING=1"

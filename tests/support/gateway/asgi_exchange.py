@@ -22,7 +22,7 @@ from actors.gateway.requests.request import Request
 from actors.gateway.text.tokenizer import HashChainText
 from messages.generation import Sampling, Terms
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 NEVER_S = 1000.0
 MODEL = HashChainText()
 LENGTH = Ended(reason="length")

@@ -9,7 +9,7 @@ import threading
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.segment_log import SegmentLog
 
-_LONGEST_WAIT_S = 20.0
+_LONGEST_WAIT_S = 60.0
 
 
 class FaultyDisk:

@@ -88,7 +88,7 @@ class Rig:
     def http(self) -> httpx.AsyncClient:
         """An HTTP client that calls the ASGI application without a socket."""
         transport = httpx.ASGITransport(app=self.gateway.http_app)  # pyright: ignore[reportArgumentType]
-        return httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=20.0)
+        return httpx.AsyncClient(transport=transport, base_url="http://gateway", timeout=60.0)
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ PROMPT = list(range(1, 200))
 
 def gang_in_charge(server: RealServer) -> str:
     """The name of the rank that is active; the other one is the standby, or starts."""
-    report = server._wait(lambda r: any(is_active(r, name) for name in SEATS), 60.0)
+    report = server._wait(lambda r: any(is_active(r, name) for name in SEATS))
     return next(name for name in SEATS if is_active(report, name))
 
 
@@ -24,7 +24,7 @@ def is_active(report: StatusReport, name: str) -> bool:
 
 def wait_standby(server: RealServer) -> None:
     """Until a standby gang is ready."""
-    server._wait(lambda r: any(child.phase == "standby" and child.state == "ready" for child in r.children), 60.0)
+    server._wait(lambda r: any(child.phase == "standby" and child.state == "ready" for child in r.children))
 
 
 def has_adopted(report: StatusReport) -> bool:
@@ -49,4 +49,4 @@ def n_cached(server: RealServer) -> int:
 
 def wait_statistic(server: RealServer, child: str, name: str, value: float) -> None:
     """Until a child's number is at least this."""
-    server._wait(lambda r: any(c.name == child and c.statistics.get(name, 0.0) >= value for c in r.children), 60.0)
+    server._wait(lambda r: any(c.name == child and c.statistics.get(name, 0.0) >= value for c in r.children))

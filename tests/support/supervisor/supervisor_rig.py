@@ -11,7 +11,7 @@ from supervisor.policy.child_spec import Group
 from supervisor.supervisor import Supervisor
 from tests.support.supervisor.trees import group
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 
 
 def playing(behaviour: str, *names: str, **more: object) -> Group:

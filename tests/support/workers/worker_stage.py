@@ -20,7 +20,7 @@ from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
 from tests.support.workers.small_scheduler import SmallScheduler
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 SETTINGS = WorkerSettings(n_slots=4, max_length=256, max_step_tokens=128, hash_chain_pages=64, max_lease_steps=4)
 
 

@@ -21,7 +21,7 @@ from tests.support.memory_cluster import Gang
 from tests.support.metric_values import metric_value
 
 WORKER = WorkerSettings(model_folder="hash-chain", n_slots=8, max_length=512, max_step_tokens=32, hash_chain_pages=48)
-DEADLINE_S = 40.0
+DEADLINE_S = 60.0
 N_STREAMS, N_TOKENS, N_DEATHS = 10, 80, 6
 
 

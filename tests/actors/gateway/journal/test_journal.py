@@ -39,7 +39,7 @@ from tests.support.gateway.journal_file import (
 )
 from tests.support.gateway.journal_writer import N_REQUESTS, order_of, row_at, token_of
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 MODEL = HashChainText()
 
 

@@ -210,7 +210,7 @@ async def main(path):
     journal.open()
     journal.start()
     journal.admit(1, request_blob(order_of(1)), lambda: said.append("one"), lambda: said.append("refused"))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60.0):
         while not said:
             await asyncio.sleep(0.001)
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))

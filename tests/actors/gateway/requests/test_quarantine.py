@@ -214,7 +214,7 @@ async def test_an_equal_request_that_waits_for_the_directory_ends_too() -> None:
         assert desk is not None
         await r.cluster.wait_until(lambda: desk.dispatcher.n_waiting == 1)
         scheduler.fail(next(iter(scheduler.running)), "workers died 4 times", "quarantined")
-        answers = await asyncio.wait_for(asyncio.gather(first, second), 10.0)
+        answers = await asyncio.wait_for(asyncio.gather(first, second), 60.0)
         assert [answer.status_code for answer in answers] == [422, 422]
 
 

@@ -35,5 +35,5 @@ async def test_though_the_client_is_closed_at_once(leave: Callable) -> None:
         talking = asyncio.ensure_future(talk())
         await r.cluster.wait_until(lambda: scheduler.running)
         scheduler.step(1)
-        await asyncio.wait_for(talking, 20.0)
+        await asyncio.wait_for(talking, 60.0)
         await r.cluster.wait_until(lambda: len(scheduler.cancels) == 1)
