@@ -52,6 +52,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     hash_chain_pages: Annotated[int, msgspec.Meta(ge=0)] = 4096  # pages of the model hash-chain, which is for tests
     hash_chain_vocabulary: Annotated[int, msgspec.Meta(ge=2, le=2**31 - 1)] = 32_768  # its vocabulary
     hash_chain_step_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # its artificial time of one step
+    hash_chain_pulse: str = ""  # a file: while it is there and has not been touched for a second, its steps are slow
 
     @property
     def is_hash_chain(self) -> bool:

@@ -18,8 +18,9 @@ from supervisor.operator.calls import order_drain, order_stop
 from supervisor.operator.orders import EXIT_REQUESTS_LEFT, EXIT_STOPPED
 from tests.support.real_server import RealServer
 from tests.support.streams import DEADLINE_S, N_STREAMS, N_TOKENS, Streams
+from tests.support.workers.pulse import PULSE
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 
 @asynccontextmanager
@@ -69,7 +70,7 @@ async def test_clients_that_are_just_coming_back_get_their_tails_before_the_serv
 
 
 async def test_a_slow_reader_gets_its_last_byte_before_the_server_ends() -> None:
-    async with server_with("gateway.shutdown_s=0.2") as server:
+    async with server_with("gateway.shutdown_s=0.2", "gateway.handover_s=60") as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=4096)
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         body = b'{"prompts": [%s], "max_tokens": 50, "temperature": 0}' % b", ".join([b'"x"'] * 300)
@@ -110,8 +111,9 @@ async def test_what_a_drain_leaves_is_told_and_goes_on_at_the_next_start() -> No
             streams = Streams(client)
             work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)), return_exceptions=True)
             await streams.wait_running(20)
-            server.process.send_signal(signal.SIGTERM)
-            assert await wait_exit(server) == EXIT_REQUESTS_LEFT, server.log()
+            with PULSE.held():
+                server.process.send_signal(signal.SIGTERM)
+                assert await wait_exit(server) == EXIT_REQUESTS_LEFT, server.log()
             assert f"{N_STREAMS} answers are unfinished" in server.log()
             await asyncio.to_thread(server.start_again)
             assert not [error for error in await work if isinstance(error, ClientError)]

@@ -17,8 +17,9 @@ from gpu_workers.hash_chain import hash_chain_tokens
 from messages.client import AsyncClient
 from tests.support.real_server import RealServer, real_server
 from tests.support.streams import DEADLINE_S, N_STREAMS, N_TOKENS, VOCABULARY, Streams
+from tests.support.workers.pulse import PULSE
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 OWNERS = ("worker/0.0", "scheduler/0", "gateway/0")  # of what a stream is made of
 LONG_PROMPT_TOKENS = 1500
 ROLES = ("worker/0.0", "scheduler/0", "gateway/0", "cache_directory/0", "speculation/0")
@@ -102,6 +103,7 @@ async def test_plain_http_streams_survive_worker_and_scheduler(server: RealServe
     async with (
         httpx.AsyncClient(timeout=DEADLINE_S) as http,
         http.stream("POST", f"{server.url}/v1/completions", json=body) as reply,
+        PULSE.beating(),
     ):
         async for line in reply.aiter_lines():
             if line.startswith("data: {"):
@@ -117,7 +119,7 @@ async def test_whole_answers_over_http_survive_worker_and_scheduler(server: Real
     await asyncio.to_thread(server.wait_serving)
     prompts = [[7, 7, index] for index in range(N_STREAMS)]
     body = {"tokens": prompts, "max_tokens": N_TOKENS, "temperature": 0}
-    async with httpx.AsyncClient(timeout=DEADLINE_S) as http:
+    async with httpx.AsyncClient(timeout=DEADLINE_S) as http, PULSE.beating():
 
         async def shown() -> int:
             return (await http.get(f"{server.url}/v1/metrics")).json()["inter_token"]["count"]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import time
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -126,6 +130,22 @@ def test_two_in_flight_equal_one() -> None:
     scheduler.read(list(scheduler.engine.collect(flying.pop(0))))
     assert a.output == expected(a, 11)
     assert b.output == expected(b, 11)
+
+
+def test_steps_are_slow_while_the_pulse_is_old(tmp_path: Path) -> None:
+    pulse = tmp_path / "pulse"
+    scheduler = SmallScheduler(engine(hash_chain_step_s=1e-6, hash_chain_pulse=str(pulse)))
+    a = scheduler.add([1, 2, 3])
+    for age_s, is_slow in ((None, False), (60.0, True), (-60.0, False)):
+        if age_s is not None:
+            then_s = time.time() - age_s
+            pulse.touch()
+            os.utime(pulse, (then_s, then_s))
+        began_s = time.monotonic()
+        launched = scheduler.engine.launch(scheduler.write_plan([Row(a, 3 if age_s is None else 1)]))
+        step_s = launched.ready_s[0] - time.monotonic()
+        assert launched.ready_s[0] - began_s >= 0.1 if is_slow else step_s <= 1e-6
+        scheduler.read(list(scheduler.engine.collect(launched)))
 
 
 def test_logprobs_have_the_shape_of_the_wire() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.streams import DEADLINE_S
+from tests.support.workers.pulse import PULSE
 
 PAGE = "https://chat.example.com"  # one of the clients is a web page; its server allows it with these flags
 PAGE_FLAGS = ("--set", f'gateway.allowed_origins=["{PAGE}"]')
@@ -44,8 +45,9 @@ class HttpAnswer:
         try:
             body = json.dumps(self.body).encode()
             head = f"POST {self.path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n{self.headers}\r\n"
-            writer.write(head.encode() + body)
-            await self._read(reader)
+            async with PULSE.beating():
+                writer.write(head.encode() + body)
+                await self._read(reader)
             writer.write(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n")
             assert (await reader.readuntil(b"\r\n")).split()[1] == b"200"
         finally:

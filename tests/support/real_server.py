@@ -16,12 +16,13 @@ from messages.lifecycle import ChildStatus, StatusReport
 from supervisor.children.run_dir import read_end, read_parent_pid, read_pid
 from supervisor.operator.calls import NoServer, ask_status, is_alive
 from supervisor.operator.ending import ServerEnd, kill_server
+from tests.support.workers.pulse import PULSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-START_S = 90.0
-DEATH_S = 30.0
+START_S = 180.0
+DEATH_S = 60.0
 _POLL_S = 0.02
 
 
@@ -43,7 +44,8 @@ class RealServer:
         self._start(str(self.port))
 
     def _start(self, port: str) -> None:
-        command = [sys.executable, "-m", "supervisor", "start", "--port", port, "--run-dir", str(self.run_dir), *self._flags]
+        place = ("--port", port, "--run-dir", str(self.run_dir))
+        command = [sys.executable, "-m", "supervisor", "start", *place, *PULSE.flags, *self._flags]
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
         self.wait_serving()
@@ -91,7 +93,7 @@ class RealServer:
                 continue
             return int(child.incarnation)
 
-    def stop(self, deadline_s: float = 30.0) -> int:
+    def stop(self, deadline_s: float = 120.0) -> int:
         """SIGTERM to the parent; returns the exit status of the server."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
@@ -163,7 +165,7 @@ class RealServer:
         self.kill_all()
         self._directory.cleanup()
 
-    def _wait(self, condition, deadline_s: float) -> StatusReport:
+    def _wait(self, condition, deadline_s: float = START_S) -> StatusReport:
         deadline = time.monotonic() + deadline_s
         while time.monotonic() < deadline:
             try:

@@ -6,9 +6,10 @@ import asyncio
 
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.client import AsyncClient
+from tests.support.workers.pulse import PULSE
 
 N_STREAMS, N_TOKENS, VOCABULARY = 32, 300, 32_768
-DEADLINE_S = 90.0
+DEADLINE_S = 120.0
 
 
 class Streams:
@@ -29,9 +30,10 @@ class Streams:
     async def follow(self, index: int) -> None:
         options = {"temperature": 1.0 if self.seed(index) else 0.0, "seed": self.seed(index)}
         stream = self._client.stream(tokens=self.prompt(index), max_tokens=N_TOKENS, deadline_s=DEADLINE_S, **options)
-        async for piece in stream:
-            assert piece.first == len(self.tokens[index])
-            self.tokens[index] += piece.ids
+        async with PULSE.beating():
+            async for piece in stream:
+                assert piece.first == len(self.tokens[index])
+                self.tokens[index] += piece.ids
 
     async def wait_running(self, n_tokens: int) -> None:
         """Until every stream has so many tokens; none of them may be over."""

@@ -17,8 +17,9 @@ from pathlib import Path
 from supervisor.children.run_dir import read_pid
 from supervisor.operator.calls import ask_status, is_alive
 from supervisor.operator.ending import kill_server
+from tests.support.workers.pulse import PULSE
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 
 
 def call(*argv: str) -> subprocess.CompletedProcess[str]:
@@ -43,6 +44,7 @@ class RunningServer:
             str(run_dir),
             "--port",
             "0",
+            *PULSE.flags,
         ]
         self.process = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True)
         self.said = ""
