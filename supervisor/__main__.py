@@ -34,13 +34,14 @@ from supervisor.operator.command_line import (
     reach,
     server_flags,
 )
+from supervisor.operator.foreign_names import GroupWithHints
 from supervisor.restart.command import restart
 
 _SHARED_WEIGHTS = "With a vault: weights are loaded once for a gang, its standby and their successors. Default: on."
 _DETERMINISTIC = "Tokens depend on the request alone, not on its batch: kills change no bit. Default: off."
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(cls=GroupWithHints, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="tardigrade-serve", message="Tardigrade %(version)s")
 def main() -> None:
     """LLM inference that survives anything."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from supervisor.operator.command_line import EXIT_DEADLINE, EXIT_USAGE, fail, find, load, reach, server_flags
+from supervisor.operator.foreign_names import CommandWithHints
 
 if TYPE_CHECKING:
     from messages.lifecycle import RestartProgress
@@ -20,7 +21,7 @@ EXIT_STOPPED_HALF_WAY = 1
 _ASK_EVERY_S = 0.1
 
 
-@click.command(short_help="Replace every process while the server goes on serving.")
+@click.command(cls=CommandWithHints, short_help="Replace every process while the server goes on serving.")
 @click.option("--rolling", is_flag=True, help="One process after the other, without a lost request. There is no other way yet.")
 @click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="A new setting; may be repeated.")
 @click.option("--deadline", "deadline_s", type=float, default=3600.0, show_default=True, help="Seconds to wait for the end.")

@@ -1,0 +1,134 @@
+"""Commands and flags of other servers, as their users type them here, and what we have instead.
+
+vLLM's names come first, then those of Ollama, SGLang and llama.cpp where they differ. Add a line to help one more newcomer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+_NO_KEYS = "there are no keys: the server listens on 127.0.0.1; a proxy in front of it can check keys"
+_NO_TLS = "there is no TLS: put a proxy in front of the server"
+_AT_START = (
+    "models are not managed: `supervisor start --model MODEL` takes a folder, a GGUF file or a name on the Hugging Face hub"
+)
+_ALWAYS = "this is always on"
+_NOT_YET = "there is no such thing yet"
+
+COMMANDS: Mapping[str, str] = {
+    "serve": "supervisor start --model MODEL",
+    "run": "supervisor start --model MODEL, then ask it with curl or a client as it prints",
+    "launch": "supervisor start --model MODEL",
+    "up": "supervisor start",
+    "ps": "supervisor status",
+    "kill": "supervisor stop",
+    "down": "supervisor stop",
+    "reload": "supervisor restart --rolling",
+    "bench": "python -m ops.bench in a checkout",
+    "pull": _AT_START,
+    "create": _AT_START,
+    "rm": _AT_START,
+    "list": f"{_AT_START}; GET /v1/models names the one that is served",
+    "show": "GET /v1/models, and supervisor check-config --model MODEL",
+    "chat": "POST /v1/chat/completions, or messages.client.Client",
+    "complete": "POST /v1/completions, or messages.client.Client",
+}
+
+FLAGS: Mapping[str, str] = {
+    "--tensor-parallel-size": "--tp",
+    "-tp": "--tp",
+    "--data-parallel-size": "--replicas",
+    "-dp": "--replicas",
+    "--dp": "--replicas",
+    "--pipeline-parallel-size": f"{_NOT_YET}: --tp spreads a model over GPUs",
+    "-pp": f"{_NOT_YET}: --tp spreads a model over GPUs",
+    "--gpu-memory-utilization": "--set worker.memory_share=0.9",
+    "--mem-fraction-static": "--set worker.memory_share=0.9",
+    "--kv-cache-memory-bytes": "--set worker.kv_memory_bytes=BYTES",
+    "--max-model-len": "--max-length",
+    "--context-length": "--max-length",
+    "--ctx-size": "--max-length",
+    "--served-model-name": "--model-name",
+    "--alias": "--model-name",
+    "--model-path": "--model",
+    "--max-num-seqs": "--max-sequences",
+    "--max-running-requests": "--max-sequences",
+    "--parallel": "--max-sequences",
+    "--max-num-batched-tokens": "--set worker.max_step_tokens=TOKENS",
+    "--chunked-prefill-size": "--set worker.max_step_tokens=TOKENS",
+    "--enable-chunked-prefill": _ALWAYS,
+    "--enable-prefix-caching": "it is on; --set scheduler.prefix_reuse=false turns it off",
+    "--no-enable-prefix-caching": "--set scheduler.prefix_reuse=false",
+    "--disable-radix-cache": "--set scheduler.prefix_reuse=false",
+    "--enforce-eager": "--set worker.cuda_graphs=false",
+    "--disable-cuda-graph": "--set worker.cuda_graphs=false",
+    "--attention-backend": "--set worker.attention=auto, torch or triton",
+    "--speculative-config": "--speculation; drafts come from the text so far, there are no draft models",
+    "--n-gpu-layers": "--gpus 0 computes on CPU cores; a model is never split between GPUs and cores",
+    "--threads": "--set worker.threads=NUMBER",
+    "--device": "--gpus NUMBER; 0: CPU cores",
+    "--api-server-count": "--gateways",
+    "--allowed-origins": "--set 'gateway.allowed_origins=[\"https://chat.example.com\"]'",
+    "--uvicorn-log-level": "--log-level",
+    "--verbose": "--log-level debug",
+    "--api-key": _NO_KEYS,
+    "--ssl-keyfile": _NO_TLS,
+    "--ssl-certfile": _NO_TLS,
+    "--seed": "requests have a seed of their own: the field `seed`",
+    "--download-dir": "the environment variable HF_HOME",
+    "--hf-token": "the environment variable HF_TOKEN",
+    "--trust-remote-code": "code of a model is never run",
+    "--disable-log-requests": "requests are not logged",
+    "--quantization": _NOT_YET,
+    "--kv-cache-dtype": _NOT_YET,
+    "--enable-lora": _NOT_YET,
+    "--chat-template": f"{_NOT_YET}: the model's own template is used",
+    "--enable-auto-tool-choice": _NOT_YET,
+    "--tool-call-parser": _NOT_YET,
+}
+
+
+def hint(name: str, table: Mapping[str, str]) -> str:
+    """What is said of a foreign name; "" for a name that is not in the table."""
+    instead = table.get(name, "")
+    return f"here it is {instead}" if instead.startswith(("--", "supervisor ")) else instead
+
+
+class CommandWithHints(click.Command):
+    """A command that knows the flags of other servers, and says which flag takes a port, a file or a model."""
+
+    allow_extra_args = True  # refused below, with a hint
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's. Raises: click.UsageError with a hint."""
+        given = [arg.partition("=")[0] for arg in args]
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            for name in (error.option_name, *given):  # of "-tp", click names "-t"
+                if said := hint(name, FLAGS):
+                    raise click.UsageError(f"{name}: unknown; {said}", ctx) from None
+            raise
+        if rest and not ctx.resilient_parsing:
+            raise click.UsageError(f"{rest[0]}: expected no more arguments{self._flag_for(rest[0])}", ctx)
+        return rest
+
+    def _flag_for(self, value: str) -> str:
+        flags = {name for parameter in self.params for name in parameter.opts}
+        flag = "--port" if value.isdecimal() else "--config" if value.endswith(".toml") else "--model"
+        return f"; did you mean {flag} {value}?" if flag in flags else ""
+
+
+class GroupWithHints(click.Group):
+    """A group of such commands that knows the commands of other servers."""
+
+    command_class = CommandWithHints
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, ...]:
+        """As click's. Raises: click.UsageError with a hint."""
+        if args and args[0] not in self.commands and (said := hint(args[0], COMMANDS)):
+            raise click.UsageError(f"{args[0]}: unknown command; {said}", ctx)
+        return super().resolve_command(ctx, args)

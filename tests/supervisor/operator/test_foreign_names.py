@@ -1,0 +1,53 @@
+"""What a user of another server types is answered with what there is here."""
+
+from __future__ import annotations
+
+import re
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from supervisor.__main__ import main
+from supervisor.config import ServerConfig, described
+from supervisor.operator.foreign_names import COMMANDS, FLAGS
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("serve org/name", "serve: unknown command; here it is supervisor start --model MODEL"),
+        ("list", "list: unknown command; models are not managed"),
+        ("start --tensor-parallel-size 2", "--tensor-parallel-size: unknown; here it is --tp"),
+        ("start --gpu-memory-utilization=0.8", "--gpu-memory-utilization: unknown; here it is --set worker.memory_share=0.9"),
+        ("start -tp 2", "-tp: unknown; here it is --tp"),
+        ("start --api-key secret", "--api-key: unknown; there are no keys"),
+        ("check-config --served-model-name x", "--served-model-name: unknown; here it is --model-name"),
+        ("start org/name", "org/name: expected no more arguments; did you mean --model org/name?"),
+        ("start server.toml", "server.toml: expected no more arguments; did you mean --config server.toml?"),
+        ("status 8001", "8001: expected no more arguments; did you mean --port 8001?"),
+        ("restart --rolling now", "now: expected no more arguments"),
+        ("start --gpu 1", "No such option '--gpu'. (Did you mean one of: '--gpus'"),
+        ("strat", "No such command 'strat'. (Did you mean one of: "),
+    ],
+)
+def test_a_foreign_word_is_answered_with_ours(typed: str, said: str) -> None:
+    answer = CliRunner().invoke(main, typed.split())
+    assert answer.exit_code == 2
+    assert f"Error: {said}" in answer.output
+
+
+def test_the_table_names_only_what_there_is() -> None:
+    flags = {name for command in main.commands.values() for option in command.params for name in option.opts}
+    sections = {name: table for name, table in described(ServerConfig()).items() if isinstance(table, dict)}
+    for text in (*COMMANDS.values(), *FLAGS.values()):
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) <= flags, text
+        assert all(key in sections[section] for section, key in re.findall(r"--set \'?(\w+)\.(\w+)=", text)), text
+        assert set(re.findall(r"supervisor ([a-z-]+)", text)) <= main.commands.keys(), text
+
+
+def test_the_table_says_nothing_about_our_own_names() -> None:
+    start = main.commands["start"]
+    assert isinstance(start, click.Command)
+    assert not COMMANDS.keys() & main.commands.keys()
+    assert not FLAGS.keys() & {name for option in start.params for name in option.opts}
