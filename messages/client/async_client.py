@@ -13,7 +13,7 @@ import msgspec
 
 from messages import public
 from messages.client.link import ClientLink, OpenCall
-from messages.client.options import deadline_of, endpoints_of, gateways_of, request_of
+from messages.client.options import absence_of, deadline_of, endpoints_of, gateways_of, request_of
 from messages.client.stream import Answer, Next, Piece, StreamState, error_of
 from messages.errors import DeadlineExceeded, InvalidRequest, Unavailable
 from messages.ids import mint_request_id
@@ -133,7 +133,8 @@ class AsyncClient:
                 tried.add(endpoint)
                 # another call may have moved the link meanwhile
                 if left_s <= 0.0 or (link.endpoint == endpoint and not link.move()) or link.endpoint in tried:
-                    raise Unavailable(f"{endpoint}: no server answered within {wait_s:g} s") from None
+                    why = absence_of(endpoint)
+                    raise Unavailable(f"{endpoint}: no server answered within {wait_s:g} s{why}") from None
 
     async def _whole(self, generate: public.Generate, options: dict[str, Any]) -> Answer:
         stream = _Stream(generate)

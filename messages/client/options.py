@@ -77,6 +77,19 @@ def gateways_of(endpoints: Sequence[str]) -> list[str]:
     return known
 
 
+def absence_of(endpoint: str) -> str:
+    """Why no server may answer at this endpoint, as far as this machine shows it; the rest of an error's sentence."""
+    if endpoint.startswith("tcp://"):
+        return "; a server has ZeroMQ over TCP only with --front-tcp-port, which is not its HTTP port"
+    path = endpoint.removeprefix("ipc://")
+    if path.startswith("@") or Path(path).exists():  # a name without a file, or a server that does not answer
+        return ""
+    return (
+        "; there is no such socket. A server of another user, with --run-dir or under systemd has another one:"
+        " pass the ZeroMQ endpoint that it shows when it starts, as Client('ipc://...')"
+    )
+
+
 def deadline_of(options: Mapping[str, Any]) -> float | None:
     """Seconds for the whole call; None: no deadline. Raises: InvalidRequest."""
     deadline_s = _checked("deadline_s", options.get("deadline_s", DEADLINE_S))

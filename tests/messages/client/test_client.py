@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from messages.client import AsyncClient, Client
+from messages.client.options import absence_of
 from messages.errors import ConfigError, DeadlineExceeded, Unavailable
 
 DEADLINE_S = 60.0
@@ -77,6 +78,20 @@ def test_an_interrupt_ends_the_call_and_not_the_client(client: Client, call: str
         client.models(0.01)
 
 
+def test_a_server_that_is_not_there_is_told_with_the_usual_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with Client(port=8123) as client, pytest.raises(Unavailable) as caught:
+        client.models(0.01)
+    said = str(caught.value)
+    assert said.startswith(
+        f"ipc://{tmp_path}/tardigrade-8123/front-0: no server answered within 0.01 s; there is no such socket."
+    )
+    assert "--run-dir" in said
+    assert "pass the ZeroMQ endpoint" in said
+    assert "--front-tcp-port" in absence_of("tcp://127.0.0.1:8000")
+    assert [absence_of(endpoint) for endpoint in ("ipc://@abstract", f"ipc://{tmp_path}")] == ["", ""]
+
+
 def test_a_deadline_holds_while_nobody_is_there(client: Client) -> None:
     began_s = time.monotonic()
     with pytest.raises((Unavailable, DeadlineExceeded)):
@@ -115,6 +130,7 @@ def test_an_asyncio_client_says_that_its_loop_is_gone(tmp_path: Path) -> None:
 FORGETFUL = """
 import asyncio, gc, sys
 from messages.client import AsyncClient, Client
+from messages.client.options import absence_of
 from messages.errors import Unavailable
 
 async def ask() -> None:
