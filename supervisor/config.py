@@ -138,6 +138,18 @@ def described(config: ServerConfig) -> Table:
     return table
 
 
+def changed(config: ServerConfig) -> Table:
+    """The values that are not the defaults, by the paths of their keys."""
+    found: Table = {}
+    default = described(ServerConfig())
+    for name, value in described(config).items():
+        if isinstance(value, dict):
+            found |= {f"{name}.{key}": item for key, item in value.items() if item != default[name][key]}
+        elif value != default[name]:
+            found[name] = value
+    return found
+
+
 def _derived_keys(table: Table) -> Iterator[str]:
     """The errors of keys that the supervisor sets itself."""
     for (section, key), instead in _DERIVED.items():

@@ -31,7 +31,7 @@ from messages.errors import ConfigError
 from messages.run_dir import run_dir_of
 from supervisor.children.run_dir import RunDir, RunDirTaken
 from supervisor.children.state_dir import can_be_made, default_state_dir, hold_state_dir, note_gateways
-from supervisor.config import ServerConfig, described
+from supervisor.config import ServerConfig, changed, described
 from supervisor.legacy import LegacyFile
 from supervisor.listener import is_loopback, listen
 from supervisor.logs import configure_logs
@@ -139,7 +139,8 @@ def _determine(
     config: ServerConfig, run_dir: RunDir, state_dir: Path, listener: socket.socket, placement: Placement
 ) -> tuple[Server, StartFacts]:
     log = structlog.get_logger()
-    log.info("configuration", **described(config))
+    log.info("configuration", **changed(config))  # what is not named here has its default
+    log.debug("whole configuration", **described(config))
     log.info("placement", plan=placement.text())
     host, port = listener.getsockname()[:2]
     if not is_loopback(host):

@@ -45,13 +45,20 @@ def run_session(options: DrillOptions) -> int:
     log = Console(stderr=True)
     result = asyncio.run(run_drill(plan, lambda line: log.print(line, highlight=False, markup=False)))
     rows = rows_of(result.rounds, result.reference)
-    title = f"{result.model} at {plan.url}: {plan.streams} streams of {plan.max_tokens} tokens, {plan.rounds} rounds"
+    title = title_of(plan, result.model)
     print_report(rows, title, Console())
     if options.json_path is not None:
         write_json(as_json(rows, _facts(plan, result)), options.json_path)
     if options.svg_path is not None:
         write_svg(rows, title, options.svg_path)
     return 1 if any(row.lost or row.wrong for row in rows) else 0
+
+
+def title_of(plan: DrillPlan, model: str) -> str:
+    """What was done, in one line."""
+    of_each = "1 round of each fault" if plan.rounds == 1 else f"{plan.rounds} rounds of each fault"
+    streams = "1 stream" if plan.streams == 1 else f"{plan.streams} streams"
+    return f"{model} at {plan.url}: {streams} of {plan.max_tokens} tokens, {of_each}"
 
 
 def plan_of(options: DrillOptions) -> DrillPlan:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messages.errors import ConfigError
-from supervisor.config import CONFIG_VARIABLE, ServerConfig, described, load_config
+from supervisor.config import CONFIG_VARIABLE, ServerConfig, changed, described, load_config
 from supervisor.config_file import convert, overlay, table_of
 
 
@@ -124,6 +124,12 @@ def test_an_assignment_needs_a_key_and_a_value(text: str) -> None:
 def test_what_is_printed_can_be_read_again() -> None:
     table = described(load_config(None, [{"gpus": 2, "model": "/models/x"}]))
     assert described(load_config(None, [table])) == table
+
+
+def test_what_differs_from_the_defaults_is_told_by_whole_keys() -> None:
+    assert changed(ServerConfig()) == {}
+    table = {"gpus": 2, "port": 8000, "gateway": {"max_n": 4, "max_batch": 4096}}
+    assert changed(load_config(None, [table])) == {"gpus": 2, "gateway.max_n": 4}
 
 
 KEYS = st.text(st.characters(categories=["Ll"]), min_size=1, max_size=6)
