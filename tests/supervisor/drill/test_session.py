@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from supervisor.drill.run import DrillPlan
@@ -12,10 +10,10 @@ from supervisor.drill.session import DrillOptions, plan_of, title_of
 
 def plan(rounds: int, streams: int) -> DrillPlan:
     """Of a drill with so many rounds and streams."""
-    counts: dict[str, int] = {"rounds": rounds, "streams": streams, "prompt_words": 8, "max_tokens": 16, "seed": 0}
-    nothing: dict[str, Any] = dict.fromkeys(("run_dir", "json_path", "svg_path"))
-    texts = {"url": "http://127.0.0.1:1", "model": "", "api_key": ""}
-    options = DrillOptions(**counts, **nothing, **texts, faults=("kill:worker",), deadline_s=9.0, ignore_eos=True)
+    options = DrillOptions(
+        url="http://127.0.0.1:1", faults=("kill:worker",), rounds=rounds, streams=streams, prompt_words=8, max_tokens=16,
+        deadline_s=9.0, model="", api_key="", ignore_eos=True, seed=0, run_dir=None, json_path=None, svg_path=None,
+    )  # fmt: skip
     return plan_of(options)
 
 

@@ -1,0 +1,17 @@
+"""One server for all tests that run the examples of the documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ops.bench.own_server import OwnServer, own_server
+
+
+@pytest.fixture(scope="package")
+def hash_chain_server() -> Iterator[OwnServer]:
+    """A running server with the hash-chain model. Answers without `max_tokens` are short."""
+    flags = ["--model", "hash-chain", "--max-length", "1024", "--log-level", "warning"]
+    with own_server(flags, deadline_s=120.0) as server:
+        yield server
