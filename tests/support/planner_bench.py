@@ -1,7 +1,8 @@
 """A scheduler without an actor: its view of the gang, driven by hand. Results are made up.
 
 The bench keeps the content of each page as if a gang computed it: a plan writes its pages when it is applied, and a lost plan
-writes nothing. So a row whose pages do not hold the sequence's own prefix is noticed.
+may leave anything where it would have written. So a row whose pages do not hold the sequence's own prefix is noticed. The page
+tables are those of a rank, which checks each plan.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ import msgspec
 
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.drafts import ReceivedDrafts
-from actors.scheduler.planning.plan_builder import PlannedStep, Row
+from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.planning.step_tracker import Advance
 from actors.scheduler.sequences.policy import make_order
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
+from gpu_workers.batch.slot_table import SlotTable
 from messages.generation import Sampling, Submit, Terms
 from messages.lifecycle import Cause
-from messages.steps import PAGE_TOKENS, Capacity, EngineCapacity, Result
+from messages.steps import Capacity, EngineCapacity, Result
 from messages.wire.arrays import int32s
+from tests.support.scheduler.page_contents import PageContents
 
 VOCABULARY = 1000
 
@@ -73,7 +76,7 @@ class PlannerBench:
         self.drafts = ReceivedDrafts()
         self.plans: deque[PlannedStep] = deque()  # in flight
         self.ended: list[Sequence] = []
-        self._memory: dict[int, int] = {}  # page -> hash of the content and of everything before it
+        self._memory = PageContents()
         self._pages_of: deque[dict[int, list[int]]] = deque()  # for each plan in flight: slot -> pages
         self._generation = 1
         self._number = 0
@@ -81,6 +84,7 @@ class PlannerBench:
 
     def begin(self, generation: int) -> None:
         """A new epoch of the gang, on this memory."""
+        self._slots = SlotTable(self.capacity)
         reset = self.gang.begin_epoch()
         self.gang.begin(Capacity(epoch=reset.epoch, memory_generation=generation, engine=self.capacity))
 
@@ -96,7 +100,8 @@ class PlannerBench:
         planned = self.gang.plan(may_run, self.drafts)
         if planned is not None:
             self.plans.append(planned)
-            self._pages_of.append({row.slot: list(row.sequence.pages) for row in planned.rows})
+            self._slots.admit(planned.plan)
+            self._pages_of.append({row.slot: self._slots.page_table[row.slot].tolist() for row in planned.rows})
         return planned
 
     def apply(self) -> list[Advance]:
@@ -104,11 +109,12 @@ class PlannerBench:
         planned, advances = self.plans.popleft(), []
         pages_of = self._pages_of.popleft()
         for row in planned.rows:
-            self._check_prefix(row, pages_of[row.slot])
+            self._memory.check(row.sequence, pages_of[row.slot], row.start)
         for index in range(planned.plan.n_steps):
             advances += self.gang.apply(self._result(planned, index))
         for row in planned.rows:
-            self._write(row, pages_of[row.slot], row.start + row.count + planned.plan.n_steps - 1)
+            stop = row.start + row.count + planned.plan.n_steps - 1
+            self._memory.write(row.sequence, pages_of[row.slot], row.start, stop)
         for advance in advances:
             if advance.ending is not None:
                 self.ended.append(advance.row.sequence)
@@ -120,31 +126,34 @@ class PlannerBench:
         while self.plan() is not None or self.plans:
             self.apply()
 
-    def die(self, generation: int, cause: Cause = "killed") -> None:
+    def die(self, generation: int = 1, cause: Cause = "killed") -> None:
         """The gang dies with all plans in flight; its successor has this memory."""
+        self.lose_gang(cause)
+        self.succeed(generation)
+
+    def lose_gang(self, cause: Cause = "killed") -> None:
+        """The gang dies with all plans in flight. Each of them may have written anything, or nothing."""
+        for planned, pages_of in zip(self.plans, self._pages_of, strict=True):
+            for row in planned.rows:
+                self._memory.spoil(pages_of[row.slot], row.start, row.start + row.count + planned.plan.n_steps - 1)
         self.gang.rank_died(cause, is_last=True)
         self.plans.clear()
         self._pages_of.clear()
+
+    def succeed(self, generation: int = 1) -> None:
+        """The next gang has this memory. What sequences keep and what the ledger knows must be there."""
         if generation != self._generation:
-            self._memory.clear()
+            self._memory = PageContents()
         self._generation = generation
         self.begin(generation)
+        for sequence in self.queues.running:
+            self._memory.check(sequence, sequence.pages, sequence.planned)
+        assert self.gang.ledger is not None
+        self._memory.check_ledger(self.gang.ledger)
 
     def rows(self, planned: PlannedStep | None) -> list[tuple[int, int, int, bool]]:
         """(sequence, first position, positions, samples?) of each row."""
         return [(row.sequence.number, row.start, row.count, row.samples) for row in planned.rows] if planned else []
-
-    def _check_prefix(self, row: Row, pages: list[int]) -> None:
-        for index in range(row.start // PAGE_TOKENS):
-            if (index + 1) * PAGE_TOKENS <= row.sequence.known:  # else its tokens never came: it has been cancelled
-                expected, _, _ = row.sequence.page_content(index)
-                assert self._memory.get(pages[index]) == expected, f"page {pages[index]} of sequence {row.sequence.number}"
-
-    def _write(self, row: Row, pages: list[int], stop: int) -> None:
-        """Positions [row.start, stop) of a sequence have been computed: full pages of known tokens have a content."""
-        n_full = min(stop, row.sequence.known) // PAGE_TOKENS
-        for index in range(row.start // PAGE_TOKENS, -(-stop // PAGE_TOKENS)):
-            self._memory[pages[index]] = row.sequence.page_content(index)[0] if index < n_full else 0
 
     def _result(self, planned: PlannedStep, index: int) -> Result:
         ids, counts = [], []
