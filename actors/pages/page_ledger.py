@@ -62,9 +62,9 @@ class PageLedger:
         return len(self._free) + len(self._cached)
 
     @property
-    def n_cached(self) -> int:
-        """Pages without a holder whose content is known."""
-        return len(self._cached)
+    def n_known(self) -> int:
+        """Full pages whose content is known, held or not."""
+        return len(self._page_of)
 
     def find(self, content_hash: int, parent: int, tokens: bytes) -> int | None:
         """The page with this content, if an earlier plan than the one being made completes it; else None."""
@@ -155,17 +155,20 @@ class PageLedger:
                 page = self._page_of[content_hash]
                 self._seals.record(page, *self._content[page])
 
-    def drop_unapplied(self) -> None:
-        """The plans in flight are lost: forget the content of every page that they sealed."""
+    def drop_unapplied(self) -> set[int]:
+        """The plans in flight are lost: forget the content of every page that they sealed. Returns these pages."""
+        lost: set[int] = set()
         for content_hash in [content_hash for hashes in [*self._unapplied, self._planned] for content_hash in hashes]:
             page = self._page_of.get(content_hash)
             if page is not None:
+                lost.add(page)
                 self._forget(page)
                 self._cached.forget(page)
                 if self._holders[page] == 0:
                     self._free.append(page)
         self._unapplied.clear()
         self._planned.clear()
+        return lost
 
     def release(self, pages: list[int]) -> None:
         """Remove one holder of each page. A page is evicted before the pages of the prefix that it continues."""

@@ -134,10 +134,12 @@ class SchedulerActor(Actor):
             return
         usable = self._gang.begin(capacity)
         self._hints.publish_inventory()
-        for sequence in list(self._queues.waiting):
+        for sequence in [*self._queues.running, *self._queues.waiting]:
             self._fit_to(sequence, usable)
-        waiting, adopted = len(self._queues.waiting), self._gang.ledger.n_cached if self._gang.ledger is not None else 0
-        self.log.info("gang ready", epoch=capacity.epoch, waiting=waiting, device=usable.device, adopted_pages=adopted)
+        running, waiting = len(self._queues.running), len(self._queues.waiting)
+        adopted = self._gang.ledger.n_known if self._gang.ledger is not None else 0
+        facts = {"running": running, "waiting": waiting, "device": usable.device, "adopted_pages": adopted}
+        self.log.info("gang ready", epoch=capacity.epoch, **facts)
 
     def on_result(self, delivery: Delivery, result: steps.Result) -> None:
         """One step is done: sequences move on, some end."""
@@ -174,9 +176,9 @@ class SchedulerActor(Actor):
             self.mailbox.send_all(self._seats.ranks, self._gang.begin_epoch())
 
     def _lose_rank(self, name: str, incarnation: int) -> None:
-        cause, n_running = self.child.deaths[name].cause, len(self._queues.running)
+        cause, n_running = self.child.deaths[name].cause, len(self._queues.running) if self._gang.is_alive else 0
         self.log.warning("rank lost", rank=name, rank_incarnation=incarnation, cause=cause, running=n_running)
-        self.metrics.recomputed.inc(n_running)  # 0 when further ranks of the gang die: no sequence runs then
+        self.metrics.recomputed.inc(n_running)  # 0 when further ranks of the gang die
         is_last = not any(rank in self.child.peers for rank in self._seats.ranks)
         self._end_forced(self._gang.rank_died(cause, is_last))
 
@@ -280,6 +282,8 @@ class SchedulerActor(Actor):
         tracker = self._gang.tracker
         numbers = {"steps": float(tracker.n_done), "epoch": float(tracker.epoch)}
         numbers |= {"waiting": float(len(self._queues.waiting)), "running": float(len(self._queues.running))}
+        self.metrics.kept_tail_tokens.set(self._gang.n_tail_tokens)
+        numbers |= {"tail_tokens_kept": float(self._gang.n_tail_tokens)}
         numbers |= {"pages_adopted": float(self._gang.n_adopted), "on_probation": float(len(self._gang.probation))}
         if self._gang.ledger is not None:
             pages = self._gang.ledger.statistics()

@@ -20,6 +20,7 @@ from actors.pages.page_ledger import PageLedger
 from actors.pages.seal_table import SealTable
 from actors.scheduler.admission import usable_capacity
 from actors.scheduler.gang.canary import Canary
+from actors.scheduler.gang.kept_positions import first_lost_positions, n_kept
 from actors.scheduler.gang.probation import ForcedEnding, Probation, is_evidence
 from actors.scheduler.planning.batch_planner import BatchPlanner
 from actors.scheduler.planning.drafts import ReceivedDrafts
@@ -32,14 +33,14 @@ from actors.scheduler.sequences.sequence import Sequence, State
 from actors.scheduler.settings import SchedulerSettings
 from messages.generation import ReplicaCondition
 from messages.lifecycle import Cause, leaves_memory_intact
-from messages.steps import Capacity, EngineCapacity, Reset, Result, StepFailed
+from messages.steps import PAGE_TOKENS, Capacity, EngineCapacity, Reset, Result, StepFailed
 
 MayRun = Callable[[Sequence], bool]
 OpenSeals = Callable[[int, int], SealTable | None]  # (memory generation, number of pages) -> its table, None without a vault
 
 
 class GangView:
-    """The state of the gang and its epochs. While the gang is not alive, all sequences wait."""
+    """The state of the gang and its epochs. While the gang is not alive, nothing is computed."""
 
     def __init__(
         self, queues: SequenceQueues, settings: SchedulerSettings, open_seals: OpenSeals = lambda generation, n_pages: None
@@ -52,6 +53,7 @@ class GangView:
         self._seals: SealTable | None = None  # the ledger's content for the next scheduler
         self._is_memory_suspect = False  # the next gang must take new memory
         self.n_adopted = 0  # pages with known content at the beginning of an epoch, in all epochs
+        self.n_tail_tokens = 0  # in partly filled pages that sequences kept at the beginning of an epoch, in all epochs
         self._planner: BatchPlanner | None = None
         self._look_ahead = LookAhead(settings.plans_in_flight, lease_s=0.0)
         self._is_dirty = False
@@ -99,12 +101,14 @@ class GangView:
         has recorded for this memory. Returns the usable capacity."""
         capacity = self.capacity = usable_capacity(answer.engine, self._settings.step_tokens)
         is_same_memory = self._memory_generation == answer.memory_generation
-        if self.ledger is None or not is_same_memory or self.ledger.n_pages != capacity.n_pages:
+        is_kept = self.ledger is not None and is_same_memory and self.ledger.n_pages == capacity.n_pages
+        self._take_slots(capacity.n_slots if is_kept and not self._needs_canary else 0)
+        if self.ledger is None or not is_kept:
             self._seals = self._open_seals(answer.memory_generation, capacity.n_pages)
             self.ledger = PageLedger(capacity.n_pages, make_eviction(self._settings.eviction), self._seals)
             self.ledger.adopt(self._seals.read() if self._seals is not None else ())
             self._memory_generation = answer.memory_generation
-        self.n_adopted += self.ledger.n_cached
+        self.n_adopted += self.ledger.n_known
         self._is_memory_suspect = False
         self._planner = BatchPlanner(self._queues, self.ledger, capacity, LastInOrder(), self._settings)
         self._look_ahead = LookAhead(self._settings.plans_in_flight, capacity.lease_s)
@@ -162,23 +166,32 @@ class GangView:
         self._forget_memory()
         self.n_changes += 1
 
+    def _take_slots(self, n_slots: int) -> None:
+        """Running sequences stay in slots [0, n_slots), with what they have computed; others wait and are computed again."""
+        for sequence in list(self._queues.running):
+            if sequence.slot >= n_slots:
+                self._give_back(self._queues.preempt(sequence))
+        self.n_tail_tokens += sum(sequence.planned % PAGE_TOKENS for sequence in self._queues.running)
+
     def _forget_memory(self) -> None:
-        """What is known of the memory's content is not true any more."""
+        """What is known of the memory's content is not true any more: all sequences wait and are computed again."""
+        self._take_slots(0)
         self.ledger = None
         if self._seals is not None:
             self._seals.clear()
 
     def _end_epoch(self) -> None:
-        """The gang's slots and the steps in flight are lost: running sequences wait and will be computed again. The ledger
-        keeps the content of pages whose steps have been applied, until the next gang says whether it has the same memory."""
+        """The steps in flight are lost. The ledger and the running sequences keep what the applied steps have computed, until
+        the next gang says whether it has the same memory."""
+        first_lost = first_lost_positions(self.tracker.in_flight())
         self.tracker.end_epoch()
         if self._canary is not None:
             self._canary.end()
             self._canary = None
-        for sequence in list(self._queues.running):
-            self._give_back(self._queues.preempt(sequence))
-        if self.ledger is not None:
-            self.ledger.drop_unapplied()
+        lost_pages = self.ledger.drop_unapplied() if self.ledger is not None else set()
+        for sequence in self._queues.running:
+            kept = n_kept(sequence, first_lost.get(sequence.number), lost_pages)
+            self._give_back(sequence.interrupt(kept, lost_pages))
         self._planner = None
 
     def _fall_sick(self) -> None:

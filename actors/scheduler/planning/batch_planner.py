@@ -34,6 +34,7 @@ class BatchPlanner:
         self._queues, self._ledger, self._capacity, self._victims = queues, ledger, capacity, victims
         self._max_sequence_tokens = capacity.max_sequence_tokens
         self._prefix_reuse, self._draft_depth = settings.prefix_reuse, settings.draft_depth
+        self._is_takeover = bool(queues.running)  # they stayed in their slots when the last gang died; this one must enter them
 
     def plan(
         self,
@@ -52,6 +53,8 @@ class BatchPlanner:
             most_steps: the most steps that the plan may grant.
         """
         builder = PlanBuilder()
+        if self._is_takeover:
+            builder.entered, drafts = list(self._queues.running), None
         has_prefill = False
         for sequence in list(self._queues.running):
             n_unplanned = sequence.n_unplanned
@@ -59,13 +62,16 @@ class BatchPlanner:
             if n_unplanned == 1 and sequence.state is State.RUNNING and may_run(sequence):
                 self._plan_decode(builder, sequence, drafts)
         if has_prefill:
-            for sequence in self._queues.running:
-                if sequence.n_unplanned > 1 and may_run(sequence):
+            for sequence in list(self._queues.running):
+                if sequence.n_unplanned > 1 and sequence.state is State.RUNNING and may_run(sequence):
                     self._plan_prefill(builder, sequence)
         if not builder.n_preempted:
             self._admit(builder, may_run)
         if not builder.rows:
             return None
+        if self._is_takeover:
+            builder.restate_pages()
+            self._is_takeover = False
         n_steps = self._lease(builder, most_steps)
         self._ledger.commit_plan()
         return builder.finish(epoch, step, n_steps)
@@ -102,8 +108,12 @@ class BatchPlanner:
 
     def _plan_prefill(self, builder: PlanBuilder, sequence: Sequence) -> None:
         budget = self._capacity.max_step_tokens - builder.n_tokens
-        if sequence.n_samples_left > 0 and budget > 0:
-            self._add_row(builder, sequence, min(sequence.n_unplanned, budget), [])
+        if sequence.n_samples_left <= 0 or budget <= 0:
+            return
+        count = min(sequence.n_unplanned, budget)
+        up_to = sequence.planned + count  # admission took these pages, but the loss of a gang may have taken them back
+        if sequence.pages_short(up_to) <= 0 or self._take_pages(builder, sequence, up_to):
+            self._add_row(builder, sequence, count, [])
 
     def _admit(self, builder: PlanBuilder, may_run: Callable[[Sequence], bool]) -> None:
         for sequence in list(self._queues.waiting):
@@ -129,7 +139,7 @@ class BatchPlanner:
         builder.n_cached += sequence.planned
         if sequence.stay == 0:
             sequence.n_cached = sequence.planned
-        sequence.n_sealed = len(shared)
+        sequence.n_sealed = sequence.n_shared = len(shared)
         self._queues.admit(sequence)
         builder.entered.append(sequence)
         builder.add_pages(sequence.slot, 0, shared)

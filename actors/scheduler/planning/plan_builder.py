@@ -68,6 +68,13 @@ class PlanBuilder:
         self.page_indices += range(first_index, first_index + len(pages))
         self.page_ids += pages
 
+    def restate_pages(self) -> None:
+        """Give the whole page table of each sequence in `entered` that runs, instead of differences."""
+        self.page_slots, self.page_indices, self.page_ids = [], [], []
+        for sequence in self.entered:
+            if sequence.state is State.RUNNING:
+                self.add_pages(sequence.slot, 0, sequence.pages)
+
     def finish(self, epoch: int, step: int, n_steps: int) -> PlannedStep:
         """The finished plan with its epoch, its first step number and its number of steps."""
         return PlannedStep(

@@ -21,9 +21,10 @@ class SequenceQueues:
         self.set_slots(n_slots)
 
     def set_slots(self, n_slots: int) -> None:
-        """Set the number of slots of a new gang, all of them free. No sequence may be running."""
-        assert not self.running
-        self._free_slots = list(range(n_slots))
+        """Set the number of slots of a new gang. A sequence that is running keeps its slot, which the new gang must have."""
+        taken = {sequence.slot for sequence in self.running}
+        assert all(slot < n_slots for slot in taken), f"slots: expected less than {n_slots}, got {max(taken)}"
+        self._free_slots = [slot for slot in range(n_slots) if slot not in taken]
 
     @property
     def has_slot(self) -> bool:

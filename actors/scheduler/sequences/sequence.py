@@ -13,11 +13,14 @@ files of this folder write these fields.
     WAITING --admit--> RUNNING --finish--> ENDED
        ^------preempt----'  |
        '------ finish (cancel, refusal) --> ENDED
+
+When its gang is lost, a running sequence stays in its slot (`interrupt`), until the next gang says whether it has the memory.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Collection
 from enum import Enum
 
 import numpy as np
@@ -50,7 +53,7 @@ class Sequence:
         self._ids = array("i", np.ascontiguousarray(submit.tokens, dtype="<i4").tobytes())
         self.known = len(submit.tokens)
         self.state = State.WAITING
-        self.stay = 0  # how often it has left a slot; results for an earlier stay are ignored
+        self.stay = 0  # how often it has left a slot or lost its gang; results for an earlier stay are ignored
         self.slot = -1
         self.pages: list[int] = []
         self.planned = self.in_flight = 0
@@ -58,6 +61,7 @@ class Sequence:
         self.is_verifying = False  # a row with drafts is in flight; its result decides the next position
         self._hashes: list[int] = []  # of full pages of known tokens; `page_content` adds to it
         self.n_sealed = 0  # leading pages whose content the ledger knows
+        self.n_shared = 0  # leading pages that it found in the ledger when it entered its slot
 
     # -- what is known ---------------------------------------------------------------------------------------------
 
@@ -140,6 +144,23 @@ class Sequence:
         assert self.state is State.WAITING
         self.state, self.slot = State.RUNNING, slot
 
+    def interrupt(self, n_kept: int, unsealed: Collection[int]) -> list[int]:
+        """The steps in flight are lost; positions [0, n_kept) still have their keys and values. The sequence keeps its slot and
+        the pages of these positions, also a partly filled last one. The ledger has forgotten the content of the pages in
+        `unsealed`. Returns the pages to release."""
+        assert self.state is State.RUNNING
+        assert n_kept <= self.planned
+        assert n_kept < self.known
+        n_pages = -(-n_kept // PAGE_TOKENS)
+        self.pages, lost = self.pages[:n_pages], self.pages[n_pages:]
+        self.stay += 1
+        self.planned, self.in_flight = n_kept, 0
+        self.n_shared = min(self.n_shared, n_pages)
+        self.n_sealed = min(self.n_sealed, n_kept // PAGE_TOKENS)
+        self.n_sealed = next((i for i, page in enumerate(self.pages[: self.n_sealed]) if page in unsealed), self.n_sealed)
+        self.is_verifying = False
+        return lost
+
     def preempt(self) -> list[int]:
         """RUNNING -> WAITING; everything will be computed again. Returns the pages to release."""
         assert self.state is State.RUNNING
@@ -156,6 +177,6 @@ class Sequence:
         pages, self.pages = self.pages, []
         self.stay += 1
         self.slot = -1
-        self.planned = self.in_flight = self.n_sealed = 0
+        self.planned = self.in_flight = self.n_sealed = self.n_shared = 0
         self.is_verifying = False
         return pages

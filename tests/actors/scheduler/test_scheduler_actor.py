@@ -132,6 +132,31 @@ async def test_lost_gang_is_recomputed(cluster: MemoryCluster) -> None:
         assert bench.gateway.tokens[i] == expected(prompt_of(i, 30), 200)
 
 
+async def test_a_gang_with_the_memory_of_the_last_one_computes_again_only_what_was_in_flight(cluster: MemoryCluster) -> None:
+    bench = SchedulerBench(cluster)
+    await bench.begin()
+    n, n_tokens, n_deaths = 8, 60, 5
+    for i in range(n):
+        bench.gateway.submit(i, prompt_of(i, 30), n_tokens)
+    await cluster.wait_until(lambda: all(bench.gateway.tokens[i] for i in range(n)))  # all prompts are computed
+    for death in range(n_deaths):
+        seen = bench.gateway.n_messages
+        await cluster.wait_until(lambda seen=seen: bench.gateway.n_messages > seen + 5)
+        before = cluster.scripted["worker/0.0"]
+        assert isinstance(before, Gang)
+        await cluster.kill("worker/0.0")
+        await cluster.settle(50)
+        cluster.introduce(Gang(cluster, WORKER, death + 2, before=before))
+    await bench.ended(n)
+    for i in range(n):
+        assert bench.gateway.tokens[i] == expected(prompt_of(i, 30), n_tokens)
+    metrics = bench.scheduler.metrics
+    bench.scheduler.statistics()
+    assert metric_value(metrics.kept_tail_tokens) > n_deaths * n
+    most_in_flight = bench.scheduler.settings.plans_in_flight * n  # tokens, because the hash chain takes no leases
+    assert metric_value(metrics.computed_tokens) <= n * (30 + n_tokens - 1) + n_deaths * most_in_flight
+
+
 async def test_refusals_and_cancellation(cluster: MemoryCluster) -> None:
     bench = SchedulerBench(cluster)
     await bench.begin()

@@ -31,10 +31,11 @@ def main(argv: list[str]) -> int:
     hit: Count = Counter()
     reached: Counter[str] = Counter()
     bad: list[int] = []
-    n_seeds = n_deaths = n_adopted = 0
+    n_seeds = n_deaths = n_adopted = n_kept = 0
     said_s = began_s = time.monotonic()
     for shown in run_seeds(seeds, options.jobs, options.limit_s):
-        n_seeds, n_deaths, n_adopted = n_seeds + 1, n_deaths + shown.n_deaths, n_adopted + shown.n_adopted
+        n_seeds, n_deaths = n_seeds + 1, n_deaths + shown.n_deaths
+        n_adopted, n_kept = n_adopted + shown.n_adopted, n_kept + shown.n_kept
         hit.update(shown.hit)
         reached.update(shown.reached)
         if shown.problems:
@@ -50,7 +51,7 @@ def main(argv: list[str]) -> int:
     print(
         f"{n_seeds} of {len(seeds)} seeds in {wall_s:.0f} s ({n_seeds / wall_s:.1f} a second), {len(bad)} with problems"
         f"{': ' + ' '.join(map(str, sorted(bad))) if bad else ''}; {n_deaths} deaths, {n_hit} of {len(PAIRS)} pairs hit, "
-        f"{n_adopted} adopted pages checked"
+        f"{n_adopted} adopted pages and {n_kept} positions of kept tails checked"
     )
     return 1 if bad else 0
 

@@ -18,6 +18,7 @@ from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.step_tracker import StepTracker
 from actors.scheduler.scheduler_actor import SchedulerActor
 from actors.scheduler.sequences.queues import SequenceQueues
+from actors.scheduler.sequences.sequence import Sequence
 from messages.lifecycle import Cause
 from messages.transport.arrivals import Arrival, Arrivals
 from messages.wire.envelope import Envelope
@@ -44,6 +45,10 @@ def _keep_memory(gang: GangView, cause: Cause, is_last: bool, honest: Any = Gang
     return found
 
 
+def _keep_all(sequence: Sequence, n_kept: int, unsealed: Any, honest: Any = Sequence.interrupt) -> list[int]:
+    return honest(sequence, min(sequence.planned, sequence.known - 1), unsealed)
+
+
 def _any_number(arrivals: Arrivals, envelope: Envelope, route: bytes, honest: Any = Arrivals.note) -> Arrival:
     honest(arrivals, envelope, route)
     return Arrival.NEXT
@@ -54,6 +59,7 @@ MUTATIONS: dict[str, tuple[type[Any], str, Any]] = {
     "a Result of an earlier epoch counts": (StepTracker, "is_current", lambda tracker, epoch: True),
     "tokens are shown before they are recorded": (StepPublisher, "record", _publish_first),
     "memory of a faulty device is kept": (GangView, "rank_died", _keep_memory),
+    "what lost steps were to compute is kept": (Sequence, "interrupt", _keep_all),
     "a page's record is not erased before it is overwritten": (SealTable, "erase", lambda table, page: None),
     "a response that goes on begins again": (Remainder, "push", lambda remainder, data: data),
     "messages count in any order and number": (Arrivals, "note", _any_number),

@@ -58,6 +58,7 @@ class Outcome:
     hit: Count  # which faults have hit which edges
     reached: Counter[str]  # how often each edge was reached
     n_adopted: int  # pages
+    n_kept: int  # positions in partly filled pages
 
 
 def scenario_of(seed: int) -> Scenario:

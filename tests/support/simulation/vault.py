@@ -1,4 +1,4 @@
-"""What takes the place of waiting for a vault, and the check of the pages that schedulers adopt."""
+"""What takes the place of waiting for a vault, and the check of the pages that schedulers adopt and that sequences keep."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def make_vaults_virtual(patch: Callable[[Any, str, Any], None]) -> None:
 
 
 class AdoptionCheck:
-    """When a gang begins, compares every page that its scheduler keeps or adopts with the hash chain of its tokens.
+    """When a gang begins, compares every page that its scheduler keeps or adopts with the hash chain of its tokens, and every
+    position that a running sequence keeps.
 
     `workers`: the living workers' actors.
     """
@@ -79,6 +80,7 @@ class AdoptionCheck:
     def __init__(self, workers: Callable[[], list[Any]]) -> None:
         self._workers = workers
         self.n_adopted = 0
+        self.n_kept = 0  # positions in partly filled pages
         self.problems: list[str] = []
 
     def watch(self, patch: Callable[[Any, str, Any], None]) -> None:
@@ -100,13 +102,22 @@ class AdoptionCheck:
             worker.child.birth.gang_dir for worker in workers if worker._memory_generation == generation
         }  # rank 0 knows it
         for worker in workers:
-            if by_hash and worker.child.birth.gang_dir in gangs:
+            if worker.child.birth.gang_dir in gangs:
                 states = worker._steps._engine._pages.reshape(-1, PAGE_TOKENS)
+                self._check_kept(gang, states, worker.child.birth.name)
                 for page, content in gang.ledger._content.items():
                     expected = _states_of(content, by_hash)
                     self.n_adopted += bool(expected)
                     if expected and states[page].tolist() != expected:
                         self.problems.append(f"page {page} of {worker.child.birth.name} was adopted with other content")
+
+    def _check_kept(self, gang: GangView, states: np.ndarray, rank: str) -> None:
+        """`states`: [pages, PAGE_TOKENS] uint64, the memory of a rank."""
+        for sequence in gang._queues.running:
+            kept = sequence.planned
+            self.n_kept += kept % PAGE_TOKENS
+            if states[sequence.pages].ravel()[:kept].tolist() != _chain(hash_chain._START, sequence.tokens(0, kept).tolist()):
+                self.problems.append(f"attempt {sequence.attempt} has kept other content in {rank}: {kept} of {sequence.known}")
 
 
 _Content = tuple[int, int, bytes]  # hash, parent's hash, tokens
@@ -121,8 +132,15 @@ def _states_of(page: _Content, by_hash: dict[int, _Content]) -> list[int]:
         chain.append(by_hash[chain[-1][1]])
     state, states = hash_chain._START, []
     for _, _, tokens in reversed(chain):
-        states = []
-        for token in np.frombuffer(tokens, "<i4").tolist():
-            state = (state * hash_chain._STEP + hash_chain._mix(token + 1)) & hash_chain._MASK
-            states.append(state)
+        states = _chain(state, np.frombuffer(tokens, "<i4").tolist())
+        state = states[-1]
+    return states
+
+
+def _chain(state: int, tokens: list[int]) -> list[int]:
+    """The states after each of these tokens."""
+    states = []
+    for token in tokens:
+        state = (state * hash_chain._STEP + hash_chain._mix(token + 1)) & hash_chain._MASK
+        states.append(state)
     return states

@@ -139,6 +139,7 @@ class World:
             self._edges.hit,
             self._edges.reached,
             self._adoptions.n_adopted,
+            self._adoptions.n_kept,
         )
 
     def _kill(self, life: SimulatedLife) -> None:

@@ -69,8 +69,15 @@ def test_what_has_ended_is_found_no_more(is_running: bool) -> None:
     assert sequence.state is State.ENDED
 
 
-def test_a_new_gang_cannot_come_while_sequences_run() -> None:
-    queues = queues_with(0)
+def test_running_sequences_keep_their_slots_in_a_new_gang_which_must_have_them() -> None:
+    queues = queues_with(0, 0, 0)
+    for sequence in list(queues.waiting)[:2]:
+        queues.admit(sequence)
+    queues.finish(queues.running[0])
+    queues.set_slots(2)
+    assert queues.running[0].slot == 1
     queues.admit(queues.waiting[0])
-    with pytest.raises(AssertionError):
-        queues.set_slots(8)
+    assert [sequence.slot for sequence in queues.running] == [1, 0]
+    assert not queues.has_slot
+    with pytest.raises(AssertionError, match="slots: expected less than 1, got 1"):
+        queues.set_slots(1)

@@ -33,6 +33,7 @@ class Shown:
     problems: Sequence[str]
     n_deaths: int = 0
     n_adopted: int = 0  # pages
+    n_kept: int = 0  # positions in partly filled pages
     virtual_s: float = 0.0
     digest: str = ""
     hit: Count = field(default_factory=Counter)
@@ -50,7 +51,8 @@ def show_seed(seed: int) -> Shown:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
     one = outcome
-    return Shown(seed, one.problems, one.n_deaths, one.n_adopted, one.virtual_s, one.digest, one.hit, one.reached)
+    pages = one.n_adopted, one.n_kept
+    return Shown(seed, one.problems, one.n_deaths, *pages, one.virtual_s, one.digest, one.hit, one.reached)
 
 
 def run_seeds(seeds: range, n_jobs: int, limit_s: float = float("inf")) -> Iterator[Shown]:
