@@ -6,6 +6,7 @@ It is one small file in the run directory. A new server begins without it.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -77,7 +78,10 @@ class LegacyFile:
 
 
 def _read(path: Path) -> Legacy:
-    try:
-        return msgspec.json.decode(read_newest(path), type=Legacy)
-    except (OSError, msgspec.DecodeError):
-        return Legacy()
+    return read_newest(path, _decode) or Legacy()
+
+
+def _decode(content: bytes) -> Legacy | None:
+    with suppress(msgspec.DecodeError):
+        return msgspec.json.decode(content, type=Legacy)
+    return None

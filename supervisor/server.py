@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, replace
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
@@ -78,7 +80,24 @@ def read_server(run_dir: RunDir, descriptors: Mapping[str, int] | None = None) -
 
     Raises: OSError, msgspec.DecodeError.
     """
-    return decode_server(run_dir, read_newest(run_dir.server_path), descriptors)
+    return _read(run_dir, run_dir.server_path, descriptors)
+
+
+def read_next_server(run_dir: RunDir, descriptors: Mapping[str, int]) -> Server:
+    """What the server shall be after the rolling restart that is under way. `descriptors` as for `decode_server`.
+
+    Raises: OSError, msgspec.DecodeError.
+    """
+    return _read(run_dir, run_dir.next_server_path, descriptors)
+
+
+def _read(run_dir: RunDir, path: Path, descriptors: Mapping[str, int] | None) -> Server:
+    def decode(encoded: bytes) -> Server | None:
+        with suppress(msgspec.DecodeError, KeyError):
+            return decode_server(run_dir, encoded, descriptors)
+        return None
+
+    return read_newest(path, decode) or decode_server(run_dir, path.read_bytes(), descriptors)
 
 
 def decode_server(run_dir: RunDir, encoded: bytes, descriptors: Mapping[str, int] | None = None) -> Server:

@@ -40,7 +40,7 @@ from supervisor.parent.kernel import outlive_parent
 from supervisor.parent.link import EXIT_HAND_OVER, ParentLink
 from supervisor.parent.memory_copy import keep_copies
 from supervisor.policy.placement import Placement
-from supervisor.server import Origin, Server, as_json, decode_server, half_restarted, read_server
+from supervisor.server import Origin, Server, as_json, half_restarted, read_next_server, read_server
 from supervisor.succession import leave_to_next
 from supervisor.supervisor import Supervisor
 from supervisor.tree import StartFacts, build_tree
@@ -61,16 +61,19 @@ def start(
         config = msgspec.structs.replace(config, log_level="warning" if sys.stderr.isatty() else "info")
     configure_logs(config.log_format, config.log_level, "supervisor/0", 0)
     with ExitStack() as stack:
-        held = _take_run_dir(stack, config) if config.port else None  # before the port: two servers never compete
+        held = _hold_run_dir(stack, config) if config.port else None  # before the port: two servers never compete
+        if held is not None and held.has_orphans:
+            held.begin()
         listener = stack.enter_context(listen(config.host, config.port))
         port = listener.getsockname()[1]
         is_temporary = not (held or config.run_dir)
-        run_dir = held or _take_run_dir(stack, msgspec.structs.replace(config, port=port), is_temporary)
+        run_dir = held or _hold_run_dir(stack, msgspec.structs.replace(config, port=port), is_temporary)
         keep_lock = partial(link.keep, _STATE_LOCK, "")
         state_dir = stack.enter_context(hold_state_dir(_state_dir_path(config, run_dir), keep_lock))
+        run_dir.begin()  # nothing of an earlier server is touched before all that this one needs is free
         link.keep(_RUN_DIR, str(run_dir.path), run_dir.lock_fd)
         keep_copies(link, run_dir.path)
-        run_dir.note_parent(link.parent_pid)
+        run_dir.note_processes(link.parent_pid)
         link.keep(LISTEN_SOCKET, "", listener.fileno())
         server, facts = _determine(config, run_dir, state_dir, listener, placement)
         origin = None if flags is None else Origin(flags, as_json(config), facts.to_builtins())
@@ -84,13 +87,14 @@ def resume(link: ParentLink) -> int:
 
     Raises: OSError, msgspec.DecodeError when the run directory does not say what this server is.
     """
-    run_dir = RunDir.take_back(Path(link.kept[_RUN_DIR].value), link.kept[_RUN_DIR].fd)
-    run_dir.note_parent(link.parent_pid)
-    keep_copies(link, run_dir.path)
+    path = Path(link.kept[_RUN_DIR].value)
+    keep_copies(link, path)
+    run_dir = RunDir.take_back(path, link.kept[_RUN_DIR].fd)
+    run_dir.note_processes(link.parent_pid)
     descriptors = {name: kept.fd for name, kept in link.kept.items()}
     server, target = read_server(run_dir, descriptors), None
     if LegacyFile(run_dir.legacy_path).left.roll.is_open:
-        target = decode_server(run_dir, run_dir.next_server_path.read_bytes(), descriptors)
+        target = read_next_server(run_dir, descriptors)
         server = replace(target, groups=half_restarted(server.groups, target.groups))
     configure_logs(server.log_format, server.log_level, "supervisor/0", 0)
     try:
@@ -99,10 +103,10 @@ def resume(link: ParentLink) -> int:
         run_dir.release(server.is_temporary)
 
 
-def _take_run_dir(stack: ExitStack, config: ServerConfig, is_temporary: bool = False) -> RunDir:
-    """Take the run directory until `stack` closes; a temporary one is removed then."""
+def _hold_run_dir(stack: ExitStack, config: ServerConfig, is_temporary: bool = False) -> RunDir:
+    """Hold the run directory until `stack` closes; a temporary one is removed then."""
     try:
-        run_dir = RunDir.take(run_dir_path(config))
+        run_dir = RunDir.hold(run_dir_path(config))
     except RunDirTaken as error:
         if config.run_dir:
             raise

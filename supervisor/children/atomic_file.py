@@ -8,7 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from supervisor.parent.memory_copy import copy_of
+from supervisor.parent.memory_copy import copied_files, copy_of
 
 
 class AtomicFile:
@@ -44,6 +44,14 @@ class AtomicFile:
         if self._pending is not None:
             self.write(self._pending)
 
+    def restore(self) -> None:
+        """If there is a copy in memory, and the file is not as it says, write the file again."""
+        if self._copy is None or self._copy.content is None or self._copy.is_on_disk:
+            return
+        if self._copy.is_foreign:
+            structlog.get_logger().error("somebody has changed a file: it is written again", path=str(self._path))
+        self.write(self._copy.content)
+
     def _replace(self, content: bytes) -> None:
         temporary = self._path.with_suffix(".new")
         temporary.write_bytes(content)
@@ -51,3 +59,13 @@ class AtomicFile:
         if self._copy is not None:
             self._copy.note_on_disk()
         self._pending = None
+
+
+_restored: dict[Path, AtomicFile] = {}  # kept, so that a refusal of the disk is logged once
+
+
+def restore_files(folder: Path) -> None:
+    """Write those files of this folder again of which there are copies in memory, and which are not as these say: somebody has
+    removed them or written something else, or the disk has refused them. To be called regularly."""
+    for path in copied_files(folder):
+        _restored.setdefault(path, AtomicFile(path)).restore()

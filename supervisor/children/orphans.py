@@ -1,7 +1,8 @@
 """Orphans, the children of a server whose supervisor and parent were both killed: the next server kills them.
 
 They end by themselves when no supervisor comes back in time, but until then their journals and their device memory must not be
-used again. The register of the killed supervisor names them.
+used again. The register of the killed supervisor names them, and whoever listens on a socket of the run directory is asked
+for its process id, because somebody may have damaged the register.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import errno
 import os
 import select
 import signal
+import socket
+import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,17 +20,62 @@ from pathlib import Path
 
 import structlog
 
-from supervisor.children.register import Registered, read_register
+from supervisor.children.register import Life, Registered, read_register, start_ticks_of
 
 _POLL_S = 0.02
+_CREDENTIALS = struct.Struct("3i")  # process id, user id, group id
+_ENTRYPOINT = "supervisor.children.entrypoint"
 
 
 def kill_orphans(path: Path, deadline_s: float) -> tuple[list[Registered], list[Registered]]:
-    """Kill the living children in a register that an earlier supervisor wrote, and wait until their deaths are proven.
+    """Kill the living children in a register that an earlier supervisor wrote, and those that listen beside it, and wait until
+    their deaths are proven.
 
     Returns (found alive, still alive after `deadline_s` seconds).
     """
-    return kill_processes(read_register(path), deadline_s)
+    return kill_processes(orphans_of(path), deadline_s)
+
+
+def orphans_of(path: Path) -> list[Registered]:
+    """The children in a register, and those that listen on the sockets in its directory. Some of them may be dead."""
+    found = {child.pid: child for child in _listening_children(path.parent)}
+    return list((found | {child.pid: child for child in read_register(path)}).values())
+
+
+def supervisor_at(run_dir: Path) -> int | None:
+    """The process id of a supervisor that listens in this run directory; None if there is none."""
+    pid = _listener(run_dir / "supervisor")
+    return pid if pid and any("supervisor" in word for word in _command_line(pid)) else None
+
+
+def _listening_children(run_dir: Path) -> list[Registered]:
+    found: list[Registered] = []
+    for entry in sorted(run_dir.iterdir()) if run_dir.is_dir() else []:
+        pid = _listener(entry) if entry.is_socket() else 0
+        words = _command_line(pid) if pid else []
+        if _ENTRYPOINT in words[:-1] and (ticks := start_ticks_of(pid)) is not None:
+            found.append(Registered(Life(words[words.index(_ENTRYPOINT) + 1]), pid, ticks))
+    return found
+
+
+def _listener(path: Path) -> int:
+    """The process that listens on a unix stream socket, as the kernel has noted it; 0 if there is none, or another user's."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(os.fspath(path))
+            credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        except OSError:
+            return 0
+    pid, uid, _ = _CREDENTIALS.unpack(credentials)
+    return pid if uid == os.getuid() else 0
+
+
+def _command_line(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
 
 
 def kill_processes(processes: Sequence[Registered], deadline_s: float) -> tuple[list[Registered], list[Registered]]:

@@ -6,6 +6,7 @@ An entry stays after a death until the next incarnation of that child exists, so
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -96,11 +97,15 @@ class ProcessRegister:
 
 def read_register(path: Path) -> list[Registered]:
     """The entries of a register that a supervisor has written since the machine was booted. None when it cannot be read."""
-    try:
-        content = msgspec.json.decode(read_newest(path), type=_Content)
-    except (OSError, msgspec.DecodeError):
-        return []
-    return content.children if content.boot == boot_id() else []
+    content = read_newest(path, _decode)
+    return [] if content is None else content.children
+
+
+def _decode(encoded: bytes) -> _Content | None:
+    with suppress(msgspec.DecodeError):
+        content = msgspec.json.decode(encoded, type=_Content)
+        return content if content.boot == boot_id() else None
+    return None
 
 
 def start_ticks_of(pid: int) -> int | None:

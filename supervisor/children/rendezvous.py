@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
+
+import msgspec
 
 from messages.ids import FIRST_SEAT
 from supervisor.children.atomic_file import AtomicFile
@@ -17,11 +19,7 @@ class Incarnations:
 
     def __init__(self, path: Path) -> None:
         self.file = AtomicFile(path)
-        try:
-            known = json.loads(read_newest(path))
-        except (OSError, ValueError):
-            known = {}
-        self._newest = {str(k): v for k, v in known.items() if isinstance(v, int)} if isinstance(known, dict) else {}
+        self._newest = read_newest(path, _decode) or {}
 
     def note(self, name: str, incarnation: int) -> None:
         """This incarnation existed. It may be missing in the file, if the disk has refused the last writes."""
@@ -31,8 +29,14 @@ class Incarnations:
         """One new incarnation number for all of these actors, larger than all their earlier numbers."""
         number = max(self._newest.get(name, 0) for name in names) + 1
         self._newest.update(dict.fromkeys(names, number))
-        self.file.write(json.dumps(self._newest).encode())
+        self.file.write(msgspec.json.encode(self._newest))
         return number
+
+
+def _decode(content: bytes) -> dict[str, int] | None:
+    with suppress(msgspec.DecodeError):
+        return msgspec.json.decode(content, type=dict[str, int])
+    return None
 
 
 def open_gang_dir(run_dir: Path, replica: int, seat: str, incarnation: int) -> str:

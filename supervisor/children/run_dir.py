@@ -23,15 +23,16 @@ import contextlib
 import json
 import os
 import shutil
-import stat
 from pathlib import Path
 
 import structlog
 
 from messages.errors import ConfigError, TardigradeError
-from supervisor.children.atomic_file import AtomicFile
-from supervisor.children.orphans import kill_orphans
+from supervisor.children.atomic_file import AtomicFile, restore_files
+from supervisor.children.orphans import kill_orphans, orphans_of, supervisor_at
+from supervisor.children.state_dir import make_private
 from supervisor.parent.lock_file import LockFile
+from supervisor.parent.memory_copy import read_newest
 
 _SOCKET_PATH_BYTES = 107  # sockaddr_un, without its closing zero
 _LOCK_S = 0.3  # `supervisor stop` holds the lock for a moment when it sees that the server has gone
@@ -58,30 +59,6 @@ class RunDirTaken(ConfigError):
         self.pid = pid
 
 
-def make_private(path: Path, key: str = "run_dir") -> Path:
-    """Make a directory with mode 0700. `key`: the configuration key that names it, for errors.
-
-    Raises: ConfigError when it belongs to another user, is a link, or is accessible to others.
-    """
-    try:
-        path.mkdir(mode=0o700, parents=False, exist_ok=True)
-        check_private(path, key)
-    except OSError as error:
-        raise ConfigError(f"{key}: expected a directory that can be made at {path}, got {error.strerror}") from None
-    return path
-
-
-def check_private(path: Path, key: str) -> None:
-    """Raises: ConfigError as `make_private`; OSError when there is nothing."""
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode):
-        raise ConfigError(f"{key}: expected a directory at {path}, got something else")
-    if found.st_uid != os.getuid():
-        raise ConfigError(f"{key}: expected {path} to belong to user {os.getuid()}, got user {found.st_uid}")
-    if found.st_mode & 0o077:
-        raise ConfigError(f"{key}: expected mode 0700 on {path}, got {stat.S_IMODE(found.st_mode):04o}")
-
-
 def check_length(path: Path) -> None:
     """Raises: ConfigError when the sockets in this run directory would have paths that are too long for the kernel."""
     longest = len(os.fsencode(path / _LONGEST_SOCKET_NAME))
@@ -97,13 +74,20 @@ class RunDir:
         self.path = path
         self._lock = lock
         self._second_lock = LockFile(-1)  # of a file that was made again
+        self._is_ours = False  # False: nothing in it is changed
 
     @classmethod
     def take(cls, path: Path) -> RunDir:
-        """Make the directory, lock it, and remove the files that an earlier server has left.
+        """`hold` and `begin`."""
+        self = cls.hold(path)
+        self.begin()
+        return self
 
-        Raises: RunDirTaken when another server holds it; ConfigError when it is not private; OrphanAlive when children of a
-        killed server do not die.
+    @classmethod
+    def hold(cls, path: Path) -> RunDir:
+        """Make the directory if it is missing, and lock it. Nothing else is changed in it before `begin`.
+
+        Raises: RunDirTaken when another server holds it; ConfigError when it is not private, or when there can be no lock.
         """
         path = path.absolute()
         check_length(path)
@@ -116,11 +100,33 @@ class RunDir:
             raise RunDirTaken(path, read_pid(path)) from None
         except OSError as error:
             raise ConfigError(f"run_dir: expected a directory with locks, got {path} ({error.strerror})") from None
-        try:
-            return cls._take_over(path, lock)
-        except OSError as error:
+        if (pid := supervisor_at(path)) is not None:  # somebody has removed its lock
             lock.release()
-            raise ConfigError(f"run_dir: expected a directory with room for files, got {path} ({error.strerror})") from None
+            raise RunDirTaken(path, pid)
+        return cls(path, lock)
+
+    @property
+    def has_orphans(self) -> bool:
+        """True if children of an earlier server live. They may hold its port."""
+        return any(not one.is_gone for one in orphans_of(self.register_path))
+
+    def begin(self) -> None:
+        """Kill what an earlier server has left, and remove its files. Does nothing the second time.
+
+        Raises: ConfigError when there is no room for files; OrphanAlive when children of a killed server do not die.
+        """
+        if self._is_ours:
+            return
+        try:
+            self._kill_predecessors_orphans()
+            self._is_ours = True
+            self._clear()
+            (self.path / _END).unlink(missing_ok=True)
+            (self.path / _PID).write_text(str(os.getpid()))
+        except OSError as error:
+            self.release()
+            why = f"({error.strerror})"
+            raise ConfigError(f"run_dir: expected a directory with room for files, got {self.path} {why}") from None
 
     @classmethod
     def look(cls, path: Path) -> RunDir:
@@ -128,20 +134,12 @@ class RunDir:
         return cls(path, LockFile(-1))
 
     @classmethod
-    def _take_over(cls, path: Path, lock: LockFile) -> RunDir:
-        self = cls(path, lock)
-        self._kill_predecessors_orphans()
-        self._clear()
-        (path / _END).unlink(missing_ok=True)
-        (path / _PID).write_text(str(os.getpid()))
-        return self
-
-    @classmethod
     def take_back(cls, path: Path, lock_fd: int) -> RunDir:
-        """Go on in the directory of a supervisor that died, whose lock the parent has kept. Nothing in it is removed."""
+        """Go on in the directory of a supervisor that died, whose lock the parent has kept. Nothing in it is removed.
+        `note_processes` follows."""
         self = cls(path, LockFile(lock_fd))
+        self._is_ours = True
         self.make_again()
-        AtomicFile(path / _PID).write(str(os.getpid()).encode())
         return self
 
     @property
@@ -167,25 +165,34 @@ class RunDir:
     @property
     def has_served(self) -> bool:
         """True once the whole tree of this server has served."""
-        return (self.path / _SERVED).exists()
+        return read_newest(self.path / _SERVED, lambda _: True) is not None
 
     def note_served(self) -> None:
-        """Write down that the whole tree has served. A full disk costs the next supervisor this knowledge, nothing else."""
-        with contextlib.suppress(OSError):
-            (self.path / _SERVED).touch()
+        """Write down that the whole tree has served."""
+        AtomicFile(self.path / _SERVED).write(b"")
 
-    def note_parent(self, pid: int) -> None:
-        """Write down the process id of the supervisor's parent, for `read_parent_pid`."""
-        AtomicFile(self.path / _PARENT_PID).write(str(pid).encode())
+    def note_processes(self, parent_pid: int) -> None:
+        """Write down the process ids of this supervisor and of its parent, for `read_pid` and `read_parent_pid`."""
+        AtomicFile(self.path / _PID).write(str(os.getpid()).encode())
+        AtomicFile(self.path / _PARENT_PID).write(str(parent_pid).encode())
 
     def make_again(self) -> None:
         """If somebody has removed the directory or its lock, as programs that clean /tmp do, make them again, so that
-        operators find this server. Living processes make their inboxes in it again by themselves."""
+        operators find this server, and its files of which there are copies. Living processes make their sockets in it again by
+        themselves."""
+        if self._lock.fd >= 0:
+            if not self._is_locked():
+                self._lock_again()
+            if self._is_locked():  # otherwise it belongs to another server now
+                restore_files(self.path)
+
+    def _is_locked(self) -> bool:
         try:
-            if self._lock.fd < 0 or os.stat(self.path / "lock").st_ino in map(_inode_of, (self._lock, self._second_lock)):
-                return
+            return os.stat(self.path / "lock").st_ino in map(_inode_of, (self._lock, self._second_lock))
         except OSError:
-            pass
+            return False
+
+    def _lock_again(self) -> None:
         with contextlib.suppress(OSError):  # no room, or another server has begun here: the next call tries again
             for folder in (self.path.parent, self.path):
                 folder.mkdir(mode=0o700, exist_ok=True)
@@ -216,7 +223,9 @@ class RunDir:
     def release(self, is_temporary: bool = False) -> None:
         """Give the directory up; it is unlocked when the parent has ended too. Journals stay. `is_temporary`: remove the whole
         directory, which was made for a random port."""
-        self._clear()
+        with contextlib.suppress(OSError):  # somebody has removed it
+            if self._is_ours:
+                self._clear()
         self._lock.close()
         self._second_lock.close()
         if is_temporary:
@@ -234,12 +243,12 @@ class RunDir:
 
         Raises: OrphanAlive.
         """
-        if (pid := read_pid(self.path)) is None:
-            return
+        pid = read_pid(self.path)
         found, alive = kill_orphans(self.register_path, _ORPHAN_DEATH_S)
         names = ", ".join(f"{child.name} (pid {child.pid})" for child in found) or "none"
-        log = structlog.get_logger()
-        log.warning("the last server here was killed; this one takes over its journals", pid=pid, killed_now=names)
+        if pid is not None or found:
+            text = "the last server here was killed; this one takes over its journals"
+            structlog.get_logger().warning(text, pid=pid, killed_now=names)
         if alive:
             self._lock.release()
             raise OrphanAlive(", ".join(f"{child.name} (pid {child.pid})" for child in alive))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -15,7 +16,6 @@ import msgspec
 
 from messages.errors import ConfigError
 from supervisor.children.atomic_file import AtomicFile
-from supervisor.children.run_dir import make_private
 from supervisor.parent.lock_file import LockFile
 
 _GATEWAYS = "gateways.json"
@@ -91,3 +91,27 @@ def _take(path: Path) -> LockFile:
         raise ConfigError(f"state_dir: expected no other server on the journals in {path}, got one that runs") from None
     except OSError as error:
         raise ConfigError(f"state_dir: expected a directory with a file that can be locked, got {error}") from None
+
+
+def make_private(path: Path, key: str = "run_dir") -> Path:
+    """Make a directory with mode 0700. `key`: the configuration key that names it, for errors.
+
+    Raises: ConfigError when it belongs to another user, is a link, or is accessible to others.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=False, exist_ok=True)
+        check_private(path, key)
+    except OSError as error:
+        raise ConfigError(f"{key}: expected a directory that can be made at {path}, got {error.strerror}") from None
+    return path
+
+
+def check_private(path: Path, key: str) -> None:
+    """Raises: ConfigError as `make_private`; OSError when there is nothing."""
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise ConfigError(f"{key}: expected a directory at {path}, got something else")
+    if found.st_uid != os.getuid():
+        raise ConfigError(f"{key}: expected {path} to belong to user {os.getuid()}, got user {found.st_uid}")
+    if found.st_mode & 0o077:
+        raise ConfigError(f"{key}: expected mode 0700 on {path}, got {stat.S_IMODE(found.st_mode):04o}")

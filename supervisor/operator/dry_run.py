@@ -11,7 +11,8 @@ from pathlib import Path
 
 from messages.errors import ConfigError
 from messages.run_dir import run_dir_of
-from supervisor.children.run_dir import check_length, check_private
+from supervisor.children.run_dir import check_length
+from supervisor.children.state_dir import check_private
 from supervisor.config import ServerConfig
 from supervisor.config_file import refuse
 from supervisor.listener import check_address

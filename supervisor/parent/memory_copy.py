@@ -2,7 +2,7 @@
 
 While the disk refuses writes, the files are old: who adopts children by an old register knows nothing of those that were
 started since, starts them a second time, and uses numbers of incarnations twice. And somebody may remove the files, as programs
-that clean /tmp do. The copy of a file always has its newest content.
+that clean /tmp do, or write something else over them. The copy of a file always has its newest content.
 """
 
 from __future__ import annotations
@@ -10,15 +10,27 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from supervisor.parent.link import ParentLink
 
-COPIED = ("server.json", "children.json", "incarnations.json", "legacy.json")
+COPIED = (
+    "server.json",
+    "server.next.json",
+    "children.json",
+    "incarnations.json",
+    "legacy.json",
+    "served",
+    "supervisor.pid",
+    "parent.pid",
+)
 _HEADER = struct.Struct("<5Q")  # number of the write, the file's two stamps, length, checksum
 _SLOT_BYTES = 64 << 20  # from the first slot to the second; what is not written takes no memory
 _NO_FILE = (0, 0)
+_T = TypeVar("_T")
 
 _copies: dict[Path, MemoryCopy] = {}
 
@@ -28,19 +40,23 @@ class MemoryCopy:
 
     Two slots are written in turn, each with a checksum, so a death in the middle of a write costs that write alone. The stamps
     are the inode and the time of change of the file that the last successful write has made: if there is another file now,
-    somebody else has written it, such as an older release that keeps no copies, and it counts instead.
+    somebody else has written it, such as an older release that keeps no copies, and it counts instead, if it can be read.
+
+    `content`: the newest one; None if nothing was ever written.
     """
 
     def __init__(self, fd: int, path: Path) -> None:
         self._fd, self._path = fd, path
-        self._number, self._stamps, self._content = self._newest()
-        if self._content is None:
+        self._number, self._stamps, self.content = self._newest()
+        self._is_written = False  # the newest content, into the file, by this process
+        if self.content is None:
             self._stamps = _stamps_of(path)
 
     def write(self, content: bytes) -> None:
         """The file shall have this content. Raises: OSError when there is no memory."""
         self._number += 1
-        self._content = content
+        self.content = content
+        self._is_written = False
         body = struct.pack("<3Q", self._number, *self._stamps) + content
         header = _HEADER.pack(self._number, *self._stamps, len(content), zlib.crc32(body))
         os.pwrite(self._fd, header + content, self._number % 2 * _SLOT_BYTES)
@@ -48,12 +64,18 @@ class MemoryCopy:
     def note_on_disk(self) -> None:
         """The file has the newest content."""
         self._stamps = _stamps_of(self._path)
-        self.write(self._content or b"")
+        self.write(self.content or b"")
+        self._is_written = True
 
-    def read(self) -> bytes | None:
-        """The newest content; None if nothing was ever written, or if somebody else has written the file since."""
-        is_foreign = _stamps_of(self._path) not in (_NO_FILE, self._stamps)
-        return None if is_foreign else self._content
+    @property
+    def is_on_disk(self) -> bool:
+        """True while the file is the one that this process has written last."""
+        return self._is_written and _stamps_of(self._path) == self._stamps
+
+    @property
+    def is_foreign(self) -> bool:
+        """True if somebody else has written the file."""
+        return _stamps_of(self._path) not in (_NO_FILE, self._stamps)
 
     def _newest(self) -> tuple[int, tuple[int, int], bytes | None]:
         """(number, stamps, content) of the newest slot that is whole."""
@@ -84,11 +106,27 @@ def copy_of(path: Path) -> MemoryCopy | None:
     return _copies.get(path)
 
 
-def read_newest(path: Path) -> bytes:
-    """The newest content of a file: of its copy, or what is on disk. Raises: OSError when there is neither."""
+def copied_files(folder: Path) -> list[Path]:
+    """The files of this folder of which copies are kept."""
+    return [path for path in _copies if path.parent == folder]
+
+
+def read_newest(path: Path, decode: Callable[[bytes], _T | None]) -> _T | None:
+    """What `decode` makes of the newest content of a file, of its copy or on disk. What `decode` cannot use (None) is passed
+    over: somebody may have written anything into the file. None when there is nothing that it can use."""
+    return next((found for content in _contents(path) if (found := decode(content)) is not None), None)
+
+
+def _contents(path: Path) -> Iterator[bytes]:
+    """What may be the content of a file, the most probable one first."""
     copy = copy_of(path)
-    content = copy.read() if copy is not None else None
-    return path.read_bytes() if content is None else content
+    kept = copy.content if copy is not None else None
+    if kept is not None and copy is not None and not copy.is_foreign:
+        yield kept
+    with suppress(OSError):
+        yield path.read_bytes()
+    if kept is not None:
+        yield kept
 
 
 def _stamps_of(path: Path) -> tuple[int, int]:

@@ -18,6 +18,7 @@ import structlog
 
 from messages import lifecycle
 from messages.lifecycle import ChildState, Stop
+from supervisor.children.atomic_file import AtomicFile
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.legacy import LegacyFile
@@ -68,9 +69,9 @@ class RollingRestart:
             target = decode_server(self._server.run_dir, encoded)
             if [group.title for group in target.groups] != titles:
                 return "expected the same groups of processes as now, got others"
-            self._server.run_dir.next_server_path.write_bytes(encoded)
-        except (OSError, msgspec.DecodeError) as error:
+        except msgspec.DecodeError as error:
             return f"expected what the server shall consist of, got something else ({error})"
+        AtomicFile(self._server.run_dir.next_server_path).write(encoded)
         self._note(self.roll.begin(order_of_groups(titles, active_of_standby)))
         return ""
 

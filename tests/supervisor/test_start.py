@@ -61,6 +61,22 @@ def test_a_refused_address_leaves_no_sign_of_a_server_behind(tmp_path: Path, mon
     assert read_pid(tmp_path / "r") is None
 
 
+def test_a_start_that_is_refused_touches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in the run directory may belong to a server that runs."""
+    monkeypatch.setattr(start, "configure_logs", lambda *_: None)
+    monkeypatch.setattr(listening, "_PREDECESSOR_S", 0.0)
+    run_dir = tmp_path / "r"
+    run_dir.mkdir(mode=0o700)
+    names = ["children.json", "server.json", "supervisor.pid", "parent.pid", "served", "legacy.json"]
+    for name in names:
+        (run_dir / name).write_text("{}")
+    with listen("127.0.0.1", 0) as other:
+        config = ServerConfig(model="hash-chain", port=other.getsockname()[1], run_dir=str(run_dir))
+        with pytest.raises(ConfigError, match=r"^port: .* another process uses"):
+            start.start(config, Placement("cpu", (), 1, 1, ""))
+    assert {entry.name for entry in run_dir.iterdir()} == {*names, "lock"}
+
+
 @pytest.mark.parametrize(
     ("number", "said"),
     [

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -140,3 +142,25 @@ def test_start_times_are_those_of_living_processes() -> None:
     assert start_ticks_of(zombie.pid) is None
     zombie.wait(DEADLINE_S)
     assert start_ticks_of(zombie.pid) is None
+
+
+def test_a_child_that_listens_is_found_without_a_register(tmp_path: Path) -> None:
+    """Somebody has written something else over the register."""
+    (tmp_path / "c.json").write_text("garbage")
+    code = "import socket, sys, time; s = socket.socket(1); s.bind(sys.argv[3]); s.listen(); print(1); time.sleep(600)"
+    inbox = str(tmp_path / "gateway-0.1")
+    argv = [sys.executable, "-Suc", code, "supervisor.children.entrypoint", "gateway/0", inbox]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"1\n"
+        found, alive = kill_orphans(tmp_path / "c.json", DEADLINE_S)
+        assert [(child.name, child.pid) for child in found] == [("gateway/0", process.pid)]
+        assert alive == []
+        assert process.wait(DEADLINE_S) == -signal.SIGKILL
+
+
+def test_who_listens_and_is_no_child_is_left_alone(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "gateway-0.1"))
+        listener.listen()
+        assert kill_orphans(tmp_path / "c.json", DEADLINE_S) == ([], [])

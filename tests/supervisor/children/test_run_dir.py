@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from messages.errors import ConfigError
+from supervisor.children import orphans
 from supervisor.children.rendezvous import Incarnations, open_gang_dir, remove_gang_dir
-from supervisor.children.run_dir import RunDir, RunDirTaken, make_private, read_pid
+from supervisor.children.run_dir import RunDir, RunDirTaken, read_pid
+from supervisor.children.state_dir import make_private
 
 
 @pytest.fixture
@@ -40,6 +42,27 @@ def test_a_second_server_is_told_who_holds_it(path: Path) -> None:
         RunDir.take(path)
     run_dir.release()
     RunDir.take(path).release()
+
+
+def test_a_server_whose_lock_was_removed_is_left_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = RunDir.take(path)
+    before = sorted(entry.name for entry in path.iterdir())
+    (path / "lock").unlink()
+    monkeypatch.setattr(orphans, "_command_line", lambda pid: ["python", "-m", "supervisor", "start"])
+    with socket.socket(socket.AF_UNIX) as inbox:
+        inbox.bind(str(path / "supervisor"))
+        inbox.listen()
+        with pytest.raises(RunDirTaken, match=rf"pid {os.getpid()}"):
+            RunDir.hold(path)
+    assert sorted(entry.name for entry in path.iterdir()) == sorted([*before, "supervisor"])
+    first.release()
+
+
+def test_nothing_is_touched_before_it_begins(path: Path) -> None:
+    path.mkdir(mode=0o700)
+    left = {name: (path / name).write_text(name) for name in ("server.json", "children.json", "supervisor.pid", "end.json")}
+    RunDir.hold(path).release()
+    assert {entry.name for entry in path.iterdir()} == {*left, "lock"}
 
 
 def test_a_directory_that_others_can_read_is_refused(path: Path) -> None:

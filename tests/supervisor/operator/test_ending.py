@@ -32,7 +32,7 @@ def parent(run_dir: RunDir) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, pass_fds=[run_dir.lock_fd])
     assert process.stdout is not None
     assert process.stdout.read(1) == b"x"
-    run_dir.note_parent(process.pid)
+    (run_dir.path / "parent.pid").write_text(str(process.pid))
     try:
         yield process
     finally:
