@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from messages.descriptors.packets import (
     Drop,
     Find,
     Found,
+    NotKept,
     Put,
     Request,
     close_all,
@@ -33,14 +34,17 @@ _Reply = tuple[Answer, list[int]]
 
 class AsyncDescriptorClient:
     """One connection to the store at `path`. `closed` is done when the store has gone; every later call raises DescriptorError,
-    and a new client is needed."""
+    and a new client is needed.
 
-    def __init__(self, path: Path) -> None:
+    `on_not_kept`: called with keys that were told, and for which the store has no room."""
+
+    def __init__(self, path: Path, on_not_kept: Callable[[list[str]], None] = lambda keys: None) -> None:
         """Connect, inside a running loop. Raises: DescriptorError when no store listens there."""
         try:
             self._link = open_link(path, None)
         except OSError as error:
             raise DescriptorError(f"{path}: expected a descriptor store, got {error.strerror or error}") from None
+        self._on_not_kept = on_not_kept
         self._loop = asyncio.get_running_loop()
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self._waiting: deque[asyncio.Future[_Reply]] = deque()
@@ -83,8 +87,9 @@ class AsyncDescriptorClient:
         return self._done(self._ask(Drop(owner, key)))
 
     def tell(self, owner: str, changes: Sequence[tuple[Change, int | None]]) -> None:
-        """Send changes, each with its descriptor, in as few packets as possible. They have no answer. The caller may close the
-        descriptors afterwards. Nothing is raised when the store has gone: `closed` says so.
+        """Send changes, each with its descriptor, in as few packets as possible. They have no answer; `on_not_kept` is called
+        when the store has no room. The caller may close the descriptors afterwards. Nothing is raised when the store has gone:
+        `closed` says so.
         """
         for start in range(0, len(changes), MAX_BATCH):
             some = changes[start : start + MAX_BATCH]
@@ -182,6 +187,9 @@ class AsyncDescriptorClient:
                 return
             except (OSError, DescriptorError):
                 reply = None
+            if reply is not None and isinstance(reply[0], NotKept):
+                self._on_not_kept(reply[0].keys)
+                continue
             if reply is None or not self._waiting:
                 with suppress(OSError):
                     close_all(reply[1] if reply is not None else [])

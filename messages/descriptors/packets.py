@@ -3,7 +3,7 @@
     client                                       server
     Put(owner, key, meta) + 1 descriptor  ---->  Done, or Refused
     Drop(owner, key)                      ---->  Done
-    Changes(owner, changes) + descriptors ---->  nothing
+    Changes(owner, changes) + descriptors ---->  nothing, or NotKept
     Find(owner, key, after)               ---->  Found(entries, is_last) + 1 descriptor for each entry
 
 The socket is a unix SOCK_SEQPACKET socket: packets stay whole and in order. Answers come in the order of the requests. Both
@@ -104,8 +104,14 @@ class Found(msgspec.Struct, frozen=True, tag="found", array_like=True):
     is_last: bool
 
 
+class NotKept(msgspec.Struct, frozen=True, tag="not_kept", array_like=True):
+    """For these keys of a `Changes` there was no room. Its other changes were carried out."""
+
+    keys: Annotated[list[Key], msgspec.Meta(max_length=MAX_BATCH)]
+
+
 Request = Put | Drop | Changes | Find
-Answer = Done | Refused | Found
+Answer = Done | Refused | Found | NotKept
 
 
 def decode_request(data: bytes) -> Request:

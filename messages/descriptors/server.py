@@ -16,6 +16,7 @@ from messages.descriptors.packets import (
     Drop,
     Find,
     Found,
+    NotKept,
     Put,
     Refused,
     check_peer,
@@ -31,11 +32,13 @@ _BACKLOG = 128
 _MAX_CLIENTS = 256
 _PAUSE_S = 0.05  # between two tries to accept while this process has no descriptor left
 _FULL_BATCH = 64  # packets of one client in one turn of the loop
+_LOOK_S = 0.1  # between two looks whether the socket's file is there
 _MORE_THAN_WAITS = 65_536  # packets; the buffer of a socket holds fewer
 
 
 class DescriptorServer:
-    """Serves `table` to processes of the same user. Entries stay when a client goes: only Put and Drop change them.
+    """Serves `table` to processes of the same user. Entries stay when a client goes: only Put and Drop change them. If somebody
+    removes the socket's file, it is made again.
 
     `on_change`: called after each Put and Drop.
     """
@@ -48,25 +51,32 @@ class DescriptorServer:
         self._late: set[socket.socket] = set()  # clients that have no room for an answer
         self._busy: set[socket.socket] = set()  # clients that are being read
         self._loop = asyncio.get_running_loop()
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        try:
-            unfinished = path.with_name(path.name + ".new")
-            unfinished.unlink(missing_ok=True)
-            self._listener.bind(os.fspath(unfinished))
-            self._listener.listen(_BACKLOG)
-            unfinished.rename(path)  # whoever finds the socket can connect
-        except OSError:
-            self._listener.close()
-            raise
+        self._listener = _listen(path)
         self._loop.add_reader(self._listener, self._accept)
+        self._look_timer = self._loop.call_later(_LOOK_S, self._look)
 
     def close(self) -> None:
         """Close the socket, the connections and every kept descriptor."""
+        self._look_timer.cancel()
         self._loop.remove_reader(self._listener)
         self._listener.close()
         for client in list(self._clients):
             self._leave(client)
         self.table.clear()
+
+    def _look(self) -> None:
+        """If the socket's file was removed, listen at a new one."""
+        self._look_timer = self._loop.call_later(_LOOK_S, self._look)
+        if os.path.exists(self.path):
+            return
+        with suppress(OSError):  # its folder has gone too, or no descriptor is left: the next look tries again
+            listener = _listen(self.path)
+            while self._accept():  # who has found the old one
+                pass
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
+            self._listener = listener
+            self._loop.add_reader(listener, self._accept)
 
     def _accept(self) -> bool:
         """Accept one connection. False when none waits, or none can be accepted now."""
@@ -149,8 +159,8 @@ class DescriptorServer:
                     self.table.drop(owner, key)
                     self._on_change()
                 case Changes():
-                    self._change(request, unused)
-                    return None, []
+                    not_kept = self._change(request, unused)
+                    return NotKept(not_kept) if not_kept else None, []
                 case Find(owner, key, after):
                     self._catch_up()
                     entries, found, is_last = self.table.find(owner, key, after)
@@ -161,24 +171,29 @@ class DescriptorServer:
         finally:
             close_all(unused)
 
-    def _change(self, request: Changes, unused: list[int]) -> None:
-        """Carry out changes; takes those descriptors out of `unused` that are kept. What cannot be kept is left out."""
+    def _change(self, request: Changes, unused: list[int]) -> list[str]:
+        """Carry out changes; takes those descriptors out of `unused` that are kept. What cannot be kept is left out: returns
+        its keys."""
+        not_kept: list[str] = []
         if len(unused) != sum(change.has_descriptor for change in request.changes):
-            return
+            return [change.key for change in request.changes if change.has_descriptor]
         for change in request.changes:
             if change.meta is None:
                 self.table.drop(request.owner, change.key)
             elif not change.has_descriptor:
                 self.table.change(request.owner, change.key, change.meta)
-            else:
-                self._keep(request.owner, change.key, unused.pop(0), change.meta)
+            elif not self._keep(request.owner, change.key, unused.pop(0), change.meta):
+                not_kept.append(change.key)
         self._on_change()
+        return not_kept
 
-    def _keep(self, owner: str, key: str, descriptor: int, meta: bytes) -> None:
+    def _keep(self, owner: str, key: str, descriptor: int, meta: bytes) -> bool:
         try:
             self.table.put(owner, key, descriptor, meta)
         except DescriptorError:  # the table is full
             os.close(descriptor)
+            return False
+        return True
 
     def _answer(self, client: socket.socket, answer: Answer, descriptors: list[int]) -> bool:
         """Send an answer. False when the client has no room: it is not read any more until the answer has left."""
@@ -216,3 +231,18 @@ class DescriptorServer:
             self._late.discard(client)
             self._loop.remove_writer(client)
             self._loop.add_reader(client, self._read, client, _FULL_BATCH)
+
+
+def _listen(path: Path) -> socket.socket:
+    """A socket that listens at `path`. Raises: OSError."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        unfinished = path.with_name(path.name + ".new")
+        unfinished.unlink(missing_ok=True)
+        listener.bind(os.fspath(unfinished))
+        listener.listen(_BACKLOG)
+        unfinished.rename(path)  # whoever finds the socket can connect
+    except OSError:
+        listener.close()
+        raise
+    return listener

@@ -3,7 +3,8 @@
 What changes in one turn of the event loop is told at its end, in as few packets as possible: a packet of its own for each
 change would take a tenth of a short request's time.
 
-The custodian needs nothing but what it is given: when it dies, the next one is given everything again.
+The custodian needs nothing but what it is given: when it dies, the next one is given everything again. What it has no room for
+is given again until it has.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import structlog
 from actors.gateway.custody.hold import Custodian, HeldResponse, Hold, LeftConnection
 from messages.descriptors.async_client import AsyncDescriptorClient
 from messages.descriptors.client import KeptDescriptor
-from messages.descriptors.packets import Change, close_all
+from messages.descriptors.packets import MAX_BATCH, Change, close_all
 from messages.errors import DescriptorError
 
 _TAKE_S = 2.0  # longest wait for the custodian at the start of a gateway
 _RETRY_S = 0.5  # between two tries to reach it
+_AGAIN_S = 1.0  # between two tries to give it what it had no room for
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(HeldResponse)
@@ -37,6 +39,9 @@ class GatewayCustody(Custodian):
         self._holds: dict[str, Hold] = {}
         self._changed: dict[str, Hold | None] = {}  # by key, in this turn of the event loop; None: dropped
         self._told: set[str] = set()  # keys whose descriptor the present custodian has been given
+        self._not_kept: dict[str, None] = {}  # keys for which it had no room, in the order in which it said so
+        self._n_again = MAX_BATCH
+        self._again_timer: asyncio.TimerHandle | None = None
         self._stale: set[str] = set()  # keys that the custodian may have and shall drop
         self._is_unknown = False  # `take` has failed: the custodian may have connections that nobody will go on with
         self._client: AsyncDescriptorClient | None = None
@@ -77,13 +82,14 @@ class GatewayCustody(Custodian):
         if self._is_closed:
             return
         try:
-            client = AsyncDescriptorClient(self._path)
+            client = AsyncDescriptorClient(self._path, self._note_not_kept)
         except DescriptorError:
             self._retry = self._later(_RETRY_S, self.open)
             return
         self._client = client
         self.n_connected += 1
         self._told.clear()
+        self._not_kept.clear()
         client.closed.add_done_callback(lambda _: self._lost(client))
         if self._is_unknown:  # their clients would wait for ever
             self._is_unknown = False
@@ -106,8 +112,9 @@ class GatewayCustody(Custodian):
     def close(self) -> None:
         """Let the custodian close everything that it holds for this gateway."""
         self._is_closed = True
-        if self._retry is not None:
-            self._retry.cancel()
+        for timer in (self._retry, self._again_timer):
+            if timer is not None:
+                timer.cancel()
         self._changed.clear()
         if self._client is not None:
             self._client.tell(self._owner, [(Change(""), None)])
@@ -122,6 +129,7 @@ class GatewayCustody(Custodian):
     def drop(self, hold: Hold) -> None:
         if self._holds.pop(hold.key, None) is None:
             return
+        self._not_kept.pop(hold.key, None)
         if self._client is None:
             self._stale.add(hold.key)
         else:
@@ -145,6 +153,25 @@ class GatewayCustody(Custodian):
             return Change(key, _encode(hold.response)), None
         self._told.add(key)
         return Change(key, _encode(hold.response), has_descriptor=True), hold.fd
+
+    def _note_not_kept(self, keys: list[str]) -> None:
+        """The custodian has no room for these sockets: their connections end if this process dies before it has."""
+        if self._again_timer is None and not self._is_closed:
+            self._log.warning("custodian: no room for a connection; it is given again until there is")
+            self._again_timer = self._later(_AGAIN_S, self._give_again)
+        self._told.difference_update(keys)
+        self._not_kept.update(dict.fromkeys(key for key in keys if key in self._holds))
+        self._n_again = MAX_BATCH
+
+    def _give_again(self) -> None:
+        """Give some again: few while there is no room, and twice as many each time as long as there is."""
+        self._again_timer = self._later(_AGAIN_S, self._give_again) if self._not_kept else None
+        if self._client is None:
+            return
+        for key in list(self._not_kept)[: self._n_again]:
+            del self._not_kept[key]
+            self._change(key, self._holds[key])
+        self._n_again *= 2
 
     def _lost(self, client: AsyncDescriptorClient) -> None:
         if self._client is client and not self._is_closed:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -15,6 +17,7 @@ from starlette.types import ASGIApp
 from actors.gateway.custody.hold import Custodian
 from actors.gateway.http.browsers.rules import browser_rules
 from actors.gateway.http.connection import Connection, ConnectionLimits
+from actors.gateway.http.gateways.forwarding import listen_for_gateways
 from actors.gateway.settings import GatewaySettings
 from messages.descriptors.open_files import most_open_files
 
@@ -51,11 +54,12 @@ class HttpServer:
         """
         self._socket = socket.socket(fileno=listen_fd)
         self._socket.setblocking(False)
+        self._path: str = self._socket.getsockname() if self._socket.family == socket.AF_UNIX else ""
         self._shutdown_s = settings.shutdown_s
         max_connections = min(settings.max_connections, max(most_open_files() - _OTHER_FILES, 1))
         rules = browser_rules(self._socket, settings)
         self._limits = ConnectionLimits(max_connections, settings.head_s, settings.body_s, settings.unread_s, on_cut, rules)
-        self._custodian = custodian
+        self._custodian, self._protocol = custodian, protocol
         connection: Any = partial(protocol, self._limits, custodian)
         config = uvicorn.Config(
             app,
@@ -106,23 +110,20 @@ class HttpServer:
                     raise TimeoutError("uvicorn exited before it was ready")
                 await asyncio.sleep(0.005)
         self._check_connections()
-        if self._socket.family == socket.AF_UNIX:
-            return self._socket.getsockname()
+        if self._path:
+            return self._path
         host, port = self.address
         return f"http://{host}:{port}"
 
     async def adopt(self, client: socket.socket, make: Callable[..., Connection]) -> None:
         """Serve a connection that another process has accepted. `make` is called as `Connection` is."""
-        loop, server = asyncio.get_running_loop(), self._server
-        connection = make(
-            self._limits,
-            self._custodian,
-            config=server.config,
-            server_state=server.server_state,
-            app_state={},
-            _loop=loop,
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: self._connection(make), client)
+
+    def _connection(self, make: Callable[..., Connection]) -> Connection:
+        server, loop = self._server, asyncio.get_running_loop()
+        return make(
+            self._limits, self._custodian, config=server.config, server_state=server.server_state, app_state={}, _loop=loop
         )
-        await loop.connect_accepted_socket(lambda: connection, client)
 
     async def hand_over(self, limit_s: float) -> None:
         """Accept no more connections, which wait for the next incarnation, and leave it those that are open. Waits at most
@@ -149,4 +150,15 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         for connection in self.connections:
             connection.cut_if_slow(loop.time())
+        if self._path and not os.path.exists(self._path):
+            self._again = loop.create_task(self._listen_again())
         self._check_timer = loop.call_later(_CHECK_S, self._check_connections)
+
+    async def _listen_again(self) -> None:
+        """Somebody has removed the file of the unix socket: make it again, so that new connections find this server."""
+        with contextlib.suppress(OSError):  # its directory has gone too, or no descriptor is left: the next check tries again
+            listener = socket.socket(fileno=listen_for_gateways(Path(self._path)))
+            listener.setblocking(False)
+            loop = asyncio.get_running_loop()
+            server = await loop.create_server(lambda: self._connection(self._protocol), sock=listener, backlog=_BACKLOG)
+            self._server.servers.append(server)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -70,10 +71,11 @@ class ZmqServer:
         endpoint, tcp_endpoint = self._settings.front_endpoint, self._settings.front_tcp_endpoint
         self._context = zmq.Context()
         path = endpoint.removeprefix("ipc://")
-        if path != endpoint and os.path.exists(path):
+        self._path = path if path != endpoint else ""
+        if self._path and os.path.exists(path):
             os.unlink(path)  # left by an earlier incarnation, which has ended
-        socket = zmq_options.front(self._context, endpoint)
-        if path != endpoint:
+        socket = self._socket = zmq_options.front(self._context, endpoint)
+        if self._path:
             os.chmod(path, 0o600)
         if tcp_endpoint:
             socket.bind(tcp_endpoint)
@@ -274,4 +276,12 @@ class ZmqServer:
         self._clients.beat()
         self._pump_all()
         self._reader.check()
+        if self._path and not os.path.exists(self._path):
+            self._bind_again()
         self._beat_timer = self._loop.call_later(_BEAT_S, self._beat)
+
+    def _bind_again(self) -> None:
+        """Somebody has removed the socket file: make it again, so that new clients find this gateway."""
+        with suppress(zmq.ZMQError, OSError):  # its directory has gone too, or no descriptor is left: the next beat tries again
+            self._socket.bind(self._settings.front_endpoint)
+            os.chmod(self._path, 0o600)

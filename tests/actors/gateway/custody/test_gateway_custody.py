@@ -162,3 +162,25 @@ async def test_connections_that_a_silent_custodian_did_not_give_back_are_closed(
 
 async def test_without_a_custodian_nothing_is_found(tmp_path: Path) -> None:
     assert await custody(tmp_path / "nobody").take() == []
+
+
+async def test_what_the_custodian_had_no_room_for_is_given_again_until_it_has(tmp_path: Path) -> None:
+    server = DescriptorServer(tmp_path / "c", DescriptorTable(2))
+    mine = custody(tmp_path / "c")
+    mine.open()
+    pairs = [tcp_pair() for _ in range(6)]
+    holds = [Hold(mine, str(nth), ours.fileno(), Buffer()) for nth, (ours, _) in enumerate(pairs)]
+    for hold in holds:
+        hold.begin("r", "/", 0, "", is_alone=True, keeps_alive=True)
+    left = set(range(6))
+    while left:
+        await wait_kept(server, min(2, len(left)))
+        nth = int((await keys_at(tmp_path / "c"))[0])
+        holds[nth].close()
+        left.discard(nth)
+    await wait_kept(server, 0)
+    mine.close()
+    server.close()
+    for pair in pairs:
+        for one in pair:
+            one.close()

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from actors.gateway.http import server
 from actors.gateway.http.gateways.forwarded_call import ForwardedCall
 from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.http.gateways.owners import Owners
 from tests.support.gateway.asgi_stream import AsgiStream
 from tests.support.gateway.gateway_rig import Rig, rig, two_gateways
-from tests.support.waiting import DEADLINE_S
+from tests.support.waiting import DEADLINE_S, until
 
 BODY: dict[str, Any] = {"prompt": [1, 2], "max_tokens": 8, "temperature": 0, "stream": True}
 OWNERS = Owners(1, ["zero", "one"])
@@ -192,3 +193,18 @@ def test_an_id_has_the_same_owner_everywhere_and_minted_ids_belong_to_their_gate
         minted = gateway.mint("cmpl-")
         assert [other.socket_of(minted) for other in gateways] == ["" if i == index else str(index) for i in range(4)]
     assert Owners(0, []).socket_of("any") == ""
+
+
+async def test_a_socket_for_other_gateways_that_was_removed_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_CHECK_S", 0.001)
+    async with two_gateways() as (r, second, scheduler):
+        for n in range(2):
+            path = r.settings.http_sockets[0]
+            os.unlink(path)
+            await until(lambda: os.path.exists(r.settings.http_sockets[0]))
+            stream = AsgiStream(second, "/v1/completions", BODY, {"Idempotency-Key": key_of(0, f"again-{n}")})
+            await until_submitted(r, n + 1)
+            while scheduler.running:
+                scheduler.step()
+            await stream.end()
+            assert stream.status == 200

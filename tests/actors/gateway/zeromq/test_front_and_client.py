@@ -15,6 +15,7 @@ import pytest
 import zmq
 import zmq.asyncio
 
+from actors.gateway.zeromq import server
 from messages import public
 from messages.client import AsyncClient, Client
 from messages.errors import InvalidRequest, RequestFailed, Unavailable
@@ -271,3 +272,15 @@ async def test_the_client_library_imports_neither_torch_nor_the_server() -> None
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
     async with asyncio.timeout(DEADLINE_S):
         assert await process.wait() == 0
+
+
+async def test_a_socket_that_was_removed_is_made_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_BEAT_S", 0.001)
+    async with rig(**settings_in(place)) as r, AsyncClient(r.settings.front_endpoint) as old:
+        for _ in range(2):
+            (place / "front-0").unlink()
+            await until(lambda: (place / "front-0").exists() and stat.S_IMODE(os.stat(place / "front-0").st_mode) == 0o600)
+            async with AsyncClient(r.settings.front_endpoint) as new:
+                for client in (old, new):
+                    answer = await client.generate("hello", max_tokens=5, temperature=0.0)
+                    assert answer.tokens == oracle(text_ids("hello"), 5)
