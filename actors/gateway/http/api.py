@@ -50,6 +50,7 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
         identity, origin = Identity(), Origin(trace_id_of(_text(headers, b"traceparent")), caller)
         try:
             identity = identity_of(headers)
+            endpoint.check_query(http.scope["query_string"])
             if endpoint.method == "GET":
                 return await endpoint.handler(services, Call(identity, origin, bytearray(), _parameters(http), http.scope))
             if endpoint.needs_open and not _may_be_known(services, identity.given_id):

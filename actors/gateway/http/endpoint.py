@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.responses import Response
@@ -18,10 +19,13 @@ from actors.gateway.http.gateways.forwarding import Forwarded, who_knows
 from actors.gateway.http.gateways.owners import Owners
 from actors.gateway.http.identity import Identity, Origin
 from actors.gateway.http.large_bodies import BodyReader
+from actors.gateway.requests.refusals import Refusal
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.tokenizer import TextModel
 from messages.wire.message import NO_TRACE
 
+_IGNORED = ("api-version",)  # clients for Azure send it with every request
+_MOST_NAME = 80  # characters of a name in an error
 # version, trace id, parent id and flags, all in lower case; later versions than 00 may add more
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 
@@ -79,12 +83,24 @@ class Endpoint:
     """One route. Each file in `endpoints/` has a tuple ENDPOINTS of routes, and `api.py` lists the files.
 
     `needs_open`: the body is read only if requests are accepted now; otherwise the server answers before it reads.
+    `query`: the parameters that it takes in its address; others are refused. None: all are ignored, as probes expect.
     """
 
     method: Literal["GET", "POST"]
     path: str
     handler: Handler
     needs_open: bool = False
+    query: tuple[str, ...] | None = ()
+
+    def check_query(self, query_string: bytes) -> None:
+        """Raises: Refusal naming a parameter that this endpoint does not take."""
+        if not query_string or self.query is None:
+            return
+        for name, _ in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True):
+            if name not in self.query and name not in _IGNORED:
+                known = " or ".join(self.query) or "none, because the fields of a request are in its body"
+                field = name[:_MOST_NAME]
+                raise Refusal("invalid", f"{field}: unknown query parameter; expected {known}", field=field)
 
 
 async def forwarded(services: Services, call: Call, request_id: str, start: int | None = None) -> ASGIApp | None:

@@ -72,4 +72,7 @@ async def known(services: Services, call: Call) -> ASGIApp:
 
 
 # only at the socket where the gateways of one server listen for each other
-ENDPOINTS = (Endpoint("GET", AGAIN_PATH + "{id:path}", again), Endpoint("GET", KNOWN_PATH + "{id:path}", known))
+ENDPOINTS = (
+    Endpoint("GET", AGAIN_PATH + "{id:path}", again, query=None),
+    Endpoint("GET", KNOWN_PATH + "{id:path}", known, query=None),
+)

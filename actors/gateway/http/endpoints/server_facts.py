@@ -50,12 +50,12 @@ def _card(services: Services) -> dict[str, Any]:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/v1/models", models),
-    Endpoint("GET", "/v1/models/{name:path}", model),
-    Endpoint("GET", "/v1/health", health),
-    Endpoint("GET", "/health", health),
-    Endpoint("GET", "/ready", health),
-    Endpoint("GET", "/live", live),
-    Endpoint("GET", "/v1/metrics", summary),
-    Endpoint("GET", "/metrics", exposition),
+    Endpoint("GET", "/v1/models", models, query=None),
+    Endpoint("GET", "/v1/models/{name:path}", model, query=None),
+    Endpoint("GET", "/v1/health", health, query=None),
+    Endpoint("GET", "/health", health, query=None),
+    Endpoint("GET", "/ready", health, query=None),
+    Endpoint("GET", "/live", live, query=None),
+    Endpoint("GET", "/v1/metrics", summary, query=None),
+    Endpoint("GET", "/metrics", exposition, query=None),
 )

@@ -14,13 +14,13 @@ from actors.gateway.requests.refusals import invalid
 from actors.gateway.requests.request import Request
 
 STREAMS_PATH = "/v1/streams/"
-_FIELD = "id"
+_FIELD, _AFTER = "id", "starting_after"
 
 
 async def stream(services: Services, call: Call) -> ASGIApp:
     """GET /v1/streams/{id}: the events of a request, after the one with the number `starting_after` or Last-Event-ID."""
     # a browser's EventSource sends Last-Event-ID with the address that it was given first
-    field = "Last-Event-ID" if call.identity.last_event else "starting_after"
+    field = "Last-Event-ID" if call.identity.last_event else _AFTER
     start = call.identity.last_event or event_number(call.parameters.get(field, ""), field)
     if call.scope["method"] == "GET" and (elsewhere := await forwarded(services, call, call.parameters[_FIELD], start)):
         return elsewhere
@@ -47,4 +47,4 @@ def events_after(services: Services, request: Request, start: int, field: str) -
     return EventStream(services.desk, request, events, settings.request_timeout_s, settings.sse_ping_s)
 
 
-ENDPOINTS = (Endpoint("GET", STREAMS_PATH + "{id:path}", stream),)
+ENDPOINTS = (Endpoint("GET", STREAMS_PATH + "{id:path}", stream, query=(_AFTER,)),)

@@ -57,6 +57,31 @@ async def test_ten_megabytes_of_text() -> None:
         assert answer.json()["error"]["param"] == "prompt"
 
 
+@pytest.mark.parametrize("path", [CHAT, PLAIN, GENERATE, BATCH, "/tokenize", "/detokenize"])
+async def test_fields_in_the_address_are_refused_and_not_ignored(path: str) -> None:
+    async with rig() as r, r.http() as http:
+        answer = await http.post(f"{path}?stream=true", json={})
+        assert answer.status_code == 400
+        error = answer.json()["error"]
+        said = "stream: unknown query parameter; expected none, because the fields of a request are in its body"
+        assert (error["message"], error["param"], error["code"]) == (said, "stream", "invalid")
+
+
+async def test_the_address_of_a_stream_takes_what_it_knows() -> None:
+    async with rig() as r, r.http() as http:
+        wrong = (await http.get("/v1/streams/mine?starting_aftr=3")).json()["error"]
+        assert wrong["message"] == "starting_aftr: unknown query parameter; expected starting_after"
+        assert (await http.get("/v1/streams/mine?starting_after=3")).status_code == 404
+
+
+async def test_facts_ignore_the_address_and_clients_for_azure_are_served() -> None:
+    async with rig() as r, r.http() as http:
+        for path in ("/v1/models", "/v1/health", "/live", "/metrics"):
+            assert (await http.get(f"{path}?verbose&limit=3")).status_code == 200, path
+        answer = await http.post(f"{PLAIN}?api-version=2024-10-21", json={"prompt": [1], "max_tokens": 1})
+        assert answer.status_code == 200, answer.text
+
+
 WRONG_WAYS = [("GET", CHAT, 405), ("POST", "/v1/models", 405), ("GET", "/nowhere", 404)]
 
 
