@@ -132,14 +132,15 @@ class SchedulerActor(Actor):
         """The ranks have reset: plans can be sent."""
         if not self._gang.tracker.is_current(capacity.epoch):
             return
+        n_kept_before = self._gang.n_tail_tokens
         usable = self._gang.begin(capacity)
         self._hints.publish_inventory()
         for sequence in [*self._queues.running, *self._queues.waiting]:
             self._fit_to(sequence, usable)
         running, waiting = len(self._queues.running), len(self._queues.waiting)
         adopted = self._gang.ledger.n_known if self._gang.ledger is not None else 0
-        facts = {"running": running, "waiting": waiting, "device": usable.device, "adopted_pages": adopted}
-        self.log.info("gang ready", epoch=capacity.epoch, **facts)
+        pages = {"adopted_pages": adopted, "kept_tail_tokens": self._gang.n_tail_tokens - n_kept_before}
+        self.log.info("gang ready", epoch=capacity.epoch, running=running, waiting=waiting, device=usable.device, **pages)
 
     def on_result(self, delivery: Delivery, result: steps.Result) -> None:
         """One step is done: sequences move on, some end."""

@@ -4,6 +4,7 @@ exactly the oracle's tokens; pages are adopted after kills, and none after a pla
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections.abc import Iterator
 
@@ -43,6 +44,8 @@ async def test_kills_in_series_lose_and_change_nothing(server: RealServer, victi
         streams.check()
     await asyncio.to_thread(server.wait_serving)
     await asyncio.to_thread(server._wait, has_adopted)
+    if victims.count("active") == 2:
+        assert re.search(r"kept_tail_tokens\W+[1-9]", server.log()), "partly filled pages were computed again"
 
 
 def test_pages_outlive_gangs_schedulers_and_vaults(server: RealServer) -> None:
