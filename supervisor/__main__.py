@@ -27,6 +27,7 @@ from supervisor.operator.command_line import (
     EXIT_DEADLINE,
     EXIT_UNDEAD,
     EXIT_USAGE,
+    SECONDS,
     fail,
     find,
     lasting,
@@ -205,7 +206,7 @@ def status(port: int, run_dir: Path | None, as_json: bool) -> None:
 
 
 @main.command(short_help="Refuse new requests, wait for those in progress.")
-@click.option("--deadline", "deadline_s", type=float, default=60.0, show_default=True, help="Seconds to wait.")
+@click.option("--deadline", "deadline_s", type=SECONDS, default=60.0, show_default=True, help="Seconds to wait.")
 @click.option("--then-stop", is_flag=True, help="Stop the server when they have finished.")
 @server_flags
 def drain(port: int, run_dir: Path | None, deadline_s: float, then_stop: bool) -> None:
@@ -233,7 +234,7 @@ def drain(port: int, run_dir: Path | None, deadline_s: float, then_stop: bool) -
 
 
 @main.command(short_help="Finish the requests in progress, then end.")
-@click.option("--deadline", "deadline_s", type=float, default=120.0, show_default=True, help="Seconds to wait.")
+@click.option("--deadline", "deadline_s", type=SECONDS, default=120.0, show_default=True, help="Seconds to wait.")
 @server_flags
 def stop(port: int, run_dir: Path | None, deadline_s: float) -> None:
     """Let a running server finish the requests in progress, then end it.

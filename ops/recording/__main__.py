@@ -55,8 +55,9 @@ def _curl(server: OwnServer) -> Iterator[str]:
         for line in process.stdout:
             if line.startswith("data: {"):
                 choice = json.loads(line[6:])["choices"][0]
-                if choice["delta"].get("content") is not None and choice["finish_reason"] is None:
-                    yield choice["delta"]["content"]
+                delta = choice["delta"]
+                if "role" not in delta and delta.get("content") is not None and choice["finish_reason"] is None:
+                    yield delta["content"]
 
 
 def _stream_with_kills(server: OwnServer, cast: Cast) -> list[str]:

@@ -33,7 +33,7 @@ class Cast:
 
     def command(self, line: str, comment: str) -> None:
         """A command that was just run, in the lower pane."""
-        self._write(f"{_at(_COMMAND_ROW + self._rows_below)}$ {_RED}{line}{_PLAIN}   {_GREY}# {comment}{_PLAIN}")
+        self._write(f"{_at(_COMMAND_ROW + self._rows_below)}$ {_RED}{line}{_PLAIN}   # {comment}")
         self._rows_below += 1
 
     def verdict(self, line: str) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-EXIT_USAGE = 2
+from supervisor.operator.command_line import EXIT_USAGE, PORT, SECONDS
 
 
 @click.command(short_help="Harm a server under load; report what was lost and how long streams paused.")
 @click.argument("url", required=False)
-@click.option("--port", type=int, default=8000, show_default=True, help="HTTP port of a server on this machine, without URL.")
+@click.option("--port", type=PORT, default=8000, show_default=True, help="HTTP port of a server on this machine, without URL.")
 @click.option(
     "--fault",
     "faults",
@@ -27,7 +27,7 @@ EXIT_USAGE = 2
 @click.option("--streams", type=click.IntRange(1), default=16, show_default=True, help="Streams at once.")
 @click.option("--prompt-words", type=click.IntRange(1), default=32, show_default=True, help="Words of a prompt.")
 @click.option("--max-tokens", type=click.IntRange(2), default=256, show_default=True, help="Tokens of an answer.")
-@click.option("--deadline", "deadline_s", type=float, default=120.0, show_default=True, help="Seconds for one stream.")
+@click.option("--deadline", "deadline_s", type=SECONDS, default=120.0, show_default=True, help="Seconds for one stream.")
 @click.option("--model", default="", help="Model to ask for. Default: the first one that the server names.")
 @click.option("--api-key", default="", envvar="OPENAI_API_KEY", help="Sent as a bearer token. Default: $OPENAI_API_KEY.")
 @click.option("--ignore-eos/--no-ignore-eos", default=True, show_default=True, help="Ask for all tokens.")

@@ -13,6 +13,9 @@ EXIT_UNDEAD = 5
 EXIT_NO_SERVER = 6
 EXIT_DEADLINE = 7
 
+PORT = click.IntRange(0, 65_535)
+SECONDS = click.FloatRange(min=0.0, max=86_400.0)
+
 _SERVICE_DIR = "for example --run-dir /run/tardigrade/tardigrade-8000 for the systemd service"
 
 
@@ -48,7 +51,7 @@ def server_flags(command: Any) -> Any:
     """Add the flags by which commands find their server."""
     text = f"Run directory of the server, if it is not the one of this user and port, {_SERVICE_DIR}."
     command = click.option("--run-dir", type=click.Path(path_type=Path), help=text)(command)
-    return click.option("--port", type=int, default=8000, show_default=True, help="HTTP port of the server.")(command)
+    return click.option("--port", type=PORT, default=8000, show_default=True, help="HTTP port of the server.")(command)
 
 
 def find(port: int, run_dir: Path | None) -> Path:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from supervisor.operator.command_line import EXIT_DEADLINE, EXIT_USAGE, fail, find, load, reach, server_flags
+from supervisor.operator.command_line import EXIT_DEADLINE, EXIT_USAGE, SECONDS, fail, find, load, reach, server_flags
 from supervisor.operator.foreign_names import CommandWithHints
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _ASK_EVERY_S = 0.1
 @click.command(cls=CommandWithHints, short_help="Replace every process while the server goes on serving.")
 @click.option("--rolling", is_flag=True, help="One process after the other, without a lost request. There is no other way yet.")
 @click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="A new setting; may be repeated.")
-@click.option("--deadline", "deadline_s", type=float, default=3600.0, show_default=True, help="Seconds to wait for the end.")
+@click.option("--deadline", "deadline_s", type=SECONDS, default=3600.0, show_default=True, help="Seconds to wait for the end.")
 @click.option("--json", "as_json", is_flag=True, help="Print each step as a line of JSON.")
 @server_flags
 def restart(

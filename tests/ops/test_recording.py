@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from ops.bench.own_server import OwnServer
 from ops.recording import __main__ as recording
 from ops.recording.cast import HEIGHT, WIDTH, Cast
 
@@ -35,6 +37,16 @@ def test_the_newest_lines_of_a_long_stream_are_shown(tmp_path: Path) -> None:
     assert all(f"\x1b[{row};1H" not in text for row in range(HEIGHT + 1, HEIGHT + 20))
 
 
+def test_a_text_that_differs_is_no_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "own_server", lambda flags: nullcontext(OwnServer(8000, 0, 0.0, tmp_path / "log")))
+    monkeypatch.setattr(recording, "_curl", lambda server: iter(["the", " text"]))
+    monkeypatch.setattr(recording, "_stream_with_kills", lambda server, cast: ["the", " test"])
+    result = CliRunner().invoke(recording.main, ["--out", str(tmp_path)])
+    assert (result.exit_code, result.output) == (1, "the stream differs from the calm run; kill.cast shows where\n")
+    assert "NOT the text of the calm run" in played(tmp_path / "kill.cast")
+    assert not (tmp_path / "kill.svg").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_a_real_recording_shows_every_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,4 +56,4 @@ def test_a_real_recording_shows_every_kill(tmp_path: Path, monkeypatch: pytest.M
     text = played(tmp_path / "kill.cast")
     assert all(name in text for _, name in recording.KILLS)
     assert f"{len(recording.KILLS)} processes killed, one connection, " in text
-    assert "tokens, the same text" in text
+    assert f"{recording.N_TOKENS} tokens, the same text" in text

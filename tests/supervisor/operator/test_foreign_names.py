@@ -1,4 +1,4 @@
-"""What a user of another server types is answered with what there is here."""
+"""What the command line does not know is answered with what there is, above all what users of other servers type."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ from supervisor.operator.foreign_names import COMMANDS, FLAGS
         ("status 8001", "8001: expected no more arguments; did you mean --port 8001?"),
         ("restart --rolling now", "now: expected no more arguments"),
         ("start --gpu 1", "No such option '--gpu'. (Did you mean one of: '--gpus'"),
+        ("status --port 99999", "Invalid value for '--port': 99999 is not in the range 0<=x<=65535."),
+        ("drain --deadline -1", "Invalid value for '--deadline': -1.0 is not in the range 0.0<=x<=86400.0."),
+        ("drill --port -3", "Invalid value for '--port': -3 is not in the range 0<=x<=65535."),
         ("strat", "No such command 'strat'. (Did you mean one of: "),
     ],
 )
