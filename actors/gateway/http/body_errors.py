@@ -31,6 +31,12 @@ _REQUIRED = {  # the required fields of all bodies
     "prompt": "text, token ids, or a list of either",
     "tokens": "a list of token ids",
 }
+_TAKEN_BY = {  # where a prompt of this form belongs
+    "messages": "/v1/chat/completions",
+    "prompt": "/v1/completions",
+    "prompts": "/v1/batch",
+    "tokens": "/v1/generate",
+}
 _MOST_NAME_CHARACTERS = 80
 _NOTHING = object()
 
@@ -95,6 +101,8 @@ def _unknown(path: str, name: str, kind: type[msgspec.Struct]) -> Refusal:
     known = _fields_of(kind, path)
     close = get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]}? Known fields are" if close else "known fields are"
+    if not path and not close and name in _TAKEN_BY:
+        hint = f"{_TAKEN_BY[name]} takes it. Known fields are"
     return _refusal(f"{path}.{name}" if path else name, f"unknown field; {hint} {', '.join(known)}")
 
 

@@ -135,3 +135,9 @@ def test_only_the_beginning_of_a_large_value_is_shown() -> None:
         deep = [deep]
     for value in ("x" * 10**6, [1] * 10**6, [[1] * 10**6], {"x" * 10**6: 1}, {str(i): i for i in range(10**5)}, deep):
         assert len(json_text(value)) <= 121
+
+
+def test_a_prompt_at_the_wrong_endpoint_is_told_the_right_one() -> None:
+    chat, plain = refused(ChatBody, json.dumps(TEXT).encode()), refused(CompletionBody, json.dumps(HI).encode())
+    assert chat.detail.startswith("prompt: unknown field; /v1/completions takes it. Known fields are ")
+    assert plain.detail.startswith("messages: unknown field; /v1/chat/completions takes it. Known fields are ")
