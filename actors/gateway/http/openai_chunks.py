@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from actors.gateway.text.tokenizer import TextModel
 _encode = msgspec.json.Encoder().encode
 DONE = b"data: [DONE]\n"
 _FINISH = {reason: b'"' + reason.encode() + b'"' for reason in ("stop", "length")}
+_SPAN_TOKENS = 64  # of a whole body between two turns of the event loop: with 20 log-probabilities each they take 3 ms
 _LOWEST_LOGPROB = -9999.0  # JSON has no minus infinity; OpenAI writes this
 
 
@@ -50,6 +52,7 @@ class ChunkWriter:
         self._tail = b'],"usage":null}\n' if order.with_usage else b"]}\n"
         self._plain_token = b',"logprobs":null,"finish_reason":null}' + self._tail
         before = b'{"index":%d,"delta":{"content":' if self._is_chat else b'{"index":%d,"text":'
+        self._offsets = [(0, 0)] * len(request.sequences)  # of each sequence: tokens, and the length of their text
         self._before_text = [self._head + before % sequence.index for sequence in request.sequences]
         if self._is_chat:
             self._plain_token = b"}" + self._plain_token
@@ -94,38 +97,72 @@ class ChunkWriter:
         return self._head + middle + b',"logprobs":' + logprobs + b',"finish_reason":' + finish + b"}" + self._tail
 
     def _logprobs(self, sequence: GrowingSequence, number: int) -> bytes:
-        return _encode(logprobs_json(sequence, number, number + 1, self._model, is_chat=self._is_chat))
+        known, length = self._offsets[sequence.index]
+        offset = length + sum(map(len, sequence.texts[known:number]))
+        self._offsets[sequence.index] = (number, offset)
+        return _encode(logprobs_json(sequence, number, number + 1, self._model, is_chat=self._is_chat, offset=offset))
 
 
-def whole_body(request: Request, model_name: str, model: TextModel) -> bytes:
-    """The JSON body of a request that is over."""
-    is_chat, echo = request.order.api == "chat", request.order.echo
-    choices = []
+def whole_body(request: Request, model_name: str, model: TextModel) -> Iterator[bytes]:
+    """The JSON body of a request that is over, in pieces, none of which takes longer than a turn of the event loop should.
+
+    An empty piece says that making it took as long as a turn should take.
+    """
+    is_chat = request.order.api == "chat"
+    head = {
+        "id": request.order.request,
+        "object": "chat.completion" if is_chat else "text_completion",
+        "created": int(request.order.created_s),
+        "model": model_name,
+    }
+    yield _encode(head)[:-1] + b',"choices":['
     for sequence in request.sequences:
-        assert sequence.ended is not None
-        text = "".join(sequence.texts) + sequence.tail
-        wants_logprobs = request.order.sampling.logprobs >= 0
-        logprobs = logprobs_json(sequence, 0, len(sequence.ids), model, is_chat=is_chat) if wants_logprobs else None
-        choice: dict[str, Any] = {"index": sequence.index}
-        if is_chat:
-            choice["message"] = {"role": "assistant", "content": text, "refusal": None}
-        else:
-            choice["text"] = (echo[sequence.index // request.order.n] if echo else "") + text
-        choices.append({**choice, "logprobs": logprobs, "finish_reason": finish_reason(sequence.ended)})
-    return _encode(
-        {
-            "id": request.order.request,
-            "object": "chat.completion" if is_chat else "text_completion",
-            "created": int(request.order.created_s),
-            "model": model_name,
-            "choices": choices,
-            "usage": usage_of(request),
-        }
-    )
+        if sequence.index:
+            yield b","
+        yield from _choice(sequence, model, is_chat=is_chat)
+    yield b'],"usage":' + _encode(usage_of(request)) + b"}"
 
 
-def logprobs_json(sequence: GrowingSequence, first: int, stop: int, model: TextModel, *, is_chat: bool) -> dict[str, Any]:
-    """The `logprobs` object of tokens first .. stop - 1, in the format of the chat API or of the completions API."""
+def _choice(sequence: GrowingSequence, model: TextModel, *, is_chat: bool) -> Iterator[bytes]:
+    assert sequence.ended is not None
+    order, text = sequence.request.order, "".join(sequence.texts) + sequence.tail
+    choice: dict[str, Any] = {"index": sequence.index}
+    if is_chat:
+        choice["message"] = {"role": "assistant", "content": text, "refusal": None}
+    else:
+        choice["text"] = (order.echo[sequence.index // order.n] if order.echo else "") + text
+    yield _encode(choice)[:-1] + b',"logprobs":'
+    if order.sampling.logprobs >= 0:
+        yield from _whole_logprobs(sequence, model, is_chat=is_chat)
+    else:
+        yield b"null"
+    yield b',"finish_reason":' + _FINISH[finish_reason(sequence.ended)] + b"}"
+
+
+def _whole_logprobs(sequence: GrowingSequence, model: TextModel, *, is_chat: bool) -> Iterator[bytes]:
+    """The object of `logprobs_json` for all tokens. It consists of parallel lists: an empty piece for each span of
+    tokens comes before the lists."""
+    lists: dict[str, list[bytes]] = {}
+    offset = 0
+    for first in range(0, len(sequence.ids) or 1, _SPAN_TOKENS):
+        stop = first + _SPAN_TOKENS
+        some = logprobs_json(sequence, first, stop, model, is_chat=is_chat, offset=offset)
+        offset += sum(map(len, sequence.texts[first:stop]))
+        for name, values in some.items():
+            if values is not None:
+                lists.setdefault(name, []).append(_encode(values)[1:-1])
+        yield b""
+    yield b"{" + b",".join(b'"%b":[%b]' % (name.encode(), b",".join(spans)) for name, spans in lists.items())
+    yield b',"refusal":null}' if is_chat else b"}"
+
+
+def logprobs_json(
+    sequence: GrowingSequence, first: int, stop: int, model: TextModel, *, is_chat: bool, offset: int
+) -> dict[str, Any]:
+    """The `logprobs` object of tokens first .. stop - 1, in the format of the chat API or of the completions API.
+
+    offset: length of the text of the tokens before `first`, in characters.
+    """
     some, wanted = sequence.logprobs_of(first, stop), sequence.request.order.sampling.logprobs
     ids = sequence.ids[first : first + len(some.chosen)]
     if is_chat:
@@ -135,7 +172,7 @@ def logprobs_json(sequence: GrowingSequence, first: int, stop: int, model: TextM
             content.append({**_chat_entry(model, token, float(some.chosen[row])), "top_logprobs": tops})
         return {"content": content, "refusal": None}
     tokens = [model.text_of(token)[0] for token in ids]
-    offset, offsets = sum(map(len, sequence.texts[:first])), []
+    offsets = []
     for text in sequence.texts[first:stop]:
         offsets.append(offset)
         offset += len(text)

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from actors.gateway.requests.request import GrowingSequence, Request
 
-
-def generate_body(request: Request) -> bytes:
-    """The JSON answer to one prompt. The request must be over."""
-    answer = {"request_id": request.order.request, **_sequence(request.sequences[0]), **_speed(request)}
-    return msgspec.json.encode(answer)
+_encode = msgspec.json.Encoder().encode
 
 
-def batch_body(request: Request) -> bytes:
-    """The JSON answer to several prompts, in their order: `n` results for each prompt. The request must be over."""
-    results = [{"prompt_index": s.index // request.order.n, **_sequence(s)} for s in request.sequences]
-    answer = {"request_id": request.order.request, "results": results, **_speed(request)}
-    return msgspec.json.encode(answer)
+def generate_body(request: Request) -> Iterator[bytes]:
+    """The JSON answer to one prompt, in one piece. The request must be over."""
+    yield _encode({"request_id": request.order.request, **_sequence(request.sequences[0]), **_speed(request)})
+
+
+def batch_body(request: Request) -> Iterator[bytes]:
+    """The JSON answer to several prompts, in their order: a piece for each of the `n` results for each prompt. The request must
+    be over."""
+    yield b'{"request_id":' + _encode(request.order.request) + b',"results":['
+    for sequence in request.sequences:
+        result = _encode({"prompt_index": sequence.index // request.order.n, **_sequence(sequence)})
+        yield b"," + result if sequence.index else result
+    yield b"]," + _encode(_speed(request))[1:]
 
 
 def _sequence(sequence: GrowingSequence) -> dict[str, Any]:

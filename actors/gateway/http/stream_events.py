@@ -33,6 +33,7 @@ from actors.gateway.requests.request import END_TURN, LIFE_TURN, PING_TURN, Requ
 PING = b": waiting\n"
 N_DATE_BYTES = len("date: Sun, 06 Nov 1994 08:49:37 GMT\r\n")
 LIFE_EVENTS = 1_000_000_000
+_MOST_EVENTS, _MOST_WITH_LOGPROBS = 1024, 64  # in one turn of the event loop: 2 to 3 ms
 _RETRY = b"retry: 500\n"  # a browser's EventSource connects again after this time, ms; browsers' own is some seconds
 
 
@@ -112,6 +113,17 @@ class StreamEvents:
             last = enumerate(self._last(), self._base + self._count + 1)
             events += [self._finished(line, number) for number, line in list(last)[self._n_last_read :]]
         return events
+
+    def take_some(self) -> list[bytes]:
+        """As `take`, but no more events than one turn of the event loop should make; `has_more` says if there are."""
+        most = _MOST_WITH_LOGPROBS if self._request.order.sampling.logprobs >= 0 else _MOST_EVENTS
+        stop = self._turn + most
+        return self.take(stop if stop < len(self._request.turns) else None)
+
+    @property
+    def has_more(self) -> bool:
+        """True if more is visible than has been returned."""
+        return not self.is_behind and self._turn < len(self._request.turns)
 
     def _will_be_reached(self, start: int) -> bool:
         """True if an earlier process may have shown this event, and this one will show the same."""

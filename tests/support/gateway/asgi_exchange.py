@@ -153,7 +153,7 @@ async def exchange(
         writer = ChunkWriter(request, "model", MODEL)
         answer: ASGIApp = EventStream(desk, request, StreamEvents(request, writer, start), longest_s, ping_s)  # pyright: ignore[reportArgumentType]
     else:
-        answer = WholeAnswer(desk, request, lambda: b'{"whole": true}', longest_s)  # pyright: ignore[reportArgumentType]
+        answer = WholeAnswer(desk, request, lambda: [b'{"whole": true}'], longest_s)  # pyright: ignore[reportArgumentType]
     one = Exchange(desk, request, answer)
     try:
         yield one

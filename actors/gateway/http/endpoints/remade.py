@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
@@ -48,7 +50,7 @@ def _events(services: Services, request: Request, start: int) -> StreamEvents:
 def _whole(services: Services, request: Request, path: str) -> ASGIApp:
     model, name = services.model, services.settings.model_name
 
-    def render() -> bytes:
+    def render() -> Iterator[bytes]:
         if request.order.api == "generate":
             return batch_body(request) if path == BATCH_PATH else generate_body(request)
         return whole_body(request, name, model)
