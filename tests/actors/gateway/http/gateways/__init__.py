@@ -1,0 +1,1 @@
+"""What web pages may do at the HTTP server."""
