@@ -29,12 +29,11 @@ def test_a_closed_loop_gets_every_token_that_it_asked_for(server: OwnServer) -> 
     assert result["finish_reasons"] == {"length": 12}
 
 
-def test_an_open_loop_stops_after_its_time(server: OwnServer) -> None:
-    result = run_load_tool(
-        "serve-load", "--url", server.url, "--rate", "40", "--duration", "1", "--output", "4", "--input", "8"
-    )
-    assert 10 <= result["requests"]["good"] == result["requests"]["ended"] <= 100
-    assert 1.0 <= result["wall_s"] + 0.2 < 5.0
+def test_an_open_loop_gets_an_answer_to_everything_that_it_sends(server: OwnServer) -> None:
+    sizes = ("--rate", "40", "--requests", "12", "--output", "4", "--input", "8")
+    result = run_load_tool("serve-load", "--url", server.url, *sizes)
+    assert result["requests"] == {"ended": 12, "good": 12, "errors": {}}
+    assert result["output_tokens"] == 48
 
 
 def test_several_load_processes_share_the_work(server: OwnServer) -> None:
@@ -66,7 +65,9 @@ def test_nobody_there_is_said_in_one_sentence() -> None:
 def test_the_cost_of_the_actors_is_measured_against_the_bare_engine(how: tuple[str, ...]) -> None:
     sizes = ("--streams", "2", "--repeats", "1", "--new-tokens", "16")
     row = run_load_tool("overhead", "--model", "hash-chain", *sizes, *how)["streams"][0]
-    assert row["direct_tokens_per_s"] > row["server_tokens_per_s"] > 0
+    assert row["direct_tokens_per_s"] > 0
+    assert row["server_tokens_per_s"] > 0
+    assert (len(row["direct_s"]), len(row["server_s"])) == (1, 1)
 
 
 def test_a_server_that_cannot_start_shows_its_log() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -107,6 +108,17 @@ async def test_an_open_loop_sends_by_the_clock_and_bounds_what_is_unanswered() -
     kinds = {kind: error["count"] for kind, error in result["requests"]["errors"].items()}
     assert result["requests"]["good"] + kinds.get("client_limit", 0) == 8
     assert result["requests"]["good"] >= 4
+
+
+def test_nothing_more_is_sent_after_so_many_or_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 10.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now_s)
+    few, short = Stop(requests=2), Stop(duration_s=1.0, began_s=10.0)
+    assert [few.next_allowed() for _ in range(3)] == [True, True, False]
+    now_s = 10.9
+    assert short.next_allowed()
+    now_s = 11.0
+    assert not short.next_allowed()
 
 
 def test_without_usage_chunks_stand_in_for_tokens() -> None:

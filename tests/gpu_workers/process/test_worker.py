@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -111,14 +110,12 @@ async def test_stop_does_not_wait_for_the_start(stage: Stage) -> None:
     gate = threading.Event()
 
     def build(settings: WorkerSettings, gang_dir: Path, report: ReportLoading, memory: RankVault | None) -> Engine:
-        gate.wait(DEADLINE_S)
+        gate.wait()
         return HashChainEngine(settings)
 
     stage.start(build=build)
     await stage.welcome()
-    began_s = time.monotonic()
     assert await stage.stop() == 0
-    assert time.monotonic() - began_s < DEADLINE_S / 2
     gate.set()
 
 

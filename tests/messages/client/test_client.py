@@ -92,11 +92,10 @@ def test_a_server_that_is_not_there_is_told_with_the_usual_reason(tmp_path: Path
     assert [absence_of(endpoint) for endpoint in ("ipc://@abstract", f"ipc://{tmp_path}")] == ["", ""]
 
 
-def test_a_deadline_holds_while_nobody_is_there(client: Client) -> None:
-    began_s = time.monotonic()
+def test_a_deadline_holds_while_nobody_is_there(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("messages.client.async_client.CONNECT_S", 1e9)  # nobody ends the call but its deadline
     with pytest.raises((Unavailable, DeadlineExceeded)):
         client.generate("x", deadline_s=0.05)
-    assert time.monotonic() - began_s < 4.0
 
 
 @pytest.mark.parametrize("endpoint", ["tcp://nowhere", "tcp://127.0.0.1", "ipc://" + "x" * 200])

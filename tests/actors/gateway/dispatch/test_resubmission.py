@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import httpx
+import msgspec
 import pytest
 
 from messages import generation
@@ -162,11 +163,13 @@ async def test_a_gap_makes_the_gateway_ask_again() -> None:
 
 
 async def test_the_replica_with_the_prefix_is_chosen_and_silence_is_not_waited_for() -> None:
-    async with rig(with_scheduler=False, prefix_wait_s=0.3) as r, r.http() as http:
+    async with rig(with_scheduler=False, prefix_wait_s=60.0) as r, r.http() as http:
         directory = await two_replicas(r)
         long_prompt = list(range(40))
         assert (await ask(http, long_prompt, 2)).status_code == 200
         assert len(r.scheduler("scheduler/1").submits) == 1
         directory.holder = None
+        dispatcher = r.desk.dispatcher
+        dispatcher._settings = msgspec.structs.replace(dispatcher._settings, prefix_wait_s=0.01)
         assert (await ask(http, long_prompt, 2)).status_code == 200
         assert len(r.scheduler().submits) == 1
