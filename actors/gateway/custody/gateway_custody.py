@@ -23,7 +23,8 @@ from messages.descriptors.client import KeptDescriptor
 from messages.descriptors.packets import MAX_BATCH, Change, close_all
 from messages.errors import DescriptorError
 
-_TAKE_S = 2.0  # longest wait for the custodian at the start of a gateway
+# longest wait for the custodian at the start of a gateway; one that has died ends the wait, and one that hangs is killed
+_TAKE_S = 30.0
 _RETRY_S = 0.5  # between two tries to reach it
 _AGAIN_S = 1.0  # between two tries to give it what it had no room for
 
