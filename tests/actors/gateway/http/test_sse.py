@@ -207,7 +207,8 @@ async def test_an_error_of_the_writer_is_raised_and_still_leaves_the_desk_inform
 FAILED = Ended(reason="failed", code="internal", detail="it broke")
 
 
-async def test_a_failure_before_the_first_token_is_a_status() -> None:
+async def test_a_failure_before_the_first_token_is_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "_SETTLE_S", NEVER_S)
     request = request_of(is_taken=False)
     async with exchange(request) as one:
         await one.wait_idle()

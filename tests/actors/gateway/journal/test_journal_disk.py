@@ -98,9 +98,10 @@ async def test_a_promise_is_not_kept_for_later(tmp_path: Path) -> None:
     for number in (1, 2):
         journal.admit(number, request_blob(order_of(number)), lambda: said.append("yes"), lambda n=number: said.append(n))
     await until(lambda: said == [1, 2])
-    disk.recover()
     journal.step(b"", lambda: said.append("rest"))
     journal.admit(3, request_blob(order_of(3)), lambda: said.append("yes"), lambda: said.append(3))
+    await until(lambda: 3 in said)
+    disk.recover()
     await until(lambda: len(said) == 4)
     await until(lambda: journal.is_healthy)
     journal.admit(4, request_blob(order_of(4)), lambda: said.append("four"), lambda: said.append("not four"))
