@@ -24,6 +24,8 @@ CHECKED := messages actors gpu_workers supervisor ops tests
 FAST := tests/architecture tests/messages tests/actors tests/gpu_workers tests/supervisor/policy tests/supervisor/operator
 # two at a time: what starts no server; the others need the machine for themselves. Exit status 5: ARGS selects none of them
 PURE := $(FAST)
+PURE_LONG := tests/simulation $(PURE)
+LONG := not gpu and (long or seeds or hypothesis)
 
 .PHONY: serve test test-fast test-long coverage lint gpu-test bench format clean
 
@@ -38,7 +40,8 @@ test-fast: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -q -n 2 -m 'not gpu and not long and not slow' --durations=10 $(FAST) $(ARGS)
 
 test-long: $(TEST_STAMP)
-	@TEST_DEPTH=10 $(VENV)/bin/python -m pytest -m 'not gpu and (long or seeds or hypothesis)' --timeout=900 --durations=10 $(ARGS)
+	@TEST_DEPTH=10 $(VENV)/bin/python -m pytest -n 2 --dist loadgroup -m '$(LONG)' --timeout=900 --durations=5 $(PURE_LONG) $(ARGS) || [ $$? -eq 5 ]
+	@TEST_DEPTH=10 $(VENV)/bin/python -m pytest -m '$(LONG)' --timeout=900 --durations=10 $(PURE_LONG:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
 
 coverage: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -m 'not gpu and not long' --cov --cov-report=term:skip-covered $(ARGS)

@@ -24,10 +24,11 @@ from tests.support.simulation.world import simulate
 _SEEDS_PER_TEST = 20
 _hit: Count = Counter()  # in this process
 _N_TESTS = 5 if DEPTH == 1 else 10 * DEPTH
+_HALVES = ("even blocks", "odd blocks")  # one for each process of `make test-long`
 
 
 @pytest.mark.seeds
-@pytest.mark.parametrize("block", range(_N_TESTS))
+@pytest.mark.parametrize("block", [pytest.param(n, marks=pytest.mark.xdist_group(_HALVES[n % 2])) for n in range(_N_TESTS)])
 def test_every_promise_holds(block: int) -> None:
     for seed in range(block * _SEEDS_PER_TEST, (block + 1) * _SEEDS_PER_TEST):
         outcome = simulate(seed)
@@ -36,6 +37,7 @@ def test_every_promise_holds(block: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.xdist_group(_HALVES[0])
 def test_every_fault_hits_every_edge_once() -> None:
     """Pairs that the seeds above have not hit are sought, each in runs of its own."""
     never = []
