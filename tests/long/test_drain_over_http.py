@@ -11,6 +11,7 @@ import pytest
 
 from supervisor.operator.orders import EXIT_REQUESTS_LEFT
 from tests.support.real_server import RealServer
+from tests.support.workers.pulse import PULSE
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 DEADLINE_S = 120.0
@@ -48,8 +49,10 @@ def texts(lines: list[bytes]) -> list[str]:
 def test_a_stream_goes_on_after_a_drain_that_was_too_short() -> None:
     server = RealServer(*FLAGS)
     try:
-        first = events(server.port, "k", at_most=40, on_enough=lambda: server.process.send_signal(signal.SIGTERM))
-        assert server.process.wait(DEADLINE_S) == EXIT_REQUESTS_LEFT, server.log()
+        with PULSE.held():
+            first = events(server.port, "k", at_most=40, on_enough=lambda: server.process.send_signal(signal.SIGTERM))
+            assert server.process.wait(DEADLINE_S) == EXIT_REQUESTS_LEFT, server.log()
+        PULSE.end()
         ids = [index for index, line in enumerate(first) if line.startswith(b"id:")]
         kept = first[: ids[-1] + 1]
         assert not any(b"[DONE]" in line for line in kept), "the answer was complete before the server ended"

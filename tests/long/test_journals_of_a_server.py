@@ -12,6 +12,7 @@ from gpu_workers.hash_chain import hash_chain_tokens
 from messages.client import AsyncClient
 from messages.generation import Sampling
 from tests.support.real_server import RealServer
+from tests.support.workers.pulse import PULSE
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -35,8 +36,10 @@ class Asked:
 
     async def _follow(self, client: AsyncClient, request: str) -> None:
         greedy = Sampling(temperature=0.0)
-        async for piece in client.stream(tokens=self.prompt(request), max_tokens=N_TOKENS, sampling=greedy, request=request):
-            self.tokens[request] += piece.ids
+        asked = {"max_tokens": N_TOKENS, "sampling": greedy, "request": request}
+        async with PULSE.beating():
+            async for piece in client.stream(tokens=self.prompt(request), **asked):
+                self.tokens[request] += piece.ids
 
     async def ask_again(self, client: AsyncClient) -> None:
         for request, seen in self.tokens.items():

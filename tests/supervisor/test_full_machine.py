@@ -72,7 +72,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 def is_back(server: RunningServer, name: str) -> bool:
     """Is it in its second life, and ready?"""
-    child = next(child for child in ask_status(server.run_dir).children if child.name == name)
+    child = next(child for child in ask_status(server.run_dir, DEADLINE_S).children if child.name == name)
     return (child.state, child.incarnation) == ("ready", 2)
 
 
@@ -85,8 +85,8 @@ def test_who_dies_on_a_full_disk_comes_back_and_is_written_down_later(disk: Path
                 until(lambda name=name: is_back(server, name))
             assert json.loads((run_dir / "incarnations.json").read_text())["worker/0.0"] == 1
         until(lambda: json.loads((run_dir / "incarnations.json").read_text())["worker/0.0"] == 2)
-        until(lambda: ask_status(run_dir).state == "serving")
-        alive = {child.pid for child in ask_status(run_dir).children}
+        until(lambda: ask_status(run_dir, DEADLINE_S).state == "serving")
+        alive = {child.pid for child in ask_status(run_dir, DEADLINE_S).children}
         until(lambda: alive <= {child["pid"] for child in json.loads((run_dir / "children.json").read_text())["children"]})
         assert server.complete("after the disk was full")
         assert server.end(signal.SIGTERM) == 0
@@ -97,7 +97,7 @@ def test_who_dies_on_a_full_disk_comes_back_and_is_written_down_later(disk: Path
 def test_who_dies_while_no_descriptor_is_left_comes_back(tmp_path_factory: pytest.TempPathFactory) -> None:
     run_dir = tmp_path_factory.mktemp("run") / "d"
     with serving(run_dir, "--set", "supervisor.spares=false", "--log-level", "info") as server:
-        pid = next(child.pid for child in ask_status(run_dir).children if child.name == "worker/0.0")
+        pid = next(child.pid for child in ask_status(run_dir, DEADLINE_S).children if child.name == "worker/0.0")
         with limited(server.supervisor_pid, resource.RLIMIT_NOFILE, 4):  # what is open stays open
             os.kill(pid, signal.SIGKILL)
             server.wait_said("start refused")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 START_S = 180.0
 DEATH_S = 60.0
+ANSWER_S = 30.0
 _POLL_S = 0.02
 
 
@@ -55,8 +56,8 @@ class RealServer:
         return self.log_path.read_text(errors="replace")
 
     def status(self) -> StatusReport:
-        """The tree as `supervisor status` shows it."""
-        return ask_status(self.run_dir)
+        """The tree as `supervisor status` shows it. Raises: NoServer after ANSWER_S."""
+        return ask_status(self.run_dir, ANSWER_S)
 
     def child(self, name: str) -> ChildStatus:
         """One child's state."""
@@ -169,7 +170,7 @@ class RealServer:
         deadline = time.monotonic() + deadline_s
         while time.monotonic() < deadline:
             try:
-                report = self.status()
+                report = ask_status(self.run_dir)  # one that was lost with its supervisor is asked again soon
                 if condition(report):
                     return report
             except NoServer:

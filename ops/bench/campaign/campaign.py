@@ -94,6 +94,8 @@ async def run_campaign(plan: CampaignPlan, say: Callable[[str], None]) -> Campai
         fronts = [
             await stack.enter_async_context(AsyncClient(front_endpoint(plan.run_dir, index))) for index in range(n_gateways)
         ]
+        for front in fronts:
+            await front.models()  # a client that has never been connected gives up while its gateway restarts
         campaign = _Campaign(plan, report, http, fronts)
         number, end_s = 0, time.monotonic() + plan.limit_s
         while len(campaign.result.cards) < plan.n_faults and time.monotonic() < end_s:

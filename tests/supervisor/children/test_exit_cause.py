@@ -25,7 +25,7 @@ GANG = group("worker/0.0", "worker/0.1", strategy=Strategy.ONE_FOR_ALL, has_rend
 async def running_sleep() -> AsyncIterator[LocalProcess]:
     """A real process that does nothing."""
     ended = asyncio.Event()
-    process = LocalProcess.spawn(["/bin/sleep", "60"], lambda status: ended.set())
+    process = LocalProcess.spawn(["/bin/sleep", "600"], lambda status: ended.set())
     yield process
     process.kill()
     await asyncio.wait_for(ended.wait(), DEADLINE_S)

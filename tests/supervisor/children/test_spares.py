@@ -13,12 +13,12 @@ from tests.support.supervisor.supervisor_rig import DEADLINE_S
 
 
 def spawn(spec: ChildSpec, on_exit: OnExit) -> ChildProcess:
-    return LocalProcess.spawn(["/bin/sleep", "60"], on_exit)
+    return LocalProcess.spawn(["/bin/sleep", "600"], on_exit)
 
 
 async def test_a_stopped_spare_is_killed_and_not_used() -> None:
     spares = Spares(spawn, is_wanted=True)
-    process = LocalProcess.spawn(["/bin/sleep", "60"], lambda status: None)
+    process = LocalProcess.spawn(["/bin/sleep", "600"], lambda status: None)
     spares.keep("gateway/0", process)
     os.kill(process.pid, signal.SIGSTOP)
     await asyncio.to_thread(os.waitid, os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
@@ -32,7 +32,7 @@ async def test_a_stopped_spare_is_killed_and_not_used() -> None:
 
 async def test_a_spare_that_runs_is_used_once() -> None:
     spares = Spares(spawn, is_wanted=True)
-    process = LocalProcess.spawn(["/bin/sleep", "60"], lambda status: None)
+    process = LocalProcess.spawn(["/bin/sleep", "600"], lambda status: None)
     spares.keep("gateway/0", process)
     assert spares.take("gateway/0") is process
     assert spares.take("gateway/0") is None

@@ -63,12 +63,15 @@ class RunningServer:
                 self.said += some
 
     def status(self) -> dict:
-        """Its report."""
-        return json.loads(call("status", "--json", "--run-dir", str(self.run_dir)).stdout)
+        """Its report. The command waits five seconds for an answer; a busy machine may need more."""
+        end_s = time.monotonic() + DEADLINE_S
+        while (said := call("status", "--json", "--run-dir", str(self.run_dir))).returncode:
+            assert time.monotonic() < end_s, said.stderr
+        return json.loads(said.stdout)
 
     def kill(self, name: str) -> bool:
         """kill -9 of a child; False when it is dead already. Asked without a command: that would take too long."""
-        pid = next(child.pid for child in ask_status(self.run_dir).children if child.name == name)
+        pid = next(child.pid for child in ask_status(self.run_dir, DEADLINE_S).children if child.name == name)
         with suppress(ProcessLookupError):
             if pid:  # 0 is nobody's, and to kill it would be to kill ourselves
                 os.kill(pid, signal.SIGKILL)

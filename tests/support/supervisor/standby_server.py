@@ -32,13 +32,13 @@ def has_adopted(report: StatusReport) -> bool:
     return any(child.statistics.get("pages_adopted", 0.0) > 0 for child in report.children if child.name == "scheduler/0")
 
 
-def hit(server: RealServer, victim: str, how: signal.Signals) -> None:
-    """Kill "active", "standby" or an actor by its name."""
+def hit(server: RealServer, victim: str, how: signal.Signals) -> tuple[str, int]:
+    """Kill "active", "standby" or an actor by its name; returns the name and the incarnation that was hit."""
     name = victim
     if victim in ("active", "standby"):
         active = gang_in_charge(server)
         name = active if victim == "active" else next(seat for seat in SEATS if seat != active)
-    server.kill(name, how)
+    return name, server.kill(name, how)
 
 
 def n_cached(server: RealServer) -> int:
