@@ -1,1 +1,1 @@
-"""What web pages may do at the HTTP server."""
+"""The endpoints of the HTTP server."""

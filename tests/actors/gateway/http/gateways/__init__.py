@@ -1,1 +1,1 @@
-"""What web pages may do at the HTTP server."""
+"""What gateways of one server ask of each other."""
