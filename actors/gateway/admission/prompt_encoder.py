@@ -13,9 +13,14 @@ from actors.gateway.text.chat_template import TemplateError
 from actors.gateway.text.tokenizer import NoTokenizer, TextModel, TextTooLong
 
 _INLINE_CHARACTERS = 4096  # longer texts are encoded in a thread, so that the event loop goes on
+_TEXT_CHARACTERS = 16  # that each text or message counts beside its own: a call, and what a template adds
 _INLINE_TOKENS = 4096
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _is_long(texts: Sequence[str]) -> bool:
+    return sum(map(len, texts)) + _TEXT_CHARACTERS * len(texts) > _INLINE_CHARACTERS
 
 
 class PromptEncoder:
@@ -26,13 +31,12 @@ class PromptEncoder:
 
     async def encode(self, texts: Sequence[str], field: str, *, add_special_tokens: bool = True) -> list[list[int]]:
         """Token ids of plain prompts. Raises: Refusal."""
-        is_long = sum(map(len, texts)) > _INLINE_CHARACTERS
-        return await self._run(field, is_long, self._encode_all, texts, add_special_tokens)
+        return await self._run(field, _is_long(texts), self._encode_all, texts, add_special_tokens)
 
     async def encode_chat(self, turns: Sequence[Mapping[str, Any]], field: str) -> list[int]:
         """Token ids of a conversation in the model's template. Raises: Refusal."""
-        is_long = sum(len(str(turn.get("content") or "")) for turn in turns) > _INLINE_CHARACTERS
-        return await self._run(field, is_long or self.model.takes_long(turns), self.model.encode_chat, turns)
+        is_long = _is_long([str(turn.get("content") or "") for turn in turns]) or self.model.takes_long(turns)
+        return await self._run(field, is_long, self.model.encode_chat, turns)
 
     async def decode(self, ids: np.ndarray, field: str) -> str:
         """The text of token ids, int32 [n], special tokens included. Raises: Refusal."""
