@@ -127,8 +127,10 @@ def start(**flags: Any) -> None:
       5  stopped by force
       7  stopped with unfinished requests; the next start continues them
     """
+    from messages.descriptors.open_files import most_open_files
     from supervisor.parent.parent import start_under_parent
 
+    most_open_files()  # all processes of the server inherit it
     link = start_under_parent()  # from here on this process is the supervisor, and its parent waits for it
     if link.kept:  # not the first one
         from supervisor.start import resume

@@ -4,6 +4,7 @@ so a start that cannot succeed is refused within half a second."""
 from __future__ import annotations
 
 import os
+import resource
 from typing import Any
 
 from gpu_workers.model_store.weight_files import weight_files
@@ -14,6 +15,9 @@ from supervisor.config import ServerConfig
 from supervisor.policy.determinism import check_deterministic
 from supervisor.policy.placement import Gpu, Host, Placement, Wishes, check_gpus, plan_placement
 
+_OTHER_FILES = 256  # of a gateway or a custodian, beside connections
+_FILES, _FILES_OF_LINKS = 128, 8
+_FEWEST_CONNECTIONS = 64
 VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -35,7 +39,34 @@ def plan_start(config: ServerConfig) -> Placement:
         raise ConfigError(f"max_length: expected at most {model.max_position} (the model's), got {config.max_length}")
     placement = plan_placement(host, model, wishes)
     check_deterministic(placement, config.worker.attention)
+    _check_open_files(n_children(config, placement))
     return placement
+
+
+def n_children(config: ServerConfig, placement: Placement) -> int:
+    """The number of children of the supervisor; `build_tree` makes them."""
+    n_gangs = 2 if placement.has_standby else 1
+    of_replica = bool(config.vault or placement.has_standby) + n_gangs * placement.tp + 1
+    return config.hold_connections + 1 + config.speculate + placement.replicas * of_replica + config.gateways
+
+
+def files_needed(n_children: int) -> int:
+    """How many open files each process of a server with so many children must be allowed.
+
+    Every process has links to all others: measured are 20 + 3 for each child in children, 26 + 6 for each in the supervisor. A
+    gateway keeps 256 for everything but connections of clients, and must be able to serve some of these.
+    """
+    return max(_OTHER_FILES, _FILES + _FILES_OF_LINKS * n_children) + _FEWEST_CONNECTIONS
+
+
+def _check_open_files(n_children: int) -> None:
+    """Raises: ConfigError when the processes of a server would have too few open files."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = files_needed(n_children)
+    if most != resource.RLIM_INFINITY and most < needed:
+        raise ConfigError(
+            f"open files: expected a hard limit of at least {needed} for {n_children} processes, got {most} (ulimit -Hn)"
+        )
 
 
 def _check_weights(name: str) -> None:

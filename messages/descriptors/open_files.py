@@ -1,4 +1,4 @@
-"""How many files a process may have open: processes that hold many sockets raise their limit to what the system allows."""
+"""How many files a process may have open: every process of a server has the limit that the system allows at most."""
 
 from __future__ import annotations
 

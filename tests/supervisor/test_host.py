@@ -13,7 +13,7 @@ from gpu_workers.settings import WorkerSettings
 from messages.errors import ConfigError
 from supervisor import host
 from supervisor.config import ServerConfig
-from supervisor.host import VISIBLE_VARIABLE, find_gpus, plan_start
+from supervisor.host import VISIBLE_VARIABLE, files_needed, find_gpus, plan_start
 from supervisor.policy.placement import Gpu
 
 
@@ -127,3 +127,18 @@ def test_a_folder_without_its_weights_is_refused_before_a_process_starts(tmp_pat
     with pytest.raises(ConfigError, match=r"^model: .*: expected weights in .safetensors files, got a folder that has none$"):
         plan_start(ServerConfig(model=str(tmp_path), gpus=0))
     assert plan_start(ServerConfig(model=str(tmp_path), gpus=0, worker=WorkerSettings(load_format="random"))).device == "cpu"
+
+
+def test_too_few_open_files_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instead of a server whose processes fail one after the other, later."""
+    config = ServerConfig(model="hash-chain", gpus=0)
+    needed = files_needed(6)
+    monkeypatch.setattr(host.resource, "getrlimit", lambda _: (40, needed))
+    assert plan_start(config).device == "cpu"
+    monkeypatch.setattr(host.resource, "getrlimit", lambda _: (40, needed - 1))
+    said = rf"open files: expected a hard limit of at least {needed} for 6 processes, got {needed - 1} \(ulimit -Hn\)"
+    with pytest.raises(ConfigError, match=said):
+        plan_start(config)
+    monkeypatch.setattr(host.resource, "getrlimit", lambda _: (40, host.resource.RLIM_INFINITY))
+    assert plan_start(config).device == "cpu"
+    assert files_needed(100) > files_needed(6)

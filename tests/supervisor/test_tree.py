@@ -11,6 +11,7 @@ import pytest
 from gpu_workers.settings import WorkerSettings, read_settings
 from messages.birth import LISTEN_SOCKET
 from supervisor.config import ServerConfig
+from supervisor.host import n_children
 from supervisor.policy.child_spec import Group, Strategy
 from supervisor.policy.placement import Gpu, Placement
 from supervisor.tree import StartFacts, build_tree
@@ -155,3 +156,11 @@ def test_without_them_nothing_is_shared() -> None:
     groups = tree_of(ServerConfig())
     assert not any("vault" in child.name for group in groups for child in group.children)
     assert not any(settings.vault for settings, _ in workers(groups).values())
+
+
+@pytest.mark.parametrize(
+    "config", [ServerConfig(), ServerConfig(gateways=3, vault=True, speculate=False, hold_connections=False)]
+)
+@pytest.mark.parametrize("placement", [on_cpu(), on_cpu(tp=2, replicas=3), on_cpu(tp=2, replicas=2, has_standby=True)])
+def test_the_number_of_children_is_known_before_there_is_a_tree(config: ServerConfig, placement: Placement) -> None:
+    assert n_children(config, placement) == sum(len(group.children) for group in tree_of(config, placement))
