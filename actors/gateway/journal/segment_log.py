@@ -7,6 +7,8 @@ then that file goes. Number 0 stands for what is remembered of prompts and calle
 same is done up to the last file in which damage was found. An unfinished request is asked as soon as two newer files exist, so
 that a start has few steps to read. Files go oldest first, because a later one may say that a request in an earlier one is
 forgotten.
+
+A file that somebody has removed counts as damaged: what lived in it is written again, into a new folder if need be.
 """
 
 from __future__ import annotations
@@ -15,19 +17,22 @@ import contextlib
 import errno
 import os
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from actors.gateway.journal.backlog import Entry
 from actors.gateway.journal.clock import JournalClock, Life
 from actors.gateway.journal.frames import Kind, encode_frame
-from actors.gateway.journal.segments import Segment, new_segment
+from actors.gateway.journal.segments import Segment, lock_folder, new_segment
 
 SEGMENT_BYTES = 8 << 20
 _SPARE_SEGMENTS = 4
 _WRITE_BYTES = 1 << 20
+_LOOK_S = 0.5  # between two looks whether all files are there
 _MAX_PINNED = 128  # requests that are asked at a time to be written again, so that the event loop is not held for long
 
 
@@ -52,6 +57,7 @@ class SegmentLog:
         self._asked: set[int] = set()  # requests that `pinned` has returned
         self.lock = -1  # the descriptor that holds the lock on the folder
         self._descriptor = -1
+        self._looked_s = 0.0
         self._size_bytes = 0  # of whole frames in the file being written
         self.on_call: Callable[[], None] = lambda: None  # before each call of the operating system
 
@@ -66,6 +72,8 @@ class SegmentLog:
         Raises: OSError when the disk refuses.
         """
         if self._folder is not None:
+            if time.monotonic() - self._looked_s >= _LOOK_S:
+                self._note_lost_files()
             if self._descriptor < 0 or self._size_bytes >= self._segment_bytes:
                 self._begin_segment(self._folder)
             segment, now_s = self.segments[-1], self._clock.now_s()
@@ -110,6 +118,22 @@ class SegmentLog:
         self._asked = set(sorted(candidates)[:_MAX_PINNED])
         return sorted(self._asked)
 
+    def lost_files(self) -> list[Segment]:
+        """The files that somebody has removed, and that the next `append` takes note of."""
+        self.on_call()
+        return [one for one in self.segments if not one.is_damaged and not one.path.exists()]
+
+    def _note_lost_files(self) -> None:
+        self._looked_s = time.monotonic()
+        if not (lost := self.lost_files()):
+            return
+        for segment in lost:
+            segment.is_damaged = True
+        if self.segments[-1].is_damaged:
+            self._close_file()
+        names = [segment.path.name for segment in lost]
+        structlog.get_logger().error("journal: somebody has removed files; what lived in them is written again", files=names)
+
     def close(self) -> None:
         """Close the file and release the folder."""
         self._close_file()
@@ -125,6 +149,7 @@ class SegmentLog:
     def _begin_segment(self, folder: Path) -> None:
         self.on_call()
         self._close_file()
+        self._make_folder(folder)
         index = self.segments[-1].index + 1 if self.segments else 1
         segment = new_segment(folder, index)
         descriptor = os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)  # it holds prompts
@@ -142,6 +167,14 @@ class SegmentLog:
             raise
         segment.n_bytes = self._size_bytes
         self.segments.append(segment)
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make and lock the folder again if somebody has removed it. Raises: OSError."""
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self.lock >= 0 and not os.path.samestat(os.fstat(self.lock), os.stat(folder)):
+            lock = lock_folder(folder, 0.0)
+            os.close(self.lock)
+            self.lock = lock
 
     def _write_or_undo(self, data: bytes) -> None:
         """Append bytes to the file. After an error, cut off what was written of them, or begin another file next time."""

@@ -28,6 +28,7 @@ from actors.gateway.journal.backlog import Backlog, Callback, Entry
 from actors.gateway.journal.segment_log import SegmentLog
 
 _BATCH_ENTRIES = 4096
+_LOOK_S = 1.0  # between two looks for removed files while nothing is written
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.05, 1.0
 _CLOSE_WAIT_S = 10.0
 
@@ -110,11 +111,14 @@ class JournalWriter:
         Ends after `close`.
         """
         while True:
-            wait_s = max(0.0, self._retry_at_s - time.monotonic()) if self._trouble else None
+            wait_s = max(0.0, self._retry_at_s - time.monotonic()) if self._trouble else _LOOK_S
             try:
                 new = self._queue.get(timeout=wait_s)
             except queue.Empty:
-                yield True
+                if self._trouble:
+                    yield True
+                else:
+                    self._look()
                 continue
             if self._window_s:
                 time.sleep(self._window_s)
@@ -131,6 +135,12 @@ class JournalWriter:
             yield new is None or not self._trouble or time.monotonic() >= self._retry_at_s
             if new is None:
                 return
+
+    def _look(self) -> None:
+        """If somebody has removed files, write at once what lived in them."""
+        if self._files.lost_files():
+            self._queue.put([Entry(None)])
+        self._busy_since_s = 0.0
 
     def _record_all(self) -> None:
         while batch := self._backlog.first(_BATCH_ENTRIES):
