@@ -32,7 +32,7 @@ from actors.gateway.journal.segments import Segment, lock_folder, new_segment
 SEGMENT_BYTES = 8 << 20
 _SPARE_SEGMENTS = 4
 _WRITE_BYTES = 1 << 20
-_LOOK_S = 0.5  # between two looks whether all files are there
+_LOOK_S = 0.1  # between two looks whether all files are there
 _MAX_PINNED = 128  # requests that are asked at a time to be written again, so that the event loop is not held for long
 
 

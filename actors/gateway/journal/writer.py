@@ -28,7 +28,7 @@ from actors.gateway.journal.backlog import Backlog, Callback, Entry
 from actors.gateway.journal.segment_log import SegmentLog
 
 _BATCH_ENTRIES = 4096
-_LOOK_S = 1.0  # between two looks for removed files while nothing is written
+_LOOK_S = 0.5  # between two looks for removed files while nothing is written
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.05, 1.0
 _CLOSE_WAIT_S = 10.0
 
