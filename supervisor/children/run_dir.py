@@ -61,10 +61,9 @@ class RunDirTaken(ConfigError):
 
 def check_length(path: Path) -> None:
     """Raises: ConfigError when the sockets in this run directory would have paths that are too long for the kernel."""
-    longest = len(os.fsencode(path / _LONGEST_SOCKET_NAME))
-    if longest > _SOCKET_PATH_BYTES:
-        most = _SOCKET_PATH_BYTES - longest + len(os.fsencode(path))
-        raise ConfigError(f"run_dir: expected a path of at most {most} bytes, got {path}")
+    excess = len(os.fsencode(path / _LONGEST_SOCKET_NAME)) - _SOCKET_PATH_BYTES
+    if excess > 0:
+        raise ConfigError(f"run_dir: expected a path of at most {len(os.fsencode(path)) - excess} bytes, got {path}")
 
 
 class RunDir:
