@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import tomllib
 import types
@@ -142,6 +143,8 @@ def _explained(text: str, path: str, table: Table, into: type[Any]) -> str:
     if choices:
         return f"expected one of {', '.join(map(str, choices))}, got {value!r}"
     expected = _BACKQUOTED.sub(lambda match: _plain_type(match[1]), text.partition(", got")[0])
+    if expected.endswith("a list") and isinstance(value, str):
+        expected += f" such as [{json.dumps(value)}]"
     return f"{expected[:1].lower()}{expected[1:]}, got {_shown(value)}"
 
 

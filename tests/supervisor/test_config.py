@@ -52,6 +52,10 @@ def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             'gateway.allowed_hosts=["a.example","https://b.example"]',
             "gateway.allowed_hosts[1]: expected a host name without scheme and port, or *, got 'https://b.example'",
         ),
+        (
+            "gateway.allowed_hosts=a.example",
+            """gateway.allowed_hosts: expected a list such as ["a.example"], got 'a.example'""",
+        ),
         ("gateway.allowed_hosts=[3]", "gateway.allowed_hosts[0]: expected text, got 3"),
         ("gateway=3", "gateway: expected a table, got 3"),
         ("port.x=3", "port: expected a whole number, got a table"),
