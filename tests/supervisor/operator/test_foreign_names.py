@@ -41,7 +41,8 @@ def test_a_foreign_word_is_answered_with_ours(typed: str, said: str) -> None:
 
 
 def test_the_table_names_only_what_there_is() -> None:
-    flags = {name for command in main.commands.values() for option in command.params for name in option.opts}
+    ours = [main, *main.commands.values()]
+    flags = {"--help", *(name for command in ours for option in command.params for name in option.opts)}
     sections = {name: table for name, table in described(ServerConfig()).items() if isinstance(table, dict)}
     for text in (*COMMANDS.values(), *FLAGS.values()):
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) <= flags, text
