@@ -21,7 +21,7 @@ from actors.gateway.admission.bodies import BodyBudget
 from actors.gateway.admission.caller import caller_of_call
 from actors.gateway.http.endpoint import Call, Endpoint, Services, trace_id_of
 from actors.gateway.http.endpoints import generate, openai, remade, server_facts, streams, tokenize
-from actors.gateway.http.errors import error_response, on_exception, on_http_exception
+from actors.gateway.http.errors import error_response, on_exception, on_http_exception, without_slash
 from actors.gateway.http.identity import Identity, Origin, identity_of
 from actors.gateway.requests.refusals import Refusal
 from messages.ids import mint_request_id
@@ -95,9 +95,11 @@ class DirectRoutes:
         self._posts, self._others, self._on_error = posts, others, on_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._posts.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        endpoint = self._posts.get(scope["path"]) if is_post else None
         if endpoint is None:
-            await self._others(scope, receive, send)
+            is_near = is_post and scope["path"].removesuffix("/") in self._posts
+            await (without_slash(scope["path"]) if is_near else self._others)(scope, receive, send)
             return
         http = HttpRequest(scope, receive)
         try:

@@ -16,7 +16,7 @@ from actors.gateway.requests.order import Ended
 from actors.gateway.requests.refusals import Refusal, journal_unavailable
 from messages.outcomes import Code
 
-_TYPES: dict[int, str] = dict.fromkeys((400, 403, 404, 405, 409, 413, 422, 431), "invalid_request_error")
+_TYPES: dict[int, str] = dict.fromkeys((307, 400, 403, 404, 405, 409, 413, 422, 431), "invalid_request_error")
 _TYPES |= {429: "rate_limit_error", 503: "service_unavailable_error"}
 _NEAR = 0.75  # how alike a path must be to be proposed: /v1/metrics is not what /v1/embeddings meant (0.64)
 _MOST_PATH_CHARACTERS = 120
@@ -46,6 +46,12 @@ def refusal_of(ended: Ended) -> Refusal:
     if ended.code == "unavailable":  # only a request that could not be recorded ends so
         return journal_unavailable()
     return Refusal(ended.code or "internal", ended.detail or "the request failed")
+
+
+def without_slash(path: str) -> Response:
+    """The redirection of a POST to its path without the slash at the end, in words for clients that do not follow it."""
+    meant = path.removesuffix("/")
+    return error_response(Refusal("not_found", f"path: expected {meant}, got {path}", status=307), {"Location": meant})
 
 
 async def on_http_exception(http: HttpRequest, error: HTTPException) -> Response:

@@ -57,6 +57,15 @@ async def test_ten_megabytes_of_text() -> None:
         assert answer.json()["error"]["param"] == "prompt"
 
 
+async def test_a_slash_at_the_end_is_told_and_redirected() -> None:
+    async with rig() as r, r.http() as http:
+        answer = await http.post(f"{CHAT}/", json={"messages": HELLO, "max_tokens": 1})
+        assert (answer.status_code, answer.headers["location"]) == (307, CHAT)
+        assert answer.json()["error"]["message"] == f"path: expected {CHAT}, got {CHAT}/"
+        followed = await http.post(f"{CHAT}/", json={"messages": HELLO, "max_tokens": 1}, follow_redirects=True)
+        assert followed.status_code == 200
+
+
 @pytest.mark.parametrize("path", [CHAT, PLAIN, GENERATE, BATCH, "/tokenize", "/detokenize"])
 async def test_fields_in_the_address_are_refused_and_not_ignored(path: str) -> None:
     async with rig() as r, r.http() as http:
