@@ -7,7 +7,7 @@ numbered from 0 over all attempts of a sequence, so a token that is delivered tw
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal, TypedDict, get_type_hints
 
 import msgspec
 
@@ -32,18 +32,27 @@ CancelReason = Literal[
 class Sampling(WishPart, frozen=True):
     """How the next token is chosen. `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 are off.
 
-    The noise of position p is a function of (seed, p) alone: never of the batch, of the attempt or of drafts.
+    The noise of position p is a function of (seed, p) alone: never of the batch, of the attempt or of drafts. The example of a
+    parameter is a value with which it is in use.
     """
 
-    temperature: Annotated[float, msgspec.Meta(ge=0.0, le=100.0)] = 1.0
-    top_p: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 1.0
-    top_k: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
-    min_p: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.0  # least probability, as a share of the greatest
+    temperature: Annotated[float, msgspec.Meta(ge=0.0, le=100.0, examples=[0.8])] = 1.0
+    top_p: Annotated[float, msgspec.Meta(gt=0.0, le=1.0, examples=[0.9])] = 1.0
+    top_k: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1, examples=[20])] = 0
+    min_p: Annotated[float, msgspec.Meta(ge=0.0, le=1.0, examples=[0.05])] = 0.0  # as a share of the greatest probability
     seed: Seed = 0
-    presence_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0)] = 0.0
-    frequency_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0)] = 0.0
-    repetition_penalty: Annotated[float, msgspec.Meta(ge=0.01, le=10.0)] = 1.0
-    logprobs: Annotated[int, msgspec.Meta(ge=-1, le=MAX_TOP_LOGPROBS)] = -1  # -1: none; n: the chosen token's and the top n
+    presence_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0, examples=[0.1])] = 0.0
+    frequency_penalty: Annotated[float, msgspec.Meta(ge=-2.0, le=2.0, examples=[0.1])] = 0.0
+    repetition_penalty: Annotated[float, msgspec.Meta(ge=0.01, le=10.0, examples=[1.1])] = 1.0
+    # -1: none; n: the chosen token's and the top n
+    logprobs: Annotated[int, msgspec.Meta(ge=-1, le=MAX_TOP_LOGPROBS, examples=[2])] = -1
+
+
+def example_sampling() -> Sampling:
+    """A sampling that uses every parameter: each has the example of its declaration."""
+    hints = get_type_hints(Sampling, include_extras=True)
+    metas = {name: hints[name].__metadata__[0] for name in Sampling.__struct_fields__}
+    return Sampling(**{name: meta.examples[0] for name, meta in metas.items() if meta.examples})
 
 
 class SamplingOptions(TypedDict, total=False):
@@ -72,6 +81,8 @@ class Terms(WishPart, frozen=True):
     stop_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # ids that end the answer
     ignore_eos: bool = False  # admission adds the model's end tokens to `stop_tokens` unless this is set
     priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] = 0  # the smaller number runs first
+    # Seconds from its arrival: if it is not finished by then, it ends with the code "deadline". None: the server's limit alone.
+    deadline_s: Annotated[float, msgspec.Meta(gt=0.0)] | None = None
     speculation: bool = True  # draft tokens may be used
     trace_id: TraceId = NO_TRACE  # of a distributed trace (W3C Trace Context); HTTP clients give it as the header `traceparent`
     caller: CallerId = b""  # who has sent the request: a digest, made where the request arrives
@@ -91,6 +102,7 @@ class TermsOptions(TypedDict, total=False):
     stop_tokens: list[int]
     ignore_eos: bool
     priority: int
+    deadline_s: float | None
     speculation: bool
     trace_id: bytes
 

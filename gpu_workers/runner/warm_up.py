@@ -4,7 +4,7 @@ memory has been touched."""
 from __future__ import annotations
 
 from gpu_workers.engine import Engine
-from messages.generation import Sampling
+from messages.generation import Sampling, example_sampling
 from messages.steps import PAGE_TOKENS, NewSequence, Plan
 from messages.wire.arrays import int32s
 
@@ -12,7 +12,7 @@ _TOKENS = 40  # of each of the two sequences
 _FEW_TOKENS = 8  # the same for an engine that compiles nothing, where longer steps would only delay the start
 _SPARE = 4  # positions that the later steps need
 _PLAIN = Sampling(temperature=0.0)
-_FULL = Sampling(temperature=0.8, top_p=0.9, top_k=20, min_p=0.05, repetition_penalty=1.1, presence_penalty=0.1, logprobs=2)
+_FULL = example_sampling()  # every parameter is in use
 
 
 def warm_up(engine: Engine) -> None:

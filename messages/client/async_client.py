@@ -13,7 +13,7 @@ import msgspec
 
 from messages import public
 from messages.client.link import ClientLink, OpenCall
-from messages.client.options import absence_of, deadline_of, endpoints_of, gateways_of, request_of
+from messages.client.options import absence_of, deadline_of, documents_options, endpoints_of, gateways_of, request_of
 from messages.client.stream import Answer, Next, Piece, StreamState, error_of
 from messages.errors import DeadlineExceeded, InvalidRequest, Unavailable
 from messages.ids import mint_request_id
@@ -48,12 +48,12 @@ class AsyncClient:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         await self.close()
 
+    @documents_options
     async def generate(self, prompt: str | Iterable[int], **options: Any) -> Answer:
         """The whole answer to a text or to token ids.
 
-        Options: max_tokens, min_tokens, stop, stop_tokens, ignore_eos, priority, speculation, trace_id; temperature, top_p,
-        top_k, min_p, seed, presence_penalty, frequency_penalty, repetition_penalty, logprobs, or `sampling` instead of these;
-        request, model, deadline_s. `messages.client.options.Options` has their types. Raises: ClientError.
+        Options: OPTIONS. `sampling` replaces the single sampling parameters; `messages.client.options.Options` has the types.
+        Raises: ClientError.
         """
         return await self._whole(request_of(prompt, None, None, options), options)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_type_hints
+from textwrap import fill
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 import numpy as np
@@ -18,6 +19,7 @@ from messages.run_dir import front_endpoint, fronts_beside, run_dir_of
 from messages.transport.zmq_options import PUBLIC_FRAME_BYTES
 from messages.wire.arrays import MAX_ARRAY_ITEMS, int32s
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 DEADLINE_S = 600.0
 _MOST_BYTES = PUBLIC_FRAME_BYTES - (64 << 10)  # of texts: a larger message would end the connection
 _MOST_TOKEN = 2**31 - 1
@@ -25,12 +27,14 @@ _GOT_CHARACTERS = 120
 
 
 class Options(SamplingOptions, TermsOptions, total=False):
-    """What every generating call takes besides its prompt."""
+    """What every generating call takes besides its prompt.
+
+    `deadline_s` bounds the whole call, 600 s unless given; None: no deadline. The server is told of a deadline that is given.
+    """
 
     request: str  # the idempotency key; chosen at random unless given
     sampling: Sampling  # instead of its single fields; if no seed is given at all, it is derived from `request`
     model: str
-    deadline_s: float | None  # default: 600 s; None: no deadline
 
 
 _OPTIONS = get_type_hints(Options)
@@ -43,6 +47,12 @@ _HINTS: dict[str, Any] = {
 }
 _TURN: dict[str, Any] = get_type_hints(public.ChatTurn, include_extras=True)  # role, content
 _HINTS["deadline_s"] = float | None
+
+
+def documents_options(function: _Function) -> _Function:
+    """Decorates a function whose docstring has the word OPTIONS: the names of all options are put there."""
+    function.__doc__ = (function.__doc__ or "").replace("OPTIONS", fill(", ".join(_OPTIONS), 110, subsequent_indent=" " * 8))
+    return function
 
 
 def endpoint_of(endpoint: str | None, port: int) -> str:
@@ -185,6 +195,8 @@ def _terms(options: Mapping[str, Any]) -> Terms:
     given = {name: options[name] for name in _TERMS if name in options}
     if given.get("max_tokens", 1) is None:
         del given["max_tokens"]
+    if not given.get("deadline_s", 1.0):  # none, or one that has passed before the server knows of it
+        del given["deadline_s"]
     if isinstance(given.get("stop"), str):
         given["stop"] = [given["stop"]]
     return Terms(**{name: _checked(name, value) for name, value in given.items()})

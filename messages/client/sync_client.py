@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from messages.client.async_client import AsyncClient
+from messages.client.options import documents_options
 from messages.client.stream import Answer, Piece
 from messages.errors import Unavailable
 from messages.run_dir import DEFAULT_PORT
@@ -36,12 +37,12 @@ class Client:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
+    @documents_options
     def generate(self, prompt: str | Iterable[int], **options: Any) -> Answer:
         """The whole answer to a text or to token ids.
 
-        Options: max_tokens, min_tokens, stop, stop_tokens, ignore_eos, priority, speculation, trace_id; temperature, top_p,
-        top_k, min_p, seed, presence_penalty, frequency_penalty, repetition_penalty, logprobs, or `sampling` instead of these;
-        request, model, deadline_s. `messages.client.options.Options` has their types. Raises: ClientError.
+        Options: OPTIONS. `sampling` replaces the single sampling parameters; `messages.client.options.Options` has the types.
+        Raises: ClientError.
         """
         return self._run(self._client.generate(prompt, **options))
 

@@ -8,7 +8,8 @@ import triton
 import triton.language as tl
 
 from gpu_workers.batch.device_state import DeviceState
-from gpu_workers.cuda.kernels.sampling.logits import IN_PROMPT, N_PROMPT, of_slot
+from gpu_workers.cuda.kernels.sampling.columns import N_PROMPT, of_slot
+from gpu_workers.cuda.kernels.sampling.logits import IN_PROMPT
 
 _BLOCK, _PROGRAMS = 512, 16  # tokens at once, programs of one slot
 

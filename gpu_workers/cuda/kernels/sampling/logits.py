@@ -17,26 +17,18 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from gpu_workers.batch.device_state import SAMPLING_WORDS
-from gpu_workers.batch.sampling_table import column_index
+from gpu_workers.cuda.kernels.sampling.columns import (
+    BANNED_UNTIL,
+    EDITED_UNTIL,
+    FREQUENCY,
+    PRESENCE,
+    REPETITION,
+    of_slot,
+)
 
 OUTPUT_COUNT = tl.constexpr((1 << 29) - 1)
 IN_PROMPT = tl.constexpr(1 << 29)
 BANNED = tl.constexpr(1 << 30)
-TEMPERATURE, MIN_P, TOP_K, TOP_P, SEED, N_PROMPT, BANNED_UNTIL, EDITED_UNTIL, PRESENCE, FREQUENCY, REPETITION = (
-    tl.constexpr(column_index(name))
-    for name in (
-        "temperature", "min_p", "top_k", "top_p", "seed", "n_prompt", "banned_until", "edited_until",
-        "presence", "frequency", "repetition",
-    )
-)  # fmt: skip
-_ROW_WORDS = tl.constexpr(SAMPLING_WORDS)
-
-
-@triton.jit
-def of_slot(SAMPLING, slot, COLUMN: tl.constexpr, TYPE: tl.constexpr):
-    """A column of a slot's row. SAMPLING: `DeviceState.sampling`; TYPE: the column's element type."""
-    return tl.load((SAMPLING + slot * _ROW_WORDS).to(tl.pointer_type(TYPE)) + COLUMN)
 
 
 @triton.jit

@@ -21,7 +21,8 @@ import triton.language as tl
 
 from gpu_workers.batch.device_state import DeviceState
 from gpu_workers.cuda.kernels.launch import dependent_launch, power_of_two
-from gpu_workers.cuda.kernels.sampling.logits import SEED, TEMPERATURE, code_of, follows, is_edited, of_slot, read_logits
+from gpu_workers.cuda.kernels.sampling.columns import SEED, TEMPERATURE, of_slot
+from gpu_workers.cuda.kernels.sampling.logits import code_of, follows, is_edited, read_logits
 from gpu_workers.cuda.kernels.sampling.threshold import ALL_STAY, GROUP, is_filtered, least_kernel
 
 _CHUNK = 2048

@@ -15,16 +15,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from gpu_workers.cuda.kernels.sampling.logits import (
-    MIN_P,
-    TEMPERATURE,
-    TOP_K,
-    TOP_P,
-    code_of,
-    is_edited,
-    of_slot,
-    read_logits,
-)
+from gpu_workers.cuda.kernels.sampling.columns import MIN_P, TEMPERATURE, TOP_K, TOP_P, of_slot
+from gpu_workers.cuda.kernels.sampling.logits import code_of, is_edited, read_logits
 
 GROUP = tl.constexpr(32)  # tokens whose greatest logit the survey leaves
 ALL_STAY = tl.constexpr(-(1 << 31))  # less than `code_of` any logit
