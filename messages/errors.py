@@ -10,7 +10,7 @@ TardigradeError
      ├─ InvalidRequest     the request is wrong; `field` says where. A retry cannot help
      ├─ Overloaded         refused for now; `retry_after_s` says when to try again
      ├─ Unavailable        no gateway answered within the deadline
-     ├─ DeadlineExceeded   the call's own deadline passed
+     ├─ DeadlineExceeded   the deadline of the call, or the server's limit, passed
      └─ RequestFailed      the server accepted the request and could not finish it
          └─ Quarantined    workers died while they computed this prompt; it is refused for a while
 """
@@ -67,7 +67,7 @@ class Unavailable(ClientError):
 
 
 class DeadlineExceeded(ClientError):
-    """The deadline of the call passed before its end."""
+    """The deadline of the call, or the server's limit for all requests, passed before its end."""
 
 
 class RequestFailed(ClientError):

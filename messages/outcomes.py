@@ -23,7 +23,7 @@ Code = Literal[
     "quarantined",  # workers have died while they computed this prompt
     "overloaded",  # too many requests now: retry later
     "unavailable",  # the server does not accept requests now: it starts, drains, or cannot record
-    "deadline",  # not finished within the server's limit
+    "deadline",  # not finished within the request's own limit or the server's
     "model_changed",  # the server was started again with another model before the request had ended
     "internal",  # a fault of the server
 ]

@@ -12,7 +12,7 @@ from enum import Enum, auto
 import msgspec
 
 from messages import public
-from messages.errors import ClientError, InvalidRequest, Overloaded, Quarantined, RequestFailed, Unavailable
+from messages.errors import ClientError, DeadlineExceeded, InvalidRequest, Overloaded, Quarantined, RequestFailed, Unavailable
 from messages.logprobs import TokenLogprobs, place_logprobs
 from messages.outcomes import FAILURES
 
@@ -132,7 +132,7 @@ class StreamState:
         self.finished = finished
         if finished.reason in FAILURES:
             detail = finished.detail or "the server could not finish the request"
-            self.error = Quarantined(detail) if finished.reason == "quarantined" else RequestFailed(detail)
+            self.error = _failure_of(finished, detail)
         return Next.END
 
     def _fail(self, failed: public.Failed) -> Next:
@@ -171,6 +171,13 @@ class StreamState:
         return place_logprobs(len(self.tokens), parts)
 
 
+def _failure_of(finished: public.Finished, detail: str) -> ClientError:
+    """The exception for an accepted request that has failed."""
+    if finished.reason == "quarantined":
+        return Quarantined(detail)
+    return DeadlineExceeded(detail) if finished.code == "deadline" else RequestFailed(detail)
+
+
 def error_of(failed: public.Failed) -> ClientError:
     """The exception for a refusal."""
     match failed.code:
@@ -180,7 +187,9 @@ def error_of(failed: public.Failed) -> ClientError:
             return Unavailable(failed.detail)
         case "quarantined":
             return Quarantined(failed.detail)
-        case "internal" | "deadline":
+        case "deadline":
+            return DeadlineExceeded(failed.detail)
+        case "internal":
             return RequestFailed(failed.detail)
         case _:
             return InvalidRequest(failed.detail.removeprefix(f"{failed.field}: "), failed.field)

@@ -113,7 +113,7 @@ class RequestDesk:
     def cancel(self, request: Request, why: generation.CancelReason = "client_left") -> None:
         """End every sequence that has not ended: as failed if `why` is "deadline", else as cancelled."""
         reason = "failed" if why == "deadline" else "cancelled"
-        detail = f"not finished within {self._settings.request_timeout_s:g} s" if why == "deadline" else why
+        detail = f"not finished within {self._limit_s(request):g} s" if why == "deadline" else why
         ended = Ended(reason=reason, code="deadline" if why == "deadline" else "", detail=detail)
         rows = StepRows()
         for sequence in request.sequences:
@@ -229,8 +229,13 @@ class RequestDesk:
         self._next_number = max(self._next_number, request.number + 1)
         self._request_by_id[request.order.request] = request
         self.gate.n_active += request.n_open
-        left_s = self._settings.request_timeout_s - (self._post.now_s() - request.began_s)
+        left_s = self._limit_s(request) - (self._post.now_s() - request.began_s)
         self._deadline_by_number[request.number] = self._post.later(max(left_s, 0.0), lambda: self.cancel(request, "deadline"))
+
+    def _limit_s(self, request: Request) -> float:
+        """Seconds from its arrival in which a request must end: its own deadline, at most the server's."""
+        wanted_s, most_s = request.order.terms.deadline_s, self._settings.request_timeout_s
+        return most_s if wanted_s is None else min(wanted_s, most_s)
 
     def _unregister(self, request: Request) -> None:
         self._deadline_by_number.pop(request.number).cancel()

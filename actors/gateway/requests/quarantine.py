@@ -24,7 +24,8 @@ from actors.gateway.requests.request import GrowingSequence
 from messages.generation import Sampling, Terms
 
 _MAX_ENTRIES = 1024
-_TERMS_WITHOUT_EFFECT = ("max_tokens", "priority", "speculation", "trace_id", "group_tokens")  # on the generated tokens
+# on the generated tokens
+_TERMS_WITHOUT_EFFECT = ("max_tokens", "priority", "deadline_s", "speculation", "trace_id", "group_tokens")
 _TERMS_OF_THE_ANSWER = tuple(name for name in Terms.__struct_fields__ if name not in _TERMS_WITHOUT_EFFECT)
 
 

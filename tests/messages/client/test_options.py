@@ -103,7 +103,8 @@ def test_the_same_id_is_the_same_request_though_nobody_names_a_seed() -> None:
 def test_every_term_that_clients_may_set_is_an_option_of_every_door() -> None:
     assert TermsOptions.__annotations__.keys() == set(Terms.__struct_fields__) - SERVER_TERMS
     assert request(priority=-5, speculation=False).terms == Terms(priority=-5, speculation=False)
-    assert request(max_tokens=None).terms == Terms()
+    assert request(max_tokens=None).terms == request(deadline_s=None).terms == request(deadline_s=0).terms == Terms()
+    assert request(deadline_s=2).terms == Terms(deadline_s=2.0)
 
 
 def test_deadlines() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from messages import public
 from messages.client.stream import Next, StreamState
-from messages.errors import InvalidRequest, Overloaded, Quarantined, RequestFailed, Unavailable
+from messages.errors import DeadlineExceeded, InvalidRequest, Overloaded, Quarantined, RequestFailed, Unavailable
 from messages.generation import Sampling
 from messages.logprobs import TokenLogprobs
 from messages.wire.arrays import int32s
@@ -124,7 +124,7 @@ def test_a_server_that_forgot_computes_again_and_is_compared() -> None:
         ("conflict", InvalidRequest),
         ("too_large", InvalidRequest),
         ("quarantined", Quarantined),
-        ("deadline", RequestFailed),
+        ("deadline", DeadlineExceeded),
     ],
 )
 def test_refusals_are_typed(code: Any, kind: type[Exception]) -> None:
