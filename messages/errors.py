@@ -43,7 +43,10 @@ class ConfigError(TardigradeError):
 
 
 class ClientError(TardigradeError):
-    """Base of the client library's errors."""
+    """Base of the client library's errors. `code`: the server's word for a refusal (a `FineCode` or `Code` of
+    `messages.outcomes`); "" if the error does not come from a refusal."""
+
+    code: str = ""
 
 
 class InvalidRequest(ClientError):

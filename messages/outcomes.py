@@ -28,3 +28,32 @@ Code = Literal[
     "internal",  # a fault of the server
 ]
 NoCode = Literal[""]
+
+FineCode = Literal[  # says more than its `Code`
+    "origin_not_allowed",  # a web page of another origin
+    "host_not_allowed",  # a name that is not this server's
+    "method_not_allowed",  # a path without this HTTP method
+    "request_timeout",  # headers or body did not come in time
+    "headers_too_large",
+    "model_not_found",
+    "gone",  # a request that is not kept any more
+    "idempotency_key_reused",  # with another body
+    "caller_harms_workers",  # workers have died of several sequences of this caller
+    "too_many_connections",
+    "too_many_bodies",  # bodies of requests fill the memory that is set aside for them
+    "journal_unavailable",  # requests cannot be recorded
+]
+CODE_BY_FINE_CODE: dict[FineCode, Code] = {
+    "origin_not_allowed": "invalid",
+    "host_not_allowed": "invalid",
+    "method_not_allowed": "invalid",
+    "request_timeout": "invalid",
+    "headers_too_large": "too_large",
+    "model_not_found": "not_found",
+    "gone": "not_found",
+    "idempotency_key_reused": "conflict",
+    "caller_harms_workers": "overloaded",
+    "too_many_connections": "unavailable",
+    "too_many_bodies": "unavailable",
+    "journal_unavailable": "unavailable",
+}

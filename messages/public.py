@@ -75,13 +75,18 @@ class Finished(Message, frozen=True):
 
 
 class Failed(Message, frozen=True):
-    """The request was not accepted, or a call could not be answered. `field`: the field at fault, "" if none is."""
+    """The request was not accepted, or a call could not be answered.
+
+    `field`: the field at fault, "" if none is. `fine_code`: a `FineCode` where one says more than `code`, else ""; it may be
+    one that only a newer server knows.
+    """
 
     request: ShortText
     code: Code
     field: ShortText
     detail: LongText
     retry_after_s: float = 0.0
+    fine_code: ShortText = ""
 
 
 class Received(Wish, frozen=True):

@@ -180,6 +180,12 @@ def _failure_of(finished: public.Finished, detail: str) -> ClientError:
 
 def error_of(failed: public.Failed) -> ClientError:
     """The exception for a refusal."""
+    error = _error_of(failed)
+    error.code = failed.fine_code or failed.code
+    return error
+
+
+def _error_of(failed: public.Failed) -> ClientError:
     match failed.code:
         case "overloaded":
             return Overloaded(failed.detail, failed.retry_after_s)

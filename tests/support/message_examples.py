@@ -157,7 +157,7 @@ PUBLIC: tuple[Message, ...] = (
     public.Accepted(request="req-1", n_prompt=4),
     public.Chunk(request="req-1", first=3, ids=int32s([5]), text=" you"),
     public.Finished(request="req-1", reason="length", n_prompt=4, n_generated=8, n_cached=0),
-    public.Failed(request="req-1", code="invalid", field="max_tokens", detail="expected at least 1, got 0", retry_after_s=0.0),
+    public.Failed(request="req-1", code="invalid", field="max_tokens", detail="expected at least 1, got 0"),
     public.Received(request="req-1", up_to=4),
     public.CancelRequest(request="req-1"),
     public.ModelsWanted(call="c1"),

@@ -94,10 +94,8 @@ class Admission:
         if not new.is_resumable or digest != new.digest:
             other = "belongs to another request; expected the same body, byte for byte, or another id"
             detail = f"{new.request_field}: {new.request!r} {other}"
-            # clients repeat a 409 by themselves, which never helps under a key
-            is_key = new.naming is Naming.KEY
-            name = "idempotency_key_reused" if is_key else ""
-            raise Refusal("conflict", detail, field=new.request_field, status=422 if is_key else 0, name=name)
+            why = "idempotency_key_reused" if new.naming is Naming.KEY else "conflict"
+            raise Refusal(why, detail, field=new.request_field)
         return known
 
     def knows(self, request_id: str) -> bool:
@@ -116,7 +114,7 @@ class Admission:
         """The refusal of an id that no request has: status 410 if one had it, else 404."""
         detail = f"{field}: expected the id of a request that is running or finished not long ago, got {request_id!r}"
         if request_id in self._desk.retained.forgotten:
-            return Refusal("not_found", detail, field=field, status=410, name="gone")
+            return Refusal("gone", detail, field=field)
         return Refusal("not_found", detail, field=field)
 
     def begin(self, new: NewRequest, n_bytes: int = 0) -> Arrival:

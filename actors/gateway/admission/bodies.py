@@ -29,7 +29,7 @@ class BodyBudget:
         if more and self.n_bytes + more > self._max_total_bytes:
             most, got = self._max_total_bytes, self.n_bytes + more
             detail = f"body: expected at most {most} bytes in large bodies together, got {got}"
-            raise Refusal("unavailable", detail, retry_after_s=1.0, name="too_many_bodies")
+            raise Refusal("too_many_bodies", detail, retry_after_s=1.0)
         self.n_bytes += more
         return counted + more
 

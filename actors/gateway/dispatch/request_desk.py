@@ -234,8 +234,7 @@ class RequestDesk:
 
     def _limit_s(self, request: Request) -> float:
         """Seconds from its arrival in which a request must end: its own deadline, at most the server's."""
-        wanted_s, most_s = request.order.terms.deadline_s, self._settings.request_timeout_s
-        return most_s if wanted_s is None else min(wanted_s, most_s)
+        return min(filter(None, (request.order.terms.deadline_s, self._settings.request_timeout_s)))
 
     def _unregister(self, request: Request) -> None:
         self._deadline_by_number.pop(request.number).cancel()
@@ -285,9 +284,8 @@ class RequestDesk:
 
     def add_undelivered(self, request: Request, since_s: float) -> None:
         """Note that an ended request waits for its client, if the client can ask for it again and did not cancel it."""
-        if request.order.is_resumable and not any(
-            s.ended is not None and s.ended.reason == "cancelled" for s in request.sequences
-        ):
+        is_cancelled = any(s.ended is not None and s.ended.reason == "cancelled" for s in request.sequences)
+        if request.order.is_resumable and not is_cancelled:
             self.undelivered.add(request.order.request, request.n_generated + 1, since_s)
 
     def _sweep(self) -> None:

@@ -90,7 +90,7 @@ class Connection(HttpToolsProtocol):
         self._head_bytes += len(data)
         super().data_received(data)
         if self._head_bytes > MAX_HEAD_BYTES and self._is_reading and not self.transport.is_closing():
-            self._cut("head", 431, _too_large_head("more"), "headers_too_large")
+            self._cut("head", _too_large_head("more"))
 
     def on_message_begin(self) -> None:
         self._is_reading, self._is_head_read = True, False
@@ -207,13 +207,13 @@ class Connection(HttpToolsProtocol):
         if not self._since_s or now_s - self._since_s <= limit_s or self.transport.is_closing():
             return
         what = "body" if self._is_head_read else "headers"
-        self._cut("slow", 408, f"{what}: expected all of it within {limit_s:g} s, got less", "request_timeout")
+        self._cut("slow", Refusal("request_timeout", f"{what}: expected all of it within {limit_s:g} s, got less"))
 
-    def _cut(self, why: str, status: int, detail: str, name: str) -> None:
+    def _cut(self, why: str, refusal: Refusal) -> None:
         """Disconnect the client, and tell it why unless an answer is on its way."""
         self._limits.on_cut(why)
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
-            self.transport.write(_last_answer(status, detail, name))
+            self.transport.write(_last_answer(refusal))
         self.transport.close()
 
     def _is_unread_too_long(self, now_s: float) -> bool:
@@ -258,22 +258,19 @@ def _in_kernel(transport: asyncio.Transport) -> int:
 def _too_many_connections(limit: int) -> ASGIApp:
     """The application that answers every request of a connection above the limit."""
     detail = f"connections: {limit} are open, which is the limit"
-    return error_response(
-        Refusal("unavailable", detail, retry_after_s=1.0, name="too_many_connections"), {"Connection": "close"}
-    )
+    return error_response(Refusal("too_many_connections", detail, retry_after_s=1.0), {"Connection": "close"})
 
 
-def _too_large_head(got: str) -> str:
-    return f"headers: expected at most {MAX_HEAD_BYTES} bytes, got {got}"
+def _too_large_head(got: str) -> Refusal:
+    return Refusal("headers_too_large", f"headers: expected at most {MAX_HEAD_BYTES} bytes, got {got}")
 
 
 def _refused_head(n_bytes: int) -> ASGIApp:
     """The application that answers a request with too large headers, and every later one of its connection."""
-    refusal = Refusal("too_large", _too_large_head(str(n_bytes)), status=431, name="headers_too_large")
-    return error_response(refusal, {"Connection": "close"})
+    return error_response(_too_large_head(str(n_bytes)), {"Connection": "close"})
 
 
-def _last_answer(status: int, detail: str, name: str) -> bytes:
-    body = msgspec.json.encode(error_body(status, detail, name=name))
-    head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
+def _last_answer(refusal: Refusal) -> bytes:
+    body = msgspec.json.encode(error_body(refusal.status, refusal.detail, name=refusal.fine_code))
+    head = f"HTTP/1.1 {refusal.status} {HTTPStatus(refusal.status).phrase}\r\ncontent-type: application/json\r\n"
     return f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body

@@ -14,13 +14,13 @@ from starlette.responses import Response
 
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.refusals import Refusal, journal_unavailable
-from messages.outcomes import Code
+from messages.outcomes import Code, FineCode
 
 _TYPES: dict[int, str] = dict.fromkeys((307, 400, 403, 404, 405, 409, 413, 422, 431), "invalid_request_error")
 _TYPES |= {429: "rate_limit_error", 503: "service_unavailable_error"}
 _NEAR = 0.75  # how alike a path must be to be proposed: /v1/metrics is not what /v1/embeddings meant (0.64)
 _MOST_PATH_CHARACTERS = 120
-_CODE_BY_STATUS: dict[int, Code] = {404: "not_found", 405: "invalid", 413: "too_large"}
+_WHY_BY_STATUS: dict[int, Code | FineCode] = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 _OPENAI_NAMES: dict[Code, str] = {"too_long": "context_length_exceeded", "internal": "internal_error"}
 
 
@@ -36,7 +36,7 @@ def error_response(refusal: Refusal, headers: dict[str, str] | None = None) -> R
     if refusal.retry_after_s:
         headers["Retry-After"] = str(math.ceil(refusal.retry_after_s))
     body = error_body(
-        refusal.status, refusal.detail, refusal.field, refusal.name or _OPENAI_NAMES.get(refusal.code, refusal.code)
+        refusal.status, refusal.detail, refusal.field, refusal.fine_code or _OPENAI_NAMES.get(refusal.code, refusal.code)
     )
     return Response(msgspec.json.encode(body), refusal.status, headers, media_type="application/json")
 
@@ -63,9 +63,8 @@ async def on_http_exception(http: HttpRequest, error: HTTPException) -> Response
     elif error.status_code == 405:
         allowed = dict(error.headers or {}).get("Allow", "another method")
         detail = f"method: expected {allowed} for {path}, got {http.method}"
-    code = _CODE_BY_STATUS.get(error.status_code, "invalid")
-    name = "method_not_allowed" if error.status_code == 405 else ""
-    return error_response(Refusal(code, detail, status=error.status_code, name=name), dict(error.headers or {}))
+    why = _WHY_BY_STATUS.get(error.status_code, "invalid")
+    return error_response(Refusal(why, detail, status=error.status_code), dict(error.headers or {}))
 
 
 def _unknown_path(http: HttpRequest) -> str:

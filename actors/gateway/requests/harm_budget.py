@@ -54,7 +54,7 @@ class HarmBudget:
         if left_s > 0:
             died = f"workers died of {len(account.harms)} sequences of this caller"
             detail = f"{died}; its requests are refused for another {math.ceil(left_s)} s"
-            raise Refusal("overloaded", detail, retry_after_s=left_s, name="caller_harms_workers")
+            raise Refusal("caller_harms_workers", detail, retry_after_s=left_s)
 
     def acquit(self, replica: str) -> bool:
         """This replica is sick: deaths there are nobody's fault. Returns True if anybody was blamed for one."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
-from messages.outcomes import Code
+from messages.outcomes import CODE_BY_FINE_CODE, Code, FineCode, NoCode
 
 _MOST_CHARACTERS = 120  # of a value that a refusal shows
 _MOST_DEPTH = 4  # of nested lists and objects
 
-STATUS_BY_CODE: dict[Code, int] = {
+STATUS_BY_CODE: dict[Code | FineCode, int] = {
     "invalid": 400,
     "too_long": 400,
     "too_large_for_memory": 400,
@@ -24,6 +24,13 @@ STATUS_BY_CODE: dict[Code, int] = {
     "model_changed": 500,
     "unavailable": 503,
     "deadline": 504,
+    "origin_not_allowed": 403,
+    "host_not_allowed": 403,
+    "method_not_allowed": 405,
+    "request_timeout": 408,
+    "gone": 410,
+    "idempotency_key_reused": 422,  # not 409, which clients repeat by themselves: that never helps under a key
+    "headers_too_large": 431,
 }
 
 
@@ -31,21 +38,26 @@ class Refusal(Exception):
     """A request is refused before it is accepted.
 
     Args:
+        why: what the refusal is called. `code` is its general code, `fine_code` the finer one or "".
         detail: the message for the client.
         field: the field at fault, "" if none is.
         retry_after_s: after this time the client may retry; 0: a retry does not help.
-        status: the HTTP status if it is not that of `code`.
-        name: the error code for HTTP clients, where it says more than `code`.
+        status: the HTTP status if it is not that of `STATUS_BY_CODE`.
     """
 
+    code: Code
+    fine_code: FineCode | NoCode
+
     def __init__(
-        self, code: Code, detail: str, *, field: str = "", retry_after_s: float = 0.0, status: int = 0, name: str = ""
+        self, why: Code | FineCode, detail: str, *, field: str = "", retry_after_s: float = 0.0, status: int = 0
     ) -> None:
         super().__init__(detail)
-        self.code: Code = code
+        if why in CODE_BY_FINE_CODE:
+            self.code, self.fine_code = CODE_BY_FINE_CODE[why], why
+        else:
+            self.code, self.fine_code = cast("Code", why), ""
         self.detail, self.field, self.retry_after_s = detail, field, retry_after_s
-        self.status = status or STATUS_BY_CODE[code]
-        self.name = name
+        self.status = status or STATUS_BY_CODE.get(why) or STATUS_BY_CODE[self.code]
 
 
 def invalid(field: str, expected: str, got: object) -> Refusal:
@@ -93,11 +105,11 @@ def check_one_given(**fields: object) -> None:
 def journal_unavailable() -> Refusal:
     """The refusal of a request that the journal cannot record."""
     detail = "the request journal cannot be written, so no new request can be accepted"
-    return Refusal("unavailable", detail, retry_after_s=5.0, name="journal_unavailable")
+    return Refusal("journal_unavailable", detail, retry_after_s=5.0)
 
 
 def check_model(asked: str, served: str) -> None:
     """Return if the model `asked` for is the one that is served; an empty name asks for any. Raises: Refusal."""
     if asked and asked != served:
         detail = f"model: expected {json_text(served)}, got {json_text(asked)}"
-        raise Refusal("not_found", detail, field="model", name="model_not_found")
+        raise Refusal("model_not_found", detail, field="model")

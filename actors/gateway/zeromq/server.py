@@ -261,6 +261,7 @@ class ZmqServer:
         failed = public.Failed(
             request=request[:256],
             code=refusal.code,
+            fine_code=refusal.fine_code,
             field=refusal.field[:256],
             detail=refusal.detail[:_DETAIL_CHARACTERS],
             retry_after_s=refusal.retry_after_s,

@@ -84,7 +84,8 @@ class ZmqStream:
         why = journal_unavailable()
         return public.Failed(
             request=self.request.order.request,
-            code="unavailable",
+            code=why.code,
+            fine_code=why.fine_code,
             field="",
             detail=why.detail,
             retry_after_s=why.retry_after_s,

@@ -103,4 +103,4 @@ def _without_port(host: str) -> str:
 
 def _refused(header: str, expected: str, got: str) -> Refusal:
     detail = f"{header}: expected {expected}, got {json_text(got)}"
-    return Refusal("invalid", detail, field=header, status=403, name=f"{header.lower()}_not_allowed")
+    return Refusal("origin_not_allowed" if header == "Origin" else "host_not_allowed", detail, field=header)

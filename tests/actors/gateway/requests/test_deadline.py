@@ -10,7 +10,7 @@ from tests.support.gateway.zmq_clients import GREEDY, zmq_rig
 
 
 async def test_a_request_ends_at_its_own_deadline_in_every_api() -> None:
-    async with zmq_rig() as (r, connection), r.http() as http:
+    async with zmq_rig() as (r, (connection,)), r.http() as http:
         scheduler = await r.add_scheduler(is_automatic=False)
         for path, field in (("/v1/completions", "prompt"), ("/v1/generate", "tokens")):
             answer = await http.post(path, json={field: [1, 2], "deadline_s": 0.05})

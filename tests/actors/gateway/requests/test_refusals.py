@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import httpx
 import pytest
 
 from actors.gateway.http import schema as api_schema
+from actors.gateway.http.errors import error_response
 from actors.gateway.requests.refusals import Refusal, json_text
+from messages.client import AsyncClient
+from messages.errors import InvalidRequest, Unavailable
+from messages.outcomes import CODE_BY_FINE_CODE, Code, FineCode
 from tests.support.gateway.fake_scheduler import oracle
 from tests.support.gateway.gateway_rig import rig
+from tests.support.gateway.zmq_clients import zmq_rig
 
 CHAT, PLAIN, ONE, BATCH = "/v1/chat/completions", "/v1/completions", "/v1/generate", "/v1/batch"
 HI = {"messages": [{"role": "user", "content": "hi"}]}
@@ -182,3 +188,25 @@ async def test_busy_starting_and_draining() -> None:
 def test_a_body_is_refused_in_words(kind: type[api_schema.RequestFields], words: str) -> None:
     with pytest.raises(Refusal, match=r"expected|Expected|missing|unknown"):
         api_schema.read_body(words.encode(), kind)
+
+
+def test_every_code_has_a_status_and_a_line_in_the_guide() -> None:
+    guide = (Path(__file__).parents[4] / "docs" / "api.md").read_text(encoding="utf-8")
+    lines = [line for line in guide.partition("## Errors")[2].splitlines() if line.startswith("| ")]
+    assert set(get_args(FineCode)) == CODE_BY_FINE_CODE.keys()
+    for why in (*get_args(Code), *get_args(FineCode)):
+        refusal = Refusal(why, "no")
+        shown = error_response(refusal)
+        code = json.loads(bytes(shown.body))["error"]["code"]
+        assert any(line.startswith(f"| {shown.status_code} |") and f"`{code}`" in line for line in lines), why
+        assert (refusal.fine_code or refusal.code) == why
+
+
+async def test_a_zeromq_client_gets_the_finer_code() -> None:
+    async with zmq_rig() as (r, _), AsyncClient(r.settings.front_endpoint) as client:
+        with pytest.raises(InvalidRequest, match="model: expected") as refused:
+            await client.generate("x", model="another")
+        assert refused.value.code == "model_not_found"
+        with pytest.raises(Unavailable) as early:
+            await client.generate("x")
+        assert early.value.code == "unavailable"

@@ -35,7 +35,7 @@ def test_other_hosts_are_refused(host: str) -> None:
         Refusal, match=r"Host: expected an address, localhost, or a name in gateway\.allowed_hosts, got"
     ) as caught:
         STRICT.check([(b"host", host.encode("latin-1"))])
-    assert (caught.value.status, caught.value.name) == (403, "host_not_allowed")
+    assert (caught.value.status, caught.value.fine_code) == (403, "host_not_allowed")
 
 
 def test_every_host_of_a_request_counts() -> None:
@@ -58,7 +58,7 @@ def test_pages_of_this_server_and_of_allowed_origins() -> None:
 def test_pages_of_other_origins_are_refused(origin: bytes) -> None:
     with pytest.raises(Refusal, match=r"gateway\.allowed_origins") as caught:
         STRICT.check([(b"origin", origin), (b"host", b"localhost:8000")])
-    assert caught.value.name == "origin_not_allowed"
+    assert caught.value.fine_code == "origin_not_allowed"
 
 
 @pytest.mark.parametrize(
