@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from messages.ids import SUPERVISOR, role_of
 from tests.support.simulation.edges import OF_DEVICES, PAIRS, Fault
@@ -15,6 +16,7 @@ from tests.support.simulation.virtual_loop import LifeState
 _AIMS_PER_SEED = 2
 _STRIDE = 101  # prime, so that the aims of one seed are far from each other in the table
 _SUPERVISOR_SHARE = 0.2  # of the pauses
+_CLIENT_SHARE = 0.3  # of the cuts
 _OF_ONE_ROLE = ("Hello", "Welcome", "Loading", "Ready")  # messages that a process sends or gets when it begins
 _OF_BEGINNINGS = (*_OF_ONE_ROLE, "PeerUp", "PeerDown", "Reset", "Capacity", "ReplicaState", "spawns")
 
@@ -28,6 +30,7 @@ class Harm:
         self._loop, self._chance, self._network = machine.loop, machine.chance, machine.network
         self.n_deaths = self._n_aims = 0
         self.clock_ahead_s = 0.0  # of the wall clock
+        self.cut_client: Callable[[], None] = lambda: None
 
     async def run(self) -> None:
         s = self._scenario
@@ -137,6 +140,10 @@ class Harm:
         self.clock_ahead_s += self._chance.choice((-7200.0, -3600.0, 3600.0, 86_400.0))
 
     def _cut(self) -> None:
+        """Break a link between two actors, or a client's connection."""
+        if self._chance.random() < _CLIENT_SHARE:
+            self.cut_client()
+            return
         endpoints = self._network.endpoints[-12:]
         source, target = self._chance.sample(endpoints, 2)
         self._network.cut(source, target, self._chance.uniform(0.01, 1.0))

@@ -59,6 +59,7 @@ class Machine:
         self.problems: list[str] = []
         self.has_lost_connections = False  # a gateway and the custodian were out of service together
         self._n_connected: dict[int, int] = {}  # by gateway's pid: its custodians until the death of the last one
+        self.on_death: Callable[[SimulatedLife], None] = lambda life: None
         self.on_orphan_exit: Callable[[int, int], None] = lambda pid, code: None
         self.parent = 1  # the number of the supervisor's parent, the first, second, ...
         self._n_pids = 1000
@@ -173,6 +174,7 @@ class SimulatedProcess(ChildProcess):
         self.life.state = LifeState.DEAD
         self.life.held = []
         self._machine.kernel.close_all_of(self.life)
+        self._machine.on_death(self.life)
         for call in self.on_death:
             call()
         self._returncode = returncode

@@ -12,17 +12,12 @@ from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
-from actors.gateway.settings import GatewaySettings
 from messages.birth import LISTEN_SOCKET
-from messages.ids import role_of
 from messages.lifecycle import TreeState
 from supervisor.children.run_dir import RunDir
 from supervisor.config import ServerConfig
 from supervisor.legacy import LegacyFile
 from supervisor.parent.link import EXIT_HAND_OVER, KEEP, ParentLink, pack_exits
-from supervisor.policy.child_spec import ChildSpec, Group
 from supervisor.policy.placement import Placement
 from supervisor.server import Server, decode_server, half_restarted, read_server
 from supervisor.supervisor import Supervisor
@@ -53,6 +48,11 @@ class SimulatedParent:
         machine.on_orphan_exit = self._reaped
 
     @property
+    def run_dir(self) -> Path:
+        """The run directory of the server."""
+        return self._folder / "run"
+
+    @property
     def is_serving(self) -> bool:
         """There is a supervisor, and its whole tree serves."""
         return self.supervisor is not None and self.supervisor.state is TreeState.SERVING
@@ -62,7 +62,7 @@ class SimulatedParent:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         listener.bind(str(self._folder / "http"))
         listener.listen(1024)
-        run_dir = RunDir.take(self._folder / "run")
+        run_dir = RunDir.take(self.run_dir)
         self._kept = {f"{_RUN_DIR} {run_dir.path}".encode(): run_dir.lock_fd, f"{LISTEN_SOCKET} ".encode(): listener.detach()}
         _server(config, run_dir, self._folder, self._kept[f"{LISTEN_SOCKET} ".encode()]).save()
         self._fork()
@@ -183,18 +183,4 @@ def _server(config: ServerConfig, run_dir: RunDir, folder: Path, listen_fd: int)
         placement=placement,
         cores=2,
     )
-    groups = tuple(_without_fronts(group) for group in build_tree(config, facts))
-    return Server(groups, run_dir, config.supervisor, "hash-chain", "", "json", "error")
-
-
-def _without_fronts(group: Group) -> Group:
-    return replace(group, children=tuple(_without_front(child) for child in group.children))
-
-
-def _without_front(child: ChildSpec) -> ChildSpec:
-    """The child without its ZeroMQ sockets: simulated clients ask behind them."""
-    if role_of(child.name) != "gateway":
-        return child
-    settings = msgspec.json.decode(child.settings, type=GatewaySettings)
-    bare = msgspec.structs.replace(settings, front_endpoint="", front_tcp_endpoint="")
-    return replace(child, settings=msgspec.json.encode(bare))
+    return Server(build_tree(config, facts), run_dir, config.supervisor, "hash-chain", "", "json", "error")

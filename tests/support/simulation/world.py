@@ -20,13 +20,15 @@ from unittest.mock import patch
 import structlog
 
 from messages.child import Child
-from messages.ids import role_of
+from messages.ids import replica_of, role_of
+from messages.run_dir import front_endpoint
 from supervisor.operator.orders import EXIT_REQUESTS_LEFT, EXIT_STOPPED
 from tests.support.simulation.clients.client import Client, FrontClient
 from tests.support.simulation.clients.history import History
 from tests.support.simulation.clients.http_client import HttpClient
 from tests.support.simulation.clients.http_connection import make_connections_countable
 from tests.support.simulation.clients.wishes import Door, Wish, wishes_of
+from tests.support.simulation.clients.zmq_client import ZmqClient
 from tests.support.simulation.edges import Edges
 from tests.support.simulation.harm import Harm
 from tests.support.simulation.kernel import Kernel, make_secrets_repeatable
@@ -37,6 +39,7 @@ from tests.support.simulation.supervisors import SimulatedParent
 from tests.support.simulation.threads import make_threads_virtual
 from tests.support.simulation.vault import AdoptionCheck, make_vaults_virtual
 from tests.support.simulation.virtual_loop import PROCESS, Died, LifeState, SimulatedLife, VirtualLoop
+from tests.support.simulation.zeromq import Sockets
 
 _START_S, _END_S, _SETTLE_S, _ROLL_S = 30.0, 240.0, 30.0, 400.0
 _UNIX_S = 1.8e9
@@ -81,6 +84,9 @@ class World:
         self.harm = Harm(seed, scenario, self._machine, self._parent, self._harmed)
         self._problems: list[str] = []
         self._history = History()
+        self._sockets = Sockets(loop, chance, self._edges, lambda: self._network.loss)
+        self._sockets.make_virtual(patch)
+        self._machine.on_death, self.harm.cut_client = self._sockets.process_died, self._sockets.cut
         self._adoptions = AdoptionCheck(lambda: self._machine.ready("worker"))
         self._adoptions.watch(patch)
         make_threads_virtual(patch, chance, self._edges)
@@ -95,8 +101,7 @@ class World:
         began_s = self._loop.time()
         self._parent.start(config_of(self._chance, self._scenario))
         await self._until(lambda: self._parent.is_serving, _START_S, "the server is not ready")
-        names = sorted({p.name for p in self._machine.processes if role_of(p.name) == "gateway"})
-        sizes = (self._scenario.n_clients, names, FAULTS_S / 2, self._scenario.vocabulary)
+        sizes = (self._scenario.n_clients, self._gateways(), FAULTS_S / 2, self._scenario.vocabulary)
         clients = [self._client(wish) for wish in wishes_of(self._chance, *sizes)]
         work = [asyncio.ensure_future(client.run()) for client in clients]
         self._network.loss = self._scenario.loss
@@ -174,11 +179,18 @@ class World:
     def _client(self, wish: Wish) -> Client:
         if wish.door is Door.FRONT:
             return FrontClient(wish, self._history, self._chance, self._loop, self._gateway)
+        if wish.door is Door.ZEROMQ:
+            endpoints = [front_endpoint(self._parent.run_dir, replica_of(name)) for name in self._gateways()]
+            return ZmqClient(wish, self._history, self._chance, self._loop, self._sockets, endpoints)
         client = HttpClient(wish, self._history, self._chance, self._folder, self._folder / "http")
         client.may_be_cut = lambda: wish.door is not Door.PLAIN or self._may_cut() or client.may_lose_events()
         # the disk refuses, the streams go on, and several sequences come in another order from the next process
         client.may_lose_events = lambda: wish.n > 1 and self._scenario.n_disk_failures > 0
         return client
+
+    def _gateways(self) -> list[str]:
+        """The names of all gateways."""
+        return sorted({p.name for p in self._machine.processes if role_of(p.name) == "gateway"})
 
     def _may_cut(self) -> bool:
         """True if a plain connection may be cut: the custodian was out of service while a gateway was."""

@@ -18,7 +18,8 @@ from messages.generation import Sampling, Terms
 class Door(Enum):
     """How a client asks."""
 
-    FRONT = "front"  # as the ZeroMQ front does: tokens with their numbers
+    FRONT = "front"  # in the gateway's process: tokens with their numbers, also of several sequences
+    ZEROMQ = "zeromq"  # with the client library, asked again under its id at any gateway
     STREAM = "stream"  # HTTP, streamed, with an Idempotency-Key; after a cut it goes on with Last-Event-ID
     RESUME = "resume"  # the same, but after a cut it reads GET /v1/streams/{id}
     PLAIN = "plain"  # HTTP, streamed, one connection that is never made again
@@ -54,7 +55,7 @@ class Wish:
     @property
     def has_ids(self) -> bool:
         """The answer has token ids."""
-        return self.door in (Door.FRONT, Door.WHOLE)
+        return self.door in (Door.FRONT, Door.ZEROMQ, Door.WHOLE)
 
     def shown(self, index: int) -> list[int]:
         """The tokens whose text is shown: all but a stop token."""
@@ -66,11 +67,12 @@ class Wish:
     def _order(self) -> Order:
         """Only for the seeds of its sequences."""
         return Order(
-            request="", api="front", created_s=0.0, prompts=[b""], sampling=self._sampling, terms=Terms(max_tokens=1), n=self.n
+            request="", api="front", created_s=0.0, prompts=[b""], sampling=self.sampling, terms=Terms(max_tokens=1), n=self.n
         )
 
     @property
-    def _sampling(self) -> Sampling:
+    def sampling(self) -> Sampling:
+        """How its tokens are chosen."""
         return Sampling(temperature=1.0, seed=self.seed) if self.seed else Sampling(temperature=0.0)
 
     def new_request(self) -> NewRequest:
@@ -78,7 +80,7 @@ class Wish:
         return NewRequest(
             request=self.request,
             api="front",
-            sampling=self._sampling,
+            sampling=self.sampling,
             terms=Terms(max_tokens=self.max_tokens, stop_tokens=self.stop_tokens),
             ids=[self.prompt],
             n=self.n,
@@ -122,14 +124,14 @@ def wishes_of(
     for index in range(n_clients):
         n_tokens = chance.randrange(1, 60)
         own = [chance.randrange(1000) % vocabulary for _ in range(chance.randrange(1, 60))]
-        door = chance.choice((Door.FRONT, Door.FRONT, *Door))
+        door = chance.choice((Door.FRONT, Door.ZEROMQ, Door.ZEROMQ, *Door))
         yield Wish(
             request=f"request-{index}",
             gateway=chance.choice(gateways),
             prompt=shared + own if chance.random() < 0.5 else own,
             max_tokens=n_tokens,
             seed=chance.choice((0, chance.randrange(1, 2**31))),
-            n=1 if door is Door.WHOLE else chance.choice((1, 1, 1, 2, 3)),
+            n=1 if door in (Door.ZEROMQ, Door.WHOLE) else chance.choice((1, 1, 1, 2, 3)),
             stop_at=chance.randrange(n_tokens) if chance.random() < 0.3 else -1,
             leaves_after=chance.randrange(n_tokens) if chance.random() < 0.1 else -1,
             asks_after_s=chance.uniform(0.0, longest_wait_s),

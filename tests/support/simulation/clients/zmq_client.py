@@ -1,0 +1,94 @@
+"""A ZeroMQ client of a simulated server: the client library over the gateways' real fronts, in a process of its own.
+
+It asks again under the same id, at any gateway, until it has the whole answer: its process may be stopped, or die while it
+reads. Some clients leave the ids to the library, and get a new one each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from contextlib import aclosing
+from contextvars import copy_context
+from typing import Any
+
+from messages.client import AsyncClient
+from messages.errors import ClientError, Overloaded, Unavailable
+from tests.support.simulation.clients.client import Client
+from tests.support.simulation.clients.history import History, Kind
+from tests.support.simulation.clients.wishes import Wish
+from tests.support.simulation.virtual_loop import PROCESS, LifeState, SimulatedLife, VirtualLoop
+from tests.support.simulation.zeromq import Sockets
+
+_KEYED_SHARE, _DEADLY_SHARE, _STOPPED_SHARE = 0.8, 0.3, 0.15
+_LIFE_S, _STOP_S = (0.0, 2.0), (0.1, 8.0)
+
+
+class ZmqClient(Client):
+    """See the file's header. `endpoints`: of the gateways' fronts."""
+
+    def __init__(
+        self,
+        wish: Wish,
+        history: History,
+        chance: random.Random,
+        loop: VirtualLoop,
+        sockets: Sockets,
+        endpoints: Sequence[str],
+    ) -> None:
+        super().__init__(wish, history, chance)
+        self._loop, self._sockets, self._endpoints = loop, sockets, endpoints
+        self._id: dict[str, Any] = {"request": wish.request} if chance.random() < _KEYED_SHARE else {}
+
+    async def ask(self) -> None:
+        life, context = SimulatedLife("client"), copy_context()
+        context.run(PROCESS.set, life)
+        reading = self._loop.create_task(self._read(), context=context)
+        if self.chance.random() < _STOPPED_SHARE:
+            self._loop.call_later(self.chance.uniform(*_LIFE_S), self._stop, life)
+        lives_s = self.chance.uniform(*_LIFE_S) if self.chance.random() < _DEADLY_SHARE else None
+        await asyncio.wait([reading], timeout=lives_s)
+        if reading.done():
+            reading.result()
+        else:
+            life.state, life.held = LifeState.DEAD, []
+            self._sockets.process_died(life)
+
+    def _stop(self, life: SimulatedLife) -> None:
+        if life.state is LifeState.RUNNING:
+            life.state = LifeState.PAUSED
+            self._loop.call_later(self.chance.uniform(*_STOP_S), self._loop.resume, life)
+
+    async def _read(self) -> None:
+        wish = self.wish
+        options: dict[str, Any] = {"max_tokens": wish.max_tokens, "stop_tokens": wish.stop_tokens, "sampling": wish.sampling}
+        async with AsyncClient(self.chance.choice(self._endpoints)) as client:
+            try:
+                if self.chance.random() < 0.5:
+                    answer = await client.generate(wish.prompt, **options, **self._id)
+                    self._take(answer.tokens, answer.text)
+                    self.note(Kind.ENDED, reason=answer.reason)
+                    return
+                ids, text = list[int](), ""
+                async with aclosing(client.stream(tokens=wish.prompt, **options, **self._id)) as pieces:
+                    async for piece in pieces:
+                        ids, text = ids + piece.ids, text + piece.text
+                        self._take(ids, text)
+                        if self.has_left or self.history.is_broken(wish.request):
+                            return
+            except (Unavailable, Overloaded):
+                return
+            except ClientError as error:
+                self.note(Kind.REFUSED, detail=repr(error))
+
+    def _take(self, ids: list[int], text: str) -> None:
+        """Note what is new in the answer from its beginning; the rest must be what it was."""
+        known = self.history.answer(self.wish.request)
+        n_ids, n_characters = min(len(ids), len(known.ids)), min(len(text), len(known.text))
+        if ids[:n_ids] != known.ids[:n_ids] or text[:n_characters] != known.text[:n_characters]:
+            self.note(Kind.REFUSED, detail="the answer has other tokens or another text than before")
+            return
+        new_ids, new_text = ids[len(known.ids) :], text[len(known.text) :]
+        if new_ids or new_text:
+            self.note(Kind.TOKENS, first=len(known.ids), ids=new_ids, text=new_text)
