@@ -117,7 +117,9 @@ class StreamState:
     def _compare(self, first: int, ids: list[int]) -> Next:
         """Compare tokens of a server that computes the request a second time with the known ones; they must be equal."""
         known = self.tokens[first : first + len(ids)]
-        if first > self._replayed or known != ids[: len(known)]:
+        if first > self._replayed:
+            return Next.RESEND  # a chunk is missing: from the beginning again
+        if known != ids[: len(known)]:
             self.error = RequestFailed(f"request: the server forgot it, and token {first} of its second answer differs")
             return Next.END
         self._replayed = first + len(known)

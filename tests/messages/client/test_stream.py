@@ -104,6 +104,14 @@ def test_a_server_that_forgot_computes_again_and_is_compared() -> None:
     state.take(finished(12))
     assert state.answer().tokens == WHOLE
 
+    lossy = new_state()
+    lossy.take(chunk(0, 5))
+    lossy.take(forgot)
+    assert lossy.take(chunk(2, 4)) is Next.RESEND, "a gap is no difference"
+    assert lossy.generate().have == 0
+    assert lossy.take(chunk(0, 5)) is Next.RESEND
+    assert lossy.generate().have == 5
+
     other = new_state()
     other.take(chunk(0, 5))
     other.take(forgot)
