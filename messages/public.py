@@ -97,9 +97,14 @@ class Received(Wish, frozen=True):
 
 
 class CancelRequest(Wish, frozen=True):
-    """Ends a request that the client does not want any more. Answered by its Finished."""
+    """Ends a request that the client does not want any more. Answered by its Finished.
+
+    `has_left`: from a gateway that has passed the stream on. Its client has left, and may have gone to another gateway. The
+    request waits for it as if it had left here, unless another connection reads it. Not answered.
+    """
 
     request: ShortText
+    has_left: bool = False
 
 
 class ModelsWanted(Wish, frozen=True):

@@ -6,7 +6,6 @@ link asks its next incarnation for the stream from the next token on.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 
@@ -23,11 +22,10 @@ class ForwardedStream(OpenCall):
     Args:
         generate: what the client has sent.
         send: sends a message to the client; False when its pipe is full.
-        orphan_s: a request whose client has left is cancelled after this time, as the other gateway would do.
     """
 
-    def __init__(self, generate: public.Generate, send: Callable[[Message], bool], orphan_s: float) -> None:
-        self._generate, self._send, self._orphan_s = generate, send, orphan_s
+    def __init__(self, generate: public.Generate, send: Callable[[Message], bool]) -> None:
+        self._generate, self._send = generate, send
         self._have = self._confirmed = int(generate.have)
         self._unsent: deque[Message] = deque()
         self._link: ClientLink | None = None
@@ -93,10 +91,6 @@ class ForwardedStream(OpenCall):
             self._link.close_call(self._generate.request)
 
     def left(self) -> None:
-        """The client has left, or has everything. A request that goes on waits for it as long as one of this gateway would."""
+        """The client has left, or has everything. The other gateway decides how long a request that goes on waits for it."""
         if self._link is not None and not self._is_over:
-            asyncio.get_running_loop().call_later(self._orphan_s, self._give_up, self._link)
-
-    def _give_up(self, link: ClientLink) -> None:
-        if self._generate.request not in link.open_calls:  # otherwise the client has come back
-            self.cancel()
+            self._link.send_once(public.CancelRequest(request=self._generate.request, has_left=True))

@@ -166,7 +166,7 @@ class ZmqServer:
         Meanwhile the client is told that this gateway is alive.
         """
         request_id = message.request
-        stream = ForwardedStream(message, lambda message: self._send(identity, message), self._settings.orphan_s)
+        stream = ForwardedStream(message, lambda message: self._send(identity, message))
         self._clients.add(identity, request_id, stream)
         link: ClientLink | None = None
         try:
@@ -229,6 +229,10 @@ class ZmqServer:
         self._desk.undelivered.confirm(message.request, message.up_to, self._loop.time())
 
     def _cancel(self, identity: bytes, client: ZmqClient | None, message: public.CancelRequest) -> None:
+        if message.has_left:
+            if client is not None and message.request in client.streams:
+                self._clients.remove(identity, message.request, is_gone=True)
+            return
         pending = self._pending.get(message.request)
         if pending is not None:
             pending.is_cancelled = True

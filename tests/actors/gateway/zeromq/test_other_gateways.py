@@ -160,6 +160,32 @@ async def test_a_request_whose_client_left_the_forwarding_gateway_is_cancelled(
         await until(lambda: scheduler.cancels)
 
 
+async def test_a_client_that_has_gone_from_the_forwarding_gateway_to_the_right_one_keeps_its_request(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.gateway.zeromq.server._BEAT_S", 0.001)
+    async with two_gateways(folder, has_fronts=True, orphan_s=0.0) as (_, second, scheduler), fronts_of(folder) as fronts:
+        zero, one = fronts
+        for request in ("r", "other"):
+            await zero.send(generate(request=request, n=8))
+            assert isinstance(await _next_of(zero, public.Accepted), public.Accepted)
+        await until(lambda: len(scheduler.running) == 2)
+        await one.send(generate(n=8, is_repeated=True))
+        await _next_of(one, public.Accepted)
+        await zero.send(generate(n=8, is_repeated=True))  # the client goes to the gateway that has its request
+        await _next_of(zero, public.Accepted)
+        forwarding = second.gateway.zmq_server._clients._clients
+        for client in forwarding.values():
+            client.heard_s -= 3600.0
+        await until(lambda: not forwarding)
+        await one.send(generate(request="other", n=8, is_repeated=True))
+        await _next_of(one, public.Accepted)  # so the owner has read all that the other gateway has said before
+        assert not scheduler.cancels
+        scheduler.step(8)
+        ended = await _next_of(zero, public.Finished)
+        assert (ended.request, ended.reason) == ("r", "length")
+
+
 async def test_an_id_that_nobody_knows_is_a_new_request_and_a_position_in_it_is_refused(folder: str) -> None:
     async with two_gateways(folder, has_fronts=True) as (_, _, scheduler), fronts_of(folder) as (_, one):
         await one.send(generate(is_repeated=True, have=3))
