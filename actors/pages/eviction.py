@@ -36,7 +36,11 @@ class EvictionPolicy(Protocol):
         ...
 
     def evict(self) -> int:
-        """Remove and return the page to overwrite, and forget its uses. Raises: KeyError when no page is cached."""
+        """Remove and return the page to overwrite; `forget` follows. Raises: KeyError when no page is cached."""
+        ...
+
+    def hand_over(self, page: int, to: int) -> None:
+        """The content of a page is that of another, held page from now on, which gets its uses."""
         ...
 
     def forget(self, page: int) -> None:
@@ -69,6 +73,9 @@ class LruEviction(EvictionPolicy):
 
     def evict(self) -> int:
         return self._pages.popitem(last=False)[0]
+
+    def hand_over(self, page: int, to: int) -> None:
+        """Does nothing, as `use`."""
 
     def forget(self, page: int) -> None:
         self._pages.pop(page, None)

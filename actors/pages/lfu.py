@@ -57,8 +57,12 @@ class LfuEviction(EvictionPolicy):
         while not self._queue(self._age):
             self._age += 1
         page = next(iter(self._queue(self._age)))
-        self.forget(page)
+        self.remove([page])
         return page
+
+    def hand_over(self, page: int, to: int) -> None:
+        if page in self._uses_of:
+            self._uses_of[to] = self._uses_of[page]
 
     def forget(self, page: int) -> None:
         self._uses_of.pop(page, None)

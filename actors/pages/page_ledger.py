@@ -12,6 +12,9 @@ free -> held (allocate) -> cached or free (last release) -> held (acquire by con
 A page is sealed when the plan that completes it is made: steps run in order, so any later plan may read it. Until that plan has
 been applied the content may still be lost: `drop_unapplied` forgets it when the steps in flight are lost. A `SealTable` keeps
 what has been applied in shared memory, and the ledger of the next scheduler adopts it.
+
+A page whose content is known can always be found: the content of the pages before it is known as well. Its holders hold these
+pages, or twins of them (`twins.py`), and give them back after it; policies evict no page before those that continue it.
 """
 
 from __future__ import annotations
@@ -23,6 +26,9 @@ from dataclasses import dataclass
 from actors.pages.eviction import EvictionPolicy
 from actors.pages.page_hash import ROOT
 from actors.pages.seal_table import SealedPage, SealTable
+from actors.pages.twins import Twins
+
+_Content = tuple[int, int, bytes]  # hash, parent's hash, tokens
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,9 @@ class PageLedger:
         self._free: deque[int] = deque(range(n_pages))
         self._cached = eviction
         self._page_of: dict[int, int] = {}  # content hash -> page
-        self._content: dict[int, tuple[int, int, bytes]] = {}  # page -> (hash, parent's hash, tokens)
+        self._content: dict[int, _Content] = {}  # by page
+        self._twins = Twins()
+        self._plan = 0  # the number of the plan that is being made
         self._planned: set[int] = set()  # hashes sealed by the plan that is being made
         self._unapplied: deque[set[int]] = deque()  # hashes sealed by each plan in flight, the oldest plan first
         self._sealed: dict[int, None] = {}  # since the last `take_changes`, in order
@@ -96,6 +104,7 @@ class PageLedger:
         elif self._cached:
             page = self._cached.evict()
             self._forget(page)
+            self._cached.forget(page)
             self._evictions += 1
         else:
             return None
@@ -106,17 +115,13 @@ class PageLedger:
 
     def seal(self, page: int, content_hash: int, parent: int, tokens: bytes, is_planned: bool) -> None:
         """Note the content that a page has once a plan has run: the one being made if `is_planned`, else the last one sent."""
-        if content_hash in self._page_of:
-            return  # another page has the same content; this one stays private
-        self._page_of[content_hash] = page
-        self._content[page] = (content_hash, parent, tokens)
-        if is_planned:
-            self._planned.add(content_hash)
-        elif self._unapplied:
-            self._unapplied[-1].add(content_hash)
-        elif self._seals is not None:
-            self._seals.record(page, content_hash, parent, tokens)
-        self._sealed[content_hash] = None
+        content, plan = (content_hash, parent, tokens), self._plan if is_planned else self._plan - 1
+        known = self._page_of.get(content_hash)
+        if known is None:
+            self._know(page, content, plan)
+            self._sealed[content_hash] = None
+        elif known != page and self._content[known] == content:
+            self._twins.add(page, content_hash, plan)  # it stays private as long as the other page is there
 
     def adopt(self, pages: Iterable[SealedPage]) -> int:
         """Take over pages with known content, which must be free now. Returns how many; a page whose prefix is not there could
@@ -146,6 +151,7 @@ class PageLedger:
         """The plan that was being made is sent: the next plan may share the pages that it seals."""
         self._unapplied.append(self._planned)
         self._planned = set()
+        self._plan += 1
 
     def apply_plan(self) -> None:
         """The oldest plan in flight has been applied: the pages that it sealed have their content."""
@@ -157,6 +163,7 @@ class PageLedger:
 
     def drop_unapplied(self) -> set[int]:
         """The plans in flight are lost: forget the content of every page that they sealed. Returns these pages."""
+        self._twins.drop(self._plan - len(self._unapplied))
         lost: set[int] = set()
         for content_hash in [content_hash for hashes in [*self._unapplied, self._planned] for content_hash in hashes]:
             page = self._page_of.get(content_hash)
@@ -177,7 +184,12 @@ class PageLedger:
             self._holders[page] -= 1
             assert self._holders[page] >= 0, f"page {page} released more often than held"
             if self._holders[page] == 0:
-                (cached if page in self._content else self._free).append(page)
+                if page in self._content:
+                    cached.append(page)
+                    continue
+                self._free.append(page)
+                if self._twins and (known := self._twin_released(page)) is not None:
+                    cached.append(known)
         self._n_references -= len(pages)
         self._cached.add(cached)
 
@@ -211,12 +223,38 @@ class PageLedger:
                 assert holders == expected[page], f"page {page}: {holders} holders in the ledger, {expected[page]} in the lists"
             raise AssertionError(f"pages: expected {self.n_pages}, got {self.statistics()} and {self._n_references} references")
 
+    def _know(self, page: int, content: _Content, plan: int) -> None:
+        """This page has this content once this plan has run."""
+        self._page_of[content[0]], self._content[page] = page, content
+        n_later = self._plan - plan  # plans that were made after it, or are being made
+        if not n_later:
+            self._planned.add(content[0])
+        elif n_later <= len(self._unapplied):
+            self._unapplied[-n_later].add(content[0])
+        elif self._seals is not None:
+            self._seals.record(page, *content)
+
+    def _twin_released(self, page: int) -> int | None:
+        """A page without known content has lost its last holder. Returns the known page of its content if that is cached, and
+        takes it out of the cache: it must not be evicted before the pages that continue it, which are added now."""
+        content_hash = self._twins.remove(page)
+        known = None if content_hash is None else self._page_of[content_hash]
+        if known is None or self._holders[known]:
+            return None
+        self._cached.remove([known])
+        return known
+
     def _forget(self, page: int) -> None:
-        content_hash, _, _ = self._content.pop(page)
+        content = self._content.pop(page)
+        content_hash = content[0]
         del self._page_of[content_hash]
         if self._seals is not None:
             self._seals.erase(page)
-            for hashes in self._unapplied:  # a later plan may give this content to another page
-                hashes.discard(content_hash)
+        for hashes in (*self._unapplied, self._planned):  # a later plan may give this content to another page
+            hashes.discard(content_hash)
+        if (twin := self._twins.take(content_hash)) is not None:
+            self._cached.hand_over(page, twin.page)
+            self._know(twin.page, content, twin.plan)
+            return
         if self._sealed.pop(content_hash, 0) == 0:  # it was sealed before the last `take_changes`
             self._dropped.append(content_hash)

@@ -107,9 +107,9 @@ class AdoptionCheck:
                 self._check_kept(gang, states, worker.child.birth.name)
                 for page, content in gang.ledger._content.items():
                     expected = _states_of(content, by_hash)
-                    self.n_adopted += bool(expected)
-                    if expected and states[page].tolist() != expected:
-                        self.problems.append(f"page {page} of {worker.child.birth.name} was adopted with other content")
+                    self.n_adopted += 1
+                    if states[page].tolist() != expected:
+                        self.problems.append(f"page {page} of {worker.child.birth.name}: other content, or no prefix")
 
     def _check_kept(self, gang: GangView, states: np.ndarray, rank: str) -> None:
         """`states`: [pages, PAGE_TOKENS] uint64, the memory of a rank."""
@@ -124,7 +124,7 @@ _Content = tuple[int, int, bytes]  # hash, parent's hash, tokens
 
 
 def _states_of(page: _Content, by_hash: dict[int, _Content]) -> list[int]:
-    """The states of the hash chain after every token of a page; [] when a page before it is gone: nobody can find it then."""
+    """The states of the hash chain after every token of a page; [], which no page has, when a page before it is gone."""
     chain = [page]
     while chain[-1][1]:
         if chain[-1][1] not in by_hash:

@@ -1,0 +1,60 @@
+"""Held pages with the same content as another page, by which that content is found. Pure.
+
+Two sequences that compute the same content at the same time fill a page each. The content is found by one of them, the *known*
+page; the other is its *twin*. The pages after a twin may be known nevertheless. They can be found only as long as the content
+before them can, so a twin takes the place of its known page when that is evicted.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Twin(NamedTuple):
+    """A page, and the number of the plan that computes its content."""
+
+    plan: int
+    page: int
+
+
+class Twins:
+    """All twins of one ledger, by content hash. Constant time per page."""
+
+    def __init__(self) -> None:
+        self._by_hash: dict[int, list[Twin]] = {}
+        self._hash_of: dict[int, int] = {}  # by page
+
+    def __len__(self) -> int:
+        return len(self._hash_of)
+
+    def add(self, page: int, content_hash: int, plan: int) -> None:
+        """A page that is held gets the content of a known page."""
+        self._hash_of[page] = content_hash
+        self._by_hash.setdefault(content_hash, []).append(Twin(plan, page))
+
+    def remove(self, page: int) -> int | None:
+        """A page has lost its last holder; returns its content hash, None if it is no twin."""
+        content_hash = self._hash_of.pop(page, None)
+        if content_hash is not None:
+            self._keep(content_hash, [twin for twin in self._by_hash[content_hash] if twin.page != page])
+        return content_hash
+
+    def take(self, content_hash: int) -> Twin | None:
+        """Remove and return a twin that becomes the known page of this content: the one that is computed first."""
+        twins = self._by_hash.get(content_hash)
+        if not twins:
+            return None
+        first = min(twins)
+        self.remove(first.page)
+        return first
+
+    def drop(self, first_plan: int) -> None:
+        """The plans from this one on are lost, and what they compute."""
+        for page in [twin.page for twins in self._by_hash.values() for twin in twins if twin.plan >= first_plan]:
+            self.remove(page)
+
+    def _keep(self, content_hash: int, twins: list[Twin]) -> None:
+        if twins:
+            self._by_hash[content_hash] = twins
+        else:
+            del self._by_hash[content_hash]
