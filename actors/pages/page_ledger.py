@@ -163,8 +163,7 @@ class PageLedger:
 
     def drop_unapplied(self) -> set[int]:
         """The plans in flight are lost: forget the content of every page that they sealed. Returns these pages."""
-        self._twins.drop(self._plan - len(self._unapplied))
-        lost: set[int] = set()
+        lost = self._twins.drop(self._plan - len(self._unapplied))
         for content_hash in [content_hash for hashes in [*self._unapplied, self._planned] for content_hash in hashes]:
             page = self._page_of.get(content_hash)
             if page is not None:

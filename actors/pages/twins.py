@@ -48,10 +48,12 @@ class Twins:
         self.remove(first.page)
         return first
 
-    def drop(self, first_plan: int) -> None:
-        """The plans from this one on are lost, and what they compute."""
-        for page in [twin.page for twins in self._by_hash.values() for twin in twins if twin.plan >= first_plan]:
+    def drop(self, first_plan: int) -> set[int]:
+        """The plans from this one on are lost, and what they compute. Returns the pages that are no twins any more."""
+        lost = {twin.page for twins in self._by_hash.values() for twin in twins if twin.plan >= first_plan}
+        for page in lost:
             self.remove(page)
+        return lost
 
     def _keep(self, content_hash: int, twins: list[Twin]) -> None:
         if twins:
