@@ -37,6 +37,16 @@ def test_the_newest_lines_of_a_long_stream_are_shown(tmp_path: Path) -> None:
     assert all(f"\x1b[{row};1H" not in text for row in range(HEIGHT + 1, HEIGHT + 20))
 
 
+def test_the_recording_of_the_readme_shows_every_kill_and_is_small() -> None:
+    text = played(recording.MEDIA / "kill.cast")
+    assert all(f"# {name}" in text for _, name in recording.KILLS)
+    said = f"{len(recording.KILLS)} processes killed, one connection, {recording.N_TOKENS} tokens, the same text"
+    assert said in text
+    drawn = (recording.MEDIA / "kill.svg").read_text(encoding="utf-8")
+    assert len(drawn) < 200_000
+    assert all(f">{word}</text>" in drawn for _, name in recording.KILLS for word in name.split())
+
+
 def test_a_text_that_differs_is_no_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "own_server", lambda flags: nullcontext(OwnServer(8000, 0, 0.0, tmp_path / "log")))
     monkeypatch.setattr(recording, "_curl", lambda server: iter(["the", " text"]))
