@@ -25,7 +25,7 @@ async def spawn(*argv: str, given: bytes = b"", env: dict[str, str] | None = Non
 
 
 async def test_death_by_signal_is_seen_and_decoded() -> None:
-    child, ended = await spawn("/bin/sleep", "60")
+    child, ended = await spawn("/bin/sleep", "600")
     os.kill(child.pid, signal.SIGKILL)
     assert str(await asyncio.wait_for(ended, DEADLINE_S)) == "killed by SIGKILL"
     assert child.exit == ExitStatus(-1, "SIGKILL")
@@ -37,7 +37,7 @@ async def test_exit_status_is_decoded() -> None:
 
 
 async def test_kill_ends_a_stopped_process_too() -> None:
-    child, ended = await spawn("/bin/sleep", "60")
+    child, ended = await spawn("/bin/sleep", "600")
     os.kill(child.pid, signal.SIGSTOP)
     child.kill()
     assert (await asyncio.wait_for(ended, DEADLINE_S)).signal_name == "SIGKILL"
@@ -51,7 +51,7 @@ async def test_kill_of_the_dead_does_nothing() -> None:
 
 
 async def test_memory_is_that_of_the_process_while_it_lives() -> None:
-    child, ended = await spawn("/bin/sleep", "60")
+    child, ended = await spawn("/bin/sleep", "600")
     assert child.resident_bytes() > 0
     child.kill()
     await asyncio.wait_for(ended, DEADLINE_S)
@@ -71,7 +71,7 @@ async def test_environment_is_added() -> None:
 
 async def test_it_is_in_a_session_of_its_own() -> None:
     """So that Ctrl-C in a terminal reaches the supervisor alone."""
-    child, ended = await spawn("/bin/sleep", "60")
+    child, ended = await spawn("/bin/sleep", "600")
     assert os.getsid(child.pid) == child.pid
     child.kill()
     await asyncio.wait_for(ended, DEADLINE_S)
@@ -83,7 +83,7 @@ async def test_without_pidfds_a_thread_waits(number: int, monkeypatch: pytest.Mo
         raise OSError(number, "no pidfd now")
 
     monkeypatch.setattr(os, "pidfd_open", refuse)
-    child, ended = await spawn("/bin/sleep", "60")
+    child, ended = await spawn("/bin/sleep", "600")
     child.kill()
     assert (await asyncio.wait_for(ended, DEADLINE_S)).signal_name == "SIGKILL"
     child.kill()
@@ -102,7 +102,7 @@ async def test_a_child_that_nobody_can_watch_is_not_left_alive(monkeypatch: pyte
     monkeypatch.setattr(os, "pidfd_open", refuse)
     monkeypatch.setattr(threading.Thread, "start", no_thread)
     with pytest.raises(OSError, match="can't start new thread"):
-        LocalProcess.spawn(["/bin/sleep", "60"], print)
+        LocalProcess.spawn(["/bin/sleep", "600"], print)
     with pytest.raises(ProcessLookupError):
         os.kill(watched[0], 0)
 
