@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -10,10 +12,12 @@ import httpx
 from gpu_workers.hash_chain import hash_chain_tokens
 from ops.bench.leaks.holdings import descendants_of
 from tests.support.fuzz import mutations as fuzz
+from tests.support.fuzz.conversations import fuzz_front
 from tests.support.fuzz.inbox_case import fuzz_inboxes
 from tests.support.fuzz.listeners import listeners
 from tests.support.real_server import RealServer, real_server
 
+_N_CLIENTS = 4
 _SPARE_DESCRIPTORS = 8  # connections that are being closed, log files that were rotated
 _SPARE_BYTES = 64 << 20
 
@@ -32,18 +36,30 @@ def check_inventory(server: RealServer) -> None:
     assert not [path for path in journals if path.stat().st_mode & 0o077], "they hold prompts"
 
 
+def _fuzz_http(seed: int, address: tuple[str, int], n_requests: int) -> Counter[int]:
+    """The statuses of the answers to so many requests, which several clients send at the same time."""
+    with ThreadPoolExecutor(_N_CLIENTS) as pool:
+        each = n_requests // _N_CLIENTS
+        parts = pool.map(lambda i: fuzz.fuzz_http(random.Random(f"{seed} {i}"), address, each), range(_N_CLIENTS))
+        return sum(parts, Counter())
+
+
 def fuzz_server(seed: int, n_requests: int, n_frames: int, n_messages: int = 0) -> None:
     """Nothing restarts, nothing grows, and an ordinary request is answered as before. `n_messages`: to internal inboxes."""
     with real_server("--model", "hash-chain") as server:
         address = ("127.0.0.1", server.port)
         fuzz.fuzz_http(random.Random(seed), address, 300)  # what is made once is made now
-        fuzz.fuzz_front(random.Random(seed), server.front, 500)
+        fuzz_front(random.Random(seed), server.front, 100)
         before = {child.name: (child.pid, child.incarnation) for child in server.status().children}
         gateway = before["gateway/0"][0]
         check_inventory(server)
         n_descriptors, n_threads, n_bytes = fuzz.descriptors(gateway), fuzz.threads(gateway), fuzz.resident_bytes(gateway)
-        fuzz.fuzz_http(random.Random(seed + 1), address, n_requests)
-        fuzz.fuzz_front(random.Random(seed + 2), server.front, n_frames)
+        statuses = _fuzz_http(seed + 1, address, n_requests)
+        assert statuses[200] > n_requests / 6, statuses
+        assert statuses[400] > n_requests / 6, statuses
+        heard = fuzz_front(random.Random(seed + 2), server.front, n_frames)
+        assert heard["Accepted"] > n_frames / 2, heard
+        assert heard["Failed"] > n_frames / 4, heard
         if n_messages:
             fuzz_inboxes(server, seed, n_messages)
         reply = httpx.post(f"{server.url}/v1/generate", json={"tokens": [1, 2], "max_tokens": 5, "temperature": 0}, timeout=60)
