@@ -193,18 +193,20 @@ def check_config(file: str | None, **flags: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @server_flags
 def status(port: int, run_dir: Path | None, as_json: bool) -> None:
-    """Show the processes of a running server: state, memory, restarts.
+    """Show a running server: its addresses, and state, memory and restarts of its processes.
 
     \b
     Exit status:
       0  the server answered
       6  no server was found
     """
+    from messages.run_dir import front_endpoint
     from supervisor.operator import calls as operator_calls
     from supervisor.operator.status_table import print_status
 
-    report = reach(lambda: operator_calls.ask_status(find(port, run_dir)))
-    print_status(report, as_json)
+    where = find(port, run_dir)
+    report = reach(lambda: operator_calls.ask_status(where))
+    print_status(report, as_json, front_endpoint(where))
 
 
 @main.command(short_help="Refuse new requests, wait for those in progress.")

@@ -96,7 +96,7 @@ def absence_of(endpoint: str) -> str:
         return ""
     return (
         "; there is no such socket. A server of another user, with --run-dir or under systemd has another one:"
-        " pass the ZeroMQ endpoint that it shows when it starts, as Client('ipc://...')"
+        " pass its ZeroMQ endpoint, which `supervisor status --run-dir DIR` shows, as Client('ipc://...')"
     )
 
 
