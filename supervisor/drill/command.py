@@ -20,7 +20,8 @@ from supervisor.operator.command_line import EXIT_USAGE, PORT, SECONDS
     multiple=True,
     metavar="FAULT",
     help="kill:TARGET, pause:TARGET:SECONDS or run:COMMAND; may be repeated. TARGET: a role (worker, scheduler, gateway, ...),"
-    " a name (worker/0.0), any, supervisor, parent, pid=NUMBER or match=REGEX (of a command line)."
+    " a name (worker/0.0), any, supervisor, parent, pid=NUMBER, match=REGEX (of a command"
+    " line) or container=REGEX (of a name or image)."
     " Default: kill of worker, scheduler and gateway.",
 )
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Rounds of each fault.")
@@ -48,14 +49,15 @@ def drill(url: str | None, port: int, faults: tuple[str, ...], **options: Any) -
         kill workers, schedulers and gateways of the server on port 8000
     supervisor drill http://127.0.0.1:8001 --fault 'kill:match=VLLM::EngineCore'
         the same for another server, by a process's command line
-    supervisor drill http://127.0.0.1:8001 --fault 'run:docker kill engine'
-        by a command
+    supervisor drill http://127.0.0.1:8001 --fault 'kill:container=vllm' --fault 'run:systemctl kill -s KILL vllm'
+        by the name or image of a container; by a command
 
     \b
     Exit status:
       0  every stream was complete and right
       1  a stream was lost or wrong
       2  the command line cannot be used, or there is no such server or process
+      3  a fault could not be inflicted in every round; the others are reported
     """
     from messages.errors import ConfigError
     from supervisor.drill.session import DrillOptions, run_session

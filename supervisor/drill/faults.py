@@ -6,6 +6,7 @@ pause:scheduler:3      SIGSTOP, and SIGCONT after 3 seconds
 kill:pid=1234          a process by its id; its children are left alone
 kill:parent            the process above the supervisor, which is one too: kill:supervisor
 kill:match=REGEX       the newest process whose command line matches
+kill:container=REGEX   the newest running container whose name or image matches; docker or podman stops it
 run:COMMAND            a shell command, such as: run:docker kill -s KILL vllm
 """
 
@@ -17,6 +18,7 @@ import random
 import re
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -27,12 +29,16 @@ from messages.errors import ConfigError
 from messages.ids import ROLES, role_of
 from messages.lifecycle import ChildStatus
 from supervisor.children.run_dir import read_pid
+from supervisor.drill.containers import Container, find_container
 from supervisor.operator.calls import NoServer, ask_status
+
+Found = tuple[str, int] | Container  # (name, process id), or a container
 
 _COMMAND_S = 60.0
 _DEFAULT_PAUSE_S = 2.0
 _LOOK_S, _FIND_S = 0.05, 30.0
 _STANDBY = "standby"  # the phase of a child that waits for its promotion
+_PATTERNS = ("match=", "container=")
 _PLACES = (*(role for role in ROLES if role != "operator"), _STANDBY, "parent", "any")  # what a target of our own server is
 
 
@@ -46,7 +52,7 @@ class FaultKind(Enum):
 
 @dataclass(frozen=True)
 class Fault:
-    """One kind of harm. `target`: a role, a child's name, "pid=..", "match=..", or a shell command for RUN."""
+    """One kind of harm. `target`: a role, a child's name, "pid=..", "match=..", "container=..", or a shell command for RUN."""
 
     kind: FaultKind
     target: str
@@ -82,26 +88,29 @@ def _check_target(kind: FaultKind, target: str) -> None:
     if target.startswith("pid="):
         if not target[4:].isdigit():
             raise ConfigError(f"fault: expected a process id after pid=, got {target[4:]!r}")
-    elif not target.startswith("match="):
+    elif not target.startswith(_PATTERNS):
         if target.partition("/")[0] not in _PLACES:
-            raise ConfigError(f"fault: expected {', '.join(_PLACES)}, a name, pid=NUMBER or match=REGEX, got {target!r}")
+            places = ", ".join(_PLACES)
+            expected = f"{places}, a name, pid=NUMBER, match=REGEX or container=REGEX"
+            raise ConfigError(f"fault: expected {expected}, got {target!r}")
     else:
+        word, _, pattern = target.partition("=")
         try:
-            re.compile(target[6:])
+            re.compile(pattern)
         except re.error as error:
-            raise ConfigError(f"fault: expected a regular expression after match=, got {target[6:]!r} ({error})") from None
+            raise ConfigError(f"fault: expected a regular expression after {word}=, got {pattern!r} ({error})") from None
 
 
 def check_present(fault: Fault, run_dir: Path) -> None:
     """See that there is something to harm. Raises: ConfigError, at once if it is in a server of ours and none answers."""
     if fault.kind is FaultKind.RUN:
         return
-    if not fault.target.startswith(("pid=", "match=")):
+    if not fault.target.startswith(("pid=", *_PATTERNS)):
         try:
             ask_status(run_dir)
         except NoServer as error:
             raise ConfigError(str(error)) from None
-    _find(fault.target, run_dir, random.Random(0))
+    _find(lambda: _look(fault.target, run_dir, random.Random(0)), fault.target)
 
 
 async def inflict(fault: Fault, run_dir: Path, chance: random.Random) -> str:
@@ -112,7 +121,14 @@ async def inflict(fault: Fault, run_dir: Path, chance: random.Random) -> str:
     if fault.kind is FaultKind.RUN:
         await _run_command(fault.target)
         return fault.target
-    name, pid = await asyncio.to_thread(_find, fault.target, run_dir, chance)
+    found = await asyncio.to_thread(_find, lambda: _look(fault.target, run_dir, chance), fault.target)
+    if isinstance(found, Container):
+        await asyncio.to_thread(found.kill if fault.kind is FaultKind.KILL else found.pause)
+        if fault.kind is FaultKind.PAUSE:
+            loop = asyncio.get_running_loop()
+            loop.call_later(fault.pause_s, loop.run_in_executor, None, found.resume)
+        return found.name
+    name, pid = found
     harm(fault, pid)
     return name
 
@@ -146,23 +162,32 @@ async def _run_command(command: str) -> None:
         raise ConfigError(f"fault: expected {command!r} to succeed, got exit status {process.returncode}: {last}")
 
 
-def _find(target: str, run_dir: Path, chance: random.Random) -> tuple[str, int]:
-    """(name, process id) of what this target means now. Blocks until there is one. Raises: ConfigError."""
+def _find(look: Callable[[], Found | None], target: str) -> Found:
+    """What this target means now. Blocks until there is something. Raises: ConfigError."""
     end_s = time.monotonic() + _FIND_S
     while time.monotonic() < end_s:
-        if (found := _look(target, run_dir, chance)) is not None:
+        if (found := look()) is not None:
             return found
         time.sleep(_LOOK_S)
-    raise ConfigError(f"fault: expected a living process for {target!r} within {_FIND_S:g} s, got none")
+    raise ConfigError(f"fault: expected something that runs for {target!r} within {_FIND_S:g} s, got none")
 
 
-def _look(target: str, run_dir: Path, chance: random.Random) -> tuple[str, int] | None:
+def _look(target: str, run_dir: Path, chance: random.Random) -> Found | None:
     if target.startswith("pid="):
         pid = int(target[4:])
-        return (target, pid) if psutil.pid_exists(pid) else None
+        return (target, pid) if _is_alive(pid) else None
     if target.startswith("match="):
         return _newest_match(re.compile(target[6:]))
+    if target.startswith("container="):
+        return find_container(re.compile(target[10:]))
     return _child(target, run_dir, chance)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _newest_match(pattern: re.Pattern[str]) -> tuple[str, int] | None:

@@ -17,6 +17,7 @@ from supervisor.drill.faults import Fault, check_present, inflict, is_whole
 from supervisor.drill.figures import Round
 from supervisor.drill.streams import Stream, StreamOptions, find_model, follow, is_answering, prompts_of
 
+NO_FAULT = "no fault"
 _PROBE_EVERY_S = 0.05
 _FIRST_TEXT_S = 120.0
 _SETTLE_S = 1.0  # between two rounds
@@ -42,17 +43,29 @@ class DrillPlan:
 
 
 @dataclass(frozen=True)
+class Reference:
+    """What the server answers without a fault: the right answer to each prompt whose answer was the same twice."""
+
+    answers: dict[str, str]
+    n_unsteady: int  # prompts whose greedy answer was not the same twice
+    calm: Round  # the second time, as a round without a fault: its pauses are what the load alone does
+
+
+@dataclass(frozen=True)
 class DrillResult:
-    """The rounds, and the right answer to each prompt whose answer was the same twice."""
+    """The rounds, the calm one first. `stopped`: faults that could not be inflicted in every round, and why."""
 
     model: str
     rounds: Sequence[Round]
-    reference: dict[str, str]
-    n_unsteady: int  # prompts whose greedy answer was not the same twice without a fault
+    reference: Reference
+    stopped: Sequence[str]
 
 
 async def run_drill(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:
-    """Carry out the plan; `say` gets a line for each round. Raises: ConfigError when the server or a target is not there."""
+    """Carry out the plan; `say` gets a line for each round.
+
+    Raises: ConfigError when the server or a target is not there, or the first fault cannot be inflicted even once.
+    """
     headers = {"Authorization": f"Bearer {plan.api_key}"} if plan.api_key else {}
     limits = httpx.Limits(max_connections=plan.streams + 8, max_keepalive_connections=0)
     async with httpx.AsyncClient(timeout=httpx.Timeout(plan.deadline_s, connect=5.0), limits=limits, headers=headers) as client:
@@ -61,20 +74,26 @@ async def run_drill(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:
             await asyncio.to_thread(check_present, fault, plan.run_dir)
         say(f"reference: {plan.streams} streams of {plan.max_tokens} tokens without a fault, twice")
         prompts = prompts_of(plan.streams, plan.prompt_words, plan.seed)
-        reference, n_unsteady = await reference_of(client, options, prompts)
-        say(f"reference: {len(prompts)} answers, {n_unsteady} of them not the same twice")
+        reference = await reference_of(client, options, prompts)
+        say(f"reference: {len(prompts)} answers, {reference.n_unsteady} of them not the same twice")
         drill = _Drill(plan, client, options, prompts)
-        rounds = []
+        rounds, stopped = [reference.calm], []
         for fault in plan.faults:
-            for number in range(plan.rounds):
-                one = await drill.round(fault)
-                rounds.append(one)
-                say(f"{fault.text} {number + 1}/{plan.rounds}: {one.harmed}; a new request was answered after {_seconds(one)}")
-        return DrillResult(options.model, rounds, reference, n_unsteady)
+            try:
+                for number in range(plan.rounds):
+                    rounds.append(await drill.round(fault))
+                    say(f"{fault.text} {number + 1}/{plan.rounds}: {_result(rounds[-1])}")
+            except ConfigError as error:
+                if len(rounds) == 1:
+                    raise
+                stopped.append(f"{fault.text}: {error}")
+                say(f"{fault.text} ends here: {error}")
+        return DrillResult(options.model, rounds, reference, stopped)
 
 
-def _seconds(one: Round) -> str:
-    return "no time that was waited" if one.answered_after_s == math.inf else f"{one.answered_after_s:.2f} s"
+def _result(one: Round) -> str:
+    waited = "no time that was waited" if one.answered_after_s == math.inf else f"{one.answered_after_s:.2f} s"
+    return f"{one.harmed}; a new request was answered after {waited}"
 
 
 async def _options(client: httpx.AsyncClient, plan: DrillPlan) -> StreamOptions:
@@ -85,14 +104,15 @@ async def _options(client: httpx.AsyncClient, plan: DrillPlan) -> StreamOptions:
     return StreamOptions(plan.url, model, plan.prompt_words, plan.max_tokens, plan.deadline_s, plan.ignores_end, plan.api_key)
 
 
-async def reference_of(client: httpx.AsyncClient, options: StreamOptions, prompts: list[str]) -> tuple[dict[str, str], int]:
-    """The answer to each prompt, asked for twice with all streams at once. Raises: ConfigError if one fails."""
+async def reference_of(client: httpx.AsyncClient, options: StreamOptions, prompts: list[str]) -> Reference:
+    """Ask for the answer to each prompt twice, with all streams at once. Raises: ConfigError if one fails."""
     first, second = [await _stream_all(client, options, prompts) for _ in range(2)]
     failed = [stream.error for stream in (*first, *second) if stream.error]
     if failed:
         raise ConfigError(f"reference: expected every stream to end without a fault, got {failed[0]}")
     steady = {a.prompt: a.text for a, b in zip(first, second, strict=True) if a.text == b.text}
-    return steady, len(prompts) - len(steady)
+    all_began_s = max((stream.arrivals_s[0] for stream in second if stream.arrivals_s), default=0.0)
+    return Reference(steady, len(prompts) - len(steady), Round(NO_FAULT, "", all_began_s, 0.0, second))
 
 
 async def _stream_all(client: httpx.AsyncClient, options: StreamOptions, prompts: list[str]) -> list[Stream]:
@@ -115,7 +135,11 @@ class _Drill:
         while not all(stream.pieces or stream.error for stream in streams) and time.monotonic() < began_s + _FIRST_TEXT_S:
             await asyncio.sleep(_PROBE_EVERY_S)
         await asyncio.sleep(self._chance.uniform(0.0, 0.25 * (time.monotonic() - began_s)))
-        harmed = await inflict(fault, self._plan.run_dir, self._chance)
+        try:
+            harmed = await inflict(fault, self._plan.run_dir, self._chance)
+        except ConfigError:
+            await asyncio.gather(*work)
+            raise
         at_s = time.monotonic()
         answered_after_s = await self._wait_answer(at_s)
         await asyncio.gather(*work)

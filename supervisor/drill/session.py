@@ -16,6 +16,7 @@ from supervisor.drill.figures import as_json, rows_of
 from supervisor.drill.report import print_report, write_json, write_svg
 from supervisor.drill.run import DrillPlan, DrillResult, run_drill
 
+_EXIT_LOST, _EXIT_STOPPED = 1, 3
 _OWN_FAULTS = ("kill:worker", "kill:scheduler", "kill:gateway")
 
 
@@ -40,18 +41,23 @@ class DrillOptions:
 
 
 def run_session(options: DrillOptions) -> int:
-    """Run the drill and report it. Returns the exit status: 1 when a stream was lost or wrong. Raises: ConfigError."""
+    """Run the drill and report it. Raises: ConfigError.
+
+    Returns the exit status: 1 when a stream was lost or wrong, else 3 when a fault could not be inflicted in every round.
+    """
     plan = plan_of(options)
     log = Console(stderr=True)
     result = asyncio.run(run_drill(plan, lambda line: log.print(line, highlight=False, markup=False)))
-    rows = rows_of(result.rounds, result.reference)
+    rows = rows_of(result.rounds, result.reference.answers)
     title = title_of(plan, result.model)
     print_report(rows, title, Console())
     if options.json_path is not None:
         write_json(as_json(rows, _facts(plan, result)), options.json_path)
     if options.svg_path is not None:
         write_svg(rows, title, options.svg_path)
-    return 1 if any(row.lost or row.wrong for row in rows) else 0
+    if any(row.lost or row.wrong for row in rows):
+        return _EXIT_LOST
+    return _EXIT_STOPPED if result.stopped else 0
 
 
 def title_of(plan: DrillPlan, model: str) -> str:
@@ -90,7 +96,8 @@ def _facts(plan: DrillPlan, result: DrillResult) -> dict[str, object]:
         "prompt_words": plan.prompt_words,
         "max_tokens": plan.max_tokens,
         "seed": plan.seed,
-        "answers_not_the_same_twice": result.n_unsteady,
+        "answers_not_the_same_twice": result.reference.n_unsteady,
+        "stopped": list(result.stopped),
         "errors": sorted(errors)[:16],
     }
 

@@ -24,14 +24,18 @@ def test_a_drill_reports_what_happened(tmp_path: Path) -> None:
     with real_server("--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.01") as server:
         report, picture = tmp_path / "drill.json", tmp_path / "drill.svg"
         files = ("--json", str(report), "--svg", str(picture))
-        done = drill(server.url, server.run_dir, "--fault", "kill:worker", "--fault", "kill:scheduler", *files)
-        assert done.returncode == 0, done.stdout + done.stderr
-        rows = json.loads(report.read_text())["rows"]
-        assert [(row["fault"], row["right"], row["lost"], row["wrong"]) for row in rows] == [
-            ("kill:worker", 4, 0, 0),
-            ("kill:scheduler", 4, 0, 0),
+        pid = next(child.pid for child in server.status().children if child.name == "scheduler/0")
+        faults = ("--fault", "kill:worker", "--fault", f"kill:pid={pid}")
+        done = drill(server.url, server.run_dir, *faults, "--rounds", "2", *files)
+        assert done.returncode == 3, "the process with that id can be killed once" + done.stdout + done.stderr
+        result = json.loads(report.read_text())
+        assert [(row["fault"], row["rounds"], row["lost"], row["wrong"]) for row in result["rows"]] == [
+            ("no fault", 1, 0, 0),
+            ("kill:worker", 2, 0, 0),
+            (f"kill:pid={pid}", 1, 0, 0),
         ]
-        assert all(row["pause_max_ms"] > 0 for row in rows)
+        assert all(row["right"] == 4 * row["rounds"] and row["pause_max_ms"] > 0 for row in result["rows"])
+        assert [line.partition(": ")[0] for line in result["stopped"]] == [f"kill:pid={pid}"]
         assert picture.read_text().startswith("<svg")
 
         nobody = drill(server.url, server.run_dir, "--fault", "run:exit 3")

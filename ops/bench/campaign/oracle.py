@@ -26,9 +26,10 @@ class Oracle:
         """Learn the answers of a real model: what it gives before the first fault. Raises: ConfigError."""
         self._is_chain = False
         async with httpx.AsyncClient(timeout=self._options.deadline_s) as client:
-            self.right, n_unsteady = await reference_of(client, self._options, self._prompts(0))
-        if n_unsteady:
-            raise ConfigError(f"model: expected the same answers twice, got {n_unsteady} that differ")
+            reference = await reference_of(client, self._options, self._prompts(0))
+        if reference.n_unsteady:
+            raise ConfigError(f"model: expected the same answers twice, got {reference.n_unsteady} that differ")
+        self.right = reference.answers
 
     def streams(self, number: int) -> list[Stream]:
         """Those of one episode. A real model gets the same prompts again."""

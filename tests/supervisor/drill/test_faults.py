@@ -45,7 +45,9 @@ def test_a_standby_is_a_role_of_its_own(monkeypatch: pytest.MonkeyPatch, target:
         child("worker/1.0", 3, state=ChildState.WELCOMED),
     ]
     monkeypatch.setattr(faults, "ask_status", lambda run_dir: StatusReport(TreeState.SERVING, 0.0, "m", "u", children))
-    assert {faults._find(target, NOWHERE, random.Random(seed))[1] for seed in range(20)} == pids
+    assert {faults._child(target, NOWHERE, random.Random(seed)) for seed in range(20)} == {
+        (one.name, one.pid) for one in children if one.pid in pids
+    }
     assert not faults.is_whole(NOWHERE)
     children.pop()
     assert faults.is_whole(NOWHERE)
@@ -77,7 +79,8 @@ def test_texts_of_faults() -> None:
         ("pause:worker:soon", "expected pause:TARGET:SECONDS, got 'pause:worker:soon'"),
         ("kill:pid=x", "expected a process id after pid=, got 'x'"),
         ("kill:match=(", "expected a regular expression after match=, got '('"),
-        ("kill:wroker", "parent, any, a name, pid=NUMBER or match=REGEX, got 'wroker'"),
+        ("pause:container=[:2", "expected a regular expression after container=, got '['"),
+        ("kill:wroker", "parent, any, a name, pid=NUMBER, match=REGEX or container=REGEX, got 'wroker'"),
     ],
 )
 def test_bad_texts_are_refused_by_name(text: str, said: str) -> None:
