@@ -43,7 +43,11 @@ def front(context: zmq.Context, endpoint: str) -> zmq.Socket:
 def _bound(socket: zmq.Socket, endpoint: str) -> zmq.Socket:
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a credit without a receiver is an error, not a silent drop
     socket.setsockopt(zmq.ROUTER_HANDOVER, 0)  # no peer takes over the identity of a living one
-    socket.bind(endpoint)
+    try:
+        socket.bind(endpoint)
+    except zmq.ZMQError:  # a full disk; an open socket would keep its context, and so this process, from ending
+        socket.close()
+        raise
     return socket
 
 

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import zmq
+
 from messages.errors import TardigradeError
 from messages.ids import SUPERVISOR, actor_name
 from messages.lifecycle import DrainWanted, OrderTaken, RestartWanted, StatusReport, StatusWanted, StopWanted, TreeState
@@ -131,7 +133,10 @@ async def _exchange(run_dir: Path, make: Callable[[str], Message], deadline_s: f
     me = actor_name("operator", os.getpid())
     incarnation = time.time_ns() // 1_000_000
     path = run_dir / f"operator-{os.getpid()}.{incarnation}"  # a new name each time: an old link would reconnect to it
-    mailbox = ZmqMailbox(me, incarnation, f"ipc://{path}")
+    try:
+        mailbox = ZmqMailbox(me, incarnation, f"ipc://{path}")
+    except zmq.ZMQError as error:
+        raise NoServer(f"run_dir: expected room for a socket in {run_dir}, got {error.strerror}") from None
     try:
         mailbox.connect(SUPERVISOR, 0, supervisor_endpoint(run_dir))
         mailbox.send(SUPERVISOR, make(mailbox.endpoint))

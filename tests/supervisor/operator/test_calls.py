@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+import zmq
 
 from supervisor.operator import calls
 from supervisor.parent.lock_file import LockFile
@@ -40,3 +42,15 @@ def test_a_supervisor_that_is_being_replaced_is_waited_for(run_dir: Path, monkey
         monkeypatch.setattr(calls.time, "sleep", replace)
         calls.check_running(run_dir)
     lock.release()
+
+
+def test_a_directory_without_room_for_a_socket_is_said(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise zmq.ZMQError(errno.ENOSPC)
+
+    monkeypatch.setattr(calls, "ZmqMailbox", refuse)
+    with socket.socket(socket.AF_UNIX) as inbox:
+        inbox.bind(str(run_dir / "supervisor"))
+        inbox.listen()
+        with pytest.raises(calls.NoServer, match=r"expected room for a socket in .*, got No space left on device"):
+            calls.ask_status(run_dir)
