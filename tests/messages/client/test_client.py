@@ -22,7 +22,9 @@ DEADLINE_S = 60.0
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    """A client of nobody. It gives up only where a call says so, however slow the machine is."""
+    monkeypatch.setattr("messages.client.async_client.CONNECT_S", 1e9)
     client = Client(f"ipc://{tmp_path}/nobody")
     yield client
     client.close()
@@ -92,8 +94,7 @@ def test_a_server_that_is_not_there_is_told_with_the_usual_reason(tmp_path: Path
     assert [absence_of(endpoint) for endpoint in ("ipc://@abstract", f"ipc://{tmp_path}")] == ["", ""]
 
 
-def test_a_deadline_holds_while_nobody_is_there(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("messages.client.async_client.CONNECT_S", 1e9)  # nobody ends the call but its deadline
+def test_a_deadline_holds_while_nobody_is_there(client: Client) -> None:
     with pytest.raises((Unavailable, DeadlineExceeded)):
         client.generate("x", deadline_s=0.05)
 
