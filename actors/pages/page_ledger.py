@@ -187,7 +187,7 @@ class PageLedger:
                     cached.append(page)
                     continue
                 self._free.append(page)
-                if self._twins and (known := self._twin_released(page)) is not None:
+                if self._twins.by_hash and (known := self._twin_released(page)) is not None:
                     cached.append(known)
         self._n_references -= len(pages)
         self._cached.add(cached)
@@ -249,9 +249,10 @@ class PageLedger:
         del self._page_of[content_hash]
         if self._seals is not None:
             self._seals.erase(page)
-        for hashes in (*self._unapplied, self._planned):  # a later plan may give this content to another page
+        self._planned.discard(content_hash)
+        for hashes in self._unapplied:  # a later plan may give this content to another page
             hashes.discard(content_hash)
-        if (twin := self._twins.take(content_hash)) is not None:
+        if self._twins.by_hash and (twin := self._twins.take(content_hash)) is not None:
             self._cached.hand_over(page, twin.page)
             self._know(twin.page, content, twin.plan)
             return

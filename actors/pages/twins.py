@@ -18,30 +18,27 @@ class Twin(NamedTuple):
 
 
 class Twins:
-    """All twins of one ledger, by content hash. Constant time per page."""
+    """All twins of one ledger. Constant time per page."""
 
     def __init__(self) -> None:
-        self._by_hash: dict[int, list[Twin]] = {}
+        self.by_hash: dict[int, list[Twin]] = {}  # by content hash
         self._hash_of: dict[int, int] = {}  # by page
-
-    def __len__(self) -> int:
-        return len(self._hash_of)
 
     def add(self, page: int, content_hash: int, plan: int) -> None:
         """A page that is held gets the content of a known page."""
         self._hash_of[page] = content_hash
-        self._by_hash.setdefault(content_hash, []).append(Twin(plan, page))
+        self.by_hash.setdefault(content_hash, []).append(Twin(plan, page))
 
     def remove(self, page: int) -> int | None:
         """A page has lost its last holder; returns its content hash, None if it is no twin."""
         content_hash = self._hash_of.pop(page, None)
         if content_hash is not None:
-            self._keep(content_hash, [twin for twin in self._by_hash[content_hash] if twin.page != page])
+            self._keep(content_hash, [twin for twin in self.by_hash[content_hash] if twin.page != page])
         return content_hash
 
     def take(self, content_hash: int) -> Twin | None:
         """Remove and return a twin that becomes the known page of this content: the one that is computed first."""
-        twins = self._by_hash.get(content_hash)
+        twins = self.by_hash.get(content_hash)
         if not twins:
             return None
         first = min(twins)
@@ -50,13 +47,13 @@ class Twins:
 
     def drop(self, first_plan: int) -> set[int]:
         """The plans from this one on are lost, and what they compute. Returns the pages that are no twins any more."""
-        lost = {twin.page for twins in self._by_hash.values() for twin in twins if twin.plan >= first_plan}
+        lost = {twin.page for twins in self.by_hash.values() for twin in twins if twin.plan >= first_plan}
         for page in lost:
             self.remove(page)
         return lost
 
     def _keep(self, content_hash: int, twins: list[Twin]) -> None:
         if twins:
-            self._by_hash[content_hash] = twins
+            self.by_hash[content_hash] = twins
         else:
-            del self._by_hash[content_hash]
+            del self.by_hash[content_hash]
