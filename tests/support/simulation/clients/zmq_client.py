@@ -1,7 +1,7 @@
 """A ZeroMQ client of a simulated server: the client library over the gateways' real fronts, in a process of its own.
 
-It asks again under the same id, at any gateway, until it has the whole answer: its process may be stopped, or die while it
-reads. Some clients leave the ids to the library, and get a new one each time.
+It asks again under the same id, at the next gateway, until it has the whole answer: its process may be stopped, or die while it
+reads. Some cancel what the process before has begun. Some leave the ids to the library, and get a new one each time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.simulation.clients.wishes import Wish
 from tests.support.simulation.virtual_loop import PROCESS, LifeState, SimulatedLife, VirtualLoop
 from tests.support.simulation.zeromq import Sockets
 
-_KEYED_SHARE, _DEADLY_SHARE, _STOPPED_SHARE = 0.8, 0.3, 0.15
+_KEYED_SHARE, _DEADLY_SHARE, _STOPPED_SHARE, _CANCELLED_SHARE = 0.8, 0.4, 0.15, 0.15
 _LIFE_S, _STOP_S = (0.0, 2.0), (0.1, 8.0)
 
 
@@ -39,6 +39,7 @@ class ZmqClient(Client):
     ) -> None:
         super().__init__(wish, history, chance)
         self._loop, self._sockets, self._endpoints = loop, sockets, endpoints
+        self._n_asks, self._is_cancelling = chance.randrange(len(endpoints)), False
         self._id: dict[str, Any] = {"request": wish.request} if chance.random() < _KEYED_SHARE else {}
 
     async def ask(self) -> None:
@@ -54,6 +55,7 @@ class ZmqClient(Client):
         else:
             life.state, life.held = LifeState.DEAD, []
             self._sockets.process_died(life)
+            self._is_cancelling = bool(self._id) and self.chance.random() < _CANCELLED_SHARE
 
     def _stop(self, life: SimulatedLife) -> None:
         if life.state is LifeState.RUNNING:
@@ -63,9 +65,10 @@ class ZmqClient(Client):
     async def _read(self) -> None:
         wish = self.wish
         options: dict[str, Any] = {"max_tokens": wish.max_tokens, "stop_tokens": wish.stop_tokens, "sampling": wish.sampling}
-        async with AsyncClient(self.chance.choice(self._endpoints)) as client:
+        self._n_asks += 1
+        async with AsyncClient(self._endpoints[self._n_asks % len(self._endpoints)]) as client:
             try:
-                if self.chance.random() < 0.5:
+                if self.chance.random() < 0.5 and not self._is_cancelling:
                     answer = await client.generate(wish.prompt, **options, **self._id)
                     self._take(answer.tokens, answer.text)
                     self.note(Kind.ENDED, reason=answer.reason)
@@ -75,6 +78,7 @@ class ZmqClient(Client):
                     async for piece in pieces:
                         ids, text = ids + piece.ids, text + piece.text
                         self._take(ids, text)
+                        self.has_left |= self._is_cancelling
                         if self.has_left or self.history.is_broken(wish.request):
                             return
             except (Unavailable, Overloaded):
