@@ -22,7 +22,7 @@ from tests.support.simulation.virtual_loop import PROCESS, LifeState, SimulatedL
 from tests.support.simulation.zeromq import Sockets
 
 _KEYED_SHARE, _DEADLY_SHARE, _STOPPED_SHARE, _CANCELLED_SHARE = 0.8, 0.4, 0.15, 0.15
-_LIFE_S, _STOP_S = (0.0, 2.0), (0.1, 8.0)
+_LIFE_S, _STOP_S = 0.3, (0.1, 8.0)  # the first is a mean
 
 
 class ZmqClient(Client):
@@ -47,8 +47,8 @@ class ZmqClient(Client):
         context.run(PROCESS.set, life)
         reading = self._loop.create_task(self._read(), context=context)
         if self.chance.random() < _STOPPED_SHARE:
-            self._loop.call_later(self.chance.uniform(*_LIFE_S), self._stop, life)
-        lives_s = self.chance.uniform(*_LIFE_S) if self.chance.random() < _DEADLY_SHARE else None
+            self._loop.call_later(self.chance.expovariate(1 / _LIFE_S), self._stop, life)
+        lives_s = self.chance.expovariate(1 / _LIFE_S) if self.chance.random() < _DEADLY_SHARE else None
         await asyncio.wait([reading], timeout=lives_s)
         if reading.done():
             reading.result()
