@@ -1,7 +1,7 @@
 # The commands of this project. All of them work on a fresh clone with nothing but Python (3.11 or newer) and make.
 #
 #   make serve [ARGS='--port 8123']   install into .venv and serve; without a GPU: a small model that a package ships
-#   make test  [ARGS='-k name']       lint, types and all tests that need no GPU: about 13 minutes on two cores
+#   make test  [ARGS='-k name']       lint, types and all tests that need no GPU, the ten slowest: about 13 minutes on two cores
 #   make test-fast                    the inner loop: tests without real servers and real models, under 90 seconds
 #   make test-long                    minutes of kills, more seeds and ten times the random examples: about 25 minutes
 #   make coverage                     the tests of `make test` with the lines that none of them reaches
@@ -21,10 +21,10 @@ TEST_STAMP := $(VENV)/installed.test
 BENCH_STAMP := $(VENV)/installed.bench
 CHECKED := messages actors gpu_workers supervisor ops tests
 
+# What starts no server runs two at a time; the others need the machine for themselves. Exit status 5: ARGS selects none of them
 FAST := tests/architecture tests/messages tests/actors tests/gpu_workers tests/supervisor/policy tests/supervisor/operator
-# two at a time: what starts no server; the others need the machine for themselves. Exit status 5: ARGS selects none of them
-PURE := $(FAST)
-PURE_LONG := tests/simulation $(PURE)
+FAST_LONG := tests/simulation $(FAST)
+REPORTS := $(VENV)/tests-1.xml $(VENV)/tests-2.xml
 LONG := not gpu and (long or seeds or hypothesis)
 
 .PHONY: serve test test-fast test-long coverage lint gpu-test bench format clean
@@ -33,15 +33,16 @@ serve: $(SERVE_STAMP)
 	@exec $(VENV)/bin/supervisor start $(ARGS)
 
 test: $(TEST_STAMP) lint
-	@$(VENV)/bin/python -m pytest -n 2 -m 'not gpu and not long' --durations=5 $(PURE) $(ARGS) || [ $$? -eq 5 ]
-	@$(VENV)/bin/python -m pytest -m 'not gpu and not long' --durations=10 $(PURE:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
+	@$(VENV)/bin/python -m pytest -n 2 -m 'not gpu and not long' --junitxml=$(word 1,$(REPORTS)) $(FAST) $(ARGS) || [ $$? -eq 5 ]
+	@$(VENV)/bin/python -m pytest -m 'not gpu and not long' --junitxml=$(word 2,$(REPORTS)) $(FAST:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
+	@$(VENV)/bin/python -m tests.support.slowest $(REPORTS)
 
 test-fast: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -q -n 2 -m 'not gpu and not long and not slow' --durations=10 $(FAST) $(ARGS)
 
 test-long: $(TEST_STAMP)
-	@TEST_DEPTH=10 $(VENV)/bin/python -m pytest -n 2 --dist loadgroup -m '$(LONG)' --timeout=900 --durations=5 $(PURE_LONG) $(ARGS) || [ $$? -eq 5 ]
-	@TEST_DEPTH=10 $(VENV)/bin/python -m pytest -m '$(LONG)' --timeout=900 --durations=10 $(PURE_LONG:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
+	@TEST_DEPTH=10 $(VENV)/bin/python -m pytest -n 2 --dist loadgroup -m '$(LONG)' --timeout=900 --durations=5 $(FAST_LONG) $(ARGS) || [ $$? -eq 5 ]
+	@TEST_DEPTH=10 $(VENV)/bin/python -m pytest -m '$(LONG)' --timeout=900 --durations=10 $(FAST_LONG:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
 
 coverage: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -m 'not gpu and not long' --cov --cov-report=term:skip-covered $(ARGS)

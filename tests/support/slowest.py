@@ -1,0 +1,28 @@
+"""Prints the ten slowest tests of several runs of pytest, and how long the runs took together.
+
+python -m tests.support.slowest REPORT...    the files that --junitxml has written
+"""
+
+from __future__ import annotations
+
+import sys
+from xml.etree import ElementTree
+
+_SHOWN = 10
+
+
+def slowest(reports: list[str]) -> list[str]:
+    """The lines to print."""
+    suites = [suite for report in reports for suite in ElementTree.parse(report).iter("testsuite")]
+    times = [
+        (float(case.get("time", 0)), f"{case.get('classname')}::{case.get('name')}")
+        for s in suites
+        for case in s.iter("testcase")
+    ]
+    total_s = sum(float(suite.get("time", 0)) for suite in suites)
+    head = f"{len(times)} tests in {total_s / 60:.1f} minutes; the slowest, in seconds with their fixtures:"
+    return [head, *(f"{took_s:8.2f}  {name}" for took_s, name in sorted(times, reverse=True)[:_SHOWN])]
+
+
+if __name__ == "__main__":
+    print("\n".join(slowest(sys.argv[1:])))
