@@ -50,6 +50,7 @@ def configure_logs(log_format: str, log_level: str, actor: str, incarnation: int
     )
     handler.setFormatter(formatter)
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler], force=True)
+    logging.captureWarnings(True)  # of Python and its libraries, which are written to standard error otherwise
 
 
 class UnfailingStream:

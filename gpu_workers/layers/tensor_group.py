@@ -14,6 +14,9 @@ from typing import Protocol, Self
 import torch
 import torch.distributed as dist
 
+# torch 2.13 has this under a new name and warns of the old one, which is the only one that torch 2.11 has
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
 
 class TensorGroup(Protocol):
     """Collectives. Every rank makes the same calls in the same order; a call returns when all ranks have made it."""
@@ -102,7 +105,7 @@ class DistributedGroup(TensorGroup):
     def all_gather_last(self, x: torch.Tensor) -> torch.Tensor:
         """See TensorGroup."""
         gathered = torch.empty((self.size, *x.shape), dtype=x.dtype, device=x.device)
-        dist.all_gather_into_tensor(gathered.flatten(0, 1), x.contiguous())
+        _all_gather(gathered.flatten(0, 1), x.contiguous())
         return gathered.transpose(0, 1).flatten(1)
 
     def least(self, value: int) -> int:

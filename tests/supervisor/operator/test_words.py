@@ -7,6 +7,7 @@ import json
 import logging
 import socket
 import sys
+import warnings
 from contextlib import suppress
 from pathlib import Path
 
@@ -57,11 +58,13 @@ def test_every_line_of_a_log_names_actor_and_life(monkeypatch: pytest.MonkeyPatc
     structlog.get_logger().info("own line", some=1)
     structlog.get_logger().debug("too quiet")
     logging.getLogger("uvicorn").warning("line of a library")
+    warnings.warn("a warning of a library", FutureWarning, stacklevel=1)
     try:
         raise ValueError("bad")
     except ValueError:
         structlog.get_logger().exception("fault")
     lines = [json.loads(line) for line in written.getvalue().splitlines()]
+    assert "a warning of a library" in lines.pop(2)["event"]
     assert [(line["event"], line["actor"], line["incarnation"]) for line in lines] == [
         ("own line", "gateway/0", 7),
         ("line of a library", "gateway/0", 7),
