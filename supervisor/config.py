@@ -88,7 +88,9 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     model: str = ""  # a folder, a GGUF file, a name on the hub, "hash-chain"; empty: the packaged small model
     model_name: str = ""  # what clients see; empty: the model's own name
     gpus: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None  # GPUs to use; not set: all of them; 0: CPU cores
-    tp: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # ranks of one replica; 0: as few as hold the model
+    tp: Annotated[int, msgspec.Meta(ge=0, le=64)] = (
+        0  # ranks of one replica; 0: as few as hold the model, or, with both gpus and replicas, as many as there is room for
+    )
     replicas: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0  # copies of the model; 0: as many as fit
     gateways: _Small = 1  # processes that accept requests
     host: str = "127.0.0.1"  # address that HTTP listens on

@@ -127,15 +127,18 @@ def _on_cpu(host: Host, model: ModelConfig | None, wishes: Wishes) -> Placement:
         return Placement("cpu", (), tp, replicas, "", has_standby=bool(wishes.standby))
     _check_split(model, tp, _MOST_RANKS)
     dtype = "float32" if wishes.worker.dtype == "auto" else wishes.worker.dtype
-    weight_bytes = cpu_weight_bytes(model, tp, dtype) * replicas
+    replica_bytes = cpu_weight_bytes(model, tp, dtype)
+    weight_bytes, most_replicas = replica_bytes * replicas, host.memory_bytes // replica_bytes
+    if 1 <= most_replicas < replicas:
+        room = f"({_gib(replica_bytes)} GiB of weights each, {_gib(host.memory_bytes)} GiB of memory)"
+        raise ConfigError(f"replicas: expected at most {most_replicas} {room}, got {replicas}")
     if weight_bytes > host.memory_bytes:
         smaller = "; --dtype bfloat16 halves them" if dtype == "float32" else ""
         raise ConfigError(
             f"model: expected weights that fit into the memory of this host, {_gib(host.memory_bytes)} GiB, got"
             f" {_gib(weight_bytes)} GiB ({_count(replicas, 'replica')}, {dtype}{smaller})"
         )
-    standby = bool(wishes.standby)
-    return Placement("cpu", (), tp, replicas, dtype, weight_bytes, host.memory_bytes, has_standby=standby)
+    return Placement("cpu", (), tp, replicas, dtype, weight_bytes, host.memory_bytes, has_standby=bool(wishes.standby))
 
 
 class _OnGpus:
@@ -175,8 +178,8 @@ class _OnGpus:
     def _placed(self, tp: int) -> Placement:
         n_gpus, replicas = len(self._gpus), self._wishes.replicas or len(self._gpus) // tp
         used, n_unused = self._gpus[: tp * replicas], n_gpus - tp * replicas
-        standby = bool(self._wishes.standby)
-        return Placement("cuda", used, tp, replicas, "", 0, self._memory_bytes, n_unused, has_standby=standby)
+        has_standby = bool(self._wishes.standby)
+        return Placement("cuda", used, tp, replicas, "", 0, self._memory_bytes, n_unused, has_standby=has_standby)
 
     def _checked_tp(self, model: ModelConfig) -> int:
         """The operator's own tp, if it is possible. Raises: ConfigError."""
@@ -189,8 +192,8 @@ class _OnGpus:
     def _check_number(self, tp: int) -> None:
         n_gpus, replicas = len(self._gpus), self._wishes.replicas or 1
         if tp * replicas > n_gpus:
-            each = f" for each of {replicas} replicas" if replicas > 1 else ""
-            raise ConfigError(f"tp: expected at most {n_gpus // replicas} ({_count(n_gpus, 'GPU')}{each}), got {tp}")
+            shared = f" for {replicas} replicas" if replicas > 1 else ""
+            raise ConfigError(f"tp: expected at most {n_gpus // replicas} ({_count(n_gpus, 'GPU')}{shared}), got {tp}")
 
     def _best_tp(self, model: ModelConfig) -> int:
         """The least tp that holds the model; if both `replicas` and `gpus` are given, the greatest, so that all GPUs are used.

@@ -40,7 +40,7 @@ def test_a_supervisor_that_is_being_replaced_is_waited_for(run_dir: Path, monkey
             inbox.listen()
 
         monkeypatch.setattr(calls.time, "sleep", replace)
-        calls.check_running(run_dir)
+        calls.check_running(run_dir)  # raises nothing, because the inbox is there after one wait
     lock.release()
 
 

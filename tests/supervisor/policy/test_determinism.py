@@ -24,7 +24,8 @@ def test_what_is_refused(placement: Placement, attention: str, said: str) -> Non
         check_deterministic(placement, attention)
 
 
-def test_the_rest_is_not() -> None:
+def test_the_rest_is_accepted() -> None:
+    """None of these raises."""
     check_deterministic(Placement("cpu", (), 1, 1, "float16"), "torch")
     check_deterministic(Placement("cuda", (H200,), 1, 1, "float16", deterministic=True), "auto")
     check_deterministic(Placement("cpu", (), 2, 1, "bfloat16", deterministic=True), "auto")

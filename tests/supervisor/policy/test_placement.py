@@ -75,7 +75,7 @@ def test_the_layout(there: Host, model: ModelConfig | None, wishes: Wishes, expe
         (host(0), SMOLLM2, Wishes(tp=4), "tp: expected 1, 2, 3 or 9 (the model has 3 KV heads and 9 heads), got 4"),
         (host(1), SMOLLM2, Wishes(tp=4), "tp: expected 1 (the model has 3 KV heads and 9 heads), got 4"),
         (host(2), LLAMA_8B, Wishes(tp=4), "tp: expected at most 2 (2 GPUs), got 4"),
-        (host(4), LLAMA_8B, Wishes(tp=2, replicas=3), "tp: expected at most 1 (4 GPUs for each of 3 replicas), got 2"),
+        (host(4), LLAMA_8B, Wishes(tp=2, replicas=3), "tp: expected at most 1 (4 GPUs for 3 replicas), got 2"),
         (host(4), LLAMA_8B, Wishes(replicas=5), "replicas: expected at most 4 (the number of GPUs), got 5"),
         (host(2), None, Wishes(gpus=2, tp=3), "tp: expected at most 2 (2 GPUs), got 3"),
         (
@@ -109,6 +109,12 @@ def test_the_layout(there: Host, model: ModelConfig | None, wishes: Wishes, expe
             Wishes(),
             "model: expected weights that fit into the memory of this host, 16.0 GiB, got 29.9 GiB"
             " (1 replica, float32; --dtype bfloat16 halves them)",
+        ),
+        (
+            host(0, memory_gib=64),
+            LLAMA_8B,
+            Wishes(replicas=3),
+            "replicas: expected at most 2 (29.9 GiB of weights each, 64.0 GiB of memory), got 3",
         ),
         (
             host(0),
