@@ -11,12 +11,13 @@ import os
 import traceback
 from collections.abc import Callable
 from enum import Enum
-from typing import Literal, Protocol
+from typing import Protocol
 
 from messages import lifecycle
 from messages.birth import Birth
 from messages.errors import ConfigError, TardigradeError
 from messages.ids import SUPERVISOR, role_of
+from messages.lifecycle import Reached
 from messages.transport.mailbox import Delivery, Mailbox
 from messages.wire.message import Message
 
@@ -28,8 +29,6 @@ _FINAL_ERRORS = (ConfigError, ValueError, MemoryError, FileNotFoundError, Permis
 _REASON_CHARACTERS = 4_000
 _TRACEBACK_CHARACTERS = 60_000
 _TRACEBACK_CALLS = -8  # the innermost ones
-
-_Progress = Literal["welcomed", "ready", "draining", "drained"]
 
 
 class SenderState(Enum):
@@ -130,7 +129,7 @@ class Child:
         self.deaths: dict[str, lifecycle.PeerDown] = {}  # name -> the newest incarnation that is proven dead, and how it ended
         self._beat_timer: asyncio.TimerHandle | None = None
         self._n_beats = 0
-        self._progress: _Progress = "welcomed"
+        self._reached = Reached.WELCOMED
         self._details: dict[str, str] = {}
         self._supervisor_incarnation = birth.supervisor_incarnation
         self._watch = SupervisorWatch(birth.orphan_s, self._abandoned)
@@ -143,7 +142,7 @@ class Child:
 
     def _say_hello(self) -> None:
         self.mailbox.connect(SUPERVISOR, self._supervisor_incarnation, self.birth.supervisor_endpoint)
-        endpoint, state, details = self.mailbox.endpoint, self._progress, self._details
+        endpoint, state, details = self.mailbox.endpoint, self._reached, self._details
         self.report(lifecycle.Hello(pid=os.getpid(), endpoint=endpoint, state=state, details=details))
 
     def report(self, message: Message) -> None:
@@ -156,13 +155,13 @@ class Child:
 
     def ready(self, details: dict[str, str]) -> None:
         """Report that this child can serve, and send Progress regularly from now on."""
-        self._progress, self._details = "ready", details
+        self._reached, self._details = Reached.READY, details
         self.report(lifecycle.Ready(details=details))
         self._beat()
 
     def drained(self) -> None:
         """Report that all work is finished."""
-        self._progress = "drained"
+        self._reached = Reached.DRAINED
         self.report(lifecycle.Drained())
 
     def stopped(self) -> None:
@@ -175,7 +174,7 @@ class Child:
     @property
     def is_ready(self) -> bool:
         """True once this child has sent Ready."""
-        return self._progress != "welcomed"
+        return self._reached is not Reached.WELCOMED
 
     def fault(self, doing: str, error: BaseException) -> int:
         """Report the error that ends this process. Returns the exit status: EXIT_UNUSABLE if another start cannot help."""
@@ -256,7 +255,7 @@ class Child:
             self._owner.peer_down(name, death.incarnation)
 
     def _on_drain(self, message: lifecycle.Drain) -> None:
-        self._progress = "draining"
+        self._reached = Reached.DRAINING
         self._owner.drain(message.deadline_s)
 
     def _on_stop(self, message: lifecycle.Stop) -> None:

@@ -1,4 +1,4 @@
-"""Names of actors and the ids of requests: how they are built, read and chosen.
+"""Names of actors and the ids of requests: how they are built, read and chosen; and the id of the machine's boot.
 
     supervisor/0      the supervisor; there is one for each server
     gateway/2         gateway number 2
@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import re
 import secrets
+from functools import lru_cache
 from hashlib import blake2b
+from pathlib import Path
 
 SUPERVISOR = "supervisor/0"
 _WORKING = ("custodian", "cache_directory", "speculation", "vault", "worker", "scheduler", "gateway")
@@ -23,6 +25,7 @@ ROLES = (SUPERVISOR.partition("/")[0], *_WORKING, "operator")
 FIRST_SEAT = "a"  # not written in names
 STANDBY_SEAT = "b"  # where the first standby gang sits; each promotion changes the roles of the two seats
 SEATS = (FIRST_SEAT, STANDBY_SEAT)
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NAME = re.compile(rf"{SUPERVISOR}|operator/[!-~]{{1,64}}|({'|'.join(_WORKING)})/[0-9]{{1,4}}(\.[0-9]{{1,4}}{STANDBY_SEAT}?)?")
 
 
@@ -82,3 +85,12 @@ def seed_of(request: str) -> int:
     63 bits: it must fit a signed 64-bit integer on every device.
     """
     return int.from_bytes(blake2b(request.encode(), digest_size=8).digest(), "little") >> 1
+
+
+@lru_cache
+def boot_id() -> str:
+    """The id of the machine's present boot, which tells it from all others; "" where the system has none."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""

@@ -43,16 +43,24 @@ class MetricFamily(Part, frozen=True):
     samples: Annotated[list[MetricSample], msgspec.Meta(max_length=4096)]
 
 
+class Reached(StrEnum):
+    """How far a child has come by its own account, while its process lives."""
+
+    WELCOMED = "welcomed"  # it loads
+    READY = "ready"
+    DRAINING = "draining"
+    DRAINED = "drained"
+
+
 class Hello(Message, frozen=True):
     """A child's first message to a supervisor: its process exists. Sent after its inbox is bound, and as the answer to Adopt.
 
-    `state` is what it has reached: "welcomed" while it loads, "ready", "draining" or "drained". `details` are those of its
-    Ready, empty before.
+    `state` is what it has reached. `details` are those of its Ready, empty before.
     """
 
     pid: Count
     endpoint: ShortText
-    state: Literal["welcomed", "ready", "draining", "drained"] = "welcomed"
+    state: Reached = Reached.WELCOMED
     details: dict[str, str] = {}
 
 

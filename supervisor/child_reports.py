@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from messages import lifecycle
-from messages.lifecycle import ChildState
+from messages.lifecycle import ChildState, Reached
 from messages.transport.mailbox import Delivery
 from messages.wire.message import Message
 from supervisor.children.child_manager import ChildManager
@@ -48,11 +48,11 @@ class ChildReports:
             return
         self._liveness.loading(record.name, time.monotonic())
         self._children.welcome(record, message)
-        if message.state != "welcomed" and record.state is ChildState.WELCOMED:
+        if message.state is not Reached.WELCOMED and record.state is ChildState.WELCOMED:
             self._on_ready(record, lifecycle.Ready(details=message.details))
-        if message.state in ("draining", "drained") and record.state is ChildState.READY:
+        if message.state in (Reached.DRAINING, Reached.DRAINED) and record.state is ChildState.READY:
             record.enter(ChildState.DRAINING)
-        if message.state == "drained":
+        if message.state is Reached.DRAINED:
             self._on_drained(record, lifecycle.Drained())
 
     def _on_loading(self, record: ChildRecord, message: lifecycle.Loading) -> None:

@@ -21,7 +21,7 @@ from supervisor.policy.child_spec import Group
 
 
 @dataclass(frozen=True)
-class Origin:
+class StartInputs:
     """From what a server was determined, so that it can be determined again with new settings."""
 
     flags: dict[str, Any]  # of `supervisor start`
@@ -43,7 +43,7 @@ class Server:
     layout: str = ""  # replicas, ranks, devices and dtype as text, for the status
     takes_text: bool = True  # False for a model without a tokenizer
     is_temporary: bool = False  # its run directory was made for a random port
-    origin: Origin | None = None  # None: a rolling restart keeps all settings
+    origin: StartInputs | None = None  # None: a rolling restart keeps all settings
 
     def birth_template(self, incarnation: int) -> Birth:
         """The fields that every Birth of this server has in common. `incarnation` is the supervisor's."""

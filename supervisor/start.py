@@ -40,7 +40,7 @@ from supervisor.parent.kernel import outlive_parent
 from supervisor.parent.link import EXIT_HAND_OVER, ParentLink
 from supervisor.parent.memory_copy import keep_copies
 from supervisor.policy.placement import Placement
-from supervisor.server import Origin, Server, as_json, half_restarted, read_next_server, read_server
+from supervisor.server import Server, StartInputs, as_json, half_restarted, read_next_server, read_server
 from supervisor.succession import leave_to_next
 from supervisor.supervisor import Supervisor
 from supervisor.tree import StartFacts, build_tree
@@ -76,7 +76,7 @@ def start(
         run_dir.note_processes(link.parent_pid)
         link.keep(LISTEN_SOCKET, "", listener.fileno())
         server, facts = _determine(config, run_dir, state_dir, listener, placement)
-        origin = None if flags is None else Origin(flags, as_json(config), facts.to_builtins())
+        origin = None if flags is None else StartInputs(flags, as_json(config), facts.to_builtins())
         server = replace(server, is_temporary=is_temporary, origin=origin)
         server.save()
         return run_server(server, server.display(), link)

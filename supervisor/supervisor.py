@@ -39,7 +39,7 @@ from supervisor.policy.states import TreeOrder
 from supervisor.restart.rolling import RollingRestart
 from supervisor.server import Server
 from supervisor.succession import Succession
-from supervisor.tree_status import TreeStatus
+from supervisor.tree_reports import TreeReports
 
 _CHECK_EVERY_S = 0.1
 _PROOF_S = 2.0
@@ -76,7 +76,7 @@ class Supervisor:
         self.children.on_ending = self._on_ending
         self._legacy = LegacyFile(server.run_dir.legacy_path)
         self.orders = Orders(self.children, display, server.settings.drain_s, self._on_stopping, self._legacy)
-        self._status = TreeStatus(server, self.children, self._policy, self.orders, display, self._legacy, self._link)
+        self._status = TreeReports(server, self.children, self._policy, self.orders, display, self._legacy, self._link)
         self._rolling = RollingRestart(server, target, self.children, self._legacy, self._is_whole, self._expect)
         self._succession = Succession(self._link, self.orders, self._legacy)
         self._reports = ChildReports(self.children, self._policy, self._liveness, self.orders, display, on_ready=self._on_ready)

@@ -21,7 +21,7 @@ from supervisor.policy.states import tree_state
 from supervisor.server import Server
 
 
-class TreeStatus:
+class TreeReports:
     """Reads the records of children, the policy and the orders. `notice` must be called after each change of them."""
 
     def __init__(

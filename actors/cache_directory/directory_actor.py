@@ -91,7 +91,7 @@ class DirectoryActor(Actor):
         try:
             self.send(name, message)
         except (MailboxFull, UnknownPeer) as error:
-            self.log.warning("hint dropped", peer=name, kind=type(message).__name__, reason=str(error))
+            self.log.warning("an optional message could not be sent", peer=name, kind=type(message).__name__, reason=str(error))
 
 
 async def run(birth: Birth) -> int:

@@ -73,4 +73,4 @@ class Hints:
         try:
             self._actor.send(name, message)
         except MailboxFull:
-            self._actor.log.warning("hint dropped", peer=name, kind=type(message).__name__)
+            self._actor.log.warning("an optional message could not be sent", peer=name, kind=type(message).__name__)

@@ -13,9 +13,9 @@ from gpu_workers.models.gemma3.model import load_gemma3
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.llama.model import load_llama
 from gpu_workers.models.model import Model, RankParts
-from gpu_workers.models.weights import NoSource, Placement, RandomSource, SafetensorsSource, TensorSource
+from gpu_workers.models.weights import NoSource, RandomSource, SafetensorsSource, TensorSource, WeightPlacement
 
-LoadModel = Callable[[Any, RankParts, TensorSource, Placement, Callable[[float], None]], Model]
+LoadModel = Callable[[Any, RankParts, TensorSource, WeightPlacement, Callable[[float], None]], Model]
 MODEL_LOADERS: Mapping[type[ModelConfig], LoadModel] = {  # by the class of its config
     LlamaConfig: load_llama,
     Gemma3Config: load_gemma3,
@@ -26,7 +26,7 @@ LOAD_FORMATS = ("safetensors", "random")
 def load_model(
     config: ModelConfig,
     folder: Path,
-    placement: Placement,
+    placement: WeightPlacement,
     parts: RankParts,
     *,
     load_format: str = "safetensors",

@@ -90,7 +90,7 @@ class WrittenWeights(WeightMemory):
         return placed
 
     def seal(self) -> SealedWeights:
-        """Write the index behind the tensors; the last write. Raises: WeightsError when the memory is full."""
+        """Write the index after the tensors; the last write. Raises: WeightsError when the memory is full."""
         index = msgspec.msgpack.encode(WeightIndex(self._kept, checksum_of(self._memory[: self._end])))
         self._check_room(self._end + len(index))
         self._memory[self._end : self._end + len(index)].copy_(torch.frombuffer(bytearray(index), dtype=torch.uint8))

@@ -126,7 +126,7 @@ def _whole_bytes(path: Path) -> int:
 
 
 @dataclass(frozen=True)
-class Placement:
+class WeightPlacement:
     """Device and dtype of weights, and what keeps the finished ones."""
 
     device: torch.device
@@ -154,7 +154,7 @@ class WeightReader:
         self,
         shapes: Mapping[str, tuple[int, ...]],
         source: TensorSource,
-        placement: Placement,
+        placement: WeightPlacement,
         ops: Ops | None = None,
     ) -> None:
         """shapes: name and shape of every tensor that the whole model has, as the architecture derives them from its config.

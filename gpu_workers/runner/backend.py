@@ -30,7 +30,7 @@ from gpu_workers.layers.shard import Shard
 from gpu_workers.layers.torch_ops import Ops, TorchOps
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.model import Model
-from gpu_workers.models.weights import Placement
+from gpu_workers.models.weights import WeightPlacement
 from messages.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def import_backend(device: str) -> None:
 
 
 def choose_backend(
-    placement: Placement,
+    placement: WeightPlacement,
     config: ModelConfig,
     shard: Shard,
     attention: AttentionChoice = "auto",
@@ -82,7 +82,7 @@ def choose_backend(
     return Backend(cpu_ops(placement.dtype), _cpu_attention(placement.dtype, config, shard))
 
 
-def plain_backend(placement: Placement, config: ModelConfig, shard: Shard) -> Backend:
+def plain_backend(placement: WeightPlacement, config: ModelConfig, shard: Shard) -> Backend:
     """Plain torch, on any device: the reference."""
     return Backend(TorchOps(), _torch_attention(placement.dtype, shard))
 
@@ -128,7 +128,7 @@ def cpu_ops(dtype: torch.dtype) -> Ops:
         return TorchOps()
 
 
-def _deterministic_backend(placement: Placement, config: ModelConfig, shard: Shard) -> Backend:
+def _deterministic_backend(placement: WeightPlacement, config: ModelConfig, shard: Shard) -> Backend:
     if placement.device.type == "cuda":
         reason = why_not_triton(config)
         if reason is not None:

@@ -20,7 +20,7 @@ from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.architectures import read_model_config
 from gpu_workers.models.model import Model, RankParts
 from gpu_workers.models.registry import load_model
-from gpu_workers.models.weights import Placement
+from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.runner.backend import AttentionChoice, CapturedSteps, capture_steps, choose_backend, deterministic_sampler
 from gpu_workers.runner.memory_budget import count_pages, cpu_kv_bytes, cuda_kv_bytes
 from gpu_workers.runner.memory_estimate import CUDA_RESERVE_BYTES, sampling_bytes
@@ -52,7 +52,7 @@ def load_model_runner(
     model = build_model(
         config,
         Path(settings.model_folder),
-        Placement(device, getattr(torch, settings.dtype_name)),
+        WeightPlacement(device, getattr(torch, settings.dtype_name)),
         group=group,
         attention=settings.attention,
         deterministic=settings.deterministic,
@@ -122,7 +122,7 @@ def join_gang(settings: WorkerSettings, gang_dir: Path, device: torch.device, re
 def build_model(
     config: ModelConfig,
     folder: Path,
-    placement: Placement,
+    placement: WeightPlacement,
     *,
     group: TensorGroup | None = None,
     attention: AttentionChoice = "auto",
@@ -142,7 +142,7 @@ def build_model(
     in_order = FixedOrderGroup(group) if deterministic else group
     parts = RankParts(shard, backend.ops, backend.attention, in_order)
 
-    def load(where: Placement, report: Callable[[float], None]) -> Model:
+    def load(where: WeightPlacement, report: Callable[[float], None]) -> Model:
         return load_model(config, folder, where, parts, load_format=load_format, on_progress=report)
 
     return load(placement, on_progress) if vault is None else load_shared(load, placement, vault, on_progress)

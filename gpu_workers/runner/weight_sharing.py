@@ -13,15 +13,15 @@ import torch
 from gpu_workers.layers.cpu_linear import can_pack, can_place_packed
 from gpu_workers.models.model import Model
 from gpu_workers.models.shared_weights import CountedWeights, MappedWeights, WrittenWeights, read_index
-from gpu_workers.models.weights import Placement
+from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.vault.region_tensor import make_region
 from gpu_workers.vault.weight_vault import SealedWeights, WeightVault
 
 OnProgress = Callable[[float], None]
-Load = Callable[[Placement, OnProgress], Model]
+Load = Callable[[WeightPlacement, OnProgress], Model]
 
 
-def load_shared(load: Load, placement: Placement, vault: WeightVault, on_progress: OnProgress) -> Model:
+def load_shared(load: Load, placement: WeightPlacement, vault: WeightVault, on_progress: OnProgress) -> Model:
     """The model that `load` builds, on weights in shared memory. It is loaded once, by the first process that asks.
 
     load: builds the whole model; it reads the checkpoint if the memory of the placement says so. Raises: as `load` does;
@@ -46,8 +46,8 @@ def load_shared(load: Load, placement: Placement, vault: WeightVault, on_progres
         return model
 
 
-def _map(load: Load, placement: Placement, vault: WeightVault, descriptor: int, sealed: SealedWeights) -> Model | None:
-    """The model on sealed memory; None, and the vault has it no more, if the memory cannot be used."""
+def _map(load: Load, placement: WeightPlacement, vault: WeightVault, descriptor: int, sealed: SealedWeights) -> Model | None:
+    """The model on sealed memory. If the memory cannot be used, the vault drops it and this returns None."""
     try:
         vault.begin_check(descriptor, sealed)
         weights = _read(placement.device, descriptor, sealed)
@@ -70,9 +70,9 @@ def _read(device: torch.device, descriptor: int, sealed: SealedWeights) -> Mappe
     return MappedWeights(memory, index)
 
 
-def _load_and_seal(load: Load, placement: Placement, vault: WeightVault, on_progress: OnProgress) -> Model:
+def _load_and_seal(load: Load, placement: WeightPlacement, vault: WeightVault, on_progress: OnProgress) -> Model:
     counted = CountedWeights(is_packed=can_pack(placement.dtype) and placement.device.type == "cpu")
-    load(Placement(torch.device("meta"), placement.dtype, counted), _ignore)
+    load(WeightPlacement(torch.device("meta"), placement.dtype, counted), _ignore)
     region, memory = make_region(counted.n_bytes, placement.device)
     descriptor = region.make()
     try:

@@ -34,7 +34,7 @@ class Driver(Protocol):
         ...
 
     def release(self, handle: int) -> None:
-        """This process needs the handle no more; mappings stay."""
+        """Release the handle; mappings stay."""
         ...
 
     def export(self, handle: int) -> int:

@@ -114,7 +114,7 @@ class WeightVault:
                 self._put(self._descriptor, self._sealed)
 
     def close(self) -> None:
-        """This process uses the memory no more; the vault keeps it."""
+        """End this process's use of the memory; the vault keeps it."""
         with self._lock:
             for descriptor in (self._descriptor, self._using):
                 if descriptor is not None:

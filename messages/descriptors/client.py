@@ -14,8 +14,8 @@ from messages.descriptors.packets import (
     Find,
     Found,
     Put,
-    Refused,
     Request,
+    StoreRefusal,
     close_all,
     decode_answer,
     open_link,
@@ -110,13 +110,13 @@ def read_answer(data: bytes, descriptors: list[int]) -> tuple[Answer, list[int]]
 def expect_done(answer: Answer) -> None:
     """Raises: DescriptorError when the answer is not Done."""
     if not isinstance(answer, Done):
-        raise DescriptorError(answer.reason if isinstance(answer, Refused) else f"answer: expected done, got {answer}")
+        raise DescriptorError(answer.reason if isinstance(answer, StoreRefusal) else f"answer: expected done, got {answer}")
 
 
 def read_found(answer: Answer, descriptors: list[int]) -> tuple[list[KeptDescriptor], bool]:
     """(entries, True if there are no more). Raises: DescriptorError, with the descriptors closed, for another answer."""
     if not isinstance(answer, Found) or len(answer.entries) != len(descriptors):
         close_all(descriptors)
-        raise DescriptorError(answer.reason if isinstance(answer, Refused) else f"answer: expected entries, got {answer}")
+        raise DescriptorError(answer.reason if isinstance(answer, StoreRefusal) else f"answer: expected entries, got {answer}")
     kept = [KeptDescriptor(e.key, e.meta, one) for e, one in zip(answer.entries, descriptors, strict=True)]
     return kept, answer.is_last or not answer.entries

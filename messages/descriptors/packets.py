@@ -1,7 +1,7 @@
 """The packets of a descriptor store: one msgpack struct each, with the file descriptors that it names attached (SCM_RIGHTS).
 
     client                                       server
-    Put(owner, key, meta) + 1 descriptor  ---->  Done, or Refused
+    Put(owner, key, meta) + 1 descriptor  ---->  Done, or StoreRefusal
     Drop(owner, key)                      ---->  Done
     Changes(owner, changes) + descriptors ---->  nothing, or NotKept
     Find(owner, key, after)               ---->  Found(entries, is_last) + 1 descriptor for each entry
@@ -83,7 +83,7 @@ class Done(msgspec.Struct, frozen=True, tag="done", array_like=True):
     """The request was carried out."""
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused", array_like=True):
+class StoreRefusal(msgspec.Struct, frozen=True, tag="refused", array_like=True):
     """The request was not carried out."""
 
     reason: Annotated[str, msgspec.Meta(max_length=1024)]
@@ -111,7 +111,7 @@ class NotKept(msgspec.Struct, frozen=True, tag="not_kept", array_like=True):
 
 
 Request = Put | Drop | Changes | Find
-Answer = Done | Refused | Found | NotKept
+Answer = Done | StoreRefusal | Found | NotKept
 
 
 def decode_request(data: bytes) -> Request:

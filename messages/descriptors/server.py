@@ -18,7 +18,7 @@ from messages.descriptors.packets import (
     Found,
     NotKept,
     Put,
-    Refused,
+    StoreRefusal,
     check_peer,
     close_all,
     decode_request,
@@ -167,7 +167,7 @@ class DescriptorServer:
                     return Found(entries, is_last), found
             return Done(), []
         except DescriptorError as error:
-            return Refused(str(error)[:1024]), []
+            return StoreRefusal(str(error)[:1024]), []
         finally:
             close_all(unused)
 

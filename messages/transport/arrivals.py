@@ -8,7 +8,7 @@ from enum import Enum
 
 from messages.ids import is_actor_name
 from messages.transport.outbox import WINDOW_MESSAGES
-from messages.wire.envelope import Answer, Envelope
+from messages.wire.envelope import Envelope, LinkAnswer
 
 MAX_OPERATORS = 1024
 OPERATORS = "operator/"  # they connect once and never announce their exit
@@ -16,7 +16,7 @@ _CREDIT_EVERY = WINDOW_MESSAGES // 4
 _MOST_UNHANDLED = 2 * WINDOW_MESSAGES  # of one link
 
 
-class Arrival(Enum):
+class ArrivalKind(Enum):
     """What a number says about its message."""
 
     NEXT = "next"  # take it
@@ -39,9 +39,9 @@ class _Link:
     is_missing: bool = False  # a missing message was asked for, and has not come
     heard: int = 0  # when its last message came, counted in messages of all links
 
-    def answer(self) -> Answer:
+    def answer(self) -> LinkAnswer:
         self.credited = self.handled
-        return Answer(self.link, self.handled, self.received + 1 if self.is_missing else 0)
+        return LinkAnswer(self.link, self.handled, self.received + 1 if self.is_missing else 0)
 
 
 class Arrivals:
@@ -61,21 +61,21 @@ class Arrivals:
         link = self._links.get(sender)
         return None if link is None or sender.startswith(OPERATORS) else link.incarnation
 
-    def note(self, envelope: Envelope, route: bytes) -> Arrival:
+    def note(self, envelope: Envelope, route: bytes) -> ArrivalKind:
         """A message has come over the connection `route`, from an incarnation that is not old."""
         link = self._link_of(envelope, route)
         if link is None:
-            return Arrival.OLD_LINK
+            return ArrivalKind.OLD_LINK
         if link.received - link.handled > _MOST_UNHANDLED:
-            return Arrival.BEYOND_CREDIT
+            return ArrivalKind.BEYOND_CREDIT
         missing = envelope.sequence - link.received - 1
         if missing == 0:
             link.received += 1
             link.is_missing = False
-            return Arrival.NEXT
-        return Arrival.EARLY if missing > 0 else Arrival.REPEATED
+            return ArrivalKind.NEXT
+        return ArrivalKind.EARLY if missing > 0 else ArrivalKind.REPEATED
 
-    def ask_again(self, envelope: Envelope) -> tuple[bytes, Answer] | None:
+    def ask_again(self, envelope: Envelope) -> tuple[bytes, LinkAnswer] | None:
         """After an early message: the answer that asks for the missing one, once for each gap; None if it was asked for."""
         link = self._links[envelope.sender]
         if link.is_missing:
@@ -83,7 +83,7 @@ class Arrivals:
         link.is_missing = True
         return link.route, link.answer()
 
-    def question(self, envelope: Envelope, route: bytes) -> tuple[bytes, Answer] | None:
+    def question(self, envelope: Envelope, route: bytes) -> tuple[bytes, LinkAnswer] | None:
         """A sender asks what has come; its last message has the number `envelope.sequence`. Returns the answer, if any."""
         link = self._link_of(envelope, route)
         if link is None:
@@ -91,7 +91,7 @@ class Arrivals:
         link.is_missing = envelope.sequence > link.received
         return link.route, link.answer()
 
-    def handled(self, held: Collection[str]) -> list[tuple[bytes, Answer]]:
+    def handled(self, held: Collection[str]) -> list[tuple[bytes, LinkAnswer]]:
         """Every message that has been received is handled now, except those of the senders in `held`. Returns the answers that
         must be sent at once, because their senders may soon be out of credit."""
         due = []
@@ -102,7 +102,7 @@ class Arrivals:
                     due.append((link.route, link.answer()))
         return due
 
-    def beat(self) -> list[tuple[bytes, Answer]]:
+    def beat(self) -> list[tuple[bytes, LinkAnswer]]:
         """The answers of links on which something was handled since their last one."""
         return [(link.route, link.answer()) for link in self._links.values() if link.handled > link.credited]
 

@@ -17,7 +17,7 @@ from typing import Protocol
 from messages.errors import UnknownPeer
 from messages.transport.mailbox_core import Delivery, MailboxCore, MailboxStatistics
 from messages.transport.outbox import BEAT_S, EncodedMessage, Outbox
-from messages.wire.envelope import Answer
+from messages.wire.envelope import LinkAnswer
 from messages.wire.message import NO_TRACE, Message
 
 
@@ -140,13 +140,13 @@ class MemoryMailbox(Mailbox):
         target = self._network.mailbox_by_endpoint[self._endpoint_of[outbox.peer]]
         self._network.carry(self.endpoint, target.endpoint, partial(target._core.arrive, self.endpoint.encode(), frames))
 
-    def _reply(self, route: bytes, answer: Answer) -> bool:
+    def _reply(self, route: bytes, answer: LinkAnswer) -> bool:
         sender = self._network.mailbox_by_endpoint.get(route.decode())
         if sender is not None:
             self._network.carry(self.endpoint, sender.endpoint, partial(sender._take_answer, self.name, answer))
         return True
 
-    def _take_answer(self, peer: str, answer: Answer) -> None:
+    def _take_answer(self, peer: str, answer: LinkAnswer) -> None:
         outbox = self._outbox.get(peer)
         if outbox is not None:
             outbox.take_answer(answer)

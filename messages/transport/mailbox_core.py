@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from messages.errors import WireError
 from messages.ids import role_of
 from messages.routes import INTERNAL_KINDS, is_allowed
-from messages.transport.arrivals import Arrival, Arrivals
+from messages.transport.arrivals import ArrivalKind, Arrivals
 from messages.transport.outbox import EncodedMessage, Outbox
 from messages.wire.codec import Codec, decode_envelope, encode_envelope
-from messages.wire.envelope import ENVELOPE_VERSION, Answer, Envelope, Staleness, staleness
+from messages.wire.envelope import ENVELOPE_VERSION, Envelope, LinkAnswer, Staleness, staleness
 from messages.wire.message import NO_TRACE, Message
 
 
@@ -45,7 +45,7 @@ class MailboxCore:
     `reply(route, answer)` sends an answer over the connection `route`; it returns False if that is impossible now.
     """
 
-    def __init__(self, name: str, incarnation: int, reply: Callable[[bytes, Answer], bool]) -> None:
+    def __init__(self, name: str, incarnation: int, reply: Callable[[bytes, LinkAnswer], bool]) -> None:
         self.name, self.incarnation = name, incarnation
         self.codec: Codec[Message] = Codec(INTERNAL_KINDS)
         self.counts: Counter[str] = Counter()
@@ -85,13 +85,13 @@ class MailboxCore:
     def _is_next(self, envelope: Envelope, route: bytes) -> bool:
         """True if this is the next message of its link; otherwise it is dropped."""
         arrival = self.arrivals.note(envelope, route)
-        if arrival is Arrival.EARLY:
+        if arrival is ArrivalKind.EARLY:
             self._answer(self.arrivals.ask_again(envelope))
-        elif arrival in (Arrival.OLD_LINK, Arrival.BEYOND_CREDIT):
+        elif arrival in (ArrivalKind.OLD_LINK, ArrivalKind.BEYOND_CREDIT):
             self.counts["stale"] += 1
-        return arrival is Arrival.NEXT
+        return arrival is ArrivalKind.NEXT
 
-    def _answer(self, due: tuple[bytes, Answer] | None) -> None:
+    def _answer(self, due: tuple[bytes, LinkAnswer] | None) -> None:
         if due is not None:
             self.counts["lost"] += due[1].wanted > 0
             if not self._reply(*due):

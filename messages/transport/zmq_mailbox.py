@@ -21,7 +21,7 @@ from messages.transport.mailbox_core import Delivery, MailboxCore, MailboxStatis
 from messages.transport.outbox import BEAT_S, EncodedMessage, Outbox
 from messages.transport.zmq_reader import ZmqReader
 from messages.wire.codec import decode_answer, encode_answer
-from messages.wire.envelope import Answer
+from messages.wire.envelope import LinkAnswer
 from messages.wire.message import NO_TRACE, Message
 
 
@@ -131,7 +131,7 @@ class ZmqMailbox(Mailbox):
     def _arrive(self, frames: list[bytes]) -> None:
         self._core.arrive(frames[0], frames[1:])
 
-    def _reply(self, route: bytes, answer: Answer) -> bool:
+    def _reply(self, route: bytes, answer: LinkAnswer) -> bool:
         return self._inbox.send([route, encode_answer(answer)])
 
     def _beat(self) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from messages.errors import WireError
 from messages.wire.arrays import ArrayFrame, array_fields, read_array
-from messages.wire.envelope import READABLE_VERSIONS, Answer, Envelope
+from messages.wire.envelope import READABLE_VERSIONS, Envelope, LinkAnswer
 from messages.wire.message import Message
 
 M = TypeVar("M", bound=Message)
@@ -73,7 +73,7 @@ class Codec(Generic[M]):
 
 _envelope_encoder = msgspec.msgpack.Encoder()
 _envelope_decoder = msgspec.msgpack.Decoder(Envelope)
-_answer_decoder = msgspec.msgpack.Decoder(Answer)
+_answer_decoder = msgspec.msgpack.Decoder(LinkAnswer)
 
 
 def encode_envelope(envelope: Envelope) -> bytes:
@@ -98,12 +98,12 @@ def decode_envelope(frame: bytes | memoryview) -> Envelope:
     return envelope
 
 
-def encode_answer(answer: Answer) -> bytes:
+def encode_answer(answer: LinkAnswer) -> bytes:
     """The one frame of an answer."""
     return _envelope_encoder.encode(answer)
 
 
-def decode_answer(frame: bytes | memoryview) -> Answer:
+def decode_answer(frame: bytes | memoryview) -> LinkAnswer:
     """The answer in a frame. Raises: WireError."""
     try:
         return _answer_decoder.decode(frame)

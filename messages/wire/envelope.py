@@ -15,9 +15,9 @@ READABLE_VERSIONS = frozenset({ENVELOPE_VERSION})  # a release must read what th
 class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Sender, receiver, the incarnation of each (the receiver's as the sender knows it), and the message's number on the link.
 
-    `sequence` counts from 1 on each link from a sender's incarnation to a recipient's; an `Answer` acknowledges it. `link`
+    `sequence` counts from 1 on each link from a sender's incarnation to a recipient's; a `LinkAnswer` acknowledges it. `link`
     numbers the links of the sender. `trace` is set only on messages that concern one traced request; elsewhere it is empty and
-    takes two bytes. An envelope around an empty message asks for an Answer; its `sequence` is that of the last message sent.
+    takes two bytes. An envelope around an empty message asks for a LinkAnswer; its `sequence` is that of the last message sent.
     Values after these, of a later release, are ignored.
     """
 
@@ -31,7 +31,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     trace: TraceId = NO_TRACE
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class LinkAnswer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the receiver of a link says to its sender: the number up to which it has handled the messages of this link, and the
     number of a missing message, from which on all must be sent again (0: none is missing)."""
 

@@ -18,7 +18,7 @@ from gpu_workers.model_store.rope import Rope
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.model import Model, RankParts
 from gpu_workers.models.registry import load_model
-from gpu_workers.models.weights import Placement
+from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.runner.backend import choose_backend, plain_backend
 from messages.steps import PAGE_TOKENS
 from ops.gpu.timing import kernel_profile, replay_time_ms
@@ -40,7 +40,7 @@ CONTEXT_TOKENS = 224
 
 def build(name: str, fast: bool = True) -> Model:
     """A model of MODELS with the CUDA back ends, or with the torch ones."""
-    config, placement = MODELS[name], Placement(DEVICE, DTYPE)
+    config, placement = MODELS[name], WeightPlacement(DEVICE, DTYPE)
     shard = shard_model(config, 0, 1)
     backend = choose_backend(placement, config, shard) if fast else plain_backend(placement, config, shard)
     parts = RankParts(shard, backend.ops, backend.attention, SingleRank())

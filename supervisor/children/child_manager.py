@@ -25,7 +25,7 @@ from messages.wire.message import Message
 from supervisor.children.child_record import ChildRecord
 from supervisor.children.exit_cause import cause_of
 from supervisor.children.process import ChildProcess, ExitStatus, OnExit
-from supervisor.children.register import Life
+from supervisor.children.register import ChildFacts
 from supervisor.children.rendezvous import Incarnations, open_gang_dir, remove_gang_dir
 from supervisor.children.run_dir import RunDir
 from supervisor.children.spares import Spares
@@ -121,16 +121,16 @@ class ChildManager:
         """
         adopted: list[ChildRecord] = []
         deaths: list[PeerDown] = []  # of which adopted children may not have heard
-        for life, process in self._spawner.adopt():
-            self._incarnations.note(life.name, life.incarnation)
-            record = self.record_by_name.get(life.name)
-            if record is None or life.incarnation < record.incarnation:
+        for facts, process in self._spawner.adopt():
+            self._incarnations.note(facts.name, facts.incarnation)
+            record = self.record_by_name.get(facts.name)
+            if record is None or facts.incarnation < record.incarnation:
                 process.kill()
-            elif life.died_of is not None:
-                deaths.append(PeerDown(name=life.name, incarnation=life.incarnation, cause=life.died_of))
-                record.incarnation, record.n_starts = life.incarnation, life.n_starts
+            elif facts.died_of is not None:
+                deaths.append(PeerDown(name=facts.name, incarnation=facts.incarnation, cause=facts.died_of))
+                record.incarnation, record.n_starts = facts.incarnation, facts.n_starts
             else:
-                self._adopt(record, life, process)
+                self._adopt(record, facts, process)
                 adopted.append(record)
         for record in adopted:
             for death in deaths:
@@ -155,7 +155,7 @@ class ChildManager:
                 record.enter(ChildState.ENDING)
                 record.phase = reason
             record.killed_for = record.killed_for or cause
-            self._spawner.note(record.process, record.life)
+            self._spawner.note(record.process, record.facts)
             record.process.kill()
 
     def welcome(self, record: ChildRecord, hello: Hello) -> None:
@@ -182,7 +182,7 @@ class ChildManager:
         """Tell all other children that this one can serve, and where."""
         record.is_announced, record.phase = True, ""
         if record.process is not None:
-            self._spawner.note(record.process, record.life)
+            self._spawner.note(record.process, record.facts)
         self._send_to_others(record, PeerUp(peer=record.peer))
 
     def send(self, record: ChildRecord, message: Message) -> None:
@@ -249,17 +249,17 @@ class ChildManager:
             gang_dir=gang_dir,
         )
         record.begin_incarnation(incarnation, process, gang_dir, time.monotonic())
-        self._spawner.note(process, record.life)  # before its Birth: no incarnation runs that is not registered
+        self._spawner.note(process, record.facts)  # before its Birth: no incarnation runs that is not registered
         process.on_exit = partial(self._exited, record, incarnation)
         process.on_ending = lambda: self.on_ending(record, incarnation)
         process.send_birth(msgspec.json.encode(birth))
 
-    def _adopt(self, record: ChildRecord, life: Life, process: ChildProcess) -> None:
-        endpoint = self._run_dir.endpoint(life.name, life.incarnation)
-        record.adopt(life, process, endpoint, time.monotonic())
-        process.on_exit = partial(self._exited, record, life.incarnation)
+    def _adopt(self, record: ChildRecord, facts: ChildFacts, process: ChildProcess) -> None:
+        endpoint = self._run_dir.endpoint(facts.name, facts.incarnation)
+        record.adopt(facts, process, endpoint, time.monotonic())
+        process.on_exit = partial(self._exited, record, facts.incarnation)
         try:
-            self._mailbox.connect(record.name, life.incarnation, endpoint)
+            self._mailbox.connect(record.name, facts.incarnation, endpoint)
         except zmq.ZMQError as error:  # no descriptor is left
             self.kill(record, f"no connection to its inbox: {error}", "ended")
             return
@@ -274,7 +274,7 @@ class ChildManager:
         cause = cause_of(exit_status, record.killed_for, self._spawner.ran_out_of_memory)
         how = f"{exit_status}, out of memory" if cause == "out_of_memory" else str(exit_status)
         if record.process is not None:
-            self._spawner.note(record.process, msgspec.structs.replace(record.life, died_of=cause))
+            self._spawner.note(record.process, msgspec.structs.replace(record.facts, died_of=cause))
         record.end_incarnation(how, time.monotonic())
         self._mailbox.disconnect(record.name)
         self._run_dir.forget(record.name, incarnation)

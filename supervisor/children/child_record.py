@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from messages.lifecycle import Cause, ChildState, ChildStatus, Fault, MetricFamily, MetricSample, Peer, Progress
 from supervisor.children.process import ChildProcess
-from supervisor.children.register import Life
+from supervisor.children.register import ChildFacts
 from supervisor.policy.child_spec import ChildSpec
 from supervisor.policy.states import LINKED_STATES, SERVING_STATES, STARTING_STATES, next_child_state
 
@@ -90,20 +90,20 @@ class ChildRecord:
         self.killed_for, self.is_announced = None, False
         self.started_s = self.heard_s = now_s
 
-    def adopt(self, life: Life, process: ChildProcess, endpoint: str, now_s: float) -> None:
+    def adopt(self, facts: ChildFacts, process: ChildProcess, endpoint: str, now_s: float) -> None:
         """A process of an earlier supervisor is the present incarnation of this child."""
         self.enter(ChildState.ADOPTED)
-        self.incarnation, self.n_starts = life.incarnation, life.n_starts
-        self.process, self.gang_dir, self.endpoint = process, life.gang_dir, endpoint
-        self.killed_for, self.is_announced = life.killed_for, life.is_announced
+        self.incarnation, self.n_starts = facts.incarnation, facts.n_starts
+        self.process, self.gang_dir, self.endpoint = process, facts.gang_dir, endpoint
+        self.killed_for, self.is_announced = facts.killed_for, facts.is_announced
         self.phase = ""
-        self.started_s, self.heard_s = life.started_s or now_s, now_s
+        self.started_s, self.heard_s = facts.started_s or now_s, now_s
 
     @property
-    def life(self) -> Life:
+    def facts(self) -> ChildFacts:
         """What the next supervisor must know of the present incarnation."""
         known = (self.incarnation, self.gang_dir, self.n_starts, self.is_announced, self.killed_for)
-        return Life(self.name, *known, started_s=self.started_s)
+        return ChildFacts(self.name, *known, started_s=self.started_s)
 
     def end_incarnation(self, how: str, now_s: float) -> None:
         """The death of the present incarnation is proven. `how`: its exit status in words."""

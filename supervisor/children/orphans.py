@@ -20,7 +20,7 @@ from pathlib import Path
 
 import structlog
 
-from supervisor.children.register import Life, Registered, read_register, start_ticks_of
+from supervisor.children.register import ChildFacts, Registered, read_register, start_ticks_of
 
 _POLL_S = 0.02
 _CREDENTIALS = struct.Struct("3i")  # process id, user id, group id
@@ -54,7 +54,7 @@ def _listening_children(run_dir: Path) -> list[Registered]:
         pid = _listener(entry) if entry.is_socket() else 0
         words = _command_line(pid) if pid else []
         if _ENTRYPOINT in words[:-1] and (ticks := start_ticks_of(pid)) is not None:
-            found.append(Registered(Life(words[words.index(_ENTRYPOINT) + 1]), pid, ticks))
+            found.append(Registered(ChildFacts(words[words.index(_ENTRYPOINT) + 1]), pid, ticks))
     return found
 
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import msgspec
 
+from messages.ids import boot_id
 from messages.lifecycle import Cause
 from supervisor.children.atomic_file import AtomicFile
 from supervisor.parent.memory_copy import read_newest
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _START_TIME = 19  # in /proc/PID/stat, counted from the field after the name; `man proc` calls it (22)
 
 
-class Life(msgspec.Struct, frozen=True):
-    """What one process is: an incarnation of a child, or (`incarnation` 0) a spare that waits for its Birth."""
+class ChildFacts(msgspec.Struct, frozen=True):
+    """What is known of one process: an incarnation of a child, or (`incarnation` 0) a spare that waits for its Birth."""
 
     name: str
     incarnation: int = 0
@@ -35,14 +35,14 @@ class Life(msgspec.Struct, frozen=True):
 class Registered(msgspec.Struct, frozen=True):
     """One child process."""
 
-    life: Life
+    facts: ChildFacts
     pid: int
     start_ticks: int  # since boot, by the kernel
 
     @property
     def name(self) -> str:
         """The child's name."""
-        return self.life.name
+        return self.facts.name
 
     @property
     def is_gone(self) -> bool:
@@ -74,21 +74,21 @@ class ProcessRegister:
         Raises: OSError when the kernel cannot be asked about it now (no descriptor is left); then it is not registered.
         """
         start_ticks = start_ticks_of(pid)
-        self._by_pid = {child.pid: child for child in self.children if child.life.incarnation or not child.is_gone}
+        self._by_pid = {child.pid: child for child in self.children if child.facts.incarnation or not child.is_gone}
         if start_ticks is not None:
-            self._by_pid[pid] = Registered(Life(name), pid, start_ticks)
+            self._by_pid[pid] = Registered(ChildFacts(name), pid, start_ticks)
         self._write()
 
-    def note(self, pid: int, life: Life) -> None:
+    def note(self, pid: int, facts: ChildFacts) -> None:
         """Register what a process is now. Entries of dead incarnations that it replaces are removed."""
         known = self._by_pid.get(pid)
-        if known is None or known.life == life:
+        if known is None or known.facts == facts:
             return
-        if life.incarnation and not known.life.incarnation:
-            old = [other.pid for other in self.children if other.name == life.name and other.life.died_of]
+        if facts.incarnation and not known.facts.incarnation:
+            old = [other.pid for other in self.children if other.name == facts.name and other.facts.died_of]
             for other in old:
                 del self._by_pid[other]
-        self._by_pid[pid] = Registered(life, pid, known.start_ticks)
+        self._by_pid[pid] = Registered(facts, pid, known.start_ticks)
         self._write()
 
     def _write(self) -> None:
@@ -118,11 +118,3 @@ def start_ticks_of(pid: int) -> int | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     return None if fields[0] in "ZX" else int(fields[_START_TIME])
-
-
-def boot_id() -> str:
-    """What tells this boot of the machine from all others; empty where the kernel does not say."""
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return ""

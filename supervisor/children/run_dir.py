@@ -198,7 +198,7 @@ class RunDir:
             self._second_lock.close()
             self._second_lock = LockFile.take(self.path / "lock")
             AtomicFile(self.path / _PID).write(str(os.getpid()).encode())
-            structlog.get_logger().error("somebody has removed files of the run directory: made again", path=str(self.path))
+            structlog.get_logger().error("files of the run directory were removed; they exist again", path=str(self.path))
 
     def endpoint(self, name: str, incarnation: int) -> str:
         """The endpoint of the inbox of one incarnation of an actor."""

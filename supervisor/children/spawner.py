@@ -10,7 +10,7 @@ from typing import Protocol
 from supervisor.children.adopted_process import AdoptedProcess
 from supervisor.children.exit_cause import OutOfMemoryKills
 from supervisor.children.process import ChildProcess, ExitStatus, LocalProcess, OnExit
-from supervisor.children.register import Life, ProcessRegister
+from supervisor.children.register import ChildFacts, ProcessRegister
 from supervisor.parent.link import Exits
 from supervisor.policy.child_spec import ChildSpec
 
@@ -40,10 +40,10 @@ class Spawner(Protocol):
         """Write the files that a full disk has refused, and look at the kernel's counts. Called about ten times a second."""
         ...
 
-    def note(self, process: ChildProcess, life: Life) -> None:
+    def note(self, process: ChildProcess, facts: ChildFacts) -> None:
         """Write down what a process is now, so that the next supervisor can adopt it. By default nothing is written."""
 
-    def adopt(self) -> list[tuple[Life, ChildProcess]]:
+    def adopt(self) -> list[tuple[ChildFacts, ChildProcess]]:
         """The processes that an earlier supervisor has left, each with what it is; also dead ones: that is reported soon.
 
         Processes without a Birth are ended instead. By default there are none.
@@ -81,16 +81,16 @@ class LocalSpawner(Spawner):
         self._register.file.retry()
         self._memory_kills.look()
 
-    def note(self, process: ChildProcess, life: Life) -> None:
-        self._register.note(process.pid, life)
+    def note(self, process: ChildProcess, facts: ChildFacts) -> None:
+        self._register.note(process.pid, facts)
 
-    def adopt(self) -> list[tuple[Life, ChildProcess]]:
+    def adopt(self) -> list[tuple[ChildFacts, ChildProcess]]:
         processes = {child.pid: AdoptedProcess(child, self._exits, ignore_exit) for child in self._register.children}
         self._exits.on_exit = lambda pid, code: processes[pid].reaped(code) if pid in processes else None
         adopted = []
         for child in self._register.children:
-            if child.life.incarnation:
-                adopted.append((child.life, processes[child.pid]))
+            if child.facts.incarnation:
+                adopted.append((child.facts, processes[child.pid]))
             else:
                 processes[child.pid].kill()
         return adopted

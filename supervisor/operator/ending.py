@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from supervisor.children.orphans import kill_orphans, kill_processes
-from supervisor.children.register import Life, Registered, start_ticks_of
+from supervisor.children.register import ChildFacts, Registered, start_ticks_of
 from supervisor.children.run_dir import read_parent_pid, read_pid
 
 _LOOK_S = 0.02
@@ -36,7 +36,7 @@ class ServerEnd:
             self._fd = -1
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -76,7 +76,7 @@ def supervisors_of(run_dir: Path) -> list[Registered]:
     """The supervisor and its parent, as far as they live and the run directory names them."""
     pids = {"parent": read_parent_pid(run_dir), "supervisor": read_pid(run_dir)}
     ticks = {name: start_ticks_of(pid) for name, pid in pids.items() if pid}
-    return [Registered(Life(name), pids[name] or 0, start) for name, start in ticks.items() if start is not None]
+    return [Registered(ChildFacts(name), pids[name] or 0, start) for name, start in ticks.items() if start is not None]
 
 
 def _is_gone(process: Registered) -> bool:

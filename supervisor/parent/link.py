@@ -102,7 +102,7 @@ class ParentLink:
             _loop().add_reader(self._socket.fileno(), self.read)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._socket is not None:
             _loop().remove_reader(self._socket.fileno())
 

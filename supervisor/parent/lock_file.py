@@ -42,7 +42,7 @@ class LockFile:
             time.sleep(_POLL_S)
 
     def close(self) -> None:
-        """Hold it no more. It stays locked while another process holds a duplicate of the descriptor."""
+        """Close the descriptor. The file stays locked while another process holds a duplicate of it."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

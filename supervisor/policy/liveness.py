@@ -109,7 +109,7 @@ class Liveness:
             vitals.busy_s, vitals.limit_s = busy_s, limit_s
 
     def gone(self, name: str) -> None:
-        """The child is dead, dying or stopping: give no more verdicts about it."""
+        """The child is dead, dying or stopping: it cannot be late any more."""
         self._vitals.pop(name, None)
 
     def check(self, now_s: float) -> list[Verdict]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from messages.errors import ConfigError
 from supervisor.config import ServerConfig
-from supervisor.server import Origin, Server, as_json
+from supervisor.server import Server, StartInputs, as_json
 from supervisor.tree import StartFacts, build_tree
 
 _SECTIONS = ("supervisor", "gateway", "custodian", "scheduler", "cache_directory", "speculation", "worker")
@@ -36,7 +36,7 @@ def reloaded(server: Server, config: ServerConfig, flags: dict[str, Any]) -> Ser
         model_name=config.model_name or facts.model_name,
         log_format=config.log_format,
         log_level=server.log_level if config.log_level == "auto" else config.log_level,
-        origin=Origin(flags, table, server.origin.facts),
+        origin=StartInputs(flags, table, server.origin.facts),
     )
 
 

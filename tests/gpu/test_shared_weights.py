@@ -18,7 +18,7 @@ import torch
 
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.models.architectures import read_model_config
-from gpu_workers.models.weights import Placement
+from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.runner.model_loading import build_model, run_empty_step
 from gpu_workers.vault.weight_vault import WeightVault
 from tests.support.descriptor_store import StoreProcess
@@ -58,7 +58,7 @@ def main(path: str, folder: str, what: str = "wait") -> None:
         if what == "die" and fraction > 0.5:
             signal.raise_signal(signal.SIGKILL)
 
-    placement = Placement(device, torch.bfloat16)
+    placement = WeightPlacement(device, torch.bfloat16)
     model: Any = build_model(config, Path(folder), placement, load_format="random", on_progress=on_progress, vault=vault)
     torch.cuda.empty_cache()
     taken_bytes = before_bytes - torch.cuda.mem_get_info()[0]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from messages.transport.outbox import Outbox
-from messages.wire.envelope import Answer
+from messages.wire.envelope import LinkAnswer
 from tests.support.depth import DEPTH
 from tests.support.simulation.network import Loss
 from tests.support.simulation.scenario import Scenario, scenario_of
@@ -32,6 +32,6 @@ def test_without_repetitions_the_promise_breaks(monkeypatch: pytest.MonkeyPatch)
     assert not simulate(1, scenario).problems
     take_answer = Outbox.take_answer
     monkeypatch.setattr(
-        Outbox, "take_answer", lambda box, answer: take_answer(box, Answer(answer.link, answer.handled, wanted=0))
+        Outbox, "take_answer", lambda box, answer: take_answer(box, LinkAnswer(answer.link, answer.handled, wanted=0))
     )
     assert any(simulate(seed, scenario).problems for seed in range(1, 10))

@@ -55,7 +55,7 @@ def test_an_adopted_child_is_as_old_as_its_process(tmp_path: Path) -> None:
     first, second = ChildRecord(spec), ChildRecord(spec)
     process = spawner.spawn(spec, lambda status: None)
     first.begin_incarnation(1, process, "", 10.0)
-    second.adopt(first.life, process, "ipc://x", 70.0)
+    second.adopt(first.facts, process, "ipc://x", 70.0)
     assert second.status(75.0, False).uptime_s == 65.0
 
 

@@ -15,7 +15,7 @@ from supervisor.policy.placement import Placement
 from supervisor.policy.rolling import Roll, order_of_groups
 from supervisor.restart.reload import reloaded
 from supervisor.restart.rolling import RollingRestart
-from supervisor.server import Origin, Server, as_json, decode_server, half_restarted
+from supervisor.server import Server, StartInputs, as_json, decode_server, half_restarted
 from supervisor.tree import StartFacts, build_tree
 from tests.support.supervisor.supervisor_rig import SupervisorRig, playing
 
@@ -110,7 +110,7 @@ FACTS = StartFacts(Path("/s"), Path("/r"), 5, "hash-chain", "hash-chain", 0, Pla
 def server_with(*flags: dict) -> Server:
     """A server as `supervisor start` determines it."""
     config = load_config(None, flags)
-    origin = Origin({}, as_json(config), FACTS.to_builtins())
+    origin = StartInputs({}, as_json(config), FACTS.to_builtins())
     groups = build_tree(config, FACTS)
     return Server(groups, None, config.supervisor, "", "", "json", "info", origin=origin)  # type: ignore[arg-type]
 

@@ -46,7 +46,9 @@ _CHILD = lifecycle.ChildStatus(
 _SAMPLING = Sampling(temperature=0.5, top_p=0.9, top_k=40, min_p=0.05, seed=7, repetition_penalty=1.25, logprobs=2)
 
 INTERNAL: tuple[Message, ...] = (
-    lifecycle.Hello(pid=42, endpoint="ipc:///run/t/gateway-0.1", state="ready", details={"url": "http://127.0.0.1:8000"}),
+    lifecycle.Hello(
+        pid=42, endpoint="ipc:///run/t/gateway-0.1", state=lifecycle.Reached.READY, details={"url": "http://127.0.0.1:8000"}
+    ),
     lifecycle.Adopt(incarnation=2, pid=41),
     lifecycle.Welcome(peers=[_PEER]),
     lifecycle.Loading(phase="weights", fraction=0.5),

@@ -45,7 +45,7 @@ class Arrival:
 def _is_replaced(known: Request, new: NewRequest) -> bool:
     """True if a new request takes the id of a known one, which has no answer or is not asked for any more."""
     endings = [sequence.ended for sequence in known.sequences]
-    if new.naming is Naming.FIXED or known.order.api == "front" or None in endings:
+    if new.naming is Naming.FIXED or known.order.api == "zeromq" or None in endings:
         return False
     if any(ended is not None and (ended.is_failure or ended.reason == "cancelled") for ended in endings):
         return True

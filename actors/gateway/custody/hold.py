@@ -28,7 +28,7 @@ class HeldResponse(msgspec.Struct, frozen=True, array_like=True, gc=False):
     read_bytes: int  # bytes read from it until the request was complete; -1: more than this request had been read
     keeps_alive: bool  # the connection stays open after the response
     origin: str = ""  # of the web page that may read it; its headers name it
-    life: int = 0  # of the request, when the newest part of the response was written; see `Request.lives`
+    run: int = 0  # of the request, when the newest part of the response was written; see `Request.runs`
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Custodian(Protocol):
         ...
 
 
-class Transport(Protocol):
+class WriteBuffer(Protocol):
     """What a hold needs of its connection's asyncio transport."""
 
     def get_write_buffer_size(self) -> int:
@@ -72,12 +72,12 @@ class Transport(Protocol):
 class AnswerHold(Protocol):
     """What the answer to one request tells the hold of its connection."""
 
-    def begin(self, request: str, start: int = -1, life: int = 0) -> None:
-        """The answer to this request begins; not one byte of it has been written. `start`, `life` as in `HeldResponse`."""
+    def begin(self, request: str, start: int = -1, run: int = 0) -> None:
+        """The answer to this request begins; not one byte of it has been written. `start`, `run` as in `HeldResponse`."""
         ...
 
-    def note_life(self, life: int) -> None:
-        """What is written from now on belongs to this life of the request."""
+    def note_run(self, run: int) -> None:
+        """What is written from now on belongs to this run of the request."""
         ...
 
 
@@ -93,7 +93,7 @@ class Hold:
     """
 
     def __init__(
-        self, custodian: Custodian, key: str, fd: int, transport: Transport, resumed: HeldResponse | None = None
+        self, custodian: Custodian, key: str, fd: int, transport: WriteBuffer, resumed: HeldResponse | None = None
     ) -> None:
         self._custodian, self._transport = custodian, transport
         self.key, self.fd = key, fd
@@ -103,25 +103,25 @@ class Hold:
             custodian.put(self)
 
     def begin(
-        self, request: str, path: str, start: int, origin: str, life: int = 0, *, is_alone: bool, keeps_alive: bool
+        self, request: str, path: str, start: int, origin: str, run: int = 0, *, is_alone: bool, keeps_alive: bool
     ) -> None:
         """An answer begins; the fields are those of `HeldResponse`. `is_alone`: nothing has been read after its request."""
         if self._is_resumed:
             self._is_resumed = False
-            self.note_life(life)
+            self.note_run(run)
             return
         counts = tcp_counts(self.fd)
         if counts is None:
             return
         base = counts.written_bytes + self._transport.get_write_buffer_size()
         read_bytes = counts.read_bytes if is_alone else -1
-        self.response = HeldResponse(request, path, start, base, read_bytes, keeps_alive, origin, life)
+        self.response = HeldResponse(request, path, start, base, read_bytes, keeps_alive, origin, run)
         self._custodian.put(self)
 
-    def note_life(self, life: int) -> None:
-        """What is written from now on belongs to this life of the request."""
-        if self.response is not None and self.response.life != life:
-            self.response = msgspec.structs.replace(self.response, life=life)
+    def note_run(self, run: int) -> None:
+        """What is written from now on belongs to this run of the request."""
+        if self.response is not None and self.response.run != run:
+            self.response = msgspec.structs.replace(self.response, run=run)
             self._custodian.put(self)
 
     def begin_idle(self) -> bool:

@@ -77,7 +77,7 @@ class Failover:
     def _move_all(self, name: str, sequences: list[GrowingSequence]) -> None:
         if sequences:
             condition = self.replicas.condition(name)
-            self._log.warning("sequences move", away_from=name, condition=condition, sequences=len(sequences))
+            self._log.warning("sequences go to other replicas", away_from=name, condition=condition, sequences=len(sequences))
         self.n_moved += len(sequences)
         for sequence in sequences:
             self._move(sequence)

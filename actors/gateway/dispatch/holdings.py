@@ -45,7 +45,9 @@ class Holdings:
             if n_told is not None and not sequence.is_taken:
                 sequence.is_taken = True
                 sequence.request.wake()
-            if sequence.attempt <= surely_heard if n_told is None else n_told > len(sequence.ids):
+            never_came = n_told is None and sequence.attempt <= surely_heard
+            lacks_tokens = n_told is not None and n_told > len(sequence.ids)
+            if never_came or lacks_tokens:
                 self.n_lost += 1
                 fields = sequence.request.order.log_fields
                 self._log.warning("mail lost", scheduler=scheduler, attempt=sequence.attempt, told=n_told, **fields)

@@ -8,7 +8,7 @@ import structlog
 
 from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.journal.journal import Journal
-from actors.gateway.journal.records import Recovered, encode_record, life_record, request_record
+from actors.gateway.journal.records import Recovered, encode_record, request_record, run_record
 from actors.gateway.journal.restore import restore
 from actors.gateway.requests.request import Request
 from actors.gateway.text.tokenizer import TextModel
@@ -28,7 +28,7 @@ def take_over_all(
     now. All other unfinished ones are cancelled: their connections ended with the previous incarnation. `connected`: ids of
     requests whose connections did not. Finished ones are not decoded. What came from adopted journals is recorded in this one.
     """
-    log, resumed, elsewise = structlog.get_logger(), 0, 0
+    log, resumed, n_other_numerics = structlog.get_logger(), 0, 0
     for answer in journal.finished:
         desk.keep_answer(answer)
         if answer.number in journal.adopted:
@@ -47,16 +47,18 @@ def take_over_all(
             desk.keep_finished(request, now_s)
         elif desk.take_over(request, entry.identity, request.order.request in connected):
             resumed += 1
-            _begin_life(request, journal, now_s)
-            elsewise += entry.identity.numerics != desk.identity.numerics
-    if elsewise:
-        log.warning("requests go on with other numerics", requests=elsewise, numerics=desk.identity.numerics)
+            _begin_run(request, journal, now_s)
+            n_other_numerics += entry.identity.numerics != desk.identity.numerics
+    if n_other_numerics:
+        log.warning("requests go on with other numerics", requests=n_other_numerics, numerics=desk.identity.numerics)
     journal.adopt_all()
     return resumed
 
 
-def _begin_life(request: Request, journal: Journal, now_s: float) -> None:
-    """Tell the events of this process from what the last one has shown of several sequences without a record."""
+def _begin_run(request: Request, journal: Journal, now_s: float) -> None:
+    """Begin a new run of a request with several sequences.
+
+    The last process may have shown tokens in an order that it could not record: the ids of new events must not repeat those."""
     if len(request.sequences) > 1 and request.order.is_resumable:
-        request.begin_life(now_s)
-        journal.step(life_record(request), lambda: None)
+        request.begin_run(now_s)
+        journal.step(run_record(request), lambda: None)

@@ -17,7 +17,7 @@ from actors.gateway.dispatch.undelivered import UndeliveredAnswers
 from actors.gateway.dispatch.verdicts import Verdicts
 from actors.gateway.journal.identity import ModelIdentity
 from actors.gateway.journal.journal import Journal
-from actors.gateway.journal.records import Finished, encode_record, request_record, suspect_record
+from actors.gateway.journal.records import FinishedRecord, encode_record, request_record, suspect_record
 from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.requests.order import Ended, Order, model_changed
@@ -262,7 +262,7 @@ class RequestDesk:
         self.retained.keep(request, now_s)
         self.add_undelivered(request, now_s)
 
-    def keep_answer(self, answer: Finished) -> None:
+    def keep_answer(self, answer: FinishedRecord) -> None:
         """Retain a finished request of an earlier incarnation, encoded as it is."""
         record, ended_s = answer.record, self._post.now_s() - answer.ended_age_s
         self.retained.add(answer.number, record, ended_s)

@@ -230,19 +230,19 @@ class _AnswerHold(AnswerHold):
         self._connection = weakref.ref(connection)  # weak: a closed connection is freed at once, without a cycle
         self._url, self._keeps_alive, self._origin = url, keeps_alive, origin
 
-    def begin(self, request: str, start: int = -1, life: int = 0) -> None:
+    def begin(self, request: str, start: int = -1, run: int = 0) -> None:
         connection = self._connection()
         hold = connection.hold() if connection is not None else None
         if connection is not None and hold is not None:
             path = self._url.partition(b"?")[0].decode("ascii", "replace")[:MAX_PATH]
             alone, keeps_alive = connection.is_alone, self._keeps_alive
-            hold.begin(request, path, start, self._origin, is_alone=alone, keeps_alive=keeps_alive, life=life)
+            hold.begin(request, path, start, self._origin, is_alone=alone, keeps_alive=keeps_alive, run=run)
             connection.note_held()
 
-    def note_life(self, life: int) -> None:
+    def note_run(self, run: int) -> None:
         connection = self._connection()
         if connection is not None and (hold := connection.hold()) is not None:
-            hold.note_life(life)
+            hold.note_run(run)
 
 
 def _in_kernel(transport: asyncio.Transport) -> int:

@@ -127,7 +127,7 @@ class BodyReader:
                 raise invalid(field, f"1 to {self._max_batch} prompts", raw.count(b"[") - 1)
             end = raw.find(b"]", start)
             found.append(await self._ids(raw, start + 1, end, f"{field}[{len(found)}]"))
-            start = _after(raw, _after(raw, end + 1) + 1)  # behind the comma, or the last bracket
+            start = _after(raw, _after(raw, end + 1) + 1)  # after the comma, or the last bracket
         if start < len(raw):
             raise Refusal("invalid", f"{field}[{len(found)}]: expected a list of token ids, got something else", field=field)
         return found

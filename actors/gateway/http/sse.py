@@ -58,7 +58,7 @@ class _Answer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watch = watch_hangup(scope, receive, self.reader.leave)
         if (hold := answer_hold(scope)) is not None:
-            hold.begin(self.request.order.request, self._start, self.request.life)
+            hold.begin(self.request.order.request, self._start, self.request.run)
         try:
             await asyncio.sleep(0)  # the custodian is told at the end of this turn, and then bytes may be written
             async with asyncio.timeout(self._longest_s + _SLOW_CLIENT_S):

@@ -12,8 +12,8 @@ events of a resumable request have ids.
 
 With several sequences the order of events depends on the process that has shown them. What a process has shown while the disk
 refused writes is not in the journal when it dies, and its successor may show the same tokens in another order. So numbers jump
-where a later process begins another life of the request (`Request.lives`): event number c of life L is L * 10**9 + c. An id
-of a life, or of a part of one, that the journal does not have is recognised and refused. One sequence has one order: a client
+where a later process begins another run of the request (`Request.runs`): event number c of run R is R * 10**9 + c. An id
+of a run, or of a part of one, that the journal does not have is recognised and refused. One sequence has one order: a client
 that has more than the journal waits until its tokens are there again.
 
 A ping is a comment line without an empty line after it: some client libraries take an empty line after an event with an id as
@@ -28,11 +28,11 @@ from email.utils import formatdate
 from actors.gateway.http.errors import error_response, refusal_of
 from actors.gateway.http.openai_chunks import DONE, ChunkWriter
 from actors.gateway.requests.order import Ended
-from actors.gateway.requests.request import END_TURN, LIFE_TURN, PING_TURN, Request
+from actors.gateway.requests.request import END_TURN, PING_TURN, RUN_TURN, Request
 
 PING = b": waiting\n"
 N_DATE_BYTES = len("date: Sun, 06 Nov 1994 08:49:37 GMT\r\n")
-LIFE_EVENTS = 1_000_000_000
+RUN_EVENTS = 1_000_000_000
 _MOST_EVENTS, _MOST_WITH_LOGPROBS = 1024, 64  # in one turn of the event loop: 2 to 3 ms
 _RETRY = b"retry: 500\n"  # a browser's EventSource connects again after this time, ms; browsers' own is some seconds
 
@@ -80,7 +80,7 @@ class StreamEvents:
         self._request, self._writer = request, writer
         self._has_ids = request.order.is_resumable
         self._turn = 0  # turns that have been returned, or that the client has
-        self._base = self._count = self._n_lives = 0  # of these turns: the number of the newest event is `_base + _count`
+        self._base = self._count = self._n_runs = 0  # of these turns: the number of the newest event is `_base + _count`
         self._cursors = [0] * len(request.sequences)  # the next token of each sequence
         self._is_opened = self._has_retry = start > 0
         self.start = start
@@ -136,23 +136,23 @@ class StreamEvents:
         while self.is_behind and self._base + self._count != self.start and self._turn < len(self._request.turns):
             turn = self._request.turns[self._turn]
             self._turn += 1
-            if turn == LIFE_TURN:
-                self._begin_life()
+            if turn == RUN_TURN:
+                self._begin_run()
             elif turn != PING_TURN:
                 self._count += 1
-                if turn < LIFE_TURN:
+                if turn < RUN_TURN:
                     self._cursors[turn] += 1
         n_more = self.start - self._base - self._count
         if self.is_behind and self._request.is_over and 0 < n_more <= len(self._last()):
             self._n_last_read, n_more = n_more, 0
         self.is_behind = n_more != 0 and self.is_behind
 
-    def _begin_life(self) -> None:
-        self._base = self._request.lives[self._n_lives] * LIFE_EVENTS
-        self._n_lives += 1
+    def _begin_run(self) -> None:
+        self._base = self._request.runs[self._n_runs] * RUN_EVENTS
+        self._n_runs += 1
 
     def _event(self, turn: int) -> bytes:
-        if turn < LIFE_TURN:
+        if turn < RUN_TURN:
             number = self._cursors[turn]
             self._cursors[turn] = number + 1
             line = self._writer.token(self._request.sequences[turn], number)
@@ -161,7 +161,7 @@ class StreamEvents:
         elif turn == PING_TURN:
             return PING
         else:
-            self._begin_life()
+            self._begin_run()
             return b""
         self._count += 1
         return self._finished(line, self._base + self._count) if line else b""
@@ -184,10 +184,10 @@ class StreamEvents:
         return [usage, DONE] if usage else [DONE]
 
 
-def life_in(event: bytes) -> int:
-    """The life of a request in the id of one of its events; 0 for its first life, and for an event without an id."""
+def run_in(event: bytes) -> int:
+    """The run of a request in the id of one of its events; 0 for its first run, and for an event without an id."""
     digits = event[event.rfind(b" ") + 1 : -2]
-    return int(digits) // LIFE_EVENTS if len(digits) > 9 and digits.isdigit() else 0
+    return int(digits) // RUN_EVENTS if len(digits) > 9 and digits.isdigit() else 0
 
 
 @dataclass(frozen=True)
@@ -195,13 +195,13 @@ class Begun:
     """What a client has of a response whose gateway has died. `n_chunks` or `n_bytes` is known, the other one is 0.
 
     `n_bytes`: with the head. `n_more_head_bytes`: by how much its head is longer than `stream_head` of a kept connection.
-    `life`: of the request, when the newest part of the response was written.
+    `run`: of the request, when the newest part of the response was written.
     """
 
     n_chunks: int = 0
     n_bytes: int = 0
     n_more_head_bytes: int = 0
-    life: int = 0
+    run: int = 0
 
     @property
     def is_something(self) -> bool:
@@ -209,13 +209,13 @@ class Begun:
         return self.n_chunks > 0 or self.n_bytes > 0
 
     def exceeds_journal(self, request: Request, events: StreamEvents) -> bool:
-        """True if the client has more than what the journal had at the end of that life. `events`: new ones from where the
+        """True if the client has more than what the journal had at the end of that run. `events`: new ones from where the
         response began.
 
         Tokens that were shown while the disk refused writes are computed again. One sequence gives the same events again;
         several sequences may give them in another order.
         """
-        stop = _end_of_life(request, self.life)
+        stop = _end_of_run(request, self.run)
         if stop is None:
             return False
         chunks = [as_chunk(event) for event in events.take(stop)]
@@ -223,15 +223,15 @@ class Begun:
         return self.n_chunks > len(chunks) or self.n_bytes > n_head_bytes + sum(map(len, chunks))
 
 
-def _end_of_life(request: Request, life: int) -> int | None:
-    """How many turns the journal had at the end of a life of the request; None if that life has not ended, or everything was in
+def _end_of_run(request: Request, run: int) -> int | None:
+    """How many turns the journal had at the end of a run of the request; None if that run has not ended, or everything was in
     the journal.
     """
     if len(request.sequences) == 1:
         is_whole = request.is_over and request.n_restored_turns == len(request.turns)
         return None if is_whole else request.n_restored_turns
-    marks = [turn for turn, kind in enumerate(request.turns) if kind == LIFE_TURN]
-    return next((mark for mark, begun in zip(marks, request.lives, strict=True) if begun > life), None)
+    marks = [turn for turn, kind in enumerate(request.turns) if kind == RUN_TURN]
+    return next((mark for mark, begun in zip(marks, request.runs, strict=True) if begun > run), None)
 
 
 class StreamBytes:

@@ -8,29 +8,18 @@ wall clock, so that time is not counted.
 from __future__ import annotations
 
 import time
-from functools import lru_cache
-from pathlib import Path
 
 import msgspec
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+from messages.ids import boot_id
 
 
-class Life(msgspec.Struct, frozen=True, array_like=True):
+class SegmentHeader(msgspec.Struct, frozen=True, array_like=True):
     """What the first frame of each file says about the process that writes it."""
 
     boot: str  # the id of the machine's boot
     origin_s: float  # the clock since boot at time 0 of the journal
     next_number: int  # numbers from here on have not been used for requests
-
-
-@lru_cache
-def boot_id() -> str:
-    """The id of the machine's present boot; "" where the system has none."""
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
 
 
 def since_boot_s() -> float:
@@ -44,11 +33,11 @@ class JournalClock:
     def __init__(self) -> None:
         self.boot, self.origin_s = boot_id(), since_boot_s()
 
-    def go_on(self, life: Life | None, last_s: float) -> None:
+    def go_on(self, header: SegmentHeader | None, last_s: float) -> None:
         """Go on from an earlier process. `last_s`: the newest time in the journal."""
         now_s = since_boot_s()
-        is_same = life is not None and life.boot == self.boot and bool(self.boot) and now_s - life.origin_s >= last_s
-        self.origin_s = life.origin_s if is_same and life is not None else now_s - last_s
+        is_same = header is not None and header.boot == self.boot and bool(self.boot) and now_s - header.origin_s >= last_s
+        self.origin_s = header.origin_s if is_same and header is not None else now_s - last_s
 
     def now_s(self) -> float:
         """Seconds since the journal was made."""

@@ -23,7 +23,7 @@ _HEAD_BYTES = len(_MAGIC) + _FACTS.size + _CHECKSUM_BYTES
 class Kind(IntEnum):
     """What a frame records."""
 
-    LIFE = 1  # a process begins to write this file: its clock, and the next number of a request
+    HEADER = 1  # a process begins to write this file: its clock, and the next number of a request
     REQUEST = 2  # everything about one unfinished request up to now; replaces all earlier frames of its number
     STEP = 3  # tokens and endings of one message of a scheduler
     FINISH = 4  # the final state of a request
@@ -76,7 +76,7 @@ def read_frames(data: bytes, salt: bytes) -> Iterator[Frame | Damage]:
 
 
 def _frame_at(data: bytes, at: int, salt: bytes) -> tuple[Frame, int] | None:
-    """The frame that begins at `at` and the offset behind it; None if there is no whole one."""
+    """The frame that begins at `at` and the offset after it; None if there is no whole one."""
     start = at + _HEAD_BYTES
     if not data.startswith(_MAGIC, at) or start > len(data):
         return None

@@ -19,7 +19,7 @@ import structlog
 from actors.gateway.journal.backlog import Callback, Entry
 from actors.gateway.journal.clock import JournalClock
 from actors.gateway.journal.frames import Damage, Frame, Kind, read_frames
-from actors.gateway.journal.records import Finished, Recovered, encode_record
+from actors.gateway.journal.records import FinishedRecord, Recovered, encode_record
 from actors.gateway.journal.replay import Replay
 from actors.gateway.journal.segment_log import SEGMENT_BYTES, SegmentLog
 from actors.gateway.journal.segments import Segment, lock_folder, read_segment, segments_in, unclaimed_folders
@@ -58,7 +58,7 @@ class Journal:
         self._unreadable: list[int] = []
         self._adopted: list[tuple[Path, SegmentLog]] = []  # folders of other gateways, locked
         self.adopted: set[int] = set()  # the numbers that requests of such folders have here; the desk must record them
-        self.finished: list[Finished] = []  # what `open` found besides unfinished requests
+        self.finished: list[FinishedRecord] = []  # what `open` found besides unfinished requests
         self.found: list[Remembered] = []  # what earlier processes have remembered, of this journal and of adopted ones
         self.remembered: Callable[[], Remembered] = Remembered  # what is to be remembered now; set by its owner
         self.commits = 0
@@ -96,7 +96,7 @@ class Journal:
         self._files.lock = lock_folder(folder, self._lock_wait_s)
         self._files.segments = segments_in(folder)
         replay = _read(self._files.segments, self._log, self._files.note)
-        self._clock.go_on(replay.life, replay.last_s)
+        self._clock.go_on(replay.header, replay.last_s)
         unfinished, self.finished = replay.results(self._clock.now_s())
         self.found = [replay.remembered(self._clock.now_s())]
         self._files.next_number = replay.next_number
@@ -122,7 +122,7 @@ class Journal:
             files.close()
             self._log.error("journal not adopted, the next start will try again", folder=folder.name, error=str(error))
             return []
-        clock.go_on(replay.life, replay.last_s)
+        clock.go_on(replay.header, replay.last_s)
         recovered, finished = replay.results(clock.now_s())
         self.found.append(replay.remembered(clock.now_s()))
         known = unfinished | {one.record.request for one in self.finished}
@@ -132,7 +132,7 @@ class Journal:
         self._files.next_number += len(recovered) + len(finished)
         for number, one in enumerate(recovered, first):
             one.number = number
-        self.finished += [Finished(n, f.record, f.ended_age_s) for n, f in enumerate(finished, first + len(recovered))]
+        self.finished += [FinishedRecord(n, f.record, f.ended_age_s) for n, f in enumerate(finished, first + len(recovered))]
         self.adopted.update(range(first, self._files.next_number))
         self._adopted.append((folder, files))
         self._log.info("journal adopted", folder=folder.name, unfinished=len(recovered), finished=len(finished))

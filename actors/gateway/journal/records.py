@@ -11,7 +11,7 @@ import numpy as np
 from actors.gateway.journal.identity import ModelIdentity
 from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.remembered import Remembered
-from actors.gateway.requests.request import KEY_BITS, LIFE_TURN, PING_TURN, SUSPICION_ROW, GrowingSequence, Request
+from actors.gateway.requests.request import KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW, GrowingSequence, Request
 from messages.generation import Suspicion
 from messages.logprobs import TokenLogprobs
 
@@ -21,9 +21,9 @@ _DTYPES = ("<i4", "<f4")  # of the arrays in `TokenLogprobs`
 
 class StepRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """New tokens of one sequence: its key, the number of the first, and the ids as int32 bytes. A ping of a request: the key
-    of sequence `PING_TURN`, and no ids. A new life of a request: the key of sequence `LIFE_TURN`, the number of the life as
-    `first`, and no ids. A suspicion: the key of sequence `SUSPICION_ROW`, the index of the suspect as `first`, and a `Suspect`
-    as `ids`.
+    of sequence `PING_TURN`, and no ids. A new run of a request: the key of sequence `RUN_TURN`, the number of the run as
+    `first`, and no ids. A suspicion: the key of sequence `SUSPICION_ROW`, the index of the suspect as `first`, and a
+    `SuspectRecord` as `ids`.
     """
 
     key: int
@@ -33,7 +33,7 @@ class StepRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     n_cached: int = 0  # cached prompt tokens; only in the row of token 0
 
 
-class Suspect(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class SuspectRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Deaths of gangs that a sequence may have caused, and the schedulers whose gangs have died with it alone."""
 
     suspicion: Suspicion | None
@@ -55,8 +55,8 @@ class SequenceState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ended: Ended | None = None
     # `Request.turns` as int32 bytes, in the state of a request's first sequence; b"": all tokens, then the ending
     turns: bytes = b""
-    lives: tuple[int, ...] = ()  # `Request.lives`, likewise
-    suspect: Suspect | None = None
+    runs: tuple[int, ...] = ()  # `Request.runs`, likewise
+    suspect: SuspectRecord | None = None
 
 
 class FinishRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -93,7 +93,7 @@ class Recovered(msgspec.Struct):
     identity: ModelIdentity = ModelIdentity()
 
 
-class Finished(msgspec.Struct, frozen=True):
+class FinishedRecord(msgspec.Struct, frozen=True):
     """One finished request, encoded as in the journal."""
 
     number: int
@@ -124,7 +124,7 @@ def _array_in(kind: type, value: Any) -> Any:
 _encoder = msgspec.msgpack.Encoder(enc_hook=_array_out)
 _step_decoder = msgspec.msgpack.Decoder(StepRecord, dec_hook=_array_in)
 _order_decoder = msgspec.msgpack.Decoder(Order)
-_suspect_decoder = msgspec.msgpack.Decoder(Suspect)
+_suspect_decoder = msgspec.msgpack.Decoder(SuspectRecord)
 _request_decoder = msgspec.msgpack.Decoder(RequestRecord)
 _remembered_decoder = msgspec.msgpack.Decoder(Remembered)
 _finish_decoder = msgspec.msgpack.Decoder(FinishRecord)
@@ -201,9 +201,9 @@ def ping_row(request: Request) -> StepRow:
     return StepRow(request.number << KEY_BITS | PING_TURN, 0, b"")
 
 
-def life_record(request: Request) -> bytes:
-    """The blob of a step in which the newest life of a request begins."""
-    return encode_step([StepRow(request.number << KEY_BITS | LIFE_TURN, request.life, b"")], [])
+def run_record(request: Request) -> bytes:
+    """The blob of a step in which the newest run of a request begins."""
+    return encode_step([StepRow(request.number << KEY_BITS | RUN_TURN, request.run, b"")], [])
 
 
 def suspect_record(sequence: GrowingSequence) -> bytes:
@@ -212,13 +212,13 @@ def suspect_record(sequence: GrowingSequence) -> bytes:
     return encode_step([StepRow(key, sequence.index, _encoder.encode(_suspect_of(sequence)))], [])
 
 
-def decode_suspect(blob: bytes) -> Suspect:
+def decode_suspect(blob: bytes) -> SuspectRecord:
     """Decode a suspicion. Raises: ValueError for a damaged blob."""
     return _suspect_decoder.decode(blob)
 
 
-def _suspect_of(sequence: GrowingSequence) -> Suspect:
-    return Suspect(sequence.suspicion, tuple(sorted(sequence.accusers)))
+def _suspect_of(sequence: GrowingSequence) -> SuspectRecord:
+    return SuspectRecord(sequence.suspicion, tuple(sorted(sequence.accusers)))
 
 
 def states_of(request: Request, coming: Sequence[int] = ()) -> list[SequenceState]:
@@ -229,7 +229,7 @@ def states_of(request: Request, coming: Sequence[int] = ()) -> list[SequenceStat
     ]
     turns = [*request.turns, *coming]
     if len(states) > 1 or PING_TURN in turns:
-        states[0] = msgspec.structs.replace(states[0], turns=np.array(turns, "<i4").tobytes(), lives=tuple(request.lives))
+        states[0] = msgspec.structs.replace(states[0], turns=np.array(turns, "<i4").tobytes(), runs=tuple(request.runs))
     return states
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from actors.gateway.journal.clock import Life
+from actors.gateway.journal.clock import SegmentHeader
 from actors.gateway.journal.frames import Damage, Frame, Kind
 from actors.gateway.journal.records import (
-    Finished,
+    FinishedRecord,
     FinishRecord,
     Recovered,
     RequestRecord,
@@ -28,11 +28,11 @@ from actors.gateway.journal.records import (
 )
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.remembered import Remembered
-from actors.gateway.requests.request import KEY_BITS, LIFE_TURN, PING_TURN, SUSPICION_ROW
+from actors.gateway.requests.request import KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW
 from messages.outcomes import EndReason
 
 _ENDS_WITH_A_TOKEN: tuple[EndReason, ...] = ("stop", "length")
-_life_decoder = msgspec.msgpack.Decoder(Life)
+_header_decoder = msgspec.msgpack.Decoder(SegmentHeader)
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class Replay:
         self._known: dict[int, _Known] = {}
         self._steps: list[tuple[int, bytes]] = []  # position, payload
         self._n_frames = 0
-        self.life: Life | None = None  # of the newest file that says it
+        self.header: SegmentHeader | None = None  # of the newest file that says it
         self.last_s = 0.0  # the newest time of any frame
         self.next_number = 1
         self._remembered, self._remembered_s = Remembered(), 0.0  # and when it was recorded
@@ -90,15 +90,15 @@ class Replay:
             if frame.number:
                 self.unreadable.add(frame.number)
 
-    def results(self, now_s: float) -> tuple[list[Recovered], list[Finished]]:
+    def results(self, now_s: float) -> tuple[list[Recovered], list[FinishedRecord]]:
         """Returns the unfinished and the finished requests, by number. `now_s`: the journal's clock."""
         growing: dict[int, _Growing] = {}
-        finished: list[Finished] = []
+        finished: list[FinishedRecord] = []
         for number, known in sorted(self._known.items()):
             if known.finish is not None:
                 age_s = max(known.ended_s - known.began_s, 0.0)
                 record = msgspec.structs.replace(known.record, age_s=age_s, states=b"", finish=known.finish)
-                finished.append(Finished(number, record, max(now_s - known.ended_s, 0.0)))
+                finished.append(FinishedRecord(number, record, max(now_s - known.ended_s, 0.0)))
                 continue
             try:
                 growing[number] = _growing_of(number, known, now_s)
@@ -112,9 +112,9 @@ class Replay:
         return self._remembered.aged(max(now_s - self._remembered_s, 0.0))
 
     def _apply(self, frame: Frame) -> None:
-        if frame.kind is Kind.LIFE:
-            self.life = _life_decoder.decode(frame.payload)
-            self.next_number = max(self.next_number, self.life.next_number)
+        if frame.kind is Kind.HEADER:
+            self.header = _header_decoder.decode(frame.payload)
+            self.next_number = max(self.next_number, self.header.next_number)
         elif frame.kind in (Kind.REQUEST, Kind.ANSWER):
             record = decode_request(frame.payload)
             known = _Known(self._n_frames, record, frame.time_s - record.age_s, record.finish)
@@ -162,7 +162,7 @@ def _growing_of(number: int, known: _Known, now_s: float) -> _Growing:
 def _add_row(one: _Growing, row: StepRow) -> bool:
     """Append a row to its request; False if the tokens before it are missing, or it belongs to no sequence."""
     index = row.key & ((1 << KEY_BITS) - 1)
-    if index == SUSPICION_ROW or (index in (PING_TURN, LIFE_TURN) and not row.ids):
+    if index == SUSPICION_ROW or (index in (PING_TURN, RUN_TURN) and not row.ids):
         one.recovered.steps.append(row)
         return True
     n_tokens = one.n_tokens.get(index, 0)

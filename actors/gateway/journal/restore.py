@@ -13,14 +13,14 @@ from actors.gateway.journal.records import (
     Recovered,
     RequestRecord,
     StepRow,
-    Suspect,
+    SuspectRecord,
     decode_order,
     decode_states,
     decode_suspect,
     replay_row,
 )
 from actors.gateway.requests.order import model_changed
-from actors.gateway.requests.request import END_TURN, KEY_BITS, LIFE_TURN, PING_TURN, SUSPICION_ROW, Gap, Request
+from actors.gateway.requests.request import END_TURN, KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW, Gap, Request
 from actors.gateway.text.tokenizer import TextModel
 
 _INDEX_MASK = (1 << KEY_BITS) - 1
@@ -38,7 +38,7 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
         _replay(request, state.row)
         _suspect(request, state.row.key & _INDEX_MASK, state.suspect)
     turns = _turns_of(request, recovered)
-    request.lives = [life for state in recovered.states[:1] for life in state.lives]
+    request.runs = [run for state in recovered.states[:1] for run in state.runs]
     for row in recovered.steps:
         turns += _replay(request, row)
     for sequence in request.sequences:
@@ -47,8 +47,8 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
             sequence.end(ended)
         sequence.publish(len(sequence.ids), sequence.ended is not None)
         request.n_open -= sequence.is_end_visible
-    if turns.count(LIFE_TURN) != len(request.lives):
-        raise ValueError(f"lives: expected {turns.count(LIFE_TURN)} as in the turns, got {len(request.lives)}")
+    if turns.count(RUN_TURN) != len(request.runs):
+        raise ValueError(f"runs: expected {turns.count(RUN_TURN)} as in the turns, got {len(request.runs)}")
     if len(request.sequences) > 1 or PING_TURN in turns:  # otherwise there is only one order
         request.turns[:] = _in_order(request.turns, turns)
     while request.is_over and request.turns[-1] == PING_TURN:  # recorded after the last ending, so it was not shown
@@ -78,9 +78,9 @@ def _replay(request: Request, row: StepRow) -> list[int]:
     index = row.key & _INDEX_MASK
     if index == PING_TURN:
         return [PING_TURN]
-    if index == LIFE_TURN:
-        request.lives.append(row.first)
-        return [LIFE_TURN]
+    if index == RUN_TURN:
+        request.runs.append(row.first)
+        return [RUN_TURN]
     if index == SUSPICION_ROW:
         _suspect(request, row.first, decode_suspect(row.ids))
         return []
@@ -93,7 +93,7 @@ def _replay(request: Request, row: StepRow) -> list[int]:
     return [index] * n_taken if row.ids else [END_TURN | index]
 
 
-def _suspect(request: Request, index: int, suspect: Suspect | None) -> None:
+def _suspect(request: Request, index: int, suspect: SuspectRecord | None) -> None:
     """Set what a sequence is suspected of, so that it is not tried from the beginning. Raises: ValueError."""
     if index >= len(request.sequences):
         raise ValueError(f"suspect: expected a sequence below {len(request.sequences)}, got {index}")
@@ -118,7 +118,7 @@ def _in_order(turns: Iterable[int], recorded: list[int]) -> array[int]:
     left = Counter(turns)
     ordered = array("i")
     for turn in recorded:
-        if turn not in (PING_TURN, LIFE_TURN):
+        if turn not in (PING_TURN, RUN_TURN):
             if not left[turn]:
                 continue
             left[turn] -= 1

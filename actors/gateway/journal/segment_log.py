@@ -25,7 +25,7 @@ import msgspec
 import structlog
 
 from actors.gateway.journal.backlog import Entry
-from actors.gateway.journal.clock import JournalClock, Life
+from actors.gateway.journal.clock import JournalClock, SegmentHeader
 from actors.gateway.journal.frames import Kind, encode_frame
 from actors.gateway.journal.segments import Segment, lock_folder, new_segment
 
@@ -154,9 +154,9 @@ class SegmentLog:
         segment = new_segment(folder, index)
         descriptor = os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)  # it holds prompts
         self._descriptor, self._size_bytes = descriptor, 0
-        life = Life(self._clock.boot, self._clock.origin_s, self.next_number)
+        header = SegmentHeader(self._clock.boot, self._clock.origin_s, self.next_number)
         try:
-            frame = encode_frame(Kind.LIFE, 0, self._clock.now_s(), msgspec.msgpack.encode(life), segment.salt)
+            frame = encode_frame(Kind.HEADER, 0, self._clock.now_s(), msgspec.msgpack.encode(header), segment.salt)
             self._write_or_undo(frame)
             if self._is_synchronous:
                 _sync_folder(folder)

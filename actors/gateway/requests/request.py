@@ -9,7 +9,7 @@ replace it, because no client has seen anything of a withdrawn request. Everythi
 what happens while the disk refuses writes). Replaying the recorded tokens gives the same text at the same token numbers.
 `turns` is the order in which all of it became visible, and replaying gives the same order. A process that dies while the disk
 refuses writes may have shown more. So where the order could be another one, with several sequences, each process that goes on
-with a request begins a new life of it, and turns of different lives are never taken for each other.
+with a request begins a new run of it, and turns of different runs are never taken for each other.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from messages.outcomes import EndReason
 KEY_BITS = 20  # the low bits of a journal key: the index of the sequence in its request
 END_TURN = 1 << KEY_BITS  # added to the index of a sequence: the turn of its ending
 PING_TURN = END_TURN - 1  # the turn of a ping; no sequence has this index
-LIFE_TURN = END_TURN - 2  # where a later process begins a new life of the request; nor this one
-SUSPICION_ROW = END_TURN - 3  # in the journal: a sequence is under suspicion; nor this one
+RUN_TURN = END_TURN - 2  # where a later process begins a new run of the request; no sequence has this index either
+SUSPICION_ROW = END_TURN - 3  # in the journal: a sequence is under suspicion; no sequence has this index either
 _COMPLETE: tuple[EndReason, ...] = ("stop", "length")
 
 
@@ -198,9 +198,9 @@ class Request:
         self.stop_set = frozenset(order.terms.stop_tokens)
         self.n_prompt = [len(prompt) // 4 for prompt in order.prompts]
         # Everything visible, in order, for all sequences: the index of its sequence for each token, `END_TURN` more for an
-        # ending, `PING_TURN`, `LIFE_TURN`. The array stays the same one.
+        # ending, `PING_TURN`, `RUN_TURN`. The array stays the same one.
         self.turns = array("i")
-        self.lives: list[int] = []  # the numbers of the lives that the `LIFE_TURN`s begin, rising; the first life is 0
+        self.runs: list[int] = []  # the numbers of the runs that the `RUN_TURN`s begin, rising; the first run is 0
         self.sequences = [
             GrowingSequence(self, index, new_detokenizer(order.prompt_of(index))) for index in range(order.n_sequences)
         ]
@@ -234,14 +234,14 @@ class Request:
         return sum(s.n_visible for s in self.sequences)
 
     @property
-    def life(self) -> int:
-        """The number of its present life."""
-        return self.lives[-1] if self.lives else 0
+    def run(self) -> int:
+        """The number of its present run."""
+        return self.runs[-1] if self.runs else 0
 
-    def begin_life(self, now_s: float) -> None:
+    def begin_run(self, now_s: float) -> None:
         """Another process goes on with this request. `now_s`: the monotonic clock, by which the number is always a new one."""
-        self.lives.append(max(int((now_s - self.began_s) * 1e3), self.life + 1))
-        self.turns.append(LIFE_TURN)
+        self.runs.append(max(int((now_s - self.began_s) * 1e3), self.run + 1))
+        self.turns.append(RUN_TURN)
 
     def show_ping(self) -> None:
         """A ping becomes visible: every stream of this request has it at this place."""

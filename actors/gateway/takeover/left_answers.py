@@ -63,10 +63,10 @@ async def _answer(left: LeftConnection, n_written: int, services: Services) -> A
         return None
     if (socket := services.owners.socket_of(response.request)) and not services.admission.knows(response.request):
         call = ForwardedCall(response.request, response.path, response.start)
-        begun = Begun(0, n_written, _n_more_head_bytes(response) - N_DATE_BYTES, response.life)
+        begun = Begun(0, n_written, _n_more_head_bytes(response) - N_DATE_BYTES, response.run)
         return Forwarded(socket, call, services.settings.request_timeout_s, left.cut, begun=begun)
     request = services.desk.find(response.request)
-    begun = Begun(0, n_written, _n_more_head_bytes(response), response.life)
+    begun = Begun(0, n_written, _n_more_head_bytes(response), response.run)
     return None if request is None else remade(services, request, response.path, response.start, begun)
 
 

@@ -31,7 +31,7 @@ def new_request_of(message: Generate, caller: bytes) -> NewRequest:
     if message.turns is not None:
         turns = turns_of([{"role": turn.role, "content": turn.content} for turn in message.turns])
     return NewRequest(
-        api="front",
+        api="zeromq",
         sampling=message.sampling,
         texts=None if message.prompt is None else [message.prompt],
         ids=[message.tokens] if len(message.tokens) else None,

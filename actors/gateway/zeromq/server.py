@@ -242,7 +242,7 @@ class ZmqServer:
             stream.cancel()
             return
         request = self._desk.find(message.request)
-        if request is None or request.order.api != "front":
+        if request is None or request.order.api != "zeromq":
             detail = f"request: expected one that is known, got {message.request!r}"
             self._refuse(identity, message.request, Refusal("not_found", detail, field="request"))
             return

@@ -28,7 +28,7 @@ class Kernel:
         self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
 
     def __call__(self, words: Sequence[int], *, is_spread: bool = False) -> None:
-        """Run with these words behind its counters, on all of torch's threads or on this one."""
+        """Run with these words after its counters, on all of torch's threads or on this one."""
         array = (ctypes.c_int64 * (N_COUNTERS + len(words)))(*_ZEROS, *words)
         self.run_at(ctypes.addressof(array), is_spread)
 

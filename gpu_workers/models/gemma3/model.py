@@ -19,7 +19,7 @@ from gpu_workers.models.decoder import Decoder, DecoderWeights
 from gpu_workers.models.gemma3.config import Gemma3Config
 from gpu_workers.models.gemma3.weights import LayerWeights, load_weights, tensor_shapes
 from gpu_workers.models.model import RankParts
-from gpu_workers.models.weights import Placement, TensorSource, WeightReader
+from gpu_workers.models.weights import TensorSource, WeightPlacement, WeightReader
 
 
 class Gemma3Model(Decoder[Gemma3Config, LayerWeights]):
@@ -74,7 +74,7 @@ def load_gemma3(
     config: Gemma3Config,
     parts: RankParts,
     source: TensorSource,
-    placement: Placement,
+    placement: WeightPlacement,
     on_progress: Callable[[float], None],
 ) -> Gemma3Model:
     """Reads the rank's weights; see `registry.load_model`."""

@@ -16,7 +16,7 @@ from gpu_workers.models.decoder import Decoder
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.llama.weights import LayerWeights, ModelWeights, load_weights, tensor_shapes
 from gpu_workers.models.model import RankParts, RecordableModel
-from gpu_workers.models.weights import Placement, TensorSource, WeightReader
+from gpu_workers.models.weights import TensorSource, WeightPlacement, WeightReader
 
 
 class LlamaModel(Decoder[LlamaConfig, LayerWeights], RecordableModel):
@@ -77,7 +77,7 @@ def load_llama(
     config: LlamaConfig,
     parts: RankParts,
     source: TensorSource,
-    placement: Placement,
+    placement: WeightPlacement,
     on_progress: Callable[[float], None],
 ) -> LlamaModel:
     """Reads the rank's weights; see `registry.load_model`."""

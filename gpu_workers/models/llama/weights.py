@@ -97,7 +97,7 @@ def _rows_of_tensors(names: Sequence[str], sizes: Sequence[int]) -> dict[str, in
 
 
 def _blocks(names: Sequence[str], sizes: Sequence[int], parts: Sequence[range]) -> list[Block]:
-    """Where the rank's rows parts[i] of projection i are: behind the projections before it that the same tensor holds."""
+    """Where the rank's rows parts[i] of projection i are: after the projections before it that the same tensor holds."""
     blocks = []
     for i, (name, part) in enumerate(zip(names, parts, strict=True)):
         first = sum(size for other, size in zip(names[:i], sizes, strict=False) if other == name)

@@ -17,7 +17,7 @@ class HttpResponse:
         self.status = 0  # 0 until the head is complete
         self.is_complete = False
         self.keeps_connection = True
-        self.rest = b""  # bytes behind a complete response
+        self.rest = b""  # bytes after a complete response
         self._buffer = b""
         self._left = -1  # bytes left of the body, or of the present chunk; -1: until the connection ends
         self._is_chunked = False

@@ -16,7 +16,7 @@ from gpu_workers.cpu.kernels.machine import this_machine
 from gpu_workers.layers.tensor_group import FixedOrderGroup, SingleRank
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.model import Model
-from gpu_workers.models.weights import Placement
+from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.runner.model_loading import build_model, load_model_runner
 from gpu_workers.runner.model_runner import ModelRunner
 from gpu_workers.settings import WorkerSettings
@@ -43,7 +43,7 @@ def one_thread() -> Iterator[None]:
 
 @cache
 def model_of(dtype: torch.dtype) -> Model:
-    placement = Placement(torch.device("cpu"), dtype)
+    placement = WeightPlacement(torch.device("cpu"), dtype)
     return build_model(CONFIG, Path(), placement, deterministic=True, load_format="random")
 
 
@@ -75,7 +75,7 @@ def test_logits_have_the_same_bits_in_any_batch_and_any_cut(data: st.DataObject,
 
 def test_without_the_flag_the_bits_depend_on_the_batch() -> None:
     """Or the test before would show nothing."""
-    model = build_model(CONFIG, Path(), Placement(torch.device("cpu"), torch.float32), load_format="random")
+    model = build_model(CONFIG, Path(), WeightPlacement(torch.device("cpu"), torch.float32), load_format="random")
     one, whole = PagedLoop(model), PagedLoop(model)
     sequence = PagedSequence(tokens_of(0))
     single = torch.cat([one.run([(sequence, 1)]) for _ in range(N_TOKENS)])[-1]
@@ -132,4 +132,6 @@ def test_what_has_no_kernel_is_refused() -> None:
     with pytest.raises(ConfigError, match="a weight of 250 x 128"):
         parts.ops.pack_linear(torch.zeros(250, 128))
     with pytest.raises(ConfigError, match=r"worker\.deterministic: .* got torch\.float16"):
-        build_model(CONFIG, Path(), Placement(torch.device("cpu"), torch.float16), deterministic=True, load_format="random")
+        build_model(
+            CONFIG, Path(), WeightPlacement(torch.device("cpu"), torch.float16), deterministic=True, load_format="random"
+        )

@@ -23,7 +23,7 @@ from gpu_workers.layers.tensor_group import SingleRank
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.model import Model, RankParts
 from gpu_workers.models.registry import load_model
-from gpu_workers.models.weights import Placement
+from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.runner.backend import plain_backend
 from gpu_workers.runner.model_loading import build_model
 from messages.steps import PAGE_TOKENS, Plan
@@ -59,7 +59,9 @@ class Twins:
     """A model with two sets of pages: one for programs, one for single calls."""
 
     def __init__(self, name: str, dtype: torch.dtype) -> None:
-        self.model: Model = build_model(CONFIGS[name], Path(), Placement(torch.device("cpu"), dtype), load_format="random")
+        self.model: Model = build_model(
+            CONFIGS[name], Path(), WeightPlacement(torch.device("cpu"), dtype), load_format="random"
+        )
         self.state: DeviceState = allocate_device_state(N_SLOTS, MAX_LENGTH, N_PAGES, "cpu")
         generator = torch.Generator().manual_seed(0)
         self.state.tokens.copy_(torch.randint(0, 320, self.state.tokens.shape, generator=generator))
@@ -171,7 +173,7 @@ def test_what_is_no_such_step_is_left_alone() -> None:
 
 def test_a_model_whose_weights_torch_computes_with_has_no_programs() -> None:
     odd = replace(LLAMA, ffn=200)  # not blocks of 64 outputs
-    model = build_model(odd, Path(), Placement(torch.device("cpu"), torch.float32), load_format="random")
+    model = build_model(odd, Path(), WeightPlacement(torch.device("cpu"), torch.float32), load_format="random")
     twins = twins_of("llama", torch.float32)
     programs = cpu_programs(model, KvPages.allocate(model.kv_shape, N_PAGES + 1, "cpu"), twins.state)
     assert programs is not None
@@ -181,7 +183,7 @@ def test_a_model_whose_weights_torch_computes_with_has_no_programs() -> None:
 
 
 def test_plain_back_ends_have_no_programs() -> None:
-    placement, shard = Placement(torch.device("cpu"), torch.float32), shard_model(LLAMA, 0, 1)
+    placement, shard = WeightPlacement(torch.device("cpu"), torch.float32), shard_model(LLAMA, 0, 1)
     backend = plain_backend(placement, LLAMA, shard)
     parts = RankParts(shard, backend.ops, backend.attention, SingleRank())
     model = load_model(LLAMA, Path(), placement, parts, load_format="random")

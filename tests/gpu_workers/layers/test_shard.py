@@ -11,7 +11,7 @@ from gpu_workers.layers.shard import can_split, is_even_split, rank_parameters, 
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.llama.weights import ModelWeights, load_weights, tensor_shapes
-from gpu_workers.models.weights import Placement, RandomSource, WeightReader
+from gpu_workers.models.weights import RandomSource, WeightPlacement, WeightReader
 
 SMOLLM2 = ModelConfig("llama", 30, 576, 9, 3, 64, 1536, 49_152, 8192, tied_embeddings=True)
 LLAMA_8B = ModelConfig("llama", 32, 4096, 32, 8, 128, 14_336, 128_256, 131_072)
@@ -51,7 +51,7 @@ def test_the_ranks_together_hold_every_head_once_or_in_copies(n_kv_heads: int, s
 def test_the_parameters_of_a_rank_are_those_it_loads(config: LlamaConfig, size: int) -> None:
     for rank in range(size):
         shard = shard_model(config, rank, size)
-        placement = Placement(torch.device("cpu"), torch.float32)
+        placement = WeightPlacement(torch.device("cpu"), torch.float32)
         weights = load_weights(config, shard, WeightReader(tensor_shapes(config), RandomSource(), placement))
         assert rank_parameters(config, shard) == _count(weights)
 

@@ -14,7 +14,7 @@ from gpu_workers.models.architectures import parse_model_config, read_model_conf
 from gpu_workers.models.gemma3.config import Gemma3Config
 from gpu_workers.models.gemma3.weights import tensor_shapes
 from gpu_workers.models.model import Model
-from gpu_workers.models.weights import Placement
+from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.runner.model_loading import build_model
 from messages.steps import PAGE_TOKENS
 from tests.support.workers.paged_loop import PagedLoop, PagedSequence
@@ -63,7 +63,7 @@ def reference(folder: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def model(folder: Path) -> Model:
-    return build_model(read_model_config(folder), folder, Placement(torch.device("cpu"), torch.float32))
+    return build_model(read_model_config(folder), folder, WeightPlacement(torch.device("cpu"), torch.float32))
 
 
 def prompt_of(n: int, seed: int = 1) -> list[int]:
@@ -106,7 +106,7 @@ def test_a_shared_prefix_equals_an_own_one(model: Model, reference: Any) -> None
 
 
 def test_half_precision_is_near(folder: Path, reference: Any) -> None:
-    model = build_model(read_model_config(folder), folder, Placement(torch.device("cpu"), torch.bfloat16))
+    model = build_model(read_model_config(folder), folder, WeightPlacement(torch.device("cpu"), torch.bfloat16))
     prompt = prompt_of(60)
     with torch.no_grad():
         expected = reference(torch.tensor([prompt])).logits[0, -1]

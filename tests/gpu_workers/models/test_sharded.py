@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from gpu_workers.layers.tensor_group import DistributedGroup, SingleRank, Tensor
 from gpu_workers.model_store.rope import Rope
 from gpu_workers.models.gemma3.config import Gemma3Config
 from gpu_workers.models.llama.config import LlamaConfig
-from gpu_workers.models.weights import Placement
+from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.runner.model_loading import build_model
 from tests.support.workers.paged_loop import PagedLoop, PagedSequence
 
@@ -27,7 +28,9 @@ DEADLINE_S = 60.0
 
 def _logits(name: str, group: TensorGroup) -> np.ndarray:
     torch.set_num_threads(1)
-    model = build_model(CONFIGS[name], Path(), Placement(torch.device("cpu"), torch.float32), group=group, load_format="random")
+    model = build_model(
+        CONFIGS[name], Path(), WeightPlacement(torch.device("cpu"), torch.float32), group=group, load_format="random"
+    )
     loop = PagedLoop(model)
     sequences = [PagedSequence(list(range(3, 3 + n))) for n in (40, 25, 7)]
     steps = [
@@ -39,6 +42,7 @@ def _logits(name: str, group: TensorGroup) -> np.ndarray:
 
 
 def _rank(name: str, rank: int, folder: Path) -> None:
+    warnings.simplefilter("error", FutureWarning)  # it would be a line in the log of every rank
     group = DistributedGroup.join(rank, 2, folder / "rendezvous", torch.device("cpu"), DEADLINE_S)
     assert group.least(10 + rank) == 10
     np.save(folder / f"rank{rank}.npy", _logits(name, group))

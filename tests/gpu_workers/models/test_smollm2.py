@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from gpu_workers.models.architectures import read_model_config
 from gpu_workers.models.model import Model
-from gpu_workers.models.weights import Placement
+from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.runner.model_loading import build_model
 from tests.support.workers.paged_loop import PagedLoop, PagedSequence
 
@@ -37,7 +37,7 @@ def reference(smollm2_folder: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def model(smollm2_folder: Path) -> Model:
-    placement = Placement(torch.device("cpu"), torch.float32)
+    placement = WeightPlacement(torch.device("cpu"), torch.float32)
     return build_model(read_model_config(smollm2_folder), smollm2_folder, placement)
 
 

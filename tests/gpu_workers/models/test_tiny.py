@@ -11,7 +11,7 @@ import torch
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.architectures import read_model_config
 from gpu_workers.models.llama.config import LlamaConfig
-from gpu_workers.models.weights import Placement
+from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.runner.model_loading import build_model
 from tests.support.workers.paged_loop import PagedLoop, PagedSequence, build_step
 
@@ -59,7 +59,7 @@ def test_logits_equal_transformers(case: str, tmp_path: Path) -> None:
         for parameter in reference.parameters():  # norms and biases too, else their use is not tested
             parameter.add_(torch.randn_like(parameter) * 0.05)
     reference.save_pretrained(tmp_path)
-    model = build_model(read_model_config(tmp_path), tmp_path, Placement(torch.device("cpu"), torch.float32))
+    model = build_model(read_model_config(tmp_path), tmp_path, WeightPlacement(torch.device("cpu"), torch.float32))
     tokens = torch.randint(0, 101, (3, 70), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         expected = reference(tokens).logits
@@ -77,7 +77,7 @@ def test_logits_equal_transformers(case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_step_may_sample_nothing(dtype: torch.dtype) -> None:
     config = LlamaConfig("llama", 2, 48, 6, 2, 8, 80, 101, 512)
-    model = build_model(config, Path(), Placement(torch.device("cpu"), dtype), load_format="random")
+    model = build_model(config, Path(), WeightPlacement(torch.device("cpu"), dtype), load_format="random")
     loop, whole = PagedLoop(model), PagedLoop(model)
     sequence = PagedSequence(list(range(40)), pages=[3, 9, 5])
     for count in (1, 25):  # a chunk of one token and a longer one
@@ -92,7 +92,7 @@ def test_a_step_may_sample_nothing(dtype: torch.dtype) -> None:
 
 def test_unknown_models_and_formats_are_refused() -> None:
     config = ModelConfig("hash_chain", 1, 8, 1, 1, 8, 8, 8, 8)
-    placement = Placement(torch.device("cpu"), torch.float32)
+    placement = WeightPlacement(torch.device("cpu"), torch.float32)
     with pytest.raises(ValueError, match=r"model_type: expected one of llama, .*, got 'hash_chain'"):
         build_model(config, Path(), placement)
     with pytest.raises(ValueError, match="load_format: expected one of safetensors, random, got 'npz'"):

@@ -15,10 +15,10 @@ from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.llama.weights import ModelWeights, load_weights, tensor_shapes
 from gpu_workers.models.phi3 import read_phi3
 from gpu_workers.models.weights import (
-    Placement,
     RandomSource,
     SafetensorsSource,
     TensorSource,
+    WeightPlacement,
     WeightReader,
     WeightsError,
 )
@@ -32,7 +32,7 @@ PHI3 = {
     "intermediate_size": 10,
     "vocab_size": 17,
 }
-CPU = Placement(torch.device("cpu"), torch.float32)
+CPU = WeightPlacement(torch.device("cpu"), torch.float32)
 
 
 def _checkpoint() -> dict[str, torch.Tensor]:

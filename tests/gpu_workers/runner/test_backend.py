@@ -14,7 +14,7 @@ from gpu_workers.layers.shard import shard_model
 from gpu_workers.model_store.rope import Rope
 from gpu_workers.models.gemma3.config import Gemma3Config
 from gpu_workers.models.llama.config import LlamaConfig
-from gpu_workers.models.weights import Placement
+from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.runner.backend import AttentionChoice, choose_backend, chooses_triton
 from messages.errors import ConfigError
 
@@ -53,5 +53,5 @@ def test_triton_that_is_asked_for_and_cannot_is_refused() -> None:
 
 def test_a_cpu_attends_with_its_kernel_where_heads_are_whole_vectors() -> None:
     for config in (LLAMA, replace(LLAMA, head_dim=6)):
-        backend = choose_backend(Placement(torch.device("cpu"), torch.float32), config, shard_model(config, 0, 1))
+        backend = choose_backend(WeightPlacement(torch.device("cpu"), torch.float32), config, shard_model(config, 0, 1))
         assert isinstance(backend.attention, TorchAttention) != can_attend(torch.float32, config.head_dim)

@@ -9,7 +9,7 @@ import torch
 
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.models.llama.config import LlamaConfig
-from gpu_workers.models.weights import Placement
+from gpu_workers.models.weights import WeightPlacement
 from gpu_workers.runner.model_loading import build_model, fullest_rows, run_empty_step
 from messages.steps import PAGE_TOKENS
 
@@ -26,7 +26,7 @@ def test_the_greatest_step_is_full(step_tokens: int, max_length: int, rows: list
 
 def test_rows_of_the_greatest_step_stand_apart() -> None:
     model = build_model(
-        LlamaConfig("llama", 2, 48, 6, 2, 8, 80, 101, 64), Path(), Placement(CPU, torch.float32), load_format="random"
+        LlamaConfig("llama", 2, 48, 6, 2, 8, 80, 101, 64), Path(), WeightPlacement(CPU, torch.float32), load_format="random"
     )
     logits = []
     for rows in ([20], [40, 40, 20], [1, 1, 20], [1, 1, 1], [1]):

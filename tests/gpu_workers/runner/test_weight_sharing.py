@@ -16,7 +16,7 @@ from gpu_workers.layers.shard import Shard
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.architectures import read_model_config
 from gpu_workers.models.model import Model
-from gpu_workers.models.weights import Placement, SafetensorsSource
+from gpu_workers.models.weights import SafetensorsSource, WeightPlacement
 from gpu_workers.runner import model_loading, weight_sharing
 from gpu_workers.runner.backend import Backend, choose_backend
 from gpu_workers.runner.model_loading import build_model, run_empty_step
@@ -50,7 +50,9 @@ def backends() -> dict[object, Backend]:
 def compile_once(backends: dict[object, Backend], monkeypatch: pytest.MonkeyPatch) -> None:
     """One back end for all tests: to compile its kernels takes longer than all else."""
 
-    def choose(placement: Placement, config: ModelConfig, shard: Shard, attention: str, *, deterministic: bool) -> Backend:
+    def choose(
+        placement: WeightPlacement, config: ModelConfig, shard: Shard, attention: str, *, deterministic: bool
+    ) -> Backend:
         key = (placement.dtype, config, deterministic)
         if key not in backends:
             backends[key] = choose_backend(placement, config, shard, deterministic=deterministic)
@@ -77,7 +79,7 @@ def build(
     deterministic: bool = False,
     on_progress: Callable[[float], None] = lambda fraction: None,
 ) -> Model:
-    placement = Placement(torch.device("cpu"), dtype)
+    placement = WeightPlacement(torch.device("cpu"), dtype)
     config = read_model_config(folder)
     return build_model(config, folder, placement, deterministic=deterministic, on_progress=on_progress, vault=vault)
 

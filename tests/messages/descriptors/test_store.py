@@ -203,7 +203,7 @@ def test_what_is_not_a_request_is_refused_and_closes_its_descriptors(store: Stor
                 socket.send_fds(link, [data], [read, write])
                 refusal = packets.receive_packet(link)
                 assert refusal is not None
-                assert isinstance(decode_answer(refusal[0]), packets.Refused)
+                assert isinstance(decode_answer(refusal[0]), packets.StoreRefusal)
             packets.send_packet(link, Put("a", "k"))  # without a descriptor
             assert b"expected 1, got 0" in (packets.receive_packet(link) or (b"", []))[0]
             packets.send_packet(link, Put("a", "k"), [read, write])

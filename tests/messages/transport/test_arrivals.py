@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from messages.transport.arrivals import Arrival, Arrivals
+from messages.transport.arrivals import ArrivalKind, Arrivals
 from messages.transport.outbox import WINDOW_MESSAGES
 from messages.wire.envelope import ENVELOPE_VERSION, Envelope
 
@@ -19,7 +19,7 @@ def envelope(sender: str, number: int) -> Envelope:
 def test_a_sender_that_can_be_no_actor_has_no_link(sender: str) -> None:
     """Children obey whoever has the supervisor's role: only one name has it."""
     arrivals = Arrivals()
-    assert arrivals.note(envelope(sender, 1), b"route") is Arrival.OLD_LINK
+    assert arrivals.note(envelope(sender, 1), b"route") is ArrivalKind.OLD_LINK
     assert arrivals.question(envelope(sender, 1), b"route") is None
     assert len(arrivals) == 0
 
@@ -28,8 +28,8 @@ def test_a_sender_that_ignores_its_credit_fills_no_memory() -> None:
     """Mail of unannounced senders waits, and must be bounded although they are not who they say."""
     arrivals, sender = Arrivals(), "gateway/7"
     taken = [arrivals.note(envelope(sender, number), b"route") for number in range(1, 10 * WINDOW_MESSAGES)]
-    n_taken = taken.count(Arrival.NEXT)
+    n_taken = taken.count(ArrivalKind.NEXT)
     assert WINDOW_MESSAGES <= n_taken <= 3 * WINDOW_MESSAGES, "one that follows the protocol is never cut"
-    assert taken[-1] is Arrival.BEYOND_CREDIT
+    assert taken[-1] is ArrivalKind.BEYOND_CREDIT
     arrivals.handled(held=())
-    assert arrivals.note(envelope(sender, n_taken + 1), b"route") is Arrival.NEXT, "when they are handled it may go on"
+    assert arrivals.note(envelope(sender, n_taken + 1), b"route") is ArrivalKind.NEXT, "when they are handled it may go on"

@@ -14,7 +14,7 @@ from messages.transport import mailbox_core, outbox, zmq_mailbox
 from messages.transport.mailbox import Mailbox, MemoryMailbox, MemoryNetwork
 from messages.transport.outbox import WINDOW_MESSAGES, Outbox
 from messages.transport.zmq_mailbox import ZmqMailbox
-from messages.wire.envelope import Answer
+from messages.wire.envelope import LinkAnswer
 from tests.support.byte_proxy import ByteProxy, byte_proxy
 
 DEADLINE_S = 60.0
@@ -61,7 +61,7 @@ def disturb(monkeypatch: pytest.MonkeyPatch, dose: Callable[[], int]) -> None:
         for _ in range(dose()):
             arrive(core, route, frames)
 
-    def take_so_often(box: Outbox, answer: Answer) -> None:
+    def take_so_often(box: Outbox, answer: LinkAnswer) -> None:
         for _ in range(dose()):
             take_answer(box, answer)
 

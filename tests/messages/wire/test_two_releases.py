@@ -15,7 +15,7 @@ from messages.errors import WireError
 from messages.generation import Sampling, Terms
 from messages.public import ClientMessage, Generate
 from messages.wire.codec import decode_answer, decode_envelope, encode_answer, encode_envelope
-from messages.wire.envelope import Answer, Envelope
+from messages.wire.envelope import Envelope, LinkAnswer
 from messages.wire.message import Message, Wish
 from tests.support.message_examples import INTERNAL, PUBLIC, codec_of, same
 from tests.support.next_release.growth import of_next_release, packed
@@ -49,7 +49,7 @@ def test_fields_that_the_next_release_adds_are_ignored(message: Message) -> None
 
 
 def test_an_envelope_and_an_answer_may_grow() -> None:
-    envelope, answer = Envelope(3, "gateway/0", 3, "scheduler/0", 2, 9, 4), Answer(1, 2, 3)
+    envelope, answer = Envelope(3, "gateway/0", 3, "scheduler/0", 2, 9, 4), LinkAnswer(1, 2, 3)
     assert decode_envelope(packed([*msgpack.unpackb(encode_envelope(envelope)), "more", 1])) == envelope
     assert decode_answer(packed([*msgpack.unpackb(encode_answer(answer)), "more"])) == answer
 

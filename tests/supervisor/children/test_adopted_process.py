@@ -14,7 +14,7 @@ import pytest
 from supervisor.children import adopted_process
 from supervisor.children.adopted_process import AdoptedProcess
 from supervisor.children.process import UNKNOWN_EXIT, ExitStatus
-from supervisor.children.register import Life, Registered, start_ticks_of
+from supervisor.children.register import ChildFacts, Registered, start_ticks_of
 from supervisor.parent.kernel import exit_code_of
 from supervisor.parent.link import Exits
 
@@ -53,7 +53,7 @@ async def test_a_death_that_no_parent_can_tell_is_not_waited_for(
     ended: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
     ticks = start_ticks_of(sleeper.pid)
     assert ticks is not None
-    process = AdoptedProcess(Registered(Life("worker/0.0", 1), sleeper.pid, ticks), Exits(), ended.set_result)
+    process = AdoptedProcess(Registered(ChildFacts("worker/0.0", 1), sleeper.pid, ticks), Exits(), ended.set_result)
     process.kill()
     expected = UNKNOWN_EXIT if code is None else ExitStatus(-1, "SIGSEGV")
     assert await asyncio.wait_for(ended, DEADLINE_S) == expected

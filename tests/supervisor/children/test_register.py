@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.children import register
-from supervisor.children.register import Life, ProcessRegister, read_register, start_ticks_of
+from supervisor.children.register import ChildFacts, ProcessRegister, read_register, start_ticks_of
 
 
 @pytest.fixture
@@ -28,9 +28,9 @@ def test_a_process_is_known_with_its_start_time(tmp_path: Path, process: subproc
     path = tmp_path / "children.json"
     first = ProcessRegister(path)
     first.add("gateway/0", process.pid)
-    first.note(process.pid, Life("gateway/0", 3, n_starts=2, is_announced=True))
+    first.note(process.pid, ChildFacts("gateway/0", 3, n_starts=2, is_announced=True))
     (read,) = read_register(path)
-    assert (read.life.incarnation, read.life.n_starts, read.life.is_announced) == (3, 2, True)
+    assert (read.facts.incarnation, read.facts.n_starts, read.facts.is_announced) == (3, 2, True)
     assert (read.pid, read.start_ticks, read.is_gone) == (process.pid, start_ticks_of(process.pid), False)
     process.kill()
     process.wait()
@@ -52,11 +52,11 @@ def test_an_entry_of_a_dead_incarnation_stays_until_the_next_one_exists(
     path = tmp_path / "children.json"
     known = ProcessRegister(path)
     known.add("gateway/0", os.getpid())
-    known.note(os.getpid(), Life("gateway/0", 1, died_of="crashed"))
-    assert [child.life.died_of for child in ProcessRegister(path).children] == ["crashed"]
+    known.note(os.getpid(), ChildFacts("gateway/0", 1, died_of="crashed"))
+    assert [child.facts.died_of for child in ProcessRegister(path).children] == ["crashed"]
     known.add("gateway/0", process.pid)
-    known.note(process.pid, Life("gateway/0", 2))
-    assert [(child.pid, child.life.incarnation) for child in read_register(path)] == [(process.pid, 2)]
+    known.note(process.pid, ChildFacts("gateway/0", 2))
+    assert [(child.pid, child.facts.incarnation) for child in read_register(path)] == [(process.pid, 2)]
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"boot": 1, "children": []}', b"\xff"])

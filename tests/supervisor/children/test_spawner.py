@@ -42,7 +42,7 @@ async def test_a_child_is_registered_before_it_gets_its_birth(tmp_path: Path) ->
     ended: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
     process = spawner.spawn(SPEC, ended.set_result)
     [registered] = msgspec.json.decode((tmp_path / "children.json").read_bytes())["children"]
-    assert (registered["life"]["name"], registered["pid"]) == ("gateway/0", process.pid)
+    assert (registered["facts"]["name"], registered["pid"]) == ("gateway/0", process.pid)
     process.kill()
     assert (await asyncio.wait_for(ended, DEADLINE_S)).signal_name == "SIGKILL"
 

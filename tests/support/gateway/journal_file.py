@@ -12,7 +12,7 @@ from actors.gateway.journal.frames import Damage, Frame, Kind, read_frames
 from actors.gateway.journal.identity import ModelIdentity
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.records import (
-    Finished,
+    FinishedRecord,
     FinishRecord,
     Recovered,
     RequestRecord,
@@ -62,7 +62,7 @@ async def read_again(path: Path) -> list[Recovered]:
         await journal.close()
 
 
-async def finished_in(path: Path) -> list[Finished]:
+async def finished_in(path: Path) -> list[FinishedRecord]:
     """The finished requests in a journal that is closed."""
     journal = Journal(str(path))
     journal.open()

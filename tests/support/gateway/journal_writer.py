@@ -18,7 +18,7 @@ def order_of(number: int) -> Order:
     """The order of request `number`."""
     return Order(
         request=f"r{number}",
-        api="front",
+        api="zeromq",
         created_s=0.0,
         prompts=[number.to_bytes(4, "little")],
         sampling=Sampling(temperature=0.0),

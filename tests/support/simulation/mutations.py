@@ -20,7 +20,7 @@ from actors.scheduler.scheduler_actor import SchedulerActor
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from messages.lifecycle import Cause
-from messages.transport.arrivals import Arrival, Arrivals
+from messages.transport.arrivals import ArrivalKind, Arrivals
 from messages.wire.envelope import Envelope
 from supervisor.children.child_manager import ChildManager
 from tests.support.simulation.world import simulate
@@ -49,9 +49,9 @@ def _keep_all(sequence: Sequence, n_kept: int, unsealed: Any, honest: Any = Sequ
     return honest(sequence, min(sequence.planned, sequence.known - 1), unsealed)
 
 
-def _any_number(arrivals: Arrivals, envelope: Envelope, route: bytes, honest: Any = Arrivals.note) -> Arrival:
+def _any_number(arrivals: Arrivals, envelope: Envelope, route: bytes, honest: Any = Arrivals.note) -> ArrivalKind:
     honest(arrivals, envelope, route)
-    return Arrival.NEXT
+    return ArrivalKind.NEXT
 
 
 MUTATIONS: dict[str, tuple[type[Any], str, Any]] = {

@@ -69,7 +69,7 @@ def browser_rules(listener: socket.socket, settings: GatewaySettings) -> Browser
 
 
 def is_address(host: str) -> bool:
-    """True for an IP address as browsers read one: in brackets, or with digits behind its last dot."""
+    """True for an IP address as browsers read one: in brackets, or with digits after its last dot."""
     return host.startswith("[") or host.rpartition(".")[2].isdigit()
 
 

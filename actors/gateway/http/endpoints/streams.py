@@ -25,7 +25,7 @@ async def stream(services: Services, call: Call) -> ASGIApp:
     if call.scope["method"] == "GET" and (elsewhere := await forwarded(services, call, call.parameters[_FIELD], start)):
         return elsewhere
     request = await services.admission.known(call.parameters[_FIELD], _FIELD)
-    if request.order.api == "front":  # of a ZeroMQ client, whose ids are its own
+    if request.order.api == "zeromq":  # of a ZeroMQ client, whose ids are its own
         raise services.admission.unknown(request.order.request, _FIELD)
     return events_after(services, request, start, field)
 

@@ -14,7 +14,7 @@ from actors.gateway.http.stream_events import Begun
 # paths and parameters of calls that only gateways make
 AGAIN_PATH, KNOWN_PATH = "/forwarded/again/", "/forwarded/known/"
 TARGET, START = "target", "start"
-_CHUNKS, _BYTES, _HEAD, _LIFE = "chunks", "bytes", "head", "life"
+_CHUNKS, _BYTES, _HEAD, _RUN = "chunks", "bytes", "head", "run"
 LEAVE_METHOD = "DELETE"
 LEAVE = b"DELETE / HTTP/1.1\r\nhost: gateway\r\n\r\n"  # the client has left, and not only the gateway that it had asked
 
@@ -36,7 +36,7 @@ class ForwardedCall:
 
     def again(self, begun: Begun) -> bytes:
         """Asks for the same response as `first`, from its beginning, but never begins a new request."""
-        has = {_CHUNKS: begun.n_chunks, _BYTES: begun.n_bytes, _HEAD: begun.n_more_head_bytes, _LIFE: begun.life}
+        has = {_CHUNKS: begun.n_chunks, _BYTES: begun.n_bytes, _HEAD: begun.n_more_head_bytes, _RUN: begun.run}
         query = urlencode({TARGET: self.path, START: self.start, **has})
         return get(f"{AGAIN_PATH}{quote(self.request, safe='')}?{query}")
 
@@ -53,7 +53,7 @@ def call_of(request: str, start: int, scope: Scope, body: bytes | bytearray, cal
 
 def begun_of(parameters: Mapping[str, str]) -> Begun:
     """What the client has, by the parameters of a call that another gateway has made. Raises: ValueError."""
-    return Begun(*(int(parameters.get(name, "0")) for name in (_CHUNKS, _BYTES, _HEAD, _LIFE)))
+    return Begun(*(int(parameters.get(name, "0")) for name in (_CHUNKS, _BYTES, _HEAD, _RUN)))
 
 
 def known(request: str) -> bytes:

@@ -23,7 +23,7 @@ from actors.gateway.http.chunk_sender import Headers, chunk_sender
 from actors.gateway.http.errors import error_response
 from actors.gateway.http.gateways.forwarded_call import LEAVE, ForwardedCall, known
 from actors.gateway.http.hangup import watch_hangup
-from actors.gateway.http.stream_events import Begun, life_in
+from actors.gateway.http.stream_events import Begun, run_in
 from actors.gateway.requests.refusals import Refusal
 
 _OWNER_AWAY_S = 60.0  # longest time without any byte of the owner's while it cannot be reached
@@ -62,7 +62,7 @@ class Forwarded:
         self._path, self._call, self._longest_s = socket_path, call, longest_s
         self._cut, self._begun = cut, begun
         self._n_sent = 0  # chunks that the client has
-        self._life = begun.life  # of the request, as far as the ids of these chunks say
+        self._run = begun.run  # of the request, as far as the ids of these chunks say
         self._has_begun = False
         self._writer: asyncio.StreamWriter | None = None
         self._has_left = False
@@ -70,7 +70,7 @@ class Forwarded:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watch = watch_hangup(scope, receive, self._leave)
         if (hold := answer_hold(scope)) is not None:
-            hold.begin(self._call.request, self._call.start, self._life)
+            hold.begin(self._call.request, self._call.start, self._run)
         try:
             async with asyncio.timeout(self._longest_s):
                 await self._answer(scope, receive, send)
@@ -119,10 +119,10 @@ class Forwarded:
             n_read += 1
             if n_read > self._n_sent:
                 self._n_sent = n_read
-                if (life := life_in(chunk)) > self._life:
-                    self._life = life
+                if (run := run_in(chunk)) > self._run:
+                    self._run = run
                     if hold is not None:
-                        hold.note_life(life)
+                        hold.note_run(run)
                 await sender.send([chunk])
         await sender.end(b"")
         return True
@@ -137,7 +137,7 @@ class Forwarded:
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[asyncio.StreamReader]:
         """A connection to the owner over which the call has been sent."""
-        begun = Begun(n_chunks=self._n_sent, life=self._life) if self._n_sent else self._begun
+        begun = Begun(n_chunks=self._n_sent, run=self._run) if self._n_sent else self._begun
         is_first = self._call.first and not (self._has_begun or begun.is_something)
         reader, self._writer = await asyncio.open_unix_connection(self._path)
         try:

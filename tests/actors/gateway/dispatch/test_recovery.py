@@ -10,7 +10,7 @@ import pytest
 from actors.gateway.dispatch.recovery import take_over_all
 from actors.gateway.journal.identity import ModelIdentity
 from actors.gateway.journal.records import (
-    Finished,
+    FinishedRecord,
     FinishRecord,
     Recovered,
     RequestRecord,
@@ -50,7 +50,7 @@ class Desk:
         assert now_s == 50.0
         self.settled.append(request.number)
 
-    def keep_answer(self, answer: Finished) -> None:
+    def keep_answer(self, answer: FinishedRecord) -> None:
         self.kept.append((answer.number, answer.ended_age_s))
 
     def discard(self, number: int) -> None:
@@ -60,7 +60,7 @@ class Desk:
 def recovered(number: int, *rows: StepRow, is_resumable: bool = True, ended: Ended | None = None) -> Recovered:
     order = Order(
         request=f"r{number}",
-        api="front",
+        api="zeromq",
         created_s=100.0,
         prompts=[np.array([1], "<i4").tobytes()],
         sampling=Sampling(),
@@ -85,7 +85,7 @@ def test_each_request_gets_what_its_record_says() -> None:
         recovered(6, row(6, 0, 5, index=1)),
         recovered(7),
     ]
-    answer = Finished(4, RequestRecord("r4", IDENTITY, b"not decoded"), 3.0)
+    answer = FinishedRecord(4, RequestRecord("r4", IDENTITY, b"not decoded"), 3.0)
     journal = SimpleNamespace(finished=[answer], adopted=set(), adopt_all=lambda: None)
     assert take_over_all(desk, journal, entries, MODEL, 50.0) == 2  # pyright: ignore[reportArgumentType]
     assert desk.taken_over == [1, 2, 7]

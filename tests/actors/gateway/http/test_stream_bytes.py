@@ -74,8 +74,8 @@ async def test_a_silent_stream_gets_pings_that_its_request_remembers() -> None:
         writer.close()
 
 
-@pytest.mark.parametrize(("n", "has_lives"), [(1, False), (2, True)])
-async def test_a_successor_knows_whether_a_client_has_more_than_the_journal_had(n: int, has_lives: bool) -> None:
+@pytest.mark.parametrize(("n", "has_runs"), [(1, False), (2, True)])
+async def test_a_successor_knows_whether_a_client_has_more_than_the_journal_had(n: int, has_runs: bool) -> None:
     async with rig(with_scheduler=False, with_socket=True) as r:
         scheduler = await r.add_scheduler(is_automatic=False)
         body = json.dumps({"prompt": "hello", "n": n, "max_tokens": 12, "stream": True}).encode()
@@ -87,7 +87,7 @@ async def test_a_successor_knows_whether_a_client_has_more_than_the_journal_had(
         await r.cluster.wait_until(lambda: request.n_generated == 3 * n)
         request.n_restored_turns = len(request.turns)  # as if a successor had read it from the journal
         if n > 1:
-            request.begin_life(0.5)
+            request.begin_run(0.5)
         n_bytes = len(bytes_of(request, r, is_kept_alive=True).take())
         scheduler.step(3)  # tokens that are computed after the death
         await r.cluster.wait_until(lambda: request.n_generated == 6 * n)
@@ -101,6 +101,6 @@ async def test_a_successor_knows_whether_a_client_has_more_than_the_journal_had(
         assert not is_more(Begun(n_chunks=3 * n))
         for begun in (Begun(n_bytes=n_bytes + 1), Begun(n_chunks=3 * n + 1)):
             assert is_more(begun)
-            written_later = dataclasses.replace(begun, life=request.life)
-            assert is_more(written_later) is not has_lives, "the present life may have written it"
+            written_later = dataclasses.replace(begun, run=request.run)
+            assert is_more(written_later) is not has_runs, "the present run may have written it"
         writer.close()

@@ -242,8 +242,8 @@ def next_life(life: Life, now_s: float) -> Life:
     following = Life(life.order, list(life.states), list(life.records))
     following.request = following.restored()
     if len(following.request.sequences) > 1:
-        following.request.begin_life(now_s)
-        following.records.append(records.life_record(following.request))
+        following.request.begin_run(now_s)
+        following.records.append(records.run_record(following.request))
     return following
 
 

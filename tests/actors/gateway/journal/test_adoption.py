@@ -65,7 +65,7 @@ async def test_adopted_requests_get_numbers_of_their_new_journal_and_their_folde
     await written(journal)
     assert not (tmp_path / "journal-1").exists()
     await journal.close()
-    assert [f.number for f in frames_in(tmp_path / "journal-0") if f.kind is not Kind.LIFE] == [1, 2, 3]
+    assert [f.number for f in frames_in(tmp_path / "journal-0") if f.kind is not Kind.HEADER] == [1, 2, 3]
 
 
 async def test_a_death_before_the_folder_is_gone_adopts_nothing_twice(tmp_path: Path) -> None:

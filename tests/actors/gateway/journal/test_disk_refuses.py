@@ -276,7 +276,7 @@ async def test_a_disk_that_hangs_is_told_and_what_waits_goes_on_when_it_answers(
         scheduler.is_automatic = True
         assert (await http.post("/v1/completions", json=COMPLETION)).status_code == 200
         assert r.desk.n_active == 0
-        await until(lambda: _requests_in(r) == ["front"])
+        await until(lambda: _requests_in(r) == ["zeromq"])
 
 
 def _requests_in(r: Rig) -> list[str]:

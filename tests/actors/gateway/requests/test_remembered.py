@@ -122,7 +122,7 @@ async def test_damage_costs_the_verdicts_and_nothing_else(tmp_path: Path) -> Non
     journal.remembered = lambda: Remembered([PROMPT], [CALLER])
     journal.remember()
     await journal.close()
-    assert [frame.kind for frame in frames_in(tmp_path / "journal")] == [Kind.LIFE, Kind.REQUEST, Kind.REMEMBERED]
+    assert [frame.kind for frame in frames_in(tmp_path / "journal")] == [Kind.HEADER, Kind.REQUEST, Kind.REMEMBERED]
     spoil(tmp_path / "journal", nth=2)
     again = Journal(str(tmp_path / "journal"))
     (recovered,) = again.open()

@@ -67,7 +67,7 @@ class Wish:
     def _order(self) -> Order:
         """Only for the seeds of its sequences."""
         return Order(
-            request="", api="front", created_s=0.0, prompts=[b""], sampling=self.sampling, terms=Terms(max_tokens=1), n=self.n
+            request="", api="zeromq", created_s=0.0, prompts=[b""], sampling=self.sampling, terms=Terms(max_tokens=1), n=self.n
         )
 
     @property
@@ -79,7 +79,7 @@ class Wish:
         """The request as the gateway gets it from the ZeroMQ front, the same each time."""
         return NewRequest(
             request=self.request,
-            api="front",
+            api="zeromq",
             sampling=self.sampling,
             terms=Terms(max_tokens=self.max_tokens, stop_tokens=self.stop_tokens),
             ids=[self.prompt],
