@@ -35,7 +35,7 @@ serve: $(SERVE_STAMP)
 test: $(TEST_STAMP) lint
 	@$(VENV)/bin/python -m pytest -n 2 -m 'not gpu and not long' --junitxml=$(word 1,$(REPORTS)) $(FAST) $(ARGS) || [ $$? -eq 5 ]
 	@$(VENV)/bin/python -m pytest -m 'not gpu and not long' --junitxml=$(word 2,$(REPORTS)) $(FAST:%=--ignore=%) $(ARGS) || [ $$? -eq 5 ]
-	@$(VENV)/bin/python -m tests.support.slowest $(REPORTS)
+	@$(VENV)/bin/python -m ops.slowest_tests $(REPORTS)
 
 test-fast: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -q -n 2 -m 'not gpu and not long and not slow' --durations=10 $(FAST) $(ARGS)

@@ -39,6 +39,10 @@ from supervisor.operator.foreign_names import GroupWithHints
 from supervisor.restart.command import restart
 
 _SHARED_WEIGHTS = "With a vault: weights are loaded once for a gang, its standby and their successors. Default: on."
+_TP = (
+    "GPUs (CPU processes) that share one copy of the model. Default: as few as hold it; with both --gpus and --replicas as"
+    " many as there are for each copy."
+)
 _DETERMINISTIC = "Tokens depend on the request alone, not on its batch: kills change no bit. Default: off."
 
 
@@ -59,12 +63,7 @@ def _config_flags(command: Any) -> Any:
         ),
         click.option("--model-name", help="Name of the model that clients see. Default: its own."),
         click.option("--gpus", type=int, help="Number of GPUs to use; 0: CPU cores. Default: all GPUs, else CPU cores."),
-        click.option(
-            "--tp",
-            type=int,
-            help="GPUs (CPU processes) that share one copy of the model. Default: as few as hold it; with --gpus and"
-            " --replicas as many as there are for each copy.",
-        ),
+        click.option("--tp", type=int, help=_TP),
         click.option("--replicas", type=int, help="Copies of the model. Default: as many as fit on the GPUs; 1 on CPU cores."),
         click.option("--gateways", type=int, help="Processes that accept requests. Default: 1."),
         click.option("--host", help="Address that HTTP listens on. Default: 127.0.0.1."),

@@ -50,5 +50,6 @@ def restored_logging() -> Iterator[None]:
     before = logging.getLogger().handlers[:], logging.getLogger().level
     yield
     structlog.reset_defaults()
+    logging.captureWarnings(False)
     logging.getLogger().handlers[:], level = before
     logging.getLogger().setLevel(level)

@@ -1,6 +1,6 @@
 """Prints the ten slowest tests of several runs of pytest, and how long the runs took together.
 
-python -m tests.support.slowest REPORT...    the files that --junitxml has written
+python -m ops.slowest_tests REPORT...    the files that --junitxml has written
 """
 
 from __future__ import annotations
