@@ -1,20 +1,15 @@
-"""Property tests on a busy machine: bounded by examples, not by time. And the small real model's text, without weights."""
+"""The small real model's text, without weights."""
 
 import importlib.util
 import json
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from actors.gateway.text.tokenizer import FolderText, load_text_model
 from gpu_workers.model_store.gguf_config import generation_config, hugging_face_config
 from gpu_workers.model_store.gguf_file import GgufFile
 from gpu_workers.model_store.gguf_tokenizer import build_tokenizer, tokenizer_config
-from tests.support.depth import DEPTH
-
-settings.register_profile("gateway", deadline=None, max_examples=60 * DEPTH)
-settings.load_profile("gateway")
 
 
 @pytest.fixture(scope="session")
