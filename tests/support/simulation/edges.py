@@ -51,8 +51,8 @@ _NEVER = (
 )
 _LOADING = ("gateway", "supervisor")  # roles of "Loading": the hash chain has nothing to load
 # Messages at a gateway's front. A gateway sends those of a client and gets the others when it passes a stream on. It rarely
-# passes on that a client leaves, and Failed only if the other gateway refuses a request that it has.
-_RARELY = ("gateway sends CancelRequest", "gateway gets Failed")
+# passes on that a client leaves, and rarely refuses a request or passes a refusal on.
+_RARELY = ("gateway sends CancelRequest", "gateway sends Failed", "gateway gets Failed")
 _FRONT = ("Generate", "Received", "CancelRequest", "Accepted", "Chunk", "Finished", "Failed", "Alive")
 OF_DEVICES = (Fault.FAILS, Fault.HANGS, Fault.REFUSES)  # for an edge "worker begins a step"
 _SYNCHRONOUS = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_AFTER)
