@@ -73,7 +73,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--load-format", "worker__load_format", help="auto, or random: random weights, for tests. Default: auto."),
         click.option("--deterministic/--no-deterministic", "worker__deterministic", default=None, help=_DETERMINISTIC),
         click.option("--speculation/--no-speculation", "speculate", default=None, help="Speculative decoding. Default: on."),
-        click.option("--vault/--no-vault", default=None, help="KV memory outlives killed workers. Default: with a standby."),
+        click.option("--vault/--no-vault", default=None, help="KV memory outlives killed workers. Default: on GPUs."),
         click.option("--standby/--no-standby", default=None, help="A second gang, to take over. Default: on GPUs with room."),
         click.option("--shared-weights/--no-shared-weights", "worker__shared_weights", default=None, help=_SHARED_WEIGHTS),
         click.option("--max-sequences", "worker__n_slots", type=int, help="Sequences that run at the same time in a replica."),

@@ -99,7 +99,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     front_tcp_host: str = "127.0.0.1"  # where ZeroMQ clients connect over TCP: an address of this host
     max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: the model's context length
     speculate: bool = True  # speculative decoding with drafts from the text so far
-    vault: bool = False  # KV memory outlives gangs and schedulers, which then compute little again
+    # KV memory and weights outlive gangs and schedulers, which then load and compute little again; not set: on GPUs
+    vault: bool | None = None
     # a second gang of each replica, ready to take over, and a vault; not set: on GPUs with room for it
     standby: bool | None = None
     hold_connections: bool = True  # HTTP connections go on when their gateway dies; a custodian process holds them

@@ -46,7 +46,7 @@ def plan_start(config: ServerConfig) -> Placement:
 def n_children(config: ServerConfig, placement: Placement) -> int:
     """The number of children of the supervisor; `build_tree` makes them."""
     n_gangs = 2 if placement.has_standby else 1
-    of_replica = bool(config.vault or placement.has_standby) + n_gangs * placement.tp + 1
+    of_replica = placement.has_vault(config.vault) + n_gangs * placement.tp + 1
     return config.hold_connections + 1 + config.speculate + placement.replicas * of_replica + config.gateways
 
 

@@ -86,7 +86,7 @@ def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:
     if config.speculate:
         groups.append(_speculation(config))
     replicas = range(facts.placement.replicas)
-    if _has_vault(config, facts):
+    if facts.placement.has_vault(config.vault):
         groups += [_vault(config, replica) for replica in replicas]
     groups += [_gang(config, facts, replica) for replica in replicas]
     if facts.placement.has_standby:
@@ -115,7 +115,7 @@ def _speculation(config: ServerConfig) -> Group:
 
 def _scheduler(config: ServerConfig, facts: StartFacts, replica: int) -> Group:
     settings = msgspec.structs.replace(
-        config.scheduler, tp=facts.placement.tp, speculation=config.speculate, vault=_has_vault(config, facts)
+        config.scheduler, tp=facts.placement.tp, speculation=config.speculate, vault=facts.placement.has_vault(config.vault)
     )
     why = "plans the steps of its gang; after its death gateways submit again"
     return replace(_single(config, actor_name("scheduler", replica), why, settings), unit=Unit("replica", replica))
@@ -188,11 +188,6 @@ def _gang(config: ServerConfig, facts: StartFacts, replica: int, seat: str = FIR
     )
 
 
-def _has_vault(config: ServerConfig, facts: StartFacts) -> bool:
-    """True if the KV memory outlives gangs. A standby gang without that would compute everything again."""
-    return config.vault or facts.placement.has_standby
-
-
 def _vault(config: ServerConfig, replica: int) -> Group:
     why = "keeps the KV memory of its gang; without it a killed gang computes everything again"
     return replace(_single(config, actor_name("vault", replica), why, NoSettings()), is_optional=True)
@@ -216,7 +211,7 @@ def _rank(config: ServerConfig, facts: StartFacts, replica: int, rank: int, seat
         tp=placement.tp,
         cpu_ranks=placement.ranks,
         max_length=_length(config, facts),
-        vault=_has_vault(config, facts),
+        vault=facts.placement.has_vault(config.vault),
         standby=placement.has_standby,
     )
     deadlines = Deadlines(

@@ -77,6 +77,11 @@ class Placement:
         """Worker processes of all replicas."""
         return self.tp * self.replicas
 
+    def has_vault(self, wish: bool | None) -> bool:
+        """True if KV memory outlives gangs. `wish`: the operator's; None: on GPUs. A standby gang without a vault would compute
+        everything again, so it always has one."""
+        return self.has_standby or (self.device == "cuda" if wish is None else wish)
+
     def summary(self) -> str:
         """The layout in a few words, for the status: "4 replicas x tp 1 on NVIDIA H200, bfloat16"."""
         where = " and ".join(dict.fromkeys(gpu.name for gpu in self.gpus)) or "CPU cores"
