@@ -11,6 +11,8 @@ import msgspec
 from actors.pages.page_ledger import PageLedger
 from actors.scheduler.planning.batch_planner import BatchPlanner
 from actors.scheduler.planning.plan_builder import PlannedStep
+from actors.scheduler.planning.prompt_pace import PromptPace
+from actors.scheduler.planning.step_cost import StepCost
 from actors.scheduler.sequences.policy import LastInOrder, PriorityOrder
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
@@ -40,7 +42,8 @@ class Canary:
         self._sequence = Sequence("", submit, number=0)
         self._queues.add(self._sequence)
         settings = msgspec.structs.replace(settings, prefix_reuse=False)  # its page is not kept
-        self._planner = BatchPlanner(self._queues, ledger, capacity, LastInOrder(), settings)
+        pace = PromptPace(StepCost(), capacity.max_step_tokens, settings)
+        self._planner = BatchPlanner(self._queues, ledger, capacity, LastInOrder(), pace, settings)
 
     def plan(self, epoch: int, step: int) -> PlannedStep | None:
         """Its next step, or None when there is none."""

@@ -26,6 +26,8 @@ from actors.scheduler.planning.batch_planner import BatchPlanner
 from actors.scheduler.planning.drafts import ReceivedDrafts
 from actors.scheduler.planning.look_ahead import LookAhead
 from actors.scheduler.planning.plan_builder import PlannedStep, RowEnd
+from actors.scheduler.planning.prompt_pace import PromptPace
+from actors.scheduler.planning.step_cost import StepCost
 from actors.scheduler.planning.step_tracker import Advance, StepTracker
 from actors.scheduler.sequences.policy import LastInOrder, make_eviction
 from actors.scheduler.sequences.queues import SequenceQueues
@@ -56,6 +58,7 @@ class GangView:
         self.n_tail_tokens = 0  # in partly filled pages that sequences kept at the beginning of an epoch, in all epochs
         self._planner: BatchPlanner | None = None
         self._look_ahead = LookAhead(settings.plans_in_flight, lease_s=0.0)
+        self._cost = StepCost()  # of this gang and those before it, which ran on the same device
         self._is_dirty = False
         self._lost_rows: list[RowEnd] = []  # in flight when the first rank died
         self._causes: list[Cause] = []  # how its ranks died, in the order in which they died
@@ -110,7 +113,8 @@ class GangView:
             self._memory_generation = answer.memory_generation
         self.n_adopted += self.ledger.n_known
         self._is_memory_suspect = False
-        self._planner = BatchPlanner(self._queues, self.ledger, capacity, LastInOrder(), self._settings)
+        pace = PromptPace(self._cost, capacity.max_step_tokens, self._settings)
+        self._planner = BatchPlanner(self._queues, self.ledger, capacity, LastInOrder(), pace, self._settings)
         self._look_ahead = LookAhead(self._settings.plans_in_flight, capacity.lease_s)
         self._queues.set_slots(capacity.n_slots)
         if self._needs_canary:
@@ -239,6 +243,11 @@ class GangView:
         """One step is done. Returns the new tokens. Raises: ValueError when another step was expected."""
         computed = self.tracker.oldest() if self.probation.has_suspects else []
         self._look_ahead.add_step_time(result.compute_s)
+        planned = self.tracker.next_done
+        if planned is not None:
+            self._cost.learn(
+                len(planned.rows) - planned.n_prompts, planned.prompt_tokens, planned.prompt_pairs, result.compute_s
+            )
         n_plans = self.tracker.plans_in_flight
         advances = self.tracker.apply(result)
         if self.tracker.plans_in_flight < n_plans and self.ledger is not None:

@@ -1,23 +1,31 @@
 """Decides what the next step computes, from the queues, the page ledger, the token budget and the drafts. Pure.
 
-Tokens are scheduled, not phases (the idea of vLLM's scheduler): first one token for each decoding sequence, then prefill chunks
-of running sequences, then waiting sequences as long as slots, pages and the token budget last; each group in the order of the
-queues. If a decoding sequence finds no page, a victim is preempted: it loses its pages, waits, and is computed again. A waiting
-sequence that does not fit stops admission, so that smaller ones cannot overtake a large one for ever.
+Tokens are scheduled, not phases (the idea of vLLM's scheduler): first one token for each decoding sequence, then chunks of
+prompts, as many as `PromptPace` allows: of the prompt that is first in the order of the queues, then of the others, the
+shortest first. Each becomes the first one in the end, so none waits for ever. A prompt that waits enters a slot with its first
+chunk. If a decoding sequence finds no page, a victim is preempted: it loses its pages, waits, and is computed again. A waiting
+sequence that finds no pages stops admission, so that smaller ones cannot overtake a large one for ever.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
+
+import msgspec
 
 from actors.pages.page_ledger import PageLedger
 from actors.scheduler.planning.drafts import ReceivedDrafts
 from actors.scheduler.planning.plan_builder import PlanBuilder, PlannedStep, Row
+from actors.scheduler.planning.prompt_pace import PromptPace
 from actors.scheduler.sequences.policy import VictimChoice
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence, State
 from actors.scheduler.settings import SchedulerSettings
 from messages.steps import PAGE_TOKENS, EngineCapacity
+
+_MOST_COMPARED = 64  # waiting sequences among which the shortest is looked for
+MayRun = Callable[[Sequence], bool]
 
 
 class BatchPlanner:
@@ -29,9 +37,11 @@ class BatchPlanner:
         ledger: PageLedger,
         capacity: EngineCapacity,
         victims: VictimChoice,
+        pace: PromptPace,
         settings: SchedulerSettings,
     ) -> None:
         self._queues, self._ledger, self._capacity, self._victims = queues, ledger, capacity, victims
+        self._pace = pace
         self._max_sequence_tokens = capacity.max_sequence_tokens
         self._prefix_reuse, self._draft_depth = settings.prefix_reuse, settings.draft_depth
         self._is_takeover = bool(queues.running)  # they stayed in their slots when the last gang died; this one must enter them
@@ -40,7 +50,7 @@ class BatchPlanner:
         self,
         epoch: int,
         step: int,
-        may_run: Callable[[Sequence], bool],
+        may_run: MayRun,
         drafts: ReceivedDrafts | None = None,
         most_steps: int = 1,
     ) -> PlannedStep | None:
@@ -55,18 +65,18 @@ class BatchPlanner:
         builder = PlanBuilder()
         if self._is_takeover:
             builder.entered, drafts = list(self._queues.running), None
-        has_prefill = False
+        prompts: list[Sequence] = []
         for sequence in list(self._queues.running):
             n_unplanned = sequence.n_unplanned
-            has_prefill |= n_unplanned > 1
-            if n_unplanned == 1 and sequence.state is State.RUNNING and may_run(sequence):
-                self._plan_decode(builder, sequence, drafts)
-        if has_prefill:
-            for sequence in list(self._queues.running):
-                if sequence.n_unplanned > 1 and sequence.state is State.RUNNING and may_run(sequence):
-                    self._plan_prefill(builder, sequence)
-        if not builder.n_preempted:
-            self._admit(builder, may_run)
+            if n_unplanned == 1:
+                if sequence.state is State.RUNNING and may_run(sequence):
+                    self._plan_decode(builder, sequence, drafts)
+            elif n_unplanned > 1:
+                prompts.append(sequence)
+        if prompts or self._queues.waiting:
+            self._plan_prompts(builder, [s for s in prompts if s.state is State.RUNNING], may_run)
+        else:
+            self._pace.rest()
         if not builder.rows:
             return None
         if self._is_takeover:
@@ -106,33 +116,79 @@ class BatchPlanner:
         if sequence.pages_short(up_to) <= 0 or self._take_pages(builder, sequence, up_to):
             self._add_row(builder, sequence, 1 + len(proposed), proposed)
 
-    def _plan_prefill(self, builder: PlanBuilder, sequence: Sequence) -> None:
-        budget = self._capacity.max_step_tokens - builder.n_tokens
-        if sequence.n_samples_left <= 0 or budget <= 0:
+    def _plan_prompts(self, builder: PlanBuilder, prompts: list[Sequence], may_run: MayRun) -> None:
+        """Rows of running prompts, and of waiting ones that enter. prompts: the running ones, in order."""
+        prompts = [s for s in prompts if s.n_samples_left > 0 and may_run(s)]
+        n_free = 0 if builder.n_preempted else self._queues.n_free_slots
+        waiting = self._queues.waiting if n_free else []
+        n_prompts = len(prompts) + min(len(waiting), n_free)
+        if not n_prompts:
             return
-        count = min(sequence.n_unplanned, budget)
-        up_to = sequence.planned + count  # admission took these pages, but the loss of a gang may have taken them back
-        if sequence.pages_short(up_to) <= 0 or self._take_pages(builder, sequence, up_to):
-            self._add_row(builder, sequence, count, [])
+        # sequences that wait for the result of their drafts decode too, though they have no row
+        n_decode = len(builder.rows) or sum(s.is_verifying or s.in_flight > 0 for s in self._queues.running)
+        self._pace.begin(n_decode, self._capacity.max_step_tokens - builder.n_tokens, n_prompts)
+        n_compared = min(n_free, _MOST_COMPARED)
+        nearest, later = [s for s in waiting[:n_compared] if may_run(s)], waiting[n_compared:]
+        first = self._first_prompt(builder, prompts, nearest) if self._pace.has_first else None
+        place = len(builder.rows)
+        has_row = first is not None and self._add_chunk(builder, first, self._pace.first)
+        others = [s for s in (*prompts, *nearest) if s is not first]
+        if self._pace.has_others and len(others) > 1:
+            others.sort(key=self._queues.order.short_key)
+        for sequence in chain(others, filter(may_run, later)):
+            if not self._pace.has_others:
+                break
+            if sequence.state is State.RUNNING or self._enter(builder, sequence):
+                self._add_chunk(builder, sequence, self._pace.other)
+        if has_row and not builder.rows[place].samples and self._pace.has_others:
+            self._lengthen_chunk(builder, place)
+        self._pace.end()
 
-    def _admit(self, builder: PlanBuilder, may_run: Callable[[Sequence], bool]) -> None:
-        for sequence in list(self._queues.waiting):
-            if not self._queues.has_slot or builder.n_tokens >= self._capacity.max_step_tokens:
-                return
-            if not may_run(sequence):
-                continue
-            shared = self._shared_pages(sequence)
-            if shared is None:
-                continue
-            needed = sequence.pages_short(sequence.known) - len(shared)
-            reserve = len(self._queues.running)  # a page for each running sequence, so that admission causes no preemption
-            self._ledger.acquire(shared)
-            if needed + reserve > self._ledger.n_available and (self._queues.running or needed > self._ledger.n_available):
-                self._ledger.release(shared)
-                return
-            self._enter(builder, sequence, shared)
+    def _first_prompt(self, builder: PlanBuilder, prompts: list[Sequence], waiting: list[Sequence]) -> Sequence | None:
+        """The prompt that is first in order, in its slot; the first running one if the waiting one before it cannot enter."""
+        key, running = self._queues.order.key, prompts[0] if prompts else None
+        if waiting and (running is None or key(waiting[0]) < key(running)) and self._enter(builder, waiting[0]):
+            return waiting[0]
+        return running
 
-    def _enter(self, builder: PlanBuilder, sequence: Sequence, shared: list[int]) -> None:
+    def _add_chunk(self, builder: PlanBuilder, sequence: Sequence, allowed: Callable[[int, int], int]) -> bool:
+        """Plan as much of a prompt as is `allowed`. False if it finds no pages and was preempted."""
+        start = sequence.planned
+        n_tokens = allowed(start, sequence.n_unplanned)
+        up_to = start + n_tokens  # admission took these pages, but the loss of a gang may have taken them back
+        if sequence.pages_short(up_to) > 0 and not self._take_pages(builder, sequence, up_to):
+            return False
+        builder.count_prompt(start, n_tokens)
+        self._add_row(builder, sequence, n_tokens, [])
+        return True
+
+    def _lengthen_chunk(self, builder: PlanBuilder, place: int) -> None:
+        """Give the row at `place`, the first prompt's, what the others have left."""
+        row = builder.rows[place]
+        if row.sequence.pages_short(row.sequence.known) > 0:
+            return
+        n_tokens = self._pace.other(row.sequence.planned, row.sequence.n_unplanned)
+        builder.count_prompt(row.sequence.planned, n_tokens, n_rows=0)
+        builder.n_tokens += n_tokens
+        builder.rows[place] = msgspec.structs.replace(
+            row, count=row.count + n_tokens, samples=n_tokens == row.sequence.n_unplanned
+        )
+        self._advance(row.sequence, n_tokens, builder.rows[place].samples)
+
+    def _enter(self, builder: PlanBuilder, sequence: Sequence) -> bool:
+        """Move a waiting sequence into a slot, with pages for all its tokens. False if it has to wait."""
+        if builder.is_full or builder.n_preempted or not self._queues.has_slot:
+            return False
+        shared = self._shared_pages(sequence)
+        if shared is None:
+            return False
+        needed = sequence.pages_short(sequence.known) - len(shared)
+        reserve = len(self._queues.running)  # a page for each running sequence, so that admission causes no preemption
+        self._ledger.acquire(shared)
+        if needed + reserve > self._ledger.n_available and (self._queues.running or needed > self._ledger.n_available):
+            self._ledger.release(shared)
+            builder.is_full = True
+            return False
         self._ledger.count_hits(shared)
         sequence.pages = list(shared)
         sequence.planned = len(shared) * PAGE_TOKENS
@@ -145,7 +201,7 @@ class BatchPlanner:
         builder.add_pages(sequence.slot, 0, shared)
         taken = self._take_pages(builder, sequence, sequence.known)
         assert taken, "admission counted the pages"
-        self._plan_prefill(builder, sequence)
+        return True
 
     def _shared_pages(self, sequence: Sequence) -> list[int] | None:
         """Pages of the longest prefix that the ledger can share now; None if it should wait for one step, to share more.
@@ -188,14 +244,18 @@ class BatchPlanner:
         if proposed:
             sequence.is_verifying = True  # the result says how many of these positions are valid
             return
+        self._advance(sequence, count, samples)
+
+    def _advance(self, sequence: Sequence, count: int, samples: bool) -> None:
         sequence.planned += count
         sequence.in_flight += samples
         if sequence.planned >= (sequence.n_sealed + 1) * PAGE_TOKENS:  # tested here, because most rows complete no page
             self.seal_known(sequence, is_planned=True)
 
     def _lease(self, builder: PlanBuilder, most_steps: int) -> int:
-        """Steps that this plan grants: more than one only when all running sequences decode and none waits."""
-        if most_steps == 1 or self._queues.waiting or builder.entered:
+        """Steps that this plan grants: more than one only when all running sequences decode and none could enter meanwhile."""
+        could_enter = self._queues.waiting and self._queues.has_slot and not builder.is_full
+        if most_steps == 1 or could_enter or builder.entered:
             return 1
         if any(row.count != 1 or not row.samples for row in builder.rows) or len(builder.rows) != len(self._queues.running):
             return 1

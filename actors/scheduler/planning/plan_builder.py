@@ -38,6 +38,9 @@ class PlannedStep:
     n_tokens: int  # of all its steps
     n_cached: int  # tokens of entering sequences that need no prefill
     n_preempted: int
+    n_prompts: int  # rows that compute prompts
+    prompt_tokens: int  # tokens of these rows
+    prompt_pairs: int  # of such a token and a key before it
 
 
 @dataclass
@@ -52,6 +55,10 @@ class PlanBuilder:
     n_tokens: int = 0  # of one step
     n_cached: int = 0
     n_preempted: int = 0
+    n_prompts: int = 0
+    prompt_tokens: int = 0
+    prompt_pairs: int = 0
+    is_full: bool = False  # a waiting sequence finds no pages
     _with_rows: set[int] = field(default_factory=set)  # numbers of the sequences in the first rows; `has_row` adds the others
 
     def has_row(self, sequence: Sequence) -> bool:
@@ -75,6 +82,12 @@ class PlanBuilder:
             if sequence.state is State.RUNNING:
                 self.add_pages(sequence.slot, 0, sequence.pages)
 
+    def count_prompt(self, start: int, n_tokens: int, n_rows: int = 1) -> None:
+        """Count `n_tokens` of a prompt from position `start` on, in a new row; with `n_rows` 0 in a row that is counted."""
+        self.n_prompts += n_rows
+        self.prompt_tokens += n_tokens
+        self.prompt_pairs += n_tokens * start + n_tokens * n_tokens // 2
+
     def finish(self, epoch: int, step: int, n_steps: int) -> PlannedStep:
         """The finished plan with its epoch, its first step number and its number of steps."""
         return PlannedStep(
@@ -84,6 +97,9 @@ class PlanBuilder:
             n_tokens=self.n_tokens * n_steps,
             n_cached=self.n_cached,
             n_preempted=self.n_preempted,
+            n_prompts=self.n_prompts,
+            prompt_tokens=self.prompt_tokens,
+            prompt_pairs=self.prompt_pairs,
         )
 
     def _message(self, epoch: int, step: int, n_steps: int) -> Plan:

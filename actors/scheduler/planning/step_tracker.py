@@ -82,6 +82,11 @@ class StepTracker:
         """Number of steps whose result has not come."""
         return len(self._steps)
 
+    @property
+    def next_done(self) -> PlannedStep | None:
+        """The plan whose result comes next."""
+        return self._steps[0].planned if self._steps else None
+
     def in_flight(self) -> list[RowEnd]:
         """Every row in flight, oldest first."""
         return [row_end for step in self._steps for row_end in step.row_ends()]

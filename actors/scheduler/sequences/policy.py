@@ -25,6 +25,11 @@ class AdmissionOrder(Protocol):
         """Sort key; the lowest is first. It must be unique and must not change while the sequence lives."""
         ...
 
+    def short_key(self, sequence: Sequence) -> tuple[int, ...]:
+        """Sort key of prompts for the part of a step that goes to the shortest ones first: as `key`, but by what is left of the
+        prompt before the arrival."""
+        ...
+
 
 class PriorityOrder(AdmissionOrder):
     """By priority (the lowest number first), then by arrival."""
@@ -32,12 +37,18 @@ class PriorityOrder(AdmissionOrder):
     def key(self, sequence: Sequence) -> tuple[int, ...]:
         return sequence.terms.priority, sequence.number
 
+    def short_key(self, sequence: Sequence) -> tuple[int, ...]:
+        return sequence.terms.priority, sequence.n_unplanned, sequence.number
+
 
 class ArrivalOrder(AdmissionOrder):
     """By arrival alone; the priorities that clients ask for are ignored."""
 
     def key(self, sequence: Sequence) -> tuple[int, ...]:
         return (sequence.number,)
+
+    def short_key(self, sequence: Sequence) -> tuple[int, ...]:
+        return sequence.n_unplanned, sequence.number
 
 
 class VictimChoice(Protocol):

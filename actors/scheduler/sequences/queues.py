@@ -31,6 +31,11 @@ class SequenceQueues:
         """True if a slot is free."""
         return bool(self._free_slots)
 
+    @property
+    def n_free_slots(self) -> int:
+        """Slots that no sequence is in."""
+        return len(self._free_slots)
+
     def __len__(self) -> int:
         return len(self._by_attempt)
 

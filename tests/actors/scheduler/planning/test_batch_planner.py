@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -27,7 +28,7 @@ def hits(bench: PlannerBench) -> int:
 
 
 def test_decodes_come_first_then_prefill_within_the_token_budget() -> None:
-    bench = PlannerBench({"plans_in_flight": 1}, max_step_tokens=20)
+    bench = PlannerBench({"plans_in_flight": 1, "step_s": 0.0}, max_step_tokens=20)
     bench.add(prompt_of(1, 4))
     assert bench.rows(bench.plan()) == [(1, 0, 4, True)]
     bench.apply()
@@ -35,9 +36,9 @@ def test_decodes_come_first_then_prefill_within_the_token_budget() -> None:
     assert bench.rows(bench.plan()) == [(1, 4, 1, True), (2, 0, 19, False)]
     bench.apply()
     bench.add(prompt_of(3, 6))
-    assert bench.rows(bench.plan()) == [(1, 5, 1, True), (2, 19, 19, False)]
+    assert bench.rows(bench.plan()) == [(1, 5, 1, True), (2, 19, 13, False), (3, 0, 6, True)]
     bench.apply()
-    assert bench.rows(bench.plan()) == [(1, 6, 1, True), (2, 38, 12, True), (3, 0, 6, True)]
+    assert bench.rows(bench.plan()) == [(1, 6, 1, True), (3, 6, 1, True), (2, 32, 18, True)]
 
 
 def test_a_step_is_planned_before_the_tokens_that_it_needs_are_known() -> None:
@@ -173,15 +174,33 @@ def test_a_lease_is_as_long_as_the_shortest_sequence_allows(n_left: int, n_steps
     assert planned.n_tokens == 2 * n_steps
 
 
-def test_no_lease_while_a_sequence_waits_or_prefills() -> None:
-    bench = PlannerBench({"plans_in_flight": 1}, max_lease_steps=4, n_slots=1)
+def steps_of(bench: PlannerBench, may_run: Callable[[Sequence], bool] = lambda sequence: True) -> int:
+    planned = bench.plan(may_run)
+    assert planned is not None
+    return planned.plan.n_steps
+
+
+def test_no_lease_while_a_sequence_waits_that_could_enter() -> None:
+    bench = PlannerBench({"plans_in_flight": 1}, max_lease_steps=4, n_slots=3)
     bench.add([1, 2], max_tokens=50)
     bench.plan()
     bench.apply()
     bench.add([3, 4])
-    planned = bench.plan()
-    assert planned is not None
-    assert planned.plan.n_steps == 1
+    assert steps_of(bench, lambda sequence: sequence.number == 1) == 1  # its gateway may get credit at any time
+    bench.apply()
+    assert steps_of(bench) == 1  # it enters
+    bench.apply()
+    assert steps_of(bench) == 4
+
+
+@pytest.mark.parametrize(("fields", "waiting"), [({"n_slots": 1}, [3, 4]), ({"n_pages": 4}, prompt_of(1, 60))])
+def test_a_lease_is_granted_while_nobody_who_waits_could_enter(fields: dict[str, int], waiting: list[int]) -> None:
+    bench = PlannerBench({"plans_in_flight": 1}, max_lease_steps=4, **fields)
+    bench.add([1, 2], max_tokens=20)
+    bench.plan()
+    bench.apply()
+    bench.add(waiting)
+    assert steps_of(bench) == 4
 
 
 def draft(bench: PlannerBench, sequence: Sequence, ids: list[int]) -> None:

@@ -1,0 +1,112 @@
+"""How much of the prompts goes into the next step, so that running sequences get their next tokens in time. Pure.
+
+While sequences decode, a step may last `step_s` (or four decode steps, where these are long), and prompts may have
+`prompt_share` of the device's time: a step with long chunks is followed by short ones. Time is counted in two accounts: one of
+the prompt that is first in order, one of all others. Each plan adds half of what its decode rows pay for to each of them; a
+chunk is charged by its cost. A long context needs long chunks, because each chunk reads all keys before it; such a chunk may
+overdraw its account, which is closed then until it is paid. So a very long prompt leaves the others their half, and the first
+one in order gets its half whatever the others do.
+"""
+
+from __future__ import annotations
+
+from actors.scheduler.planning.step_cost import StepCost
+from actors.scheduler.settings import SchedulerSettings
+
+_DECODE_STEPS = 4  # that a step with prompts may last, where that is more than `step_s`
+_QUEUE_WEIGHT = 8  # a prompt that queues counts as so many running sequences, where that gives prompts a larger share
+_LEAST_PAID = 0.25  # of `step_s`: steps that are short anyway need no pauses between prompts
+_ALONE = 10  # times `step_s`: how long a step may last while nobody decodes, because somebody may come
+_LEAST_TOKENS = 16  # of a chunk, unless the prompt's rest is shorter
+_KEYS_PER_TOKEN = 24  # a chunk has a token for so many keys before it at least
+_LEAST_PARTS = 16  # but no more than this part of the longest step
+
+_PROBES = 2  # steps without prompts at most, if no such step has been measured when prompts and sequences that decode meet
+_ENDLESS_S = float("inf")
+
+
+class PromptPace:
+    """The accounts of one planner, in seconds of the device. For each plan: `begin`, then `first` and `other`, then `end`."""
+
+    def __init__(self, cost: StepCost, max_step_tokens: int, settings: SchedulerSettings) -> None:
+        """`cost`: learnt from the gang's steps, by whoever applies the results."""
+        self._cost = cost
+        self._step_s, self._share = settings.step_s, settings.prompt_share
+        self._most_least = max(max_step_tokens // _LEAST_PARTS, _LEAST_TOKENS)
+        self._n_probes = 0
+        self._first_s = self._others_s = 0.0  # the accounts
+        self._part_s = self._left_s = 0.0  # of this plan: what the first prompt may take, what all may still take
+        self._part_tokens = self._left_tokens = 0
+
+    def begin(self, n_decode_rows: int, n_tokens: int, n_prompts: int) -> None:
+        """Begin a plan that has `n_decode_rows` rows and room for `n_tokens` more. `n_prompts`: how many could have a part."""
+        parts = 2 if n_prompts > 1 else 1
+        self._left_s, paid_s = self._limits_s(n_decode_rows, n_prompts)
+        self._part_s = self._left_s / parts
+        if self._left_s < _ENDLESS_S and not self._cost.is_known:
+            n_tokens = min(n_tokens, self._most_least)  # one careful step tells what prompts cost
+        self._left_tokens, self._part_tokens = n_tokens, -(-n_tokens // parts)
+        if not n_decode_rows:
+            self._first_s = self._others_s = 0.0  # nobody has been kept waiting
+        self._first_s = min(self._first_s + paid_s / parts, self._left_s)
+        self._others_s = min(self._others_s + paid_s / 2, self._left_s / 2)
+
+    @property
+    def has_first(self) -> bool:
+        """True if the first prompt in order may get tokens in this plan."""
+        return self._first_s > 0.0 and self._left_tokens > 0
+
+    @property
+    def has_others(self) -> bool:
+        """True if one more of the others may get tokens in this plan."""
+        return self._others_s > 0.0 and self._left_s > 0.0 and self._left_tokens > 0
+
+    def first(self, start: int, wanted: int) -> int:
+        """Tokens of the first prompt in order, from position `start` on, in this plan, when `has_first`: 1 to `wanted`."""
+        n_tokens = self._chunk(start, min(wanted, self._part_tokens), self._part_s)
+        self._first_s -= self._charge(start, n_tokens)
+        if n_tokens == wanted and self._first_s > 0.0:  # the others may have the rest
+            self._others_s, self._first_s = self._others_s + self._first_s, 0.0
+        return n_tokens
+
+    def other(self, start: int, wanted: int) -> int:
+        """The same for another prompt, when `has_others`."""
+        n_tokens = self._chunk(start, min(wanted, self._left_tokens), self._left_s)
+        self._others_s -= self._charge(start, n_tokens)
+        return n_tokens
+
+    def end(self) -> None:
+        """What the others have left is for the first one, in the next plan."""
+        if self._others_s > 0.0:
+            self._others_s, self._first_s = 0.0, self._first_s + self._others_s
+
+    def rest(self) -> None:
+        """There is no prompt: what earlier ones have overdrawn is forgotten."""
+        self._first_s = self._others_s = 0.0
+
+    def _chunk(self, start: int, most: int, limit_s: float) -> int:
+        least = max(min(start // _KEYS_PER_TOKEN, self._most_least), _LEAST_TOKENS)
+        if most <= least or limit_s == _ENDLESS_S:
+            return most
+        return max(self._cost.tokens_within(start, limit_s, most), least)
+
+    def _charge(self, start: int, n_tokens: int) -> float:
+        cost_s = self._cost.prompt_s(start, n_tokens)
+        self._left_s -= cost_s
+        self._left_tokens -= n_tokens
+        return cost_s
+
+    def _limits_s(self, n_decode_rows: int, n_prompts: int) -> tuple[float, float]:
+        """What prompts may add to a step with so many decode rows, and what these rows pay for."""
+        if not self._step_s or not (n_decode_rows or self._cost.is_known):
+            return _ENDLESS_S, _ENDLESS_S
+        longest_s = _ALONE * self._step_s
+        if not n_decode_rows:
+            return longest_s, longest_s
+        if self._cost.is_known and not self._cost.is_decode_known and self._n_probes < _PROBES:
+            self._n_probes += 1
+            return 0.0, 0.0  # a step without prompts tells what they may cost
+        decode_s = self._cost.decode_s(n_decode_rows)
+        share = max(self._share / (1.0 - self._share), _QUEUE_WEIGHT * (n_prompts - 1) / n_decode_rows)
+        paid_s = max(decode_s * share, _LEAST_PAID * self._step_s)
+        return max(self._step_s - decode_s, (_DECODE_STEPS - 1) * decode_s, min(paid_s, longest_s)), paid_s
