@@ -135,7 +135,7 @@ async def test_lost_gang_is_recomputed(cluster: MemoryCluster) -> None:
 async def test_a_gang_with_the_memory_of_the_last_one_computes_again_only_what_was_in_flight(cluster: MemoryCluster) -> None:
     bench = SchedulerBench(cluster)
     await bench.begin()
-    n, n_tokens, n_deaths = 8, 60, 5
+    n, n_tokens, n_deaths = 8, 90, 5
     for i in range(n):
         bench.gateway.submit(i, prompt_of(i, 30), n_tokens)
     await cluster.wait_until(lambda: all(bench.gateway.tokens[i] for i in range(n)))  # all prompts are computed
