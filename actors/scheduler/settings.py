@@ -16,7 +16,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     # plans sent before a result is back; 2 or more keep the device busy between steps
     plans_in_flight: Annotated[int, msgspec.Meta(ge=1, le=4)] = 2
     step_tokens: Annotated[int, msgspec.Meta(ge=0, le=1_048_576)] = 0  # token budget of a step; 0: the gang's limit
-    # a step may last this long, in seconds, while it computes prompts beside sequences that decode; 0: no limit by time; try 0.02
+    # a step with prompts may last this long, in seconds, while sequences decode; 0: no limit by time; 0.02 is a good value
     step_s: Annotated[float, msgspec.Meta(ge=0.0, le=60.0)] = 0.0
     # part of the device's time that prompts may take while sequences decode
     prompt_share: Annotated[float, msgspec.Meta(ge=0.1, le=0.95)] = 0.6
