@@ -13,7 +13,8 @@ from gpu_workers.runner.memory_estimate import memory_bytes
 from messages.errors import ConfigError
 from supervisor.config import ServerConfig
 from supervisor.policy.determinism import check_deterministic
-from supervisor.policy.placement import Gpu, Host, Placement, Wishes, check_gpus, plan_placement
+from supervisor.policy.machine import Gpu, Host
+from supervisor.policy.placement import Placement, Wishes, check_gpus, plan_placement
 
 _OTHER_FILES = 256  # of a gateway or a custodian, beside connections
 _FILES, _FILES_OF_LINKS = 128, 8

@@ -18,29 +18,12 @@ from gpu_workers.runner.memory_estimate import GIB, RankEstimate, cpu_weight_byt
 from gpu_workers.settings import DeviceKind, WorkerSettings
 from messages.errors import ConfigError
 from supervisor.policy.gpu_room import GpuRoom
+from supervisor.policy.machine import Gpu, Host
 
 _LEAST_CAPABILITY = (7, 0)  # of the kernels' compiler
 _BFLOAT16_CAPABILITY = (8, 0)
 _MOST_RANKS = 64
 _SHORT_CONTEXT_TOKENS = 2048  # a model whose context does not fit is served with less, but not with less than this
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """One device that this process may use."""
-
-    device_id: str  # as CUDA_VISIBLE_DEVICES names it
-    name: str
-    memory_bytes: int
-    capability: tuple[int, int]  # CUDA compute capability
-
-
-@dataclass(frozen=True)
-class Host:
-    """The machine, or what a container may use of it."""
-
-    gpus: tuple[Gpu, ...]
-    memory_bytes: int
 
 
 @dataclass(frozen=True)

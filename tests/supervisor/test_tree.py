@@ -13,7 +13,8 @@ from messages.birth import LISTEN_SOCKET
 from supervisor.config import ServerConfig
 from supervisor.host import n_children
 from supervisor.policy.child_spec import Group, Strategy
-from supervisor.policy.placement import Gpu, Placement
+from supervisor.policy.machine import Gpu
+from supervisor.policy.placement import Placement
 from supervisor.tree import StartFacts, build_tree
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from messages.errors import ConfigError
 from supervisor.policy.determinism import check_deterministic
-from supervisor.policy.placement import Gpu, Placement
+from supervisor.policy.machine import Gpu
+from supervisor.policy.placement import Placement
 
 H200, T4 = Gpu("0", "NVIDIA H200", 1, (9, 0)), Gpu("1", "Tesla T4", 1, (7, 5))
 

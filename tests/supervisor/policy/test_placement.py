@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from gpu_workers.layers.shard import can_split, is_even_split
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.runner.memory_estimate import GIB, estimate_cuda_rank
-from gpu_workers.settings import DeviceKind, WorkerSettings
+from gpu_workers.settings import WorkerSettings
 from messages.errors import ConfigError
-from supervisor.policy.placement import Gpu, Host, Placement, Wishes, plan_placement
+from supervisor.policy.machine import Gpu, Host
+from supervisor.policy.placement import Placement, Wishes, plan_placement
 
 SMOLLM2 = ModelConfig("llama", 30, 576, 9, 3, 64, 1536, 49_152, 8192, tied_embeddings=True)
 LLAMA_8B = ModelConfig("llama", 32, 4096, 32, 8, 128, 14_336, 128_256, 131_072)
@@ -297,18 +298,3 @@ def test_what_a_refusal_offers_is_accepted(there: Host, model: ModelConfig, wish
             plan_placement(there, model, changed)
         except ConfigError as second:
             assert str(second).partition(", got")[0] != str(error).partition(", got")[0]  # noqa: PT017
-
-
-@pytest.mark.parametrize(
-    ("device", "has_standby", "wish", "has_vault"),
-    [
-        ("cuda", False, None, True),
-        ("cuda", False, False, False),
-        ("cuda", True, False, True),
-        ("cpu", False, None, False),
-        ("cpu", False, True, True),
-        ("cpu", True, None, True),
-    ],
-)
-def test_gpus_and_standbys_have_a_vault(device: DeviceKind, has_standby: bool, wish: bool | None, has_vault: bool) -> None:
-    assert Placement(device, (), 1, 1, "", has_standby=has_standby).has_vault(wish) is has_vault

@@ -1,0 +1,23 @@
+"""What a machine has for models: its GPUs and its memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One device that this process may use."""
+
+    device_id: str  # as CUDA_VISIBLE_DEVICES names it
+    name: str
+    memory_bytes: int
+    capability: tuple[int, int]  # CUDA compute capability
+
+
+@dataclass(frozen=True)
+class Host:
+    """The machine, or what a container may use of it."""
+
+    gpus: tuple[Gpu, ...]
+    memory_bytes: int
