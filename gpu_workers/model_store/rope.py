@@ -23,7 +23,7 @@ class Rope:
 
 
 def read_rope(keys: ConfigKeys) -> Rope:
-    """Reads both forms: the older flat keys (`rope_theta`, `rope_scaling`) and `rope_parameters`."""
+    """Reads both forms: the older flat keys (`rope_theta`, `rope_scaling`) and `rope_parameters`. Raises: ModelConfigError."""
     keys_of_rope = keys.section("rope_parameters") or keys.section("rope_scaling")
     if keys.value("partial_rotary_factor", keys_of_rope.value("partial_rotary_factor", 1.0)) != 1.0:
         raise ModelConfigError("partial_rotary_factor: expected 1.0 (all of a head rotates)")

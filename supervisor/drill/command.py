@@ -49,8 +49,10 @@ def drill(url: str | None, port: int, faults: tuple[str, ...], **options: Any) -
         kill workers, schedulers and gateways of the server on port 8000
     supervisor drill http://127.0.0.1:8001 --fault 'kill:match=VLLM::EngineCore'
         the same for another server, by a process's command line
-    supervisor drill http://127.0.0.1:8001 --fault 'kill:container=vllm' --fault 'run:systemctl kill -s KILL vllm'
-        by the name or image of a container; by a command
+    supervisor drill http://127.0.0.1:8001 --fault 'kill:container=vllm'
+        by the name or image of a container
+    supervisor drill URL --fault 'run:systemctl kill -s KILL vllm'
+        by a command
 
     \b
     Exit status:

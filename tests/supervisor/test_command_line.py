@@ -263,7 +263,7 @@ def test_the_version_is_that_of_the_package() -> None:
         ("drain", "067"),
         ("stop", "067"),
         ("restart", "01267"),
-        ("drill", "012"),
+        ("drill", "0123"),
         ("check-config", "02"),
     ],
 )

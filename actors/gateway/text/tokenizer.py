@@ -134,7 +134,7 @@ class FolderText(TextModel):
 
 
 class IdsOnly(TextModel):
-    """A model folder without a tokenizer, such as one with random weights."""
+    """A model folder without a tokenizer, such as one with random weights. What needs one raises NoTokenizer."""
 
     def __init__(self, vocabulary: int, eos_tokens: list[int]) -> None:
         self.vocabulary, self.eos_tokens = vocabulary, eos_tokens
