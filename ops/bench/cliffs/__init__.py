@@ -1,0 +1,1 @@
+"""Workloads on which engines show cliffs: a very long prompt, long prompts beside short requests, a burst of prompts."""

@@ -1,0 +1,116 @@
+"""The planner of a scheduler against a device that is a formula: no process, no clock. Pure.
+
+The scheduler sees a result `hop_s` after its step has ended, and plans until enough is in flight, as its actor does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence as Values
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from actors.scheduler.gang.gang_view import GangView
+from actors.scheduler.planning.plan_builder import PlannedStep
+from actors.scheduler.sequences.policy import make_order
+from actors.scheduler.sequences.queues import SequenceQueues
+from actors.scheduler.sequences.sequence import Sequence
+from actors.scheduler.settings import SchedulerSettings
+from messages.generation import Sampling, Submit, Terms
+from messages.steps import Capacity, EngineCapacity, Result
+from messages.wire.arrays import int32s
+from ops.bench.cliffs.device import Device
+from ops.bench.cliffs.workloads import Request
+
+_VOCABULARY = 10_000
+CAPACITY = EngineCapacity(
+    n_pages=50_000, n_slots=256, max_length=131_072, max_step_tokens=8192, max_lease_steps=8, vocabulary=_VOCABULARY,
+    device="simulated", lease_s=0.005,
+)  # fmt: skip
+
+
+@dataclass
+class Simulated:
+    """What a run gave. Times are simulated seconds."""
+
+    token_times_s: dict[int, list[float]] = field(default_factory=dict)  # by number of the request, from 0
+
+
+@dataclass
+class _Flight:
+    """A step on the device."""
+
+    planned: PlannedStep
+    index: int
+    compute_s: float
+    seen_s: float  # when the scheduler has its result
+
+
+class SimulatedRun:
+    """Runs requests on one gang. `hop_s`: from the device to the scheduler, and back."""
+
+    def __init__(
+        self, settings: SchedulerSettings, device: Device, capacity: EngineCapacity = CAPACITY, hop_s: float = 0.0015
+    ) -> None:
+        self._device, self._hop_s = device, hop_s
+        self._queues = SequenceQueues(make_order(settings.order))
+        self._gang = GangView(self._queues, settings)
+        self._gang.begin(Capacity(epoch=self._gang.begin_epoch().epoch, memory_generation=1, engine=capacity))
+        self._flights: deque[_Flight] = deque()
+        self._free_s = 0.0  # when the device has done all that it has
+        self.given = Simulated()
+
+    def run(self, requests: Values[Request]) -> Simulated:
+        """Run until every request has ended."""
+        todo = deque(sorted(enumerate(requests), key=lambda item: item[1].at_s))
+        rng = np.random.default_rng(0)
+        while todo or self._flights or len(self._queues):
+            arrives_s = todo[0][1].at_s if todo else float("inf")
+            if self._flights and self._flights[0].seen_s <= arrives_s:
+                now_s = self._flights[0].seen_s
+                self._apply(self._flights.popleft())
+            else:
+                now_s = arrives_s
+                number, request = todo.popleft()
+                self._submit(number, request, rng)
+                while todo and todo[0][1].at_s == arrives_s:
+                    self._submit(*todo.popleft(), rng)
+            self._plan(now_s)
+        return self.given
+
+    def _submit(self, number: int, request: Request, rng: np.random.Generator) -> None:
+        submit = Submit(
+            attempt=number,
+            request=f"r{number}",
+            tokens=int32s(rng.integers(0, _VOCABULARY, request.n_prompt)),
+            n_prompt=request.n_prompt,
+            sampling=Sampling(),
+            terms=Terms(max_tokens=request.n_tokens, speculation=False),
+        )
+        self._queues.add(Sequence("gateway/0", submit, number))
+        self.given.token_times_s[number] = []
+
+    def _plan(self, now_s: float) -> None:
+        while (planned := self._gang.plan(lambda sequence: True, None)) is not None:
+            begin_s = max(self._free_s, now_s + self._hop_s)
+            for index, compute_s in enumerate(self._device.step_times(planned.plan)):
+                begin_s += compute_s
+                self._flights.append(_Flight(planned, index, compute_s, begin_s + self._hop_s))
+            self._free_s = begin_s
+
+    def _apply(self, flight: _Flight) -> None:
+        rows = flight.planned.sampling
+        result = Result(
+            epoch=flight.planned.plan.epoch,
+            step=flight.planned.plan.step + flight.index,
+            slots=int32s([row.slot for row in rows]),
+            counts=int32s([1] * len(rows)),
+            ids=int32s([0] * len(rows)),
+            compute_s=flight.compute_s,
+        )
+        for advance in self._gang.apply(result):
+            sequence = advance.row.sequence
+            self.given.token_times_s[sequence.attempt].append(flight.seen_s)
+            if advance.ending is not None:
+                self._gang.release(sequence)
