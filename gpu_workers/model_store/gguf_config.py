@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_workers.model_store.gguf_header import GgufError, GgufKeys
+from gpu_workers.model_store.gguf_header import ARCHITECTURES, GgufError, GgufKeys
 
-_CLASS_NAMES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 _LLAMA3_LOW, _LLAMA3_HIGH, _LLAMA3_ORIGINAL = 1.0, 4.0, 8192  # the same in all published Llama 3.1, 3.2, 3.3
 
 
@@ -16,8 +15,9 @@ def hugging_face_config(source: GgufKeys) -> dict[str, Any]:
     head_dim = int(source.model_key("attention.key_length", hidden // heads))
     vocabulary = source.model_key("vocab_size", None) or source.array_length("tokenizer.ggml.tokens")
     theta = float(source.model_key("rope.freq_base", 10_000.0))
+    architecture = ARCHITECTURES[source.architecture]
     config: dict[str, Any] = {
-        "architectures": [_CLASS_NAMES[source.architecture]],
+        "architectures": [architecture.class_name],
         "model_type": source.architecture,
         "num_hidden_layers": int(source.model_key("block_count")),
         "hidden_size": hidden,
@@ -32,7 +32,7 @@ def hugging_face_config(source: GgufKeys) -> dict[str, Any]:
         "rope_parameters": {"rope_theta": theta, **_rope_scaling(source, theta, head_dim)},
         "hidden_act": "silu",
         "tie_word_embeddings": "output.weight" not in source.tensor_names,
-        "attention_bias": source.architecture == "llama" and "blk.0.attn_q.bias" in source.tensor_names,
+        "attention_bias": architecture.may_have_biases and "blk.0.attn_q.bias" in source.tensor_names,
         "dtype": "float32",
         "bos_token_id": source.key("tokenizer.ggml.bos_token_id", None),
         "eos_token_id": end_token_ids(source)[0],

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from gguf import GGUFReader, dequantize
 
-from gpu_workers.model_store.gguf_header import GgufError, GgufKeys, check_architecture
+from gpu_workers.model_store.gguf_header import ARCHITECTURES, GgufError, GgufKeys, check_architecture
 
 ROPE_FACTORS = "rope_freqs.weight"
 _MISSING = object()
@@ -94,7 +94,7 @@ class GgufFile(GgufKeys):
                 continue
             name = hugging_face_name(tensor.name)
             values = np.array(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
-            if self.architecture == "llama" and name.split(".")[-2] in ("q_proj", "k_proj"):
+            if ARCHITECTURES[self.architecture].rotates_pairs and name.split(".")[-2] in ("q_proj", "k_proj"):
                 values = halves_from_pairs(values, heads if ".q_proj." in name else kv_heads)
             yield name, values
 

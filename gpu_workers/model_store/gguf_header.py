@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import mmap
 import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-SUPPORTED_ARCHITECTURES = ("llama", "qwen2", "qwen3")  # "llama" is also what Mistral and SmolLM2 files say
 _MAGIC = b"GGUF"
 _MISSING = object()
 _FORMAT_BY_TYPE = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -23,12 +24,28 @@ class GgufError(ValueError):
     """The file is not a GGUF file, is damaged, or holds a model that is not supported."""
 
 
+@dataclass(frozen=True)
+class GgufArchitecture:
+    """What a GGUF file of one architecture means in Hugging Face's words."""
+
+    class_name: str  # of `architectures` in config.json; the model type is the name of the architecture
+    rotates_pairs: bool = False  # rows of queries and keys are rotated in pairs of neighbours, not of halves
+    may_have_biases: bool = False  # attention has biases where the file has them
+
+
+ARCHITECTURES: Mapping[str, GgufArchitecture] = {
+    "llama": GgufArchitecture("LlamaForCausalLM", rotates_pairs=True, may_have_biases=True),  # Mistral and SmolLM2 files too
+    "qwen2": GgufArchitecture("Qwen2ForCausalLM"),
+    "qwen3": GgufArchitecture("Qwen3ForCausalLM"),
+}
+
+
 class GgufKeys(Protocol):
     """The keys of a GGUF file, from which the configuration of a model is made."""
 
     @property
     def architecture(self) -> str:
-        """One of SUPPORTED_ARCHITECTURES."""
+        """One of ARCHITECTURES."""
         ...
 
     @property
@@ -111,9 +128,9 @@ class GgufHeader(GgufKeys):
 
 
 def check_architecture(name: str) -> str:
-    """`name` itself. Raises GgufError when it is none of SUPPORTED_ARCHITECTURES."""
-    if name not in SUPPORTED_ARCHITECTURES:
-        raise GgufError(f"general.architecture: expected one of {', '.join(SUPPORTED_ARCHITECTURES)}, got {name!r}")
+    """`name` itself. Raises GgufError when it is none of ARCHITECTURES."""
+    if name not in ARCHITECTURES:
+        raise GgufError(f"general.architecture: expected one of {', '.join(ARCHITECTURES)}, got {name!r}")
     return name
 
 
