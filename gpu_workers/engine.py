@@ -34,8 +34,13 @@ class Engine(Protocol[Launched]):
     max_in_flight: int  # 1: `launch` has done the work when it returns
     kv_region: Region | None = None  # the memory that holds the pages; None: it cannot be shared
 
+    @property
+    def is_compiling(self) -> bool:
+        """True while a kernel is compiled, so that the present step takes long. Read by any thread."""
+        return False
+
     def capacity(self) -> EngineCapacity:
-        """What the gang can hold; each limit is the smallest of its ranks'."""
+        """What the gang can hold; each limit is the smallest of its ranks'. With the step times of the warm-up."""
         ...
 
     def reset(self, epoch: int) -> None:

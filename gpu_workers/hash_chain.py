@@ -29,7 +29,7 @@ from gpu_workers.sampling.draft_verification import accept_drafts, take_emitted
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.host_region import HostRegion
 from messages.logprobs import TokenLogprobs
-from messages.steps import PAGE_TOKENS, EngineCapacity, Plan, Result
+from messages.steps import PAGE_TOKENS, EngineCapacity, Plan, Result, StepTime
 from messages.wire.arrays import float32s, int32s
 
 _START = 0x5EED_0F_7A4D164AD
@@ -37,6 +37,7 @@ _STEP = 0x9E37_79B9_7F4A_7C15  # odd, so it has an inverse, and the states of a 
 _MIX_A, _MIX_B, _MIX_C = 0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB
 _MASK = (1 << 64) - 1
 _OLD_PULSE_S, _SLOW_STEP_S = 1.0, 0.1
+_LONGEST_STEP_S = 0.005  # of the largest step, beside the artificial step time
 _UNLIKELY = -100.0  # log probability of every token but the chosen one
 
 
@@ -107,6 +108,7 @@ class HashChainEngine(Engine[_Launched]):
     def capacity(self) -> EngineCapacity:
         """See Engine. The limits are those of the settings, because the chain needs next to no memory."""
         s = self._settings
+        longest_s = s.hash_chain_step_s + _LONGEST_STEP_S
         return EngineCapacity(
             n_pages=s.hash_chain_pages,
             n_slots=s.slots,
@@ -116,6 +118,7 @@ class HashChainEngine(Engine[_Launched]):
             lease_s=s.lease_seconds,
             vocabulary=s.hash_chain_vocabulary,
             device="hash-chain",
+            step_times=[StepTime(rows=s.slots, tokens=s.step_tokens, context=s.length_limit(), took_s=longest_s)],
         )
 
     def reset(self, epoch: int) -> None:

@@ -27,6 +27,15 @@ class Reset(Message, frozen=True):
     is_memory_suspect: bool = False  # a device fault may have damaged the KV memory: take new memory, not that of the dead gang
 
 
+class StepTime(Part, frozen=True):
+    """How long a step of this size took when the gang warmed up."""
+
+    rows: Count
+    tokens: Count
+    context: Count  # tokens of the longest row, those before this step included
+    took_s: Annotated[float, msgspec.Meta(ge=0.0)]
+
+
 class EngineCapacity(Part, frozen=True):
     """What an engine can hold. Engine, worker and scheduler all use this struct."""
 
@@ -38,6 +47,7 @@ class EngineCapacity(Part, frozen=True):
     vocabulary: Count  # token ids are 0 to vocabulary - 1
     device: ShortText  # shown to operators
     lease_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # longest useful lease
+    step_times: Annotated[list[StepTime], msgspec.Meta(max_length=64)] = []  # measured by the warm-up
 
     @property
     def max_sequence_tokens(self) -> int:
@@ -101,6 +111,7 @@ class Plan(Message, frozen=True):
     row_samples: Int32s
     draft_counts: Int32s = EMPTY_I32  # empty: no row has drafts
     draft_ids: Int32s = EMPTY_I32
+    expected_s: Annotated[float, msgspec.Meta(ge=0.0)] = 0.0  # time of each of its steps, by earlier ones; 0: not known
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -23,10 +23,9 @@ from typing import Any, Generic, Protocol
 
 from gpu_workers.engine import Engine, Launched, PlanRefused, ReportLoading
 from gpu_workers.process.gang_agreement import EpochId
-from gpu_workers.process.step_times import StepTimes, shape_of
 from messages.steps import EngineCapacity, Plan, Reset, Result, StepFailed
 
-_LEARN_EVERY = 4  # plans; the shape of a plan takes 5 us
+_FACTOR = 20.0  # a step that takes this many times as long as expected hangs
 
 
 class StepEvents(Protocol):
@@ -89,7 +88,8 @@ class StepThread(Generic[Launched]):
         self._n_begun = self._n_ended = 0  # number of plans
         self._n_submitted = self._n_done = 0  # number of commands
         self._plans: deque[Plan] = deque()  # begun and not ended
-        self._times = StepTimes(least_hang_s)
+        self._least_hang_s = least_hang_s
+        self._engine: Engine[Launched] | None = None
         self._since_s = 0.0  # when the present step began, while _n_begun > _n_ended
         self.steps = 0  # steps that have ended
         self._thread = threading.Thread(target=self._run, name="step", daemon=True)
@@ -120,11 +120,15 @@ class StepThread(Generic[Launched]):
         return time.monotonic() - self._since_s if self._n_begun > self._n_ended else 0.0
 
     def limit_s(self) -> float:
-        """How long the present step may run before it counts as hung; 0 while no plan is launched, or if that is not known."""
+        """How long the present step may run before it counts as hung; 0 while no plan is launched, if that is not known, or
+        while the engine compiles."""
         try:
-            return self._times.limit_s(shape_of(self._plans[0]))
+            expected_s = self._plans[0].expected_s
         except IndexError:
             return 0.0
+        if not expected_s or (self._engine is not None and self._engine.is_compiling):
+            return 0.0
+        return max(_FACTOR * expected_s, self._least_hang_s)
 
     def _report(self, event: Callable[..., None], *arguments: Any) -> None:
         with suppress(RuntimeError):  # the loop is closed: the process is ending
@@ -142,7 +146,7 @@ class StepThread(Generic[Launched]):
 
     def _run(self) -> None:
         try:
-            engine = self._build(self._report_loading)
+            engine = self._engine = self._build(self._report_loading)
             self._report(self._events.on_loaded, engine.capacity())
             if engine.max_in_flight > 1:
                 self._run_pipelined(engine)
@@ -221,12 +225,9 @@ class StepThread(Generic[Launched]):
         if isinstance(launched, StepFailed):
             self._report(self._events.on_refused, epoch, launched)
         elif launched is not None:
-            shape = None if self._n_ended % _LEARN_EVERY else shape_of(self._plans[0])
             for result in engine.collect(launched):
                 self.steps += 1
-                before_s, self._since_s = self._since_s, time.monotonic()
-                if shape is not None:
-                    self._times.add(shape, self._since_s - before_s)
+                self._since_s = time.monotonic()
                 self._report(self._events.on_result, epoch, result)
         self._since_s = time.monotonic()
         self._plans.popleft()

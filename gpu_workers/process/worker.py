@@ -77,8 +77,8 @@ def build_engine(settings: WorkerSettings, gang_dir: Path, report: ReportLoading
         raise explanation from error
 
 
-# A step of a known shape may still compile: a Triton kernel is compiled again for other divisors of its arguments.
-_LEAST_HANG_S: dict[DeviceKind, float] = {"cpu": 0.5, "cuda": 5.0}
+# CUDA loads kernels at their first use, and allocating memory may wait for the whole device.
+_LEAST_HANG_S: dict[DeviceKind, float] = {"cpu": 0.5, "cuda": 1.0}
 
 
 class Worker(LifecycleEvents, StepEvents):

@@ -75,7 +75,7 @@ def load_model_runner(
         captured = capture_steps(model, kv, state, capacity.max_step_tokens, lambda fraction: report("graphs", fraction))
     runner = ModelRunner(model, kv, state, capacity, captured, deterministic_sampler(state) if settings.deterministic else None)
     report("warm up", 0.0)
-    warm_up(runner)
+    runner.note_step_times(warm_up(runner))
     report("warm up", 1.0)
     return runner
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import torch
 
@@ -24,6 +25,7 @@ from gpu_workers.batch.sampling_table import SamplingRows
 from gpu_workers.batch.slot_table import SlotTable
 from gpu_workers.batch.step_arrays import StepArrays, build_step
 from gpu_workers.batch.step_tensors import build_batch
+from gpu_workers.cuda.compile_watch import CompileWatch, watch_triton
 from gpu_workers.engine import Engine
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.models.model import Model
@@ -31,7 +33,7 @@ from gpu_workers.runner.backend import CapturedSteps
 from gpu_workers.sampling.draft_verification import accept_drafts, take_emitted
 from gpu_workers.sampling.logprobs import ComputedLogprobs, compute_logprobs, emitted_logprobs
 from gpu_workers.sampling.sampler import sample_tokens
-from messages.steps import EngineCapacity, Plan, Result
+from messages.steps import EngineCapacity, Plan, Result, StepTime
 from messages.wire.arrays import int32s
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         self._is_cuda = state.device.type == "cuda"
         self.max_in_flight = 2 if self._is_cuda else 1
         self.kv_region = kv.region
+        self._compiler = watch_triton() if self._is_cuda else None
         self._slots = SlotTable(capacity)
         self._has_kernel_sampler = captured.graphs is not None or sample is not None
         self._sample_tokens = sample or (lambda logits, rows: sample_tokens(logits, rows, state.tokens))
@@ -91,6 +94,15 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
     def capacity(self) -> EngineCapacity:
         """See Engine."""
         return self._capacity
+
+    @property
+    def is_compiling(self) -> bool:
+        """See Engine."""
+        return self._compiler is not None and self._compiler.is_compiling
+
+    def note_step_times(self, times: list[StepTime]) -> None:
+        """Add the times of the warm-up to the capacity."""
+        self._capacity = msgspec.structs.replace(self._capacity, step_times=times)
 
     def reset(self, epoch: int) -> None:
         """See Engine. Pages are not cleared: none is read before it is written."""

@@ -1,32 +1,62 @@
-"""Runs every kind of row once before a rank is ready, so that kernels are compiled, libraries have chosen their algorithms and
-memory has been touched."""
+"""Runs every kind of row before a rank is ready, so that kernels are compiled, libraries have chosen their algorithms and memory
+has been touched. The times of these steps are the first that are known of the gang: see `actors/scheduler/planning/step_times.py`.
+"""
 
 from __future__ import annotations
 
+import time
+
 from gpu_workers.engine import Engine
 from messages.generation import Sampling, example_sampling
-from messages.steps import PAGE_TOKENS, NewSequence, Plan
-from messages.wire.arrays import int32s
+from messages.steps import PAGE_TOKENS, NewSequence, Plan, StepTime
+from messages.wire.arrays import int32s, total
 
 _TOKENS = 40  # of each of the two sequences
 _FEW_TOKENS = 8  # the same for an engine that compiles nothing, where longer steps would only delay the start
+_LONG_TOKENS = 2048  # of a long prompt, for an engine whose steps are short
 _SPARE = 4  # positions that the later steps need
 _PLAIN = Sampling(temperature=0.0)
 _FULL = example_sampling()  # every parameter is in use
 
 
-def warm_up(engine: Engine) -> None:
-    """Runs a few plans over two slots, then resets the engine. All ranks of a gang do the same."""
-    capacity = engine.capacity()
-    wanted = _TOKENS if engine.max_in_flight > 1 else _FEW_TOKENS
+def warm_up(engine: Engine) -> list[StepTime]:
+    """Runs a few plans over two slots, then resets the engine. Returns how long each took. All ranks of a gang do the same.
+
+    An engine that works in the background may compile or load what a plan needs, so it runs all plans twice, and the second
+    time counts."""
+    capacity, is_pipelined = engine.capacity(), engine.max_in_flight > 1
+    wanted = _TOKENS if is_pipelined else _FEW_TOKENS
     n = min(wanted, capacity.max_length - _SPARE, capacity.max_step_tokens // 2, capacity.n_pages // 2 * PAGE_TOKENS - _SPARE)
     if n < 2 or capacity.n_slots < 2:
-        return
+        return []
+    plans = _plans(n)
+    n_long = min(_LONG_TOKENS, capacity.max_length - _SPARE, capacity.max_step_tokens, capacity.n_pages * PAGE_TOKENS)
+    if is_pipelined and n_long > n:
+        plans.append(_long_prompt(len(plans), n_long))
+    times: list[StepTime] = []
+    for _ in range(2 if is_pipelined else 1):
+        engine.reset(0)
+        times = [_timed(engine, plan) for plan in plans]
     engine.reset(0)
-    for plan in _plans(n):
-        for _ in engine.collect(engine.launch(plan)):
-            pass
-    engine.reset(0)
+    return times
+
+
+def _timed(engine: Engine, plan: Plan) -> StepTime:
+    began_s = time.monotonic()
+    for _ in engine.collect(engine.launch(plan)):
+        pass
+    return StepTime(
+        rows=len(plan.row_slots),
+        tokens=total(plan.row_counts),
+        context=int((plan.row_starts + plan.row_counts).max()),
+        took_s=time.monotonic() - began_s,
+    )
+
+
+def _long_prompt(step: int, n: int) -> Plan:
+    held = -(-n // PAGE_TOKENS)
+    pages = {"page_slots": [0] * held, "page_indices": range(held), "page_ids": range(held)}
+    return _plan(step, [_new(0, n, _PLAIN)], pages, [(0, 0, n)])
 
 
 def _plans(n: int) -> list[Plan]:

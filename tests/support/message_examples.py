@@ -119,7 +119,14 @@ INTERNAL: tuple[Message, ...] = (
         epoch=2,
         memory_generation=5,
         engine=steps.EngineCapacity(
-            n_pages=64, n_slots=8, max_length=512, max_step_tokens=256, max_lease_steps=1, vocabulary=100, device="cpu"
+            n_pages=64,
+            n_slots=8,
+            max_length=512,
+            max_step_tokens=256,
+            max_lease_steps=1,
+            vocabulary=100,
+            device="cpu",
+            step_times=[steps.StepTime(rows=2, tokens=80, context=40, took_s=0.125)],
         ),
     ),
     steps.Plan(
@@ -137,6 +144,7 @@ INTERNAL: tuple[Message, ...] = (
         row_samples=int32s([1, 1]),
         draft_counts=int32s([1, 0]),
         draft_ids=int32s([44]),
+        expected_s=0.25,
     ),
     steps.Result(epoch=2, step=9, slots=int32s([0, 1]), counts=int32s([2, 1]), ids=int32s([44, 5, 6]), compute_s=0.5),
     steps.StepFailed(epoch=2, step=9, reason="page_ids: expected less than 64, got 64", suspects=int32s([1])),

@@ -13,6 +13,7 @@ from actors.scheduler.planning.batch_planner import BatchPlanner
 from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.planning.prompt_pace import PromptPace
 from actors.scheduler.planning.step_cost import StepCost
+from actors.scheduler.planning.step_times import StepTimes
 from actors.scheduler.sequences.policy import LastInOrder, PriorityOrder
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
@@ -28,7 +29,7 @@ _MAX_TOKENS = 2  # one step of prefill, one of decode
 class Canary:
     """One run of the canary, in slot 0 and a page of its own. No other sequence may run before `end`."""
 
-    def __init__(self, ledger: PageLedger, capacity: EngineCapacity, settings: SchedulerSettings) -> None:
+    def __init__(self, ledger: PageLedger, capacity: EngineCapacity, settings: SchedulerSettings, times: StepTimes) -> None:
         self._ledger = ledger
         self._queues = SequenceQueues(PriorityOrder(), n_slots=1)
         submit = Submit(
@@ -43,7 +44,7 @@ class Canary:
         self._queues.add(self._sequence)
         settings = msgspec.structs.replace(settings, prefix_reuse=False)  # its page is not kept
         pace = PromptPace(StepCost(), capacity.max_step_tokens, settings)
-        self._planner = BatchPlanner(self._queues, ledger, capacity, LastInOrder(), pace, settings)
+        self._planner = BatchPlanner(self._queues, ledger, capacity, LastInOrder(), pace, settings, times)
 
     def plan(self, epoch: int, step: int) -> PlannedStep | None:
         """Its next step, or None when there is none."""

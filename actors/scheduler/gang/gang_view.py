@@ -28,6 +28,7 @@ from actors.scheduler.planning.look_ahead import LookAhead
 from actors.scheduler.planning.plan_builder import PlannedStep, RowEnd
 from actors.scheduler.planning.prompt_pace import PromptPace
 from actors.scheduler.planning.step_cost import StepCost
+from actors.scheduler.planning.step_times import StepTimes
 from actors.scheduler.planning.step_tracker import Advance, StepTracker
 from actors.scheduler.sequences.policy import LastInOrder, make_eviction
 from actors.scheduler.sequences.queues import SequenceQueues
@@ -59,6 +60,7 @@ class GangView:
         self._planner: BatchPlanner | None = None
         self._look_ahead = LookAhead(settings.plans_in_flight, lease_s=0.0)
         self._cost = StepCost()  # of this gang and those before it, which ran on the same device
+        self._times = StepTimes()  # of all gangs: the next one is of the same kind
         self._is_dirty = False
         self._lost_rows: list[RowEnd] = []  # in flight when the first rank died
         self._causes: list[Cause] = []  # how its ranks died, in the order in which they died
@@ -114,11 +116,13 @@ class GangView:
         self.n_adopted += self.ledger.n_known
         self._is_memory_suspect = False
         pace = PromptPace(self._cost, capacity.max_step_tokens, self._settings)
-        self._planner = BatchPlanner(self._queues, self.ledger, capacity, LastInOrder(), pace, self._settings)
+        self._times.warmed_up(capacity.step_times)
+        order = LastInOrder()
+        self._planner = BatchPlanner(self._queues, self.ledger, capacity, order, pace, self._settings, self._times)
         self._look_ahead = LookAhead(self._settings.plans_in_flight, capacity.lease_s)
         self._queues.set_slots(capacity.n_slots)
         if self._needs_canary:
-            self._canary = Canary(self.ledger, capacity, self._settings)
+            self._canary = Canary(self.ledger, capacity, self._settings, self._times)
         self.n_changes += 1
         return capacity
 
@@ -248,6 +252,7 @@ class GangView:
             self._cost.learn(
                 len(planned.rows) - planned.n_prompts, planned.prompt_tokens, planned.prompt_pairs, result.compute_s
             )
+            self._times.add(planned.shape, result.compute_s)
         n_plans = self.tracker.plans_in_flight
         advances = self.tracker.apply(result)
         if self.tracker.plans_in_flight < n_plans and self.ledger is not None:

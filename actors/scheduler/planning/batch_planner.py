@@ -18,6 +18,7 @@ from actors.pages.page_ledger import PageLedger
 from actors.scheduler.planning.drafts import ReceivedDrafts
 from actors.scheduler.planning.plan_builder import PlanBuilder, PlannedStep, Row
 from actors.scheduler.planning.prompt_pace import PromptPace
+from actors.scheduler.planning.step_times import StepTimes
 from actors.scheduler.sequences.policy import VictimChoice
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence, State
@@ -29,7 +30,8 @@ MayRun = Callable[[Sequence], bool]
 
 
 class BatchPlanner:
-    """Plans the steps of one gang. `victims` chooses the sequence to preempt when pages run short."""
+    """Plans the steps of one gang. `victims` chooses the sequence to preempt when pages run short. `times`: of the
+    steps that have ended."""
 
     def __init__(
         self,
@@ -39,9 +41,11 @@ class BatchPlanner:
         victims: VictimChoice,
         pace: PromptPace,
         settings: SchedulerSettings,
+        times: StepTimes,
     ) -> None:
         self._queues, self._ledger, self._capacity, self._victims = queues, ledger, capacity, victims
         self._pace = pace
+        self._times = times
         self._max_sequence_tokens = capacity.max_sequence_tokens
         self._prefix_reuse, self._draft_depth = settings.prefix_reuse, settings.draft_depth
         self._is_takeover = bool(queues.running)  # they stayed in their slots when the last gang died; this one must enter them
@@ -62,7 +66,7 @@ class BatchPlanner:
             drafts: None when drafts cost more than they give.
             most_steps: the most steps that the plan may grant.
         """
-        builder = PlanBuilder()
+        builder = PlanBuilder(self._times)
         if self._is_takeover:
             builder.entered, drafts = list(self._queues.running), None
         prompts: list[Sequence] = []

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
+from actors.scheduler.planning.step_times import Shape, StepTimes, shape_of
 from actors.scheduler.sequences.sequence import Sequence, State
 from messages.steps import NewSequence, Plan
 from messages.wire.arrays import EMPTY_I32, int32s
@@ -35,6 +36,7 @@ class PlannedStep:
     plan: Plan
     rows: list[Row]  # in the order of the plan
     sampling: list[Row]  # those that sample, in the order of the result
+    shape: Shape  # of each of its steps
     n_tokens: int  # of all its steps
     n_cached: int  # tokens of entering sequences that need no prefill
     n_preempted: int
@@ -47,6 +49,7 @@ class PlannedStep:
 class PlanBuilder:
     """The plan that is being made: its rows and the differences that the ranks need to know."""
 
+    times: StepTimes
     rows: list[Row] = field(default_factory=list)
     entered: list[Sequence] = field(default_factory=list)  # sequences that are new in their slots
     page_slots: list[int] = field(default_factory=list)
@@ -90,9 +93,12 @@ class PlanBuilder:
 
     def finish(self, epoch: int, step: int, n_steps: int) -> PlannedStep:
         """The finished plan with its epoch, its first step number and its number of steps."""
+        starts, counts = int32s([row.start for row in self.rows]), int32s([row.count for row in self.rows])
+        shape = shape_of(len(self.rows), self.n_tokens, int((starts + counts).max(initial=0)))
         return PlannedStep(
-            plan=self._message(epoch, step, n_steps),
+            plan=self._message(epoch, step, n_steps, starts, counts, shape),
             rows=self.rows,
+            shape=shape,
             sampling=[row for row in self.rows if row.samples],
             n_tokens=self.n_tokens * n_steps,
             n_cached=self.n_cached,
@@ -102,7 +108,9 @@ class PlanBuilder:
             prompt_pairs=self.prompt_pairs,
         )
 
-    def _message(self, epoch: int, step: int, n_steps: int) -> Plan:
+    def _message(
+        self, epoch: int, step: int, n_steps: int, starts: np.ndarray, counts: np.ndarray, shape: Shape
+    ) -> Plan:
         rows, entered = self.rows, [s for s in self.entered if s.state is State.RUNNING]
         drafts = [token for row in rows for token in row.drafts]
         return Plan(
@@ -115,11 +123,12 @@ class PlanBuilder:
             page_indices=int32s(self.page_indices),
             page_ids=int32s(self.page_ids),
             row_slots=int32s([row.slot for row in rows]),
-            row_starts=int32s([row.start for row in rows]),
-            row_counts=int32s([row.count for row in rows]),
+            row_starts=starts,
+            row_counts=counts,
             row_samples=int32s([row.samples for row in rows]),
             draft_counts=int32s([len(row.drafts) for row in rows]) if drafts else EMPTY_I32,
             draft_ids=int32s(drafts),
+            expected_s=self.times.expected_s(shape),
         )
 
 
