@@ -1,4 +1,4 @@
-"""What a supervisor does when its parent is killed: it ends its event loop, and its process becomes the next parent.
+"""What a supervisor does when its parent is killed or frozen: it ends its event loop, and its process becomes the next parent.
 
     parent (dead)   supervisor ── children        then        parent (was the supervisor) ── next supervisor
                                                                  └──── children, which go on serving
@@ -17,6 +17,7 @@ import asyncio
 import os
 import signal
 import time
+from contextlib import suppress
 from typing import NoReturn
 
 import structlog
@@ -38,7 +39,15 @@ class Succession:
 
     def __init__(self, link: ParentLink, orders: Orders, legacy: LegacyFile) -> None:
         self._orders, self._legacy = orders, legacy
-        link.on_parent_death = self._parent_died
+        self._link = link
+        link.on_parent_death, link.on_parent_frozen = self._parent_died, self._parent_froze
+
+    def _parent_froze(self) -> None:
+        """Its death follows, and is noticed as any other."""
+        pid = self._link.parent_pid
+        structlog.get_logger().warning("the parent does not answer: killed, to be replaced", pid=pid)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
     def _parent_died(self) -> None:
         self._legacy.note_parent_death()

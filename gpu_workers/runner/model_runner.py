@@ -25,7 +25,7 @@ from gpu_workers.batch.sampling_table import SamplingRows
 from gpu_workers.batch.slot_table import SlotTable
 from gpu_workers.batch.step_arrays import StepArrays, build_step
 from gpu_workers.batch.step_tensors import build_batch
-from gpu_workers.cuda.compile_watch import CompileWatch, watch_triton
+from gpu_workers.cuda.compile_watch import watch_triton
 from gpu_workers.engine import Engine
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.models.model import Model

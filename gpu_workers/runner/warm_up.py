@@ -1,6 +1,6 @@
-"""Runs every kind of row before a rank is ready, so that kernels are compiled, libraries have chosen their algorithms and memory
-has been touched. The times of these steps are the first that are known of the gang: see `actors/scheduler/planning/step_times.py`.
-"""
+"""Runs every kind of row before a rank is ready, so that kernels are compiled, libraries have chosen their algorithms and
+memory has been touched. The times of these steps are the first that its scheduler knows
+(`actors/scheduler/planning/step_times.py`)."""
 
 from __future__ import annotations
 

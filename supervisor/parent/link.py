@@ -2,9 +2,10 @@
 
     from the supervisor    `open`, as soon as it handles signals, and from then on as a sign of life; `keep NAME VALUE` with a
                            descriptor, for the next supervisor
-    from the parent        everything that is kept, then `exits`; later one `exits` for each process that the parent has reaped
+    from the parent        everything that is kept, then `exits`; later one `exits` for each process that the parent has reaped,
+                           and `alive` for each sign of life
 
-When the parent dies, the kernel closes its end.
+When the parent dies, the kernel closes its end. A parent that answers no sign of life is frozen.
 
 Only the standard library is imported here, because the parent imports this file.
 """
@@ -20,15 +21,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from supervisor.children.process_sample import sample_of
+from supervisor.parent.silence import FROZEN_S, LOOK_EVERY_S, Silence
+
 if TYPE_CHECKING:
     import asyncio
 
 EXIT_HAND_OVER = 8  # of a supervisor that wants the next one to run the program as it is on disk now
 KEEP = b"keep "
 OPEN = b"open"
+ALIVE = b"alive"
 PACKET_BYTES = 16_384
 _EXITS = b"exits"
-_BEAT_S = 1.0
 _CREDENTIALS = struct.Struct("3i")  # process id, user id, group id
 
 
@@ -59,7 +63,8 @@ class Exits:
 
 
 class ParentLink:
-    """The supervisor's end. Without a socket, in tests, it does nothing. `on_parent_death` is called once, from `read`."""
+    """The supervisor's end. Without a socket, in tests, it does nothing. `on_parent_death` is called once, from `read`;
+    `on_parent_frozen` from `beat`, until the parent is dead."""
 
     def __init__(self, end: socket.socket | None = None) -> None:
         self._socket = end
@@ -67,6 +72,8 @@ class ParentLink:
         self.kept: dict[str, Kept] = {}  # by name; from the parent, and `keep`
         self.exits = Exits()
         self.on_parent_death: Callable[[], None] = lambda: None
+        self.on_parent_frozen: Callable[[], None] = lambda: None
+        self._silence = Silence(lambda: sample_of(self._parent_pid))
         self._parent_pid = 0 if end is None else _creator_of(end)
         while end is not None:
             packet, fds, _, _ = socket.recv_fds(end, PACKET_BYTES, 1)
@@ -113,15 +120,18 @@ class ParentLink:
             socket.send_fds(self._socket, [KEEP + f"{name} {value}".encode()], [fd])
 
     def beat(self) -> None:
-        """Show the parent that this supervisor handles signals and messages. May be called often."""
+        """Show the parent that this supervisor handles signals and messages, and notice a parent that does not answer. May be
+        called often."""
         now_s = time.monotonic()
-        if self._socket is not None and now_s - self._beat_s >= _BEAT_S:
+        if self._socket is not None and now_s - self._beat_s >= LOOK_EVERY_S:
             self._beat_s = now_s
             with contextlib.suppress(OSError):  # a parent that is stopped reads nothing
                 self._socket.send(OPEN, socket.MSG_DONTWAIT)
+            if self._parent_pid and self._silence.look() > FROZEN_S:
+                self.on_parent_frozen()
 
     def read(self) -> None:
-        """Take the exit statuses that the parent has sent, and notice its death."""
+        """Take what the parent has sent, and notice its death."""
         assert self._socket is not None
         while True:
             try:
@@ -132,7 +142,9 @@ class ParentLink:
                 continue
             if not packet:
                 break
-            self._note_exits(packet)
+            self._silence.heard()
+            if packet != ALIVE:
+                self._note_exits(packet)
         self.close()
         self._parent_pid = 0
         self.on_parent_death()

@@ -27,13 +27,15 @@ import socket
 import sys
 import time
 
+from supervisor.children.process_sample import sample_of
 from supervisor.parent.execution import HANDLED, STOP_SIGNALS, ParentState, execute_parent, take_state
 from supervisor.parent.kernel import adopt_descendants, children_of, die_with
-from supervisor.parent.link import EXIT_HAND_OVER, KEEP, OPEN, PACKET_BYTES, ParentLink, pack_exits
+from supervisor.parent.link import ALIVE, EXIT_HAND_OVER, KEEP, OPEN, PACKET_BYTES, ParentLink, pack_exits
+from supervisor.parent.silence import FROZEN_S, LOOK_EVERY_S, Silence
 
 _FINAL = frozenset({0, 2, 3, 4, 5, 7})  # exit statuses of a supervisor that has ended its tree, or never had one
 _EXIT_BUG = 1
-_SILENT_S = 10  # a supervisor that was not heard for this time is frozen
+_STARTING_S = 10.0  # the same as FROZEN_S for a supervisor that imports its program and adopts children
 _BUDGET, _WINDOW_S = 5, 60.0  # supervisors that may fail in this time
 _RETRY_S = 0.05
 _PROOF_S = 5.0  # for the death of what is killed at the end
@@ -58,7 +60,7 @@ class Parent:
         self._pid = 0
         self._socket = self._other = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._has_opened = self._is_open = False  # ever; the present supervisor
-        self._silent_s = 0
+        self._silence = Silence(lambda: sample_of(self._pid))
         self._failures_s: list[float] = []
         self._wakeup, self._wakeup_in = os.pipe()
         self._handlers: list[tuple[int, object]] = []
@@ -76,7 +78,7 @@ class Parent:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)  # they are blocked while the program is executed in place
         if self._fork():
             return ParentLink(self._other)
-        tick_s = time.monotonic() + 1.0
+        tick_s = time.monotonic() + LOOK_EVERY_S
         while True:
             readable = select.select([self._wakeup, self._socket], [], [], max(tick_s - time.monotonic(), 0.0))[0]
             if self._socket in readable:
@@ -86,7 +88,7 @@ class Parent:
                 if self._reap():
                     return ParentLink(self._other)
             if time.monotonic() >= tick_s:
-                tick_s = time.monotonic() + 1.0
+                tick_s = time.monotonic() + LOOK_EVERY_S
                 self._tick()
 
     def close(self) -> None:
@@ -109,7 +111,8 @@ class Parent:
             socket.send_fds(self._socket, [KEEP + text], [fd])
         self._socket.send(pack_exits(self._exits))
         self._socket.setblocking(False)
-        self._silent_s, self._is_open = 0, False
+        self._silence.heard()
+        self._is_open = False
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
@@ -125,22 +128,28 @@ class Parent:
             packet, fds, _, _ = socket.recv_fds(self._socket, PACKET_BYTES, 1)
         except OSError:
             return
-        self._silent_s = 0
+        self._silence.heard()
         if packet.startswith(KEEP) and fds:
             if (known := self._kept.pop(packet[len(KEEP) :], None)) is not None:
                 os.close(known)
             self._kept[packet[len(KEEP) :]] = fds[0]
-        elif packet == OPEN and not self._is_open:
-            self._has_opened = self._is_open = True
-            for number in self._orders:
-                os.kill(self._pid, number)
+        elif packet == OPEN:
+            with contextlib.suppress(OSError):  # it does not read now
+                self._socket.send(ALIVE)
+            if not self._is_open:
+                self._has_opened = self._is_open = True
+                for number in self._orders:
+                    os.kill(self._pid, number)
         elif not packet:  # it has closed its end; its death follows
             time.sleep(_RETRY_S)
 
     def _tick(self) -> None:
-        self._silent_s += 1
-        if self._is_open and self._silent_s > _SILENT_S:
-            _say(f"the supervisor (pid {self._pid}) has not been heard for {_SILENT_S} s: killed, to be replaced")
+        """A supervisor that was never open, of a server that starts, may take its time: nothing runs that needs it."""
+        silent_s = self._silence.look()
+        limit_s = FROZEN_S if self._is_open or self._silence.is_suspended else _STARTING_S
+        if self._has_opened and silent_s > limit_s:
+            _say(f"the supervisor (pid {self._pid}) has not been heard for {limit_s:g} s: killed, to be replaced")
+            self._silence.heard()
             os.kill(self._pid, signal.SIGKILL)
 
     def _pass_on(self, numbers: bytes) -> None:

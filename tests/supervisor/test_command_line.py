@@ -86,8 +86,9 @@ def test_any_child_may_die_and_the_answer_stays_the_same(server: RunningServer) 
 
 def test_the_next_start_clears_what_a_killed_parent_has_left(server: RunningServer) -> None:
     pidfds = [os.pidfd_open(pid) for pid in (server.supervisor_pid, *(child["pid"] for child in server.status()["children"]))]
+    supervisor = server.supervisor_pid
     os.kill(server.process.pid, signal.SIGSTOP)  # it must not start the next supervisor
-    os.kill(server.supervisor_pid, signal.SIGKILL)
+    os.kill(supervisor, signal.SIGKILL)
     assert server.end(signal.SIGKILL) == -signal.SIGKILL
     successor = RunningServer(server.run_dir)
     try:

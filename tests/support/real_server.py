@@ -132,9 +132,9 @@ class RealServer:
 
     def kill_both(self) -> None:
         """kill -9 of the parent and the supervisor, before one of them can replace the other."""
-        parent = self.parent_pid
+        parent, supervisor = self.parent_pid, self.supervisor_pid
         os.kill(parent, signal.SIGSTOP)
-        self.kill_supervisor()
+        os.kill(supervisor, signal.SIGKILL)
         os.kill(parent, signal.SIGKILL)
         end = ServerEnd(self.run_dir)
         assert end.wait(DEATH_S), self.log()

@@ -108,9 +108,7 @@ class PlanBuilder:
             prompt_pairs=self.prompt_pairs,
         )
 
-    def _message(
-        self, epoch: int, step: int, n_steps: int, starts: np.ndarray, counts: np.ndarray, shape: Shape
-    ) -> Plan:
+    def _message(self, epoch: int, step: int, n_steps: int, starts: np.ndarray, counts: np.ndarray, shape: Shape) -> Plan:
         rows, entered = self.rows, [s for s in self.entered if s.state is State.RUNNING]
         drafts = [token for row in rows for token in row.drafts]
         return Plan(

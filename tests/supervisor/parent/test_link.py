@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from supervisor.parent.link import KEEP, OPEN, PACKET_BYTES, Exits, ParentLink, pack_exits
+from supervisor.parent.link import ALIVE, KEEP, OPEN, PACKET_BYTES, Exits, ParentLink, pack_exits
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_signs_of_life_are_few_and_never_wait(
     parent.send(pack_exits({}))
     link, now_s = ParentLink(supervisor), [100.0]
     monkeypatch.setattr("supervisor.parent.link.time.monotonic", lambda: now_s[0])
-    for step_s in (0.0, 0.5, 0.6):
+    for step_s in (0.0, 0.25, 0.3):
         now_s[0] += step_s
         link.beat()
     parent.setblocking(False)
@@ -111,3 +111,30 @@ def test_without_a_parent_nothing_is_sent() -> None:
     link.beat()
     assert not link.has_parent
     assert Exits().code_by_pid == {}
+
+
+def test_a_parent_that_answers_no_sign_of_life_is_frozen(
+    ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent, supervisor = ends
+    parent.send(pack_exits({}))
+    link, now_s, told = ParentLink(supervisor), [100.0], []
+    link.on_parent_frozen = lambda: told.append(now_s[0])
+    monkeypatch.setattr("supervisor.parent.link.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("supervisor.parent.link.sample_of", lambda pid: None)
+
+    def beat(seconds: float, *, with_answers: bool) -> None:
+        for _ in range(round(seconds * 10)):
+            now_s[0] += 0.1
+            link.beat()
+            if with_answers:
+                parent.send(ALIVE)
+                link.read()
+
+    beat(60.0, with_answers=True)
+    beat(2.0, with_answers=False)
+    now_s[0] += 10.0  # this process, or the whole machine, did not run
+    beat(0.1, with_answers=True)
+    assert told == []
+    beat(5.0, with_answers=False)
+    assert told

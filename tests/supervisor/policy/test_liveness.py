@@ -213,3 +213,15 @@ def test_a_step_of_unknown_shape_has_the_general_limit() -> None:
     clock = ready_clock()
     assert clock.run(1.0, beat=(8, DEADLINES.step_s - 1.0, 0.0)) == []
     assert clock.run(0.1, beat=(8, DEADLINES.step_s + 1.0, 0.0)) != []
+
+
+def test_a_machine_that_stalls_as_a_whole_kills_nobody() -> None:
+    """All processes stand still for five seconds, and so do their steps; then all go on, each with its next beat."""
+    clock = ready_clock()
+    clock.sample = AT_WORK
+    clock.run(1.0, beat=(7, 0.1, 0.5))
+    clock.now_s += 5.0
+    assert clock.liveness.check(clock.now_s) == [], "the supervisor goes on first"
+    assert clock.run(0.4) == []
+    assert clock.run(0.4, beat=(7, 5.6, 0.5)) == [], "the step has had the time of the stall too"
+    assert clock.run(60.0, beat=(8, 0.0, 0.0)) == []

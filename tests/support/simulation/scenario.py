@@ -9,7 +9,7 @@ from typing import Any
 
 from actors.gateway.settings import GatewaySettings
 from gpu_workers.settings import WorkerSettings
-from supervisor.config import ServerConfig, SupervisorSettings
+from supervisor.config import ServerConfig
 from tests.support.simulation.edges import Count, Fault
 from tests.support.simulation.network import Loss
 
@@ -97,7 +97,6 @@ def config_of(chance: random.Random, scenario: Scenario) -> ServerConfig:
     return ServerConfig(
         vault=chance.random() < 0.6,
         standby=chance.random() < 0.3,
-        supervisor=SupervisorSettings(cpu_step_s=5.0),
         model="hash-chain",
         gpus=0,
         tp=scenario.tp,

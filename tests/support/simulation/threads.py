@@ -176,6 +176,8 @@ class SimulatedStepThread(StepThread[Any]):
     def _begin_and_hang(self) -> None:
         """The step has begun and never ends; the control task goes on."""
         self._since_s = time.monotonic()
+        self._plans.clear()
+        self._plans.extend(command for _, command in list(self._queue)[:1] if isinstance(command, Plan))
         self._n_begun += 1
 
     def _events_of(self, epoch: EpochId, launched: Any) -> list[Callable[[], None]]:

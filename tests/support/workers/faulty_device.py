@@ -1,6 +1,6 @@
 """A device that a test can break while a real server runs: a `sitecustomize` for its processes, and the switches.
 
-`load`: the worker's engine cannot be loaded. `step`: every step of it is an error. The switches are files, so they work in
+`load`: the worker's engine cannot be loaded. `step`: every step of it is an error. `hang`: no step of it ends. The switches are files, so they work in
 incarnations to come too.
 """
 
@@ -13,6 +13,7 @@ import pytest
 
 _PLANTED = """
 import os
+import time
 from pathlib import Path
 
 from gpu_workers.hash_chain import HashChainEngine
@@ -37,6 +38,8 @@ def init_engine(self, *more, **fields):
 def launch(self, plan):
     if _is_broken("step"):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
+    while _is_broken("hang"):
+        time.sleep(0.02)
     return _launch(self, plan)
 
 Worker.__init__, HashChainEngine.__init__, HashChainEngine.launch = init, init_engine, launch
@@ -56,7 +59,7 @@ class FaultyDevices:
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(self._folder), str(root)]))
 
     def break_it(self, worker: str, what: str) -> None:
-        """From now on the device of this worker fails at `what`: "load" or "step"."""
+        """From now on the device of this worker fails at `what`: "load", "step" or "hang"."""
         self._switch(worker, what).touch()
 
     def repair(self, worker: str, what: str) -> None:
