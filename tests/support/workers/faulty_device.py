@@ -1,7 +1,7 @@
 """A device that a test can break while a real server runs: a `sitecustomize` for its processes, and the switches.
 
-`load`: the worker's engine cannot be loaded. `step`: every step of it is an error. `hang`: no step of it ends. The switches are files, so they work in
-incarnations to come too.
+`load`: the worker's engine cannot be loaded. `step`: every step of it is an error. `hang`: no step of it ends. The switches are
+files, so they work in incarnations to come too.
 """
 
 from __future__ import annotations
