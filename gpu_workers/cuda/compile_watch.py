@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
-
-class TritonHooks(Protocol):
-    """The part of `triton.knobs.runtime` that is used here (Triton 3.4 and later)."""
-
-    jit_cache_hook: Any  # called before a kernel is compiled; compiles it unless the hook returns True
-    jit_post_compile_hook: Any  # called after that
+from typing import Any
 
 
 class CompileWatch:
-    """Watches the compiler of this process from its construction on."""
+    """Watches the compiler of this process from its construction on.
 
-    def __init__(self, hooks: TritonHooks) -> None:
+    hooks: `triton.knobs.runtime` (Triton 3.4 and later). It calls `jit_cache_hook` before it compiles a kernel, which it does
+    unless that returns True, and `jit_post_compile_hook` after it."""
+
+    def __init__(self, hooks: Any) -> None:
         self.is_compiling = False  # written by the step thread
         hooks.jit_cache_hook = self._begin
         hooks.jit_post_compile_hook = self._end

@@ -21,10 +21,10 @@ from supervisor.children.process import (
     is_suspended,
     resident_bytes,
 )
-from supervisor.children.process_sample import sample_of
 from supervisor.children.register import Registered
 from supervisor.parent.kernel import exit_code_of, parent_of
 from supervisor.parent.link import Exits
+from supervisor.parent.process_sample import sample_of
 from supervisor.policy.own_time import ProcessSample
 
 _STATUS_S = 1.0  # the parent sends the exit status of a dead process within this time

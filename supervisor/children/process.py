@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from supervisor.children.process_sample import sample_of
+from supervisor.parent.process_sample import sample_of
 from supervisor.policy.own_time import ProcessSample
 
 _BIRTH_BYTES = 65_536

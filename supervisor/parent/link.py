@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from supervisor.children.process_sample import sample_of
+from supervisor.parent.process_sample import sample_of
 from supervisor.parent.silence import FROZEN_S, LOOK_EVERY_S, Silence
 
 if TYPE_CHECKING:

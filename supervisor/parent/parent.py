@@ -27,10 +27,10 @@ import socket
 import sys
 import time
 
-from supervisor.children.process_sample import sample_of
 from supervisor.parent.execution import HANDLED, STOP_SIGNALS, ParentState, execute_parent, take_state
 from supervisor.parent.kernel import adopt_descendants, children_of, die_with
 from supervisor.parent.link import ALIVE, EXIT_HAND_OVER, KEEP, OPEN, PACKET_BYTES, ParentLink, pack_exits
+from supervisor.parent.process_sample import sample_of
 from supervisor.parent.silence import FROZEN_S, LOOK_EVERY_S, Silence
 
 _FINAL = frozenset({0, 2, 3, 4, 5, 7})  # exit statuses of a supervisor that has ended its tree, or never had one

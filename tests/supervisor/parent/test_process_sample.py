@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.children.process_sample import sample_of
+from supervisor.parent.process_sample import sample_of
 from supervisor.policy.own_time import OwnTime
 from tests.support.waiting import DEADLINE_S
 
