@@ -15,7 +15,7 @@ from messages.steps import StepTime
 
 _MEMORY = 0.98  # the longest time of a shape is forgotten by 2 % with each step
 _CONTEXT_TOKENS = 512  # from this context on attention may take as long as all the rest of a step
-_NEVER_S = 1e9
+_LEAST_S, _NEVER_S = 1e-6, 1e9  # no step takes less, or more
 
 Shape = tuple[int, int, int]  # bit lengths of rows, tokens and context
 
@@ -35,12 +35,13 @@ class StepTimes:
     def warmed_up(self, times: Iterable[StepTime]) -> None:
         """A gang has reported the times of its warm-up. What steps have shown counts more."""
         for time in times:
-            self._longest_s.setdefault(shape_of(time.rows, time.tokens, time.context), time.took_s)
+            self._longest_s.setdefault(shape_of(time.rows, time.tokens, time.context), max(time.took_s, _LEAST_S))
 
     def add(self, shape: Shape, took_s: float) -> None:
         """A step has ended. The first step of a shape may have compiled: it says nothing about the others."""
         if not 0.0 <= took_s < _NEVER_S:  # ignores NaN too: a wrong clock of a device
             return
+        took_s = max(took_s, _LEAST_S)  # 0 would mean that nothing is known
         longest_s = self._longest_s.get(shape)
         if longest_s is not None:
             self._longest_s[shape] = max(took_s, longest_s * _MEMORY)

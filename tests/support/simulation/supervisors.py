@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextvars import copy_context
+from contextlib import suppress
+from contextvars import Context, copy_context
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from messages.lifecycle import TreeState
 from supervisor.children.run_dir import RunDir
 from supervisor.config import ServerConfig
 from supervisor.legacy import LegacyFile
-from supervisor.parent.link import EXIT_HAND_OVER, KEEP, ParentLink, pack_exits
+from supervisor.parent.link import ALIVE, EXIT_HAND_OVER, KEEP, ParentLink, pack_exits
 from supervisor.policy.placement import Placement
 from supervisor.server import Server, decode_server, half_restarted, read_server
 from supervisor.supervisor import Supervisor
@@ -28,6 +29,7 @@ from tests.support.simulation.virtual_loop import PROCESS, LifeState, SimulatedL
 _NEXT_S = (0.02, 0.5)  # from the death of a supervisor to the next one
 _OPEN_S = 0.1  # from its start until a supervisor handles signals
 _RUN_DIR = "run_dir"
+_ALIVE_S = 0.5  # between two signs of life of the parent
 _AGAIN_S = 0.2  # after an order was refused
 
 
@@ -132,9 +134,21 @@ class SimulatedParent:
         for text, fd in self._kept.items():
             socket.send_fds(self._end, [KEEP + text], [fd])
         self._end.send(pack_exits(self._exits))
+        outside = copy_context()
+        outside.run(PROCESS.set, None)
+        self._answer(self._end, outside)
         fd = self._machine.kernel.give(other.fileno(), life)
         other.close()
         self.context.run(self._run, fd)
+
+    def _answer(self, end: socket.socket, outside: Context) -> None:
+        """Read what the supervisor has sent, and show it that its parent lives."""
+        if end is self._end:
+            with suppress(OSError):
+                end.send(ALIVE, socket.MSG_DONTWAIT)
+                while end.recv(1, socket.MSG_DONTWAIT):
+                    pass
+            self._machine.loop.call_later(_ALIVE_S, self._answer, end, outside, context=outside)
 
     def _run(self, link_fd: int) -> None:
         """In the new process."""

@@ -39,6 +39,10 @@ def test_a_wrong_clock_teaches_nothing() -> None:
     assert learnt(0.1, 0.1, float("nan"), -1.0, float("inf")).expected_s(SHAPE) == 0.1
 
 
+def test_a_step_without_duration_is_not_an_unknown_one() -> None:
+    assert learnt(0.0, 0.0, 0.0).expected_s(SHAPE) > 0.0
+
+
 def test_no_step_of_a_gang_that_has_warmed_up_is_unknown() -> None:
     times = warmed_up(1, 8, 8, took_s=0.01)
     for shape in (shape_of(1, 1, 5000), shape_of(256, 256, 300), shape_of(1, 2048, 2048), shape_of(0, 0, 0)):
