@@ -75,7 +75,10 @@ class DistributedGroup(TensorGroup):
 
     @classmethod
     def join(cls, rank: int, size: int, rendezvous: Path, device: torch.device, timeout_s: float) -> Self:
-        """Joins the other ranks of this host through the file `rendezvous`, which only this incarnation uses. It opens no port.
+        """Joins the other ranks of this host through the file `rendezvous`, which only this incarnation uses.
+
+        On CPUs each rank listens on a free TCP port of 127.0.0.1 while the group lives, because gloo has no other transport:
+        any user of the machine can connect to it, and gloo does not ask who it is. NCCL is bound to the same interface.
 
         Raises: ValueError for a rank that is not 0 .. size - 1, and torch.distributed's errors when the others do not join
         within timeout_s; collectives have the same limit."""
@@ -85,7 +88,7 @@ class DistributedGroup(TensorGroup):
         if cuda:
             torch.cuda.set_device(device)
         else:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # gloo uses sockets: keep them on this host
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # its ports stay on this host
         store = dist.FileStore(str(rendezvous), size)  # pyright: ignore[reportPrivateImportUsage]
         dist.init_process_group(
             "nccl" if cuda else "gloo",

@@ -19,6 +19,8 @@ import pytest
 
 from gpu_workers.models.resolve import resolve_model
 from messages.client import AsyncClient, Client
+from messages.ids import role_of
+from tests.support.fuzz.fuzz_case import check_inventory
 from tests.support.prompts import CHAT, PLAIN
 from tests.support.real_server import RealServer, real_server
 
@@ -62,6 +64,16 @@ async def answer(client: AsyncClient, prompt: str) -> list[int]:
     if prompt in CHAT:
         return list((await client.chat([{"role": "user", "content": prompt}], **options)).tokens)
     return list((await client.generate(prompt, **options)).tokens)
+
+
+def test_it_listens_nowhere_else(server: RealServer) -> None:
+    """Each of several ranks on CPUs has a port of gloo; SECURITY.md says what that means."""
+    with Client(server.front) as client:
+        client.generate("Nobody else", max_tokens=1)  # so that a journal is there
+    children = server.wait_serving().children
+    n_ranks = sum(role_of(child.name) == "worker" for child in children)
+    roles = check_inventory(server, n_gloo_ranks=n_ranks if n_ranks > 1 else 0)
+    assert roles == {role_of(child.name) for child in children} | {"supervisor", "front"}
 
 
 async def wait_until_active(client: AsyncClient, n: int) -> None:

@@ -18,22 +18,32 @@ from tests.support.fuzz.listeners import listeners
 from tests.support.real_server import RealServer, real_server
 
 _N_CLIENTS = 4
+_ROLES = {"supervisor", "custodian", "cache_directory", "speculation", "worker", "scheduler", "gateway", "front"}
 _SPARE_DESCRIPTORS = 8  # connections that are being closed, log files that were rotated
 _SPARE_BYTES = 64 << 20
 
 
-def check_inventory(server: RealServer) -> None:
-    """The server, with all its processes, listens on 127.0.0.1 at its port and in its private directory, and nowhere else."""
-    found = {one for pid in (server.process.pid, *descendants_of(server.process.pid)) for one in listeners(pid)}
+def check_inventory(server: RealServer, n_gloo_ranks: int = 0) -> set[str]:
+    """The server, with all its processes, listens on 127.0.0.1 at its port and in its private directory, and nowhere else.
+
+    `n_gloo_ranks`: ranks on CPUs of which each has one port of 127.0.0.1 more, where gloo meets the other ranks.
+    Returns the roles of the sockets in the directory; "front" is the one of ZeroMQ clients.
+    """
+    own = f"tcp 127.0.0.1:{server.port}"
+    by_pid = {pid: listeners(pid) for pid in (server.process.pid, *descendants_of(server.process.pid))}
+    found = set().union(*by_pid.values())
+    ranks = [child.pid for child in server.status().children if child.name.startswith("worker/")]
+    gloo = [one for pid in ranks for one in by_pid[pid] - {own} if one.startswith("tcp 127.0.0.1:")]
+    assert len(gloo) == len(set(gloo)) == n_gloo_ranks, gloo
     unix = {one.removeprefix("unix ") for one in found if one.startswith("unix ")}
-    assert found == {f"tcp 127.0.0.1:{server.port}", *(f"unix {path}" for path in unix)}
+    assert found == {own, *gloo, *(f"unix {path}" for path in unix)}
     roles = {Path(path).name.partition(".")[0].partition("-")[0] for path in unix}
-    assert roles == {"supervisor", "custodian", "cache_directory", "speculation", "worker", "scheduler", "gateway", "front"}
     assert {str(Path(path).parent) for path in unix} == {str(server.run_dir)}
     assert server.run_dir.stat().st_mode & 0o777 == 0o700
     journals = [*server.run_dir.glob("journal-*"), *server.run_dir.glob("journal-*/*")]
     assert len(journals) >= 2
     assert not [path for path in journals if path.stat().st_mode & 0o077], "they hold prompts"
+    return roles
 
 
 def _fuzz_http(seed: int, address: tuple[str, int], n_requests: int) -> Counter[int]:
@@ -52,7 +62,7 @@ def fuzz_server(seed: int, n_requests: int, n_frames: int, n_messages: int = 0) 
         fuzz_front(random.Random(seed), server.front, 100)
         before = {child.name: (child.pid, child.incarnation) for child in server.status().children}
         gateway = before["gateway/0"][0]
-        check_inventory(server)
+        assert check_inventory(server) == _ROLES
         n_descriptors, n_threads, n_bytes = fuzz.descriptors(gateway), fuzz.threads(gateway), fuzz.resident_bytes(gateway)
         statuses = _fuzz_http(seed + 1, address, n_requests)
         assert statuses[200] > n_requests / 6, statuses
