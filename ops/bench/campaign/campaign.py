@@ -8,7 +8,6 @@ drain.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import random
 import time
@@ -21,41 +20,20 @@ import httpx
 
 from messages.client import AsyncClient
 from messages.ids import role_of
-from messages.lifecycle import ChildStatus, StatusReport
+from messages.lifecycle import StatusReport
 from messages.run_dir import front_endpoint
 from ops.bench.campaign.deck import Card, Deck, Harm, Phase
+from ops.bench.campaign.processes import BACK_S, PARENT, STANDBY, Processes, Victim
 from ops.bench.campaign.zmq_streams import follow_zmq
-from supervisor.children.run_dir import read_pid
 from supervisor.drill.faults import harm
 from supervisor.drill.figures import Round
 from supervisor.drill.streams import Stream, StreamOptions, follow_accepted
-from supervisor.operator.calls import NoServer, ask_status, order_drain
+from supervisor.operator.calls import ask_status, order_drain
 
-SUPERVISOR, PARENT = "supervisor", "parent"
-_READY = ("ready", "draining", "drained")
+_UNDER_WAY = (Phase.DECODE, Phase.DECODE, Phase.LOADING, Phase.RESTARTED)  # while streams are: drawn at random
 _LOOK_S = 0.005
 _DRAIN_S = 60.0
-_BACK_S = 90.0  # longest wait for a process that was killed
 _FROZEN_S = 20.0  # longest wait for the successor of a frozen custodian, which may also have survived
-
-
-@dataclass(frozen=True)
-class Victim:
-    """A process that may be harmed."""
-
-    name: str
-    pid: int
-    is_ready: bool
-
-    @property
-    def role(self) -> str:
-        """The role of its actor, "supervisor" or "parent"."""
-        return self.name if self.name in (SUPERVISOR, PARENT) else role_of(self.name)
-
-    @staticmethod
-    def of(child: ChildStatus) -> Victim:
-        """A child of the supervisor. A standby gang is harmed as any other."""
-        return Victim(child.name, int(child.pid), is_ready=child.state in _READY)
 
 
 @dataclass(frozen=True)
@@ -111,20 +89,21 @@ class _Campaign:
     def __init__(self, plan: CampaignPlan, report: StatusReport, http: httpx.AsyncClient, fronts: list[AsyncClient]) -> None:
         self._plan, self._http, self._fronts = plan, http, fronts
         self._chance = random.Random(plan.seed)
-        roles = plan.targets or sorted({role_of(child.name) for child in report.children} | {SUPERVISOR, PARENT})
-        self._deck = Deck(roles, plan.harms, self._chance)
+        self._processes = Processes(plan.run_dir, report, self._chance)
+        self._deck = Deck(plan.targets or self._processes.roles, plan.harms, self._chance)
+        self._phases = [phase for phase in _UNDER_WAY if self._deck.has(phase)]
         self.result = CampaignResult()
-        self._last_report, self._is_answered = report, True
 
     async def episode(self, number: int) -> None:
         """Streams from their start to their end, with faults before and meanwhile."""
         await self._strike(Phase.WAITING, {})
+        drawn = await self._draw(Phase.PREFILL)  # before the streams: prompts are computed in no time
         running = self._start(number)
         await self._wait(lambda: any(stream.is_accepted or task.done() for task, stream in running.items()))
-        await self._strike(Phase.PREFILL, running)
+        if drawn is not None:
+            await self._play(*drawn, running)
         while await self._progress(running):
-            phase = self._chance.choice((Phase.DECODE, Phase.DECODE, Phase.LOADING, Phase.RESTARTED))
-            await self._strike(phase, running)
+            await self._strike(self._chance.choice(self._phases), running)
         await asyncio.gather(*running)
 
     async def drain(self, number: int) -> None:
@@ -160,52 +139,63 @@ class _Campaign:
             await asyncio.sleep(_LOOK_S)
 
     async def _strike(self, phase: Phase, running: dict[asyncio.Task[None], Stream]) -> None:
-        """Draw a card and play it. Before a fault of a process that has just begun, the one before it is killed."""
+        """Draw a card of this phase and play it."""
+        if (drawn := await self._draw(phase)) is not None:
+            await self._play(*drawn, running)
+
+    async def _draw(self, phase: Phase) -> tuple[Card, Victim] | None:
+        """A card and a process of its role. None in a drain, if there is none now: a drain may end without it."""
         card = self._deck.draw(phase)
+        if card.role == "custodian":  # gateways have given it their connections before it is harmed
+            await asyncio.to_thread(self._processes.wait_held, {})
         try:
-            child = await asyncio.to_thread(self._pick, card.role, 0.0 if phase is Phase.DRAINING else _BACK_S)
+            return card, await asyncio.to_thread(self._processes.pick, card.role, 0.0 if phase is Phase.DRAINING else BACK_S)
         except TimeoutError:
-            if phase is Phase.DRAINING:
-                return  # it is not needed for the end of a drain
-            raise
-        if card.role == "custodian":
-            await self._strike_custodian(card, child, running)
-            return
-        if card.role == PARENT:
-            await self._strike_parent(card, child, running)
-            return
-        if phase in (Phase.LOADING, Phase.RESTARTED):
-            self._harm(Card(card.role, Phase.DECODE, Harm.KILL), child, running)
-            child = await asyncio.to_thread(self._next_life, child, is_ready=phase is Phase.RESTARTED)
-            if phase is Phase.LOADING and child.is_ready:
-                card = replace(card, phase=Phase.RESTARTED)  # it was too fast
-        self._harm(card, child, running)
+            if phase is not Phase.DRAINING:
+                raise
+            self._deck.put_back(card)
+            return None
 
-    async def _strike_custodian(self, card: Card, child: Victim, running: dict[asyncio.Task[None], Stream]) -> None:
-        """Before and after each fault of a custodian, wait until gateways have given it their connections."""
-        await asyncio.to_thread(self._wait_held, {}, _BACK_S)
+    async def _play(self, drawn: Card, child: Victim, running: dict[asyncio.Task[None], Stream]) -> None:
+        """Harm a process, and wait until nothing more can be lost of what it held alone.
+
+        A custodian must not die together with a gateway, nor a parent with its supervisor.
+        """
+        card, before, processes = drawn, child, self._processes
+        had = await asyncio.to_thread(processes.custodians_of_gateways) if card.role == "custodian" else {}
         if card.phase in (Phase.LOADING, Phase.RESTARTED):
-            card = replace(card, phase=Phase.RESTARTED)
-            had = await asyncio.to_thread(self._custodians_of_gateways)
-            self._harm(Card(card.role, Phase.DECODE, Harm.KILL), child, running)
-            child = await asyncio.to_thread(self._next_life, child, is_ready=True)
-            await asyncio.to_thread(self._wait_held, had, _BACK_S)
-        had = await asyncio.to_thread(self._custodians_of_gateways)
-        self._harm(card, child, running)
-        if card.harm is not Harm.PAUSE:
-            await asyncio.to_thread(self._wait_held, had, _BACK_S if card.harm is Harm.KILL else _FROZEN_S)
+            child = await self._kill_before(card, child, running)
+            if child.is_ready:
+                card = replace(card, phase=Phase.RESTARTED)  # it may have been too fast
+                if card.role == "custodian":
+                    await asyncio.to_thread(processes.wait_held, had)
+                    had = await asyncio.to_thread(processes.custodians_of_gateways)
+        if self._harm(card, child, running) != drawn:
+            self._deck.put_back(drawn)
+        is_replaced = card.harm is not Harm.PAUSE or card.phase is Phase.LOADING
+        if card.role == "custodian" and is_replaced:
+            await asyncio.to_thread(processes.wait_held, had, _FROZEN_S if card.harm is Harm.FREEZE else BACK_S)
+        elif card.role == PARENT and is_replaced:
+            await asyncio.to_thread(processes.next_ready, before if card.phase is Phase.LOADING else child)
 
-    async def _strike_parent(self, card: Card, parent: Victim, running: dict[asyncio.Task[None], Stream]) -> None:
-        """After each death of a parent, wait until the supervisor has taken its place: it must not die meanwhile."""
-        if card.phase in (Phase.LOADING, Phase.RESTARTED):
-            card = replace(card, phase=Phase.RESTARTED)
-            self._harm(Card(card.role, Phase.DECODE, Harm.KILL), parent, running)
-            parent = await asyncio.to_thread(self._next_life, parent, is_ready=True)
-        self._harm(card, parent, running)
-        if card.harm is Harm.KILL:
-            await asyncio.to_thread(self._next_life, parent, is_ready=True)
+    async def _kill_before(self, card: Card, child: Victim, running: dict[asyncio.Task[None], Stream]) -> Victim:
+        """Kill a process; returns the next one, which is just loading or just ready again."""
+        kill = Card(card.role, Phase.DECODE, Harm.KILL)
+        is_loading = card.phase is Phase.LOADING
+        if is_loading and card.role == PARENT:
+            following = await asyncio.to_thread(self._processes.next_parent)
+            self._harm(kill, child, running)
+            return following
+        if is_loading and card.role == "worker":
+            standby = await asyncio.to_thread(self._processes.partner, child)
+            if standby is not None:  # it would take over, and what loads then is the next standby
+                self._harm(replace(kill, role=STANDBY), standby, running)
+        self._harm(kill, child, running)
+        following = self._processes.next_loading if is_loading else self._processes.next_ready
+        return await asyncio.to_thread(following, child)
 
-    def _harm(self, card: Card, child: Victim, running: dict[asyncio.Task[None], Stream]) -> None:
+    def _harm(self, card: Card, child: Victim, running: dict[asyncio.Task[None], Stream]) -> Card | None:
+        """Returns what it was, with the phase in which the streams were; None if the process was dead already."""
         streams = [stream for task, stream in running.items() if not task.done()]
         if card.phase is Phase.DECODE and not all(stream.pieces for stream in streams):
             card = replace(card, phase=Phase.PREFILL)
@@ -215,61 +205,10 @@ class _Campaign:
         try:
             harm(card.harm.fault(child.name), child.pid)
         except ProcessLookupError:
-            return  # it has died of an earlier fault, which its supervisor has not noticed yet
+            return None  # it has died of an earlier fault, which its supervisor has not noticed yet
         result = self.result
         if result.rounds:
             result.rounds[-1] = replace(result.rounds[-1], until_s=at_s)
         result.rounds.append(Round(card.label, child.name, at_s, 0.0, streams))
         result.cards.append(card)
-
-    def _pick(self, role: str, longest_s: float) -> Victim:
-        """A ready process of this role. Blocks until there is one. Raises: TimeoutError after `longest_s`."""
-        return self._look(lambda victim: victim.role == role and victim.is_ready, longest_s)
-
-    def _next_life(self, before: Victim, *, is_ready: bool) -> Victim:
-        """The process that follows a dead one, ready if `is_ready`. Blocks until it is there. Raises: TimeoutError."""
-
-        def is_it(victim: Victim) -> bool:
-            return victim.name == before.name and victim.pid not in (0, before.pid) and (victim.is_ready or not is_ready)
-
-        return self._look(is_it)
-
-    def _custodians_of_gateways(self) -> dict[tuple[str, int], float]:
-        """How many custodians each incarnation of a gateway has connected to, as it has told last."""
-        gateways = [child for child in self._report().children if role_of(child.name) == "gateway"]
-        return {(child.name, int(child.incarnation)): child.statistics.get("custodians", 0.0) for child in gateways}
-
-    def _wait_held(self, had: dict[tuple[str, int], float], longest_s: float) -> None:
-        """Until each gateway has given its connections to another custodian than the ones it `had`. Blocks.
-
-        A connection ends with its gateway while no custodian has it. A custodian that was only paused has them still.
-        """
-        until_s = time.monotonic() + longest_s
-        while time.monotonic() < until_s:
-            if all(n > had.get(gateway, 0.0) for gateway, n in self._custodians_of_gateways().items()):
-                return
-            time.sleep(_LOOK_S)
-
-    def _look(self, is_it: Callable[[Victim], bool], longest_s: float = _BACK_S) -> Victim:
-        """One of the processes that are it. Blocks until there is one. Raises: TimeoutError after `longest_s`."""
-        until_s = time.monotonic() + longest_s
-        while True:
-            victims = [Victim.of(child) for child in self._report().children]
-            if self._is_answered:  # a supervisor is there, which can take the place of the parent
-                victims.append(Victim(PARENT, self._last_report.parent_pid, is_ready=True))
-            supervisor_pid = read_pid(self._plan.run_dir)
-            if supervisor_pid:
-                victims.append(Victim(SUPERVISOR, supervisor_pid, is_ready=True))
-            if found := [victim for victim in victims if victim.pid and is_it(victim)]:
-                return self._chance.choice(found)
-            if time.monotonic() >= until_s:
-                raise TimeoutError(f"no process came within {longest_s:g} s")
-            time.sleep(_LOOK_S)
-
-    def _report(self) -> StatusReport:
-        """The tree's status; while the supervisor is away, the last one."""
-        self._is_answered = False
-        with contextlib.suppress(NoServer):
-            self._last_report = ask_status(self._plan.run_dir)
-            self._is_answered = True
-        return self._last_report
+        return card

@@ -48,17 +48,24 @@ class Card:
     harm: Harm
 
     @property
+    def pair(self) -> tuple[str, Phase]:
+        """What of the coverage this card is."""
+        return self.role, self.phase
+
+    @property
     def label(self) -> str:
         """The card as text, for a row of the report."""
         return f"{self.harm.value} {self.role}, {self.phase.value}"
 
 
 class Deck:
-    """All cards of these roles and harms. A phase's cards are dealt in random order, and again when all have come."""
+    """All cards of these roles and harms. A phase's cards are dealt in random order, and again when all have come; roles that
+    have not come in this phase come first."""
 
     def __init__(self, roles: Sequence[str], harms: Sequence[Harm], chance: random.Random) -> None:
         self._roles, self._harms, self._chance = roles, harms, chance
         self._left: dict[Phase, list[Card]] = {}
+        self._dealt: set[tuple[str, Phase]] = set()
 
     def draw(self, phase: Phase) -> Card:
         """The next card of a phase."""
@@ -66,14 +73,32 @@ class Deck:
         if not cards:
             cards = self._left[phase] = self._all(phase)
             self._chance.shuffle(cards)
-        return cards.pop()
+        card = next((card for card in cards if card.pair not in self._dealt), cards[0])
+        cards.remove(card)
+        self._dealt.add(card.pair)
+        return card
+
+    def has(self, phase: Phase) -> bool:
+        """Whether there are cards of this phase at all."""
+        return bool(self._all(phase))
+
+    def put_back(self, card: Card) -> None:
+        """It could not be played: the phase was over, or there was no such process. It comes again after the others."""
+        self._left[card.phase].append(card)
+        self._dealt.discard(card.pair)
 
     def _all(self, phase: Phase) -> list[Card]:
-        return [Card(role, phase, harm) for role in self._roles for harm in self._harms if _is_possible(role, harm)]
+        return [Card(role, phase, harm) for role in self._roles for harm in self._harms if is_possible(role, phase, harm)]
 
 
-def _is_possible(role: str, harm: Harm) -> bool:
-    """The parent of a supervisor waits ten seconds before it kills a frozen one, and nobody replaces a frozen parent."""
+def is_possible(role: str, phase: Phase, harm: Harm) -> bool:
+    """False for what nobody promises to survive. Every role meets at least one harm in every phase.
+
+    The parent of a supervisor waits ten seconds before it kills a frozen one, and nobody replaces a frozen parent. The next
+    parent is the supervisor while it takes that place: if it dies then, both are dead at once, and the server ends.
+    """
+    if role == "parent" and phase is Phase.LOADING:
+        return harm is Harm.PAUSE
     return role not in ("supervisor", "parent") or harm is not Harm.FREEZE
 
 

@@ -17,6 +17,30 @@ def test_every_card_comes_once_before_any_comes_again() -> None:
     assert deck.draw(Phase.LOADING).phase is Phase.LOADING
 
 
+def test_every_role_comes_in_a_phase_before_any_comes_again() -> None:
+    roles = ["worker", "standby", "parent", "supervisor"]
+    for seed in range(20):
+        deck = Deck(roles, list(Harm), random.Random(seed))
+        for phase in Phase:
+            assert {deck.draw(phase).role for _ in roles} == set(roles)
+
+
+def test_a_card_that_could_not_be_played_comes_again() -> None:
+    deck = Deck(["worker", "vault"], [Harm.KILL, Harm.PAUSE], random.Random(3))
+    missed = deck.draw(Phase.PREFILL)
+    deck.put_back(missed)
+    following = [deck.draw(Phase.PREFILL) for _ in range(4)]
+    assert missed in following
+    assert {card.role for card in following[:2]} == {"worker", "vault"}
+
+
+def test_a_supervisor_that_becomes_the_parent_is_not_killed() -> None:
+    """Supervisor and parent would be dead at once, which nobody promises to survive."""
+    deck = Deck(["parent"], list(Harm), random.Random(1))
+    assert {deck.draw(Phase.LOADING).harm for _ in range(3)} == {Harm.PAUSE}
+    assert not Deck(["parent"], [Harm.KILL], random.Random(1)).has(Phase.LOADING)
+
+
 def test_the_coverage_counts_each_fault() -> None:
     kill = Card("worker", Phase.PREFILL, Harm.KILL)
     assert coverage([kill, Card("worker", Phase.PREFILL, Harm.PAUSE), kill]) == {"worker": {"prefill": {"kill": 2, "pause": 1}}}
