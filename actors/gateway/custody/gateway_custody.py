@@ -88,7 +88,6 @@ class GatewayCustody(Custodian):
             self._retry = self._later(_RETRY_S, self.open)
             return
         self._client = client
-        self.n_connected += 1
         self._told.clear()
         self._not_kept.clear()
         client.closed.add_done_callback(lambda _: self._lost(client))
@@ -99,6 +98,7 @@ class GatewayCustody(Custodian):
         self._changed = dict(self._holds) | dict.fromkeys(self._stale)
         self._stale.clear()
         self._tell_changed()
+        self.n_connected += 1
 
     @property
     def is_connected(self) -> bool:

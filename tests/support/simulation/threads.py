@@ -81,6 +81,9 @@ class SimulatedWriter(JournalWriter):
         self.edges.die()
 
 
+_REFUSAL_S = 20.0  # between two refusals of plans
+
+
 class _RefusingEngine:
     def launch(self, plan: Plan) -> None:
         raise PlanRefused("simulated refusal")
@@ -92,6 +95,7 @@ class SimulatedStepThread(StepThread[Any]):
     chance: random.Random
     edges: Edges
     collectives: Collectives
+    refuses_from_s = 0.0  # no rank refuses a plan before
 
     def start(self) -> None:
         self._waits = False  # the first plan in the queue has begun, and another rank does not have it yet
@@ -153,7 +157,11 @@ class SimulatedStepThread(StepThread[Any]):
             self._engine._pages[:] ^= 1  # a device that fails may have written anywhere
             self._fault(RuntimeError("simulated device fault"))
         worker: Any = self._events
-        self._refuses_next = fault is Fault.REFUSES and worker.settings.tp == 1  # all ranks judge alike: all refuse, or none
+        now_s, cls = self._loop.time(), type(self)
+        # all ranks judge alike: all refuse, or none. Two refusals of one sequence would rightly end it
+        self._refuses_next = fault is Fault.REFUSES and worker.settings.tp == 1 and now_s >= cls.refuses_from_s
+        if self._refuses_next:
+            cls.refuses_from_s = now_s + _REFUSAL_S
         return fault in (Fault.HANGS, Fault.FAILS)
 
     def _is_agreed(self, epoch: EpochId, plan: Plan) -> bool:
@@ -226,6 +234,7 @@ def make_threads_virtual(patch: Callable[[Any, str, Any], None], chance: random.
     SimulatedWriter.chance = SimulatedStepThread.chance = chance
     SimulatedWriter.edges = SimulatedStepThread.edges = edges
     SimulatedStepThread.collectives = Collectives()
+    SimulatedStepThread.refuses_from_s = 0.0
     SimulatedWriter.refuses = SimulatedWriter.hangs = False
     for module in (actor, worker):  # metrics read /proc, which takes time
         patch(module, "take_snapshot", lambda registry: [])
