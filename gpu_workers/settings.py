@@ -60,6 +60,11 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         return self.model_folder == HASH_CHAIN
 
     @property
+    def is_cuda_gang(self) -> bool:
+        """True if several GPUs compute one replica."""
+        return self.device == "cuda" and self.tp > 1
+
+    @property
     def slots(self) -> int:
         """Sequences at once: `n_slots`, or the default of the device."""
         return self.n_slots or _SLOTS[self.device]

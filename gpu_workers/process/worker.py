@@ -79,6 +79,7 @@ def build_engine(settings: WorkerSettings, gang_dir: Path, report: ReportLoading
 
 # CUDA loads kernels at their first use, and allocating memory may wait for the whole device.
 _LEAST_HANG_S: dict[DeviceKind, float] = {"cpu": 0.5, "cuda": 1.0}
+_LEAST_GANG_HANG_S = 5.0  # the same where a rank may wait for another one that compiles a kernel
 
 
 class Worker(LifecycleEvents, StepEvents):
@@ -112,7 +113,7 @@ class Worker(LifecycleEvents, StepEvents):
             self._may_run,
             self._prepare_memory,
             self._distrust_memory,
-            _LEAST_HANG_S[self.settings.device],
+            _LEAST_GANG_HANG_S if self.settings.is_cuda_gang else _LEAST_HANG_S[self.settings.device],
         )
 
     async def run(self) -> int:

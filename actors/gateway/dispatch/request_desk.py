@@ -88,10 +88,8 @@ class RequestDesk:
     # -- clients --------------------------------------------------------------------------------------------------
 
     def admit(self, order: Order) -> Request:
-        """Accept a request that has passed admission: record it, and submit it at once.
-
-        Nothing of it becomes visible before the journal has its record.
-        """
+        """Accept a request that has passed admission: record it, and submit it at once. Nothing of it becomes visible before
+        the journal has its record."""
         request = Request(self._next_number, order, self._model.detokenizer, self._post.now_s())
         self.retained.forget(order.request)  # one that ended without an answer
         self._register(request)

@@ -29,7 +29,8 @@ def plan(**fields: Any) -> Plan:
     sequences = [NewSequence(slot=s, n_tokens=n, n_prompt=n, sampling=Sampling()) for s, n in new]
     fields.setdefault("new_tokens", [1] * sum(n for _, n in new))
     steps = fields.pop("n_steps", 1)
-    return Plan(epoch=1, step=0, n_steps=steps, new=sequences, **{name: int32s(fields.pop(name, ())) for name in arrays})
+    columns: dict[str, Any] = {name: int32s(fields.pop(name, ())) for name in arrays}
+    return Plan(epoch=1, step=0, n_steps=steps, new=sequences, **columns)
 
 
 def table() -> SlotTable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,10 +75,11 @@ def test_a_container_has_less_memory_than_its_machine(tmp_path: Path, file: str)
 
 def test_metrics_show_that_a_batch_runs_together() -> None:
     metrics = WorkerMetrics()
-    empty = {name: int32s() for name in ("new_tokens", "page_slots", "page_indices", "page_ids")}
-    rows = {"row_slots": [0, 1, 2], "row_starts": [5, 6, 0], "row_counts": [1, 3, 4], "row_samples": [1, 1, 0]}
-    drafts = {"draft_counts": int32s([0, 2, 0]), "draft_ids": int32s([7, 7])}
-    metrics.count_plan(Plan(epoch=1, step=1, n_steps=1, new=[], **empty, **{k: int32s(v) for k, v in rows.items()}, **drafts))
+    empty: dict[str, Any] = {name: int32s() for name in ("new_tokens", "page_slots", "page_indices", "page_ids")}
+    lists = {"row_slots": [0, 1, 2], "row_starts": [5, 6, 0], "row_counts": [1, 3, 4], "row_samples": [1, 1, 0]}
+    rows: dict[str, Any] = {name: int32s(values) for name, values in lists.items()}
+    drafts: dict[str, Any] = {"draft_counts": int32s([0, 2, 0]), "draft_ids": int32s([7, 7])}
+    metrics.count_plan(Plan(epoch=1, step=1, n_steps=1, new=[], **empty, **rows, **drafts))
     metrics.count_result(
         Result(epoch=1, step=1, slots=int32s([0, 1]), counts=int32s([1, 2]), ids=int32s([3, 7, 4]), compute_s=0.003)
     )

@@ -63,6 +63,7 @@ def test_array_descriptors_are_bounded() -> None:
 
 
 def test_inconsistent_arrays_are_refused() -> None:
+    empty: dict[str, Any] = {name: int32s() for name in ("new_tokens", "page_slots", "page_indices", "page_ids")}
     with pytest.raises(ValueError, match="row_counts: expected 1 rows"):
         Plan(
             epoch=1,
@@ -73,7 +74,7 @@ def test_inconsistent_arrays_are_refused() -> None:
             row_starts=int32s([1]),
             row_counts=int32s(),
             row_samples=int32s([1]),
-            **{name: int32s() for name in ("new_tokens", "page_slots", "page_indices", "page_ids")},
+            **empty,
         )
     columns: dict[str, Any] = {name: int32s([1]) for name in ("firsts", "counts", "cached")}
     with pytest.raises(ValueError, match="attempts: expected a flat array of <i8"):
