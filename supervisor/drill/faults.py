@@ -173,9 +173,12 @@ def _find(look: Callable[[], Found | None], target: str) -> Found:
 
 
 def _look(target: str, run_dir: Path, chance: random.Random) -> Found | None:
+    """What the target means now; None if that may still come. Raises: ConfigError if it cannot."""
     if target.startswith("pid="):
         pid = int(target[4:])
-        return (target, pid) if _is_alive(pid) else None
+        if not _is_alive(pid):  # nobody else gets this id
+            raise ConfigError(f"fault: expected a living process for {target!r}, got none")
+        return target, pid
     if target.startswith("match="):
         return _newest_match(re.compile(target[6:]))
     if target.startswith("container="):

@@ -103,6 +103,13 @@ async def test_a_kill_finds_a_process_by_its_command_line(sleeper: subprocess.Po
     assert sleeper.wait(60) == -signal.SIGKILL
 
 
+def test_a_process_id_that_is_gone_is_not_waited_for(sleeper: subprocess.Popen[bytes]) -> None:
+    sleeper.kill()
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now
+    with pytest.raises(ConfigError, match=f"expected a living process for 'pid={sleeper.pid}', got none"):
+        check_present(parse_fault(f"kill:pid={sleeper.pid}"), NOWHERE)
+
+
 async def test_a_pause_stops_a_process_and_ends(sleeper: subprocess.Popen[bytes]) -> None:
     await inflict(parse_fault(f"pause:pid={sleeper.pid}:3600"), NOWHERE, random.Random(1))
     _, status = await asyncio.to_thread(os.waitpid, sleeper.pid, os.WUNTRACED)
