@@ -51,7 +51,7 @@ def reference() -> dict[str, list[int]]:
     return answers
 
 
-@pytest.fixture(scope="module", params=["one rank", "two ranks", "no speculation"])
+@pytest.fixture(scope="module", params=["one rank", "two ranks", pytest.param("no speculation", marks=pytest.mark.long)])
 def server(request: pytest.FixtureRequest, reference: dict[str, list[int]]) -> Iterator[RealServer]:
     flags = {"one rank": (), "two ranks": ("--tp", "2"), "no speculation": ("--no-speculation",)}[request.param]
     patient = [part for name in ("suspended_s", "frozen_worker_s") for part in ("--set", f"supervisor.{name}=60")]
