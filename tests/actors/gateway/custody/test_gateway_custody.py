@@ -15,7 +15,7 @@ from messages.descriptors.async_client import AsyncDescriptorClient
 from messages.descriptors.packets import close_all
 from messages.descriptors.server import DescriptorServer
 from messages.descriptors.table import DescriptorTable
-from tests.support.waiting import DEADLINE_S
+from tests.support.waiting import DEADLINE_S, until
 
 
 class Buffer:
@@ -38,10 +38,17 @@ def custody(path: Path) -> GatewayCustody:
     return GatewayCustody("gateway/0", path, lambda delay_s, call: loop.call_later(0.001, call))
 
 
+def begun_holds(custody: GatewayCustody, n: int) -> tuple[list[tuple[socket.socket, socket.socket]], list[Hold]]:
+    """Connections "0", "1", ... whose responses have begun: their sockets here and at their clients, and their holds."""
+    pairs = [tcp_pair() for _ in range(n)]
+    holds = [Hold(custody, str(nth), ours.fileno(), Buffer()) for nth, (ours, _) in enumerate(pairs)]
+    for hold in holds:
+        hold.begin("r", "/", 0, "", is_alone=True, keeps_alive=True)
+    return pairs, holds
+
+
 async def wait_kept(server: DescriptorServer, n: int) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while len(server.table) != n:
-            await asyncio.sleep(0.001)
+    await until(lambda: len(server.table) == n)
 
 
 async def keys_at(path: Path) -> list[str]:
@@ -78,10 +85,7 @@ async def test_the_next_custodian_is_given_everything_but_what_was_dropped(tmp_p
     first = DescriptorServer(tmp_path / "c", DescriptorTable(8))
     mine = custody(tmp_path / "c")
     mine.open()
-    pairs = [tcp_pair() for _ in range(3)]
-    holds = [Hold(mine, str(nth), ours.fileno(), Buffer()) for nth, (ours, _) in enumerate(pairs)]
-    for hold in holds:
-        hold.begin("r", "/", 0, "", is_alone=True, keeps_alive=True)
+    pairs, holds = begun_holds(mine, 3)
     await wait_kept(first, 3)
     first.close()
     holds[1].close()
@@ -168,10 +172,7 @@ async def test_what_the_custodian_had_no_room_for_is_given_again_until_it_has(tm
     server = DescriptorServer(tmp_path / "c", DescriptorTable(2))
     mine = custody(tmp_path / "c")
     mine.open()
-    pairs = [tcp_pair() for _ in range(6)]
-    holds = [Hold(mine, str(nth), ours.fileno(), Buffer()) for nth, (ours, _) in enumerate(pairs)]
-    for hold in holds:
-        hold.begin("r", "/", 0, "", is_alone=True, keeps_alive=True)
+    pairs, holds = begun_holds(mine, 6)
     left = set(range(6))
     async with asyncio.timeout(DEADLINE_S):
         while left:  # one that is closed may be kept for a moment, and the next one is not there at once

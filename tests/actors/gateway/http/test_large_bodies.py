@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import tracemalloc
@@ -14,6 +13,7 @@ import pytest
 from actors.gateway.http.large_bodies import MOST_VALUES, SMALL_BYTES, BodyReader, StructureCount, pieces_of
 from actors.gateway.http.schema import BatchBody, ChatBody, CompletionBody, GenerateBody, prompts_of, read_body
 from actors.gateway.requests.refusals import Refusal
+from tests.support.waiting import count_turns
 
 _MIB = 1 << 20
 _FIELDS = {GenerateBody: "tokens", BatchBody: "tokens", CompletionBody: "prompt", ChatBody: ""}
@@ -104,19 +104,10 @@ async def test_a_body_that_is_refused_never_becomes_objects(start: bytes, item: 
 
 async def test_other_tasks_run_while_a_large_body_is_read() -> None:
     raw = b'{"tokens":' + _list_of(b"12345", 400_000) + b"}"
-    turns = 0
-
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    task = asyncio.create_task(count_turns())
-    body = await _read(raw, GenerateBody)
-    task.cancel()
+    async with count_turns() as turns:
+        body = await _read(raw, GenerateBody)
     assert isinstance(body, GenerateBody)
-    assert turns > len(raw) / SMALL_BYTES
+    assert turns.n > len(raw) / SMALL_BYTES
 
 
 async def test_long_texts_are_not_taken_for_structure() -> None:

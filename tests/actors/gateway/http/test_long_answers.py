@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import numpy as np
@@ -17,6 +16,7 @@ from actors.gateway.requests.request import Request
 from messages.generation import Sampling, Terms
 from messages.logprobs import TokenLogprobs
 from tests.support.gateway.asgi_exchange import LENGTH, MODEL
+from tests.support.waiting import count_turns
 
 WIDTH = 3
 
@@ -60,21 +60,12 @@ def test_a_body_with_log_probabilities_is_that_of_one_piece(api: Api, n_tokens: 
 
 
 async def test_others_have_their_turns_while_a_long_body_is_made() -> None:
-    turns = 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    beside = asyncio.create_task(other())
-    await join_pieces(whole_body(long_request("completion", 2, 640, WIDTH), "model", MODEL))
-    n_with_logprobs, turns = turns, 0
-    body = await join_pieces(batch_body(long_request("generate", 128, 1000, -1)))
-    beside.cancel()
-    assert n_with_logprobs >= 20
-    assert turns >= len(body) // 80_000 > 3
+    async with count_turns() as turns:
+        await join_pieces(whole_body(long_request("completion", 2, 640, WIDTH), "model", MODEL))
+        assert turns.n >= 20
+    async with count_turns() as turns:
+        body = await join_pieces(batch_body(long_request("generate", 128, 1000, -1)))
+        assert turns.n >= len(body) // 80_000 > 3
 
 
 @pytest.mark.parametrize(("n_tokens", "logprobs", "most"), [(3000, -1, 1024), (200, WIDTH, 64)])
