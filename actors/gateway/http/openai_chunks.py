@@ -104,10 +104,8 @@ class ChunkWriter:
 
 
 def whole_body(request: Request, model_name: str, model: TextModel) -> Iterator[bytes]:
-    """The JSON body of a request that is over, in pieces, none of which takes longer than a turn of the event loop should.
-
-    An empty piece says that making it took as long as a turn should take.
-    """
+    """The JSON body of a request that is over, in pieces. After an empty piece the event loop should get a turn, so that a long
+    body holds up nobody."""
     is_chat = request.order.api == "chat"
     head = {
         "id": request.order.request,
@@ -140,8 +138,8 @@ def _choice(sequence: GrowingSequence, model: TextModel, *, is_chat: bool) -> It
 
 
 def _whole_logprobs(sequence: GrowingSequence, model: TextModel, *, is_chat: bool) -> Iterator[bytes]:
-    """The object of `logprobs_json` for all tokens. It consists of parallel lists: an empty piece for each span of
-    tokens comes before the lists."""
+    """The object of `logprobs_json` for all tokens. An empty piece follows each span of tokens; the lists
+    come last, because each of them holds a value for every token."""
     lists: dict[str, list[bytes]] = {}
     offset = 0
     for first in range(0, len(sequence.ids) or 1, _SPAN_TOKENS):

@@ -114,7 +114,7 @@ class EventStream(_Answer):
 
 class WholeAnswer(_Answer):
     """Sends the body when the request is over, or an error status if it failed or was cancelled. `render` makes the body in
-    pieces; an empty one says that those before it took a turn of the event loop."""
+    pieces; after an empty piece the event loop gets a turn."""
 
     def __init__(self, desk: RequestDesk, request: Request, render: Callable[[], Iterable[bytes]], longest_s: float) -> None:
         super().__init__(desk, request, longest_s)

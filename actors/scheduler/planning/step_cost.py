@@ -4,7 +4,7 @@
 
 Steps without prompts give the first term, those with prompts the two constants. Each such step moves both along its own
 proportions (normalised least mean squares, Widrow and Hoff, 1960), so the formula is best for the prompts of now: that is what
-it is asked about.
+it is asked about. (`step_times` learns from the same steps how long one of a shape may take at most: beyond that, it hangs.)
 """
 
 from __future__ import annotations
