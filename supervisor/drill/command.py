@@ -13,7 +13,9 @@ from supervisor.operator.command_line import EXIT_USAGE, PORT, SECONDS
 
 @click.command(short_help="Harm a server under load; report what was lost and how long streams paused.")
 @click.argument("url", required=False)
-@click.option("--port", type=PORT, default=8000, show_default=True, help="HTTP port of a server on this machine, without URL.")
+@click.option(
+    "--port", type=PORT, help="HTTP port of a server on this machine, without URL. Default: that of --run-dir, else 8000."
+)
 @click.option(
     "--fault",
     "faults",
@@ -38,11 +40,13 @@ from supervisor.operator.command_line import EXIT_USAGE, PORT, SECONDS
 )
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the result here.")
 @click.option("--svg", "svg_path", type=click.Path(dir_okay=False, path_type=Path), help="Draw the table here.")
-def drill(url: str | None, port: int, faults: tuple[str, ...], **options: Any) -> None:
+def drill(**options: Any) -> None:
     """Stream from a server, harm it in the middle, and check every answer.
 
     URL is any OpenAI-compatible server; without it, ours on --port. Streams are greedy and do not reconnect; each answer is
-    compared with what the same server gave before the first fault.
+    compared with what the same server gave before the first fault. Lost: cut short, or an error. Wrong: another text.
+    Back: until a new request is answered; with as many streams as the server has slots, it waits for one of them.
+    Ctrl-C or SIGTERM ends the drill; what was measured until then is reported.
 
     \b
     supervisor drill
@@ -65,7 +69,7 @@ def drill(url: str | None, port: int, faults: tuple[str, ...], **options: Any) -
     from supervisor.drill.session import DrillOptions, run_session
 
     try:
-        sys.exit(run_session(DrillOptions(url=url or f"http://127.0.0.1:{port}", faults=faults, **options)))
+        sys.exit(run_session(DrillOptions(**options)))
     except ConfigError as error:
         click.echo(f"supervisor: {error}", err=True)
         sys.exit(EXIT_USAGE)

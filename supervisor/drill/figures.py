@@ -98,13 +98,13 @@ def _sum(a: Tally, b: Tally) -> Tally:
 
 
 def verdict(stream: Stream, reference: dict[str, str]) -> str:
-    """right, wrong (a text that is not the beginning of the right one) or lost (cut short, or an error)."""
+    """right, wrong (a whole answer with another text, or a text that is not the beginning of the right one), or lost (cut)."""
     expected = reference.get(stream.prompt)
     if expected is not None and not expected.startswith(stream.text):
         return "wrong"
-    if not stream.is_complete or (expected is not None and stream.text != expected):
+    if not stream.is_complete:
         return "lost"
-    return "right"
+    return "right" if expected in (None, stream.text) else "wrong"
 
 
 def pause_s(stream: Stream, at_s: float, until_s: float = math.inf) -> float | None:

@@ -14,7 +14,7 @@ import httpx
 
 from messages.errors import ConfigError
 from supervisor.drill.faults import Fault, check_present, inflict, is_whole
-from supervisor.drill.figures import Round
+from supervisor.drill.figures import Round, rows_of
 from supervisor.drill.streams import Stream, StreamOptions, find_model, follow, is_answering, prompts_of
 
 NO_FAULT = "no fault"
@@ -82,18 +82,23 @@ async def run_drill(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:
             try:
                 for number in range(plan.rounds):
                     rounds.append(await drill.round(fault))
-                    say(f"{fault.text} {number + 1}/{plan.rounds}: {_result(rounds[-1])}")
+                    say(f"{fault.text} {number + 1}/{plan.rounds}: {_result(rounds[-1], reference)}")
             except ConfigError as error:
                 if len(rounds) == 1:
                     raise
                 stopped.append(f"{fault.text}: {error}")
                 say(f"{fault.text} ends here: {error}")
+            except asyncio.CancelledError:  # SIGINT or SIGTERM: what was measured is reported
+                stopped.append(f"{fault.text}: interrupted")
+                break
         return DrillResult(options.model, rounds, reference, stopped)
 
 
-def _result(one: Round) -> str:
-    waited = "no time that was waited" if one.answered_after_s == math.inf else f"{one.answered_after_s:.2f} s"
-    return f"{one.harmed}; a new request was answered after {waited}"
+def _result(one: Round, reference: Reference) -> str:
+    (row,) = rows_of([one], reference.answers)
+    waited = "never answered" if one.answered_after_s == math.inf else f"answered after {one.answered_after_s:.2f} s"
+    pauses = f"pauses {row.pause_p50_ms:.0f} ms (p50), {row.pause_max_ms:.0f} ms (max)"
+    return f"{one.harmed}; {row.lost} of {row.streams} streams lost, {row.wrong} wrong; {pauses}; a new request was {waited}"
 
 
 async def _options(client: httpx.AsyncClient, plan: DrillPlan) -> StreamOptions:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,8 +17,10 @@ from supervisor.drill.faults import parse_fault
 from supervisor.drill.figures import as_json, rows_of
 from supervisor.drill.report import print_report, write_json, write_svg
 from supervisor.drill.run import DrillPlan, DrillResult, run_drill
+from supervisor.operator.calls import NoServer, ask_status
 
 _EXIT_LOST, _EXIT_STOPPED = 1, 3
+DEFAULT_PORT = 8000
 _OWN_FAULTS = ("kill:worker", "kill:scheduler", "kill:gateway")
 
 
@@ -24,7 +28,8 @@ _OWN_FAULTS = ("kill:worker", "kill:scheduler", "kill:gateway")
 class DrillOptions:
     """The options of the command line; `command.py` says what they mean."""
 
-    url: str
+    url: str | None
+    port: int | None
     faults: tuple[str, ...]
     rounds: int
     streams: int
@@ -47,7 +52,7 @@ def run_session(options: DrillOptions) -> int:
     """
     plan = plan_of(options)
     log = Console(stderr=True)
-    result = asyncio.run(run_drill(plan, lambda line: log.print(line, highlight=False, markup=False)))
+    result = asyncio.run(_run(plan, lambda line: log.print(line, highlight=False, markup=False, soft_wrap=True)))
     rows = rows_of(result.rounds, result.reference.answers)
     title = title_of(plan, result.model)
     print_report(rows, title, Console())
@@ -60,6 +65,26 @@ def run_session(options: DrillOptions) -> int:
     return _EXIT_STOPPED if result.stopped else 0
 
 
+async def _run(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:
+    """Run the drill; SIGTERM ends it as SIGINT does. Raises: ConfigError; CancelledError before the first fault."""
+    work = asyncio.ensure_future(run_drill(plan, say))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
+    return await work
+
+
+def url_of(url: str | None, port: int | None, run_dir: Path | None) -> str:
+    """Where the server of these options listens: the URL, else the port, else what the server in the run directory says.
+
+    Raises: ConfigError when no server answers in the run directory.
+    """
+    if url or port is not None or run_dir is None:
+        return url or f"http://127.0.0.1:{port or DEFAULT_PORT}"
+    try:
+        return ask_status(run_dir).url
+    except NoServer as error:
+        raise ConfigError(str(error)) from None
+
+
 def title_of(plan: DrillPlan, model: str) -> str:
     """What was done, in one line."""
     of_each = "1 round of each fault" if plan.rounds == 1 else f"{plan.rounds} rounds of each fault"
@@ -69,7 +94,7 @@ def title_of(plan: DrillPlan, model: str) -> str:
 
 def plan_of(options: DrillOptions) -> DrillPlan:
     """The plan that the options ask for. Raises: ConfigError naming the option."""
-    url = options.url.rstrip("/").removesuffix("/v1")
+    url = url_of(options.url, options.port, options.run_dir).rstrip("/").removesuffix("/v1")
     return DrillPlan(
         url=url,
         model=options.model,

@@ -14,6 +14,7 @@ import httpx
 _WORDS = ("river", "seven", "copper", "window", "paper", "north", "candle", "orbit", "garden", "stone", "mirror", "velvet")
 _PROBE_S = 10.0
 _AGAIN_S = 0.05
+_WHOLE = ("stop", "length")  # finish reasons of an answer that its server did not give up
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Stream:
     began_s: float = 0.0
     pieces: list[str] = field(default_factory=list)
     arrivals_s: list[float] = field(default_factory=list)  # of each piece
-    is_complete: bool = False  # a finish reason and the end of the stream came
+    is_complete: bool = False  # it ended with the finish reason of a whole answer
     error: str = ""
     seed: int = 0  # 0: greedy
     key: str = ""  # its Idempotency-Key; "": none
@@ -80,7 +81,7 @@ async def follow(client: httpx.AsyncClient, options: StreamOptions, stream: Stre
     except (httpx.HTTPError, ValueError) as error:
         stream.error = f"{type(error).__name__}: {error}"[:200]
     if not stream.is_complete and not stream.error:
-        stream.error = "the stream ended without a finish reason"
+        stream.error = "the stream ended without the finish reason of a whole answer"
 
 
 async def follow_accepted(client: httpx.AsyncClient, options: StreamOptions, stream: Stream) -> None:
@@ -105,7 +106,7 @@ async def is_answering(client: httpx.AsyncClient, options: StreamOptions) -> boo
 
 
 async def _pieces(client: httpx.AsyncClient, options: StreamOptions, stream: Stream) -> AsyncIterator[tuple[str, bool]]:
-    """(new text, whether a finish reason came with it) of each event. Raises: httpx.HTTPError; ValueError for an error."""
+    """(new text, whether the answer is whole with it) of each event. Raises: httpx.HTTPError; ValueError for an error."""
     body = {
         "model": options.model,
         "prompt": stream.prompt,
@@ -130,4 +131,4 @@ async def _pieces(client: httpx.AsyncClient, options: StreamOptions, stream: Str
             if "error" in event:
                 raise ValueError(f"error in the stream: {str(event['error'])[:150]}")
             for choice in event.get("choices", ()):
-                yield choice.get("text") or "", bool(choice.get("finish_reason"))
+                yield choice.get("text") or "", choice.get("finish_reason") in _WHOLE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,24 @@ def test_a_drill_reports_what_happened(tmp_path: Path) -> None:
         nobody = drill(server.url, server.run_dir, "--fault", "run:exit 3")
         assert nobody.returncode == 2
         assert "exit status 3" in nobody.stderr
+
+        say_what_was_measured_until_the_signal(server.run_dir, report, signal.SIGTERM)
+
+
+def say_what_was_measured_until_the_signal(run_dir: Path, report: Path, number: int) -> None:
+    """A drill that finds its server by the run directory alone, and is ended after its first fault."""
+    small = ("--rounds", "1000", "--streams", "4", "--max-tokens", "60", "--fault", "kill:worker", "--json", str(report))
+    command = [sys.executable, "-m", "supervisor", "drill", "--run-dir", str(run_dir), *small]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while not (line := process.stderr.readline()).startswith("kill:worker 1/1000: "):
+            assert line, "the drill has ended"
+        process.send_signal(number)
+        process.communicate(timeout=60)
+        assert process.returncode == 3
+    result = json.loads(report.read_text())
+    assert result["stopped"] == ["kill:worker: interrupted"]
+    assert [row["lost"] + row["wrong"] for row in result["rows"]] == [0, 0]
 
 
 def test_no_server_is_said_in_one_line(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def stream(text: str = "a b c d", arrivals_s: tuple[float, ...] = (1.0, 2.0, 3.0
 def test_verdicts() -> None:
     assert verdict(stream(), REFERENCE) == "right"
     assert verdict(stream("a b ", is_complete=False), REFERENCE) == "lost"
-    assert verdict(stream("a b "), REFERENCE) == "lost"  # complete, but too short
+    assert verdict(stream("a b "), REFERENCE) == "wrong"  # complete, but too short
     assert verdict(stream("a x c d"), REFERENCE) == "wrong"
     assert verdict(stream("a b c d e"), REFERENCE) == "wrong"
     assert verdict(stream("whatever"), {}) == "right"  # an unsteady prompt is judged by its completeness

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from messages.errors import ConfigError
 from supervisor.drill.run import DrillPlan
-from supervisor.drill.session import DrillOptions, plan_of, title_of
+from supervisor.drill.session import DrillOptions, plan_of, title_of, url_of
 
 
 def plan(rounds: int, streams: int) -> DrillPlan:
     """Of a drill with so many rounds and streams."""
     options = DrillOptions(
-        url="http://127.0.0.1:1", faults=("kill:worker",), rounds=rounds, streams=streams, prompt_words=8, max_tokens=16,
-        deadline_s=9.0, model="", api_key="", ignore_eos=True, seed=0, run_dir=None, json_path=None, svg_path=None,
+        url="http://127.0.0.1:1", port=None, faults=("kill:worker",), rounds=rounds, streams=streams, prompt_words=8,
+        max_tokens=16, deadline_s=9.0, model="", api_key="", ignore_eos=True, seed=0, run_dir=None,
+        json_path=None, svg_path=None,
     )  # fmt: skip
     return plan_of(options)
 
@@ -23,3 +27,11 @@ def plan(rounds: int, streams: int) -> DrillPlan:
 )
 def test_the_title_counts_in_plain_english(rounds: int, streams: int, said: str) -> None:
     assert title_of(plan(rounds, streams), "m") == f"m at http://127.0.0.1:1: {said}"
+
+
+def test_the_server_is_found_by_its_url_its_port_or_its_run_directory(tmp_path: Path) -> None:
+    assert url_of(None, None, None) == "http://127.0.0.1:8000"
+    assert url_of(None, 81, tmp_path) == "http://127.0.0.1:81"
+    assert url_of("http://h:1", 81, tmp_path) == "http://h:1"
+    with pytest.raises(ConfigError, match="run_dir: expected a running server"):
+        url_of(None, None, tmp_path)
