@@ -24,9 +24,10 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 from messages import lifecycle
 from messages.birth import Birth
-from messages.child import EXIT_FAULT, LIFECYCLE_KINDS, Child, LifecycleEvents, SenderState
+from messages.child import LIFECYCLE_KINDS, Child, LifecycleEvents, SenderState
 from messages.ids import role_of
 from messages.metrics import take_snapshot
+from messages.outcomes import ExitCode
 from messages.routes import received_by
 from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
@@ -132,7 +133,7 @@ class Actor(LifecycleEvents):
         return lifecycle.Progress(steps=steps, busy_s=busy_s, statistics=statistics, metrics=metrics)
 
     async def run(self) -> int:
-        """Run until Stop or until a handler fails. Returns the exit status of the process (see messages.child)."""
+        """Run until Stop or until a handler fails. Returns the exit status of the process (an `ExitCode`)."""
         doing = "start"
         self._task = asyncio.current_task()
         try:
@@ -156,7 +157,7 @@ class Actor(LifecycleEvents):
                 doing, error = self._failure
             elif isinstance(caught, asyncio.CancelledError):
                 if self.child.is_stopping and not self.child.is_ready:  # abandoned while it was starting
-                    return EXIT_FAULT
+                    return ExitCode.FAULT
                 raise
             else:
                 error = caught
@@ -165,7 +166,7 @@ class Actor(LifecycleEvents):
             return self.child.fault(doing, error)
         finally:
             await self.mailbox.close()
-        return 0
+        return ExitCode.DONE
 
     async def _wait_mail(self) -> list[Delivery]:
         """The next batch; an empty one when the supervisor has abandoned this actor."""

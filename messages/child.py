@@ -18,11 +18,10 @@ from messages.birth import Birth
 from messages.errors import ConfigError, TardigradeError
 from messages.ids import SUPERVISOR, role_of
 from messages.lifecycle import Reached
+from messages.outcomes import ExitCode
 from messages.transport.mailbox import Delivery, Mailbox
 from messages.wire.message import Message
 
-EXIT_FAULT = 1
-EXIT_UNUSABLE = 2  # the configuration, or a file that it names, cannot be used: another start would fail in the same way
 _METRICS_EVERY_BEATS = 4
 _POLL_S = 1.0
 _FINAL_ERRORS = (ConfigError, ValueError, MemoryError, FileNotFoundError, PermissionError, NotADirectoryError)
@@ -177,7 +176,7 @@ class Child:
         return self._reached is not Reached.WELCOMED
 
     def fault(self, doing: str, error: BaseException) -> int:
-        """Report the error that ends this process. Returns the exit status: EXIT_UNUSABLE if another start cannot help."""
+        """Report the error that ends this process. Returns the exit status: UNUSABLE if another start cannot help."""
         is_final = not self.is_ready and isinstance(error, _FINAL_ERRORS)
         text = "".join(traceback.format_exception(error, limit=_TRACEBACK_CALLS))
         self.report(
@@ -185,7 +184,7 @@ class Child:
                 doing=doing[:256], reason=error_line(error), traceback=text[:_TRACEBACK_CHARACTERS], is_final=is_final
             )
         )
-        return EXIT_UNUSABLE if is_final else EXIT_FAULT
+        return ExitCode.UNUSABLE if is_final else ExitCode.FAULT
 
     def names_of(self, role: str) -> list[str]:
         """The names of the living peers of a role, sorted."""

@@ -100,7 +100,7 @@ Cause = Literal[
     "killed",  # from outside, by a person or a drill: SIGKILL, another signal that no computation raises, or SIGSTOP
     "out_of_memory",  # SIGKILL from the kernel, which had no memory left
     "crashed",  # a signal of computations: SIGSEGV, SIGABRT, ...
-    "faulted",  # an unhandled error: exit status 1, usually after a Fault, or an exit status that no process of ours has
+    "faulted",  # an unhandled error: exit status FAULT, usually after a Fault, or an exit status that no process of ours has
     "hung",  # killed by its supervisor because it was late, frozen or stuck
     "gang",  # killed by its supervisor because a child died that belongs to its group or to a group that its group needs
     "ended",  # stopped as ordered, or its settings cannot be used

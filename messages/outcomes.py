@@ -1,7 +1,11 @@
-"""How a request ends, and why it is refused or fails: one vocabulary for every API, every actor and every client."""
+"""How a request ends, and why it is refused or fails; and the exit statuses of all programs. One vocabulary for all.
+
+Only the standard library is imported here, because the parent of the supervisor imports this file.
+"""
 
 from __future__ import annotations
 
+from enum import IntEnum, unique
 from typing import Literal
 
 EndReason = Literal[
@@ -57,3 +61,30 @@ CODE_BY_FINE_CODE: dict[FineCode, Code] = {
     "too_many_bodies": "unavailable",
     "journal_unavailable": "unavailable",
 }
+
+
+@unique
+class ExitCode(IntEnum):
+    """The exit status of a program, with what it means: of a server, of its processes, and of the commands.
+
+    A process that was killed by signal N is seen by its parent as -N, and by a shell as 128 + N.
+    """
+
+    meaning: str
+
+    def __new__(cls, value: int, meaning: str) -> ExitCode:
+        """A member with its number and its meaning."""
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.meaning = meaning
+        return member
+
+    DONE = 0, "ended as ordered; a command has done what it was asked"
+    FAULT = 1, "a bug or a fault of a device; of a command: a stream was lost, a rolling restart stopped half way"
+    UNUSABLE = 2, "the command line, the configuration or a file that it names cannot be used: another start fails as well"
+    NOT_STARTED = 3, "a process of the server did not become ready; a fault of a drill could not be inflicted in every round"
+    BUDGET_SPENT = 4, "the budget for restarts is spent"
+    FORCED = 5, "a forced stop, or a process that could not be proven dead"
+    NO_SERVER = 6, "a command found no server"
+    DEADLINE = 7, "a deadline passed: the journals keep unfinished requests; of a command: what it waits for goes on"
+    HAND_OVER = 8, "a supervisor makes room for the next one, which runs the program on disk; only its parent sees this status"

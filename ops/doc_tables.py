@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+from messages.outcomes import ExitCode
 from messages.routes import CHILDREN, ROUTES, Route
 from ops.api_tables import fields_table, other_fields_table
 from ops.config_tables import settings_tables
@@ -87,6 +88,11 @@ def _group_row(group: Group) -> str:
     return _row(group.title, children, group.strategy.value, budget, group.why)
 
 
+def exit_table() -> str:
+    """The exit statuses of all programs, from messages/outcomes.py."""
+    return "\n".join(["| exit status | it means |", "|---|---|", *(_row(str(code.value), code.meaning) for code in ExitCode)])
+
+
 def file_map() -> str:
     """Every Python file of the product and of ops, with the first sentence of its docstring, folder by folder."""
     blocks = []
@@ -123,6 +129,7 @@ class Table:
 
 TABLES = {
     "messages": Table(REPO / "docs" / "architecture.md", message_table),
+    "exit statuses": Table(REPO / "docs" / "architecture.md", exit_table),
     "supervision": Table(REPO / "docs" / "architecture.md", supervision_table),
     "api fields": Table(REPO / "docs" / "api.md", fields_table),
     "api other fields": Table(REPO / "docs" / "api.md", other_fields_table),

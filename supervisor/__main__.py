@@ -1,15 +1,6 @@
 """The command line: `supervisor start | status | drain | stop | restart | drill | check-config`.
 
-    exit status  means
-    -----------  ---------------------------------------------------------------
-    0            the server stopped as ordered
-    1            a bug: the supervisor itself failed; a rolling restart that stopped half way
-    2            the command line or the configuration cannot be used
-    3            the start failed: a process did not become ready
-    4            the budget for restarts is spent
-    5            a forced stop, or a process that could not be proven dead
-    6            no server was found (status, drain, stop, restart)
-    7            a deadline passed: the server ended with unfinished requests, which its journals keep; drain or stop timed out
+`ExitCode` in `messages/outcomes.py` has their exit statuses.
 
 Heavy modules are imported inside the commands, so that help texts and errors appear at once.
 """
@@ -22,11 +13,9 @@ from typing import Any, NoReturn
 
 import click
 
+from messages.outcomes import ExitCode
 from supervisor.drill.command import drill
 from supervisor.operator.command_line import (
-    EXIT_DEADLINE,
-    EXIT_UNDEAD,
-    EXIT_USAGE,
     SECONDS,
     fail,
     find,
@@ -93,14 +82,14 @@ def _config_flags(command: Any) -> Any:
 
 
 def _plan(config: Any) -> Any:
-    """Decide where the ranks run. Exits with status 2 when no plan is possible."""
+    """Decide where the ranks run. Exits as UNUSABLE when no plan is possible."""
     from messages.errors import ConfigError
     from supervisor.host import plan_start
 
     try:
         placement = plan_start(config)
     except ConfigError as error:
-        fail(EXIT_USAGE, str(error))
+        fail(ExitCode.UNUSABLE, str(error))
     return placement
 
 
@@ -156,9 +145,9 @@ def _start_first(flags: dict[str, Any], link: Any) -> NoReturn:
     try:
         sys.exit(run(config, placement, link, lasting(flags)))
     except ConfigError as error:
-        fail(EXIT_USAGE, str(error))
+        fail(ExitCode.UNUSABLE, str(error))
     except OrphanAlive as error:
-        fail(EXIT_UNDEAD, f"processes of an earlier server that was killed are still alive and hold its resources: {error}")
+        fail(ExitCode.FORCED, f"processes of an earlier server that was killed are still alive and hold its resources: {error}")
 
 
 @main.command("check-config", short_help="Check a configuration, print it and where the model would run.")
@@ -177,7 +166,7 @@ def check_config(file: str | None, **flags: Any) -> None:
     import json
 
     if file and flags["config"]:
-        fail(EXIT_USAGE, f"config: expected one file, got {file} and --config {flags['config']}")
+        fail(ExitCode.UNUSABLE, f"config: expected one file, got {file} and --config {flags['config']}")
     config = load({**flags, "config": file or flags["config"]})
     placement = _plan(config)
     from messages.errors import ConfigError
@@ -187,7 +176,7 @@ def check_config(file: str | None, **flags: Any) -> None:
     try:
         check_start(config)
     except ConfigError as error:
-        fail(EXIT_USAGE, str(error))
+        fail(ExitCode.UNUSABLE, str(error))
     click.echo(placement.text(), err=True)
 
     click.echo(json.dumps(described(config), indent=2))
@@ -237,7 +226,7 @@ def drain(port: int, run_dir: Path | None, deadline_s: float, then_stop: bool) -
     if left is not None:
         count = "1 request is" if left == 1 else f"{left} requests are"
         after = "new ones stay refused, and supervisor stop ends the server"
-        fail(EXIT_DEADLINE, f"after {deadline_s:g} s {count} still in progress; {after}")
+        fail(ExitCode.DEADLINE, f"after {deadline_s:g} s {count} still in progress; {after}")
     click.echo("drained: no request is in progress, and new ones are refused; supervisor stop ends the server")
 
 
@@ -267,7 +256,7 @@ def _stop(where: Path, deadline_s: float, order: Any) -> None:
     end = ServerEnd(where)
     reach(order)
     if not end.wait(deadline_s):
-        fail(EXIT_DEADLINE, f"the server is still running after {deadline_s:g} s")
+        fail(ExitCode.DEADLINE, f"the server is still running after {deadline_s:g} s")
     for killed in end.killed:
         click.echo(f"supervisor: {killed} did not end and was killed", err=True)
     status, reason = read_end(where)

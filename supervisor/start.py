@@ -26,8 +26,8 @@ import structlog
 
 from gpu_workers.model_store.model_folder import ModelFolder
 from messages.birth import LISTEN_SOCKET
-from messages.child import EXIT_FAULT
 from messages.errors import ConfigError
+from messages.outcomes import ExitCode
 from messages.run_dir import run_dir_of
 from supervisor.children.run_dir import RunDir, RunDirTaken
 from supervisor.children.state_dir import can_be_made, default_state_dir, hold_state_dir, note_gateways
@@ -37,7 +37,7 @@ from supervisor.listener import is_loopback, listen
 from supervisor.logs import configure_logs
 from supervisor.operator.display import Display
 from supervisor.parent.kernel import outlive_parent
-from supervisor.parent.link import EXIT_HAND_OVER, ParentLink
+from supervisor.parent.link import ParentLink
 from supervisor.parent.memory_copy import keep_copies
 from supervisor.policy.placement import Placement
 from supervisor.server import Server, StartInputs, as_json, half_restarted, read_next_server, read_server
@@ -219,8 +219,8 @@ def run_server(server: Server, display: Display, link: ParentLink | None = None,
         if link is None or not link.has_parent:
             raise
         structlog.get_logger().exception("the supervisor failed")
-        exit_status = EXIT_FAULT
-    is_replaced = exit_status in (EXIT_FAULT, EXIT_HAND_OVER)
+        exit_status = ExitCode.FAULT
+    is_replaced = exit_status in (ExitCode.FAULT, ExitCode.HAND_OVER)
     if is_replaced and link is not None and link.has_parent:  # nothing is released: the next supervisor has it
         leave_to_next(exit_status, link, LegacyFile(server.run_dir.legacy_path))
     return exit_status

@@ -22,12 +22,13 @@ from typing import NoReturn
 
 import structlog
 
+from messages.outcomes import ExitCode
 from supervisor.children.entrypoint import leave
 from supervisor.legacy import LegacyFile
 from supervisor.operator.notify import notify
 from supervisor.operator.orders import Orders
 from supervisor.parent.execution import STOP_SIGNALS, ParentState, execute_parent
-from supervisor.parent.link import EXIT_HAND_OVER, ParentLink
+from supervisor.parent.link import ParentLink
 
 _SETTLE_S = 0.05  # in which the event loop handles signals that have come before they were blocked
 _RETRY_S = 0.05
@@ -70,7 +71,7 @@ def leave_to_next(exit_status: int, link: ParentLink, legacy: LegacyFile) -> NoR
         kept={f"{name} {kept.value}": kept.fd for name, kept in link.kept.items()},
         exits=link.exits.code_by_pid,
         orders=[signal.SIGINT] * interrupts,
-        failures_s=[] if exit_status == EXIT_HAND_OVER else [time.monotonic()],
+        failures_s=[] if exit_status == ExitCode.HAND_OVER else [time.monotonic()],
     )
     while True:
         try:

@@ -12,9 +12,9 @@ import time
 import structlog
 
 from messages import lifecycle
-from messages.child import EXIT_UNUSABLE
 from messages.ids import SUPERVISOR
 from messages.lifecycle import TreeState
+from messages.outcomes import ExitCode
 from messages.transport.mailbox import MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from supervisor.child_reports import ChildReports
@@ -29,7 +29,7 @@ from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
 from supervisor.operator.orders import Orders
 from supervisor.operator.server import OperatorServer
-from supervisor.parent.link import EXIT_HAND_OVER, ParentLink
+from supervisor.parent.link import ParentLink
 from supervisor.policy.actions import Action, GiveUp, Kill, Promote, Retire, Start
 from supervisor.policy.liveness import Liveness, Verdict
 from supervisor.policy.own_time import ProcessSample
@@ -100,7 +100,7 @@ class Supervisor:
             if self._rolling.roll.is_open:
                 self.orders.run_task(self._rolling.run())
             exit_status = await self.orders.ending
-            if is_replaced := exit_status == EXIT_HAND_OVER:
+            if is_replaced := exit_status == ExitCode.HAND_OVER:
                 return exit_status
             self._server.run_dir.note_end(exit_status, self.orders.end_reason)
             return exit_status
@@ -196,7 +196,7 @@ class Supervisor:
         log(event, child=record.name, incarnation=incarnation, how=str(exit_status), cause=cause)
         unexplained = f"{record.name}: {exit_status}; its log has the reason"
         final = record.fault if record.has_reported_fault else unexplained
-        cannot_succeed = final if exit_status.code == EXIT_UNUSABLE else ""
+        cannot_succeed = final if exit_status.code == ExitCode.UNUSABLE else ""
         self._notice()
         is_foreign = cause in ("killed", "out_of_memory")
         self._rolling.note_death(record, incarnation, cause)
@@ -242,7 +242,7 @@ class Supervisor:
     def _give_up(self, exit_status: int, reason: str, record: ChildRecord) -> None:
         if record.has_reported_fault and record.fault not in reason:
             reason = f"{reason}; {record.fault} (--log-level debug shows the traceback)"
-        self._log.info("giving up", reason=reason, exit_status=exit_status)
+        self._log.info("giving up", reason=reason, exit_status=int(exit_status))
         self._display.failed(reason)
         self.orders.give_up(exit_status, reason)
 

@@ -9,12 +9,11 @@
         Plan                     ----->    of this epoch only        ----->      launch, collect
         Result, StepFailed       <-----    (rank 0)                  <-----      results, refusals
         Progress                 <-----    every beat_s, also while a step runs
-        Fault and exit status 1  <-----                              <-----      any error of the device
+        Fault, exit status FAULT <-----                              <-----      any error of the device
 
-It differs from `actors.actor.Actor` because a step must not stop the beats. `Progress` says both that the process is alive and
-how long the present step has been running, so the supervisor can tell a long step from a dead process, and a stuck step from
-an idle one. A fault is never repaired here: the state of the device is unknown, and in a gang the other ranks wait in a
-collective. The supervisor restarts the whole gang.
+It differs from `actors.actor.Actor` because a step must not stop the beats. `Progress` also says how long the present step has
+been running, so the supervisor can tell a long step from a dead process, and a stuck step from an idle one. A fault is never
+repaired here: the state of the device is unknown, and the other ranks wait in a collective. The whole gang is restarted.
 """
 
 from __future__ import annotations
@@ -43,6 +42,7 @@ from messages.child import Child, LifecycleEvents
 from messages.errors import MailboxFull
 from messages.ids import actor_name, replica_of
 from messages.metrics import take_snapshot
+from messages.outcomes import ExitCode
 from messages.steps import Capacity, EngineCapacity, Idle, Plan, Reset, Result, StepFailed
 from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
@@ -117,14 +117,14 @@ class Worker(LifecycleEvents, StepEvents):
         )
 
     async def run(self) -> int:
-        """Run until Stop (returns exit status 0) or a fault (returns exit status 1)."""
+        """Run until Stop or a fault; returns the exit status."""
         self.child.hello()
         self._steps.start()
         mail = asyncio.create_task(self._read_mail())
         try:
             status = await self._ending
             is_idle = await asyncio.to_thread(self._steps.stop, _STOP_S)
-            if status == 0:
+            if status == ExitCode.DONE:
                 self.log.info("stopped", step_left_running=not is_idle)
                 self.child.stopped()
             return status
@@ -139,7 +139,7 @@ class Worker(LifecycleEvents, StepEvents):
             while not self.child.is_stopping:
                 for delivery in self.child.filter_lifecycle(await self.mailbox.wait_mail()):
                     self._handle(delivery)
-            self._end(0)
+            self._end(ExitCode.DONE)
         except Exception as error:
             self.on_fault("mail", error)
 
@@ -278,7 +278,7 @@ class Worker(LifecycleEvents, StepEvents):
     def abandoned(self) -> None:
         """No supervisor came back in time: end as after a Stop."""
         self.log.error("no supervisor came back in time: ending")
-        self._end(0)
+        self._end(ExitCode.DONE)
 
     def beat(self, with_metrics: bool) -> lifecycle.Progress:
         """The progress of this rank, with its metrics if asked for."""

@@ -25,9 +25,9 @@ from typing import NoReturn
 import structlog
 
 from messages.birth import Birth, read_birth
-from messages.child import EXIT_FAULT, EXIT_UNUSABLE
 from messages.errors import ConfigError
 from messages.ids import role_of
+from messages.outcomes import ExitCode
 from supervisor.logs import configure_logs
 
 RUN_BY_ROLE = {
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
         do_warm_up(warm_up)
     birth_text = _wait_birth()
     if not birth_text:  # a spare whose supervisor has ended: nobody reads a report
-        return EXIT_FAULT
+        return ExitCode.FAULT
     birth = read_birth(birth_text)
     configure_logs(birth.log_format, birth.log_level, birth.name, birth.incarnation)
     log = structlog.get_logger()
@@ -67,10 +67,10 @@ def main(argv: list[str]) -> int:
             return runner.run(_run(run, birth))
     except ConfigError as error:
         log.error("birth or settings unusable", reason=str(error))
-        return EXIT_UNUSABLE
+        return ExitCode.UNUSABLE
     except Exception:
         log.exception("actor failed")
-        return EXIT_FAULT
+        return ExitCode.FAULT
 
 
 def _wait_birth() -> bytes:

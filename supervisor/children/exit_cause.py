@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from messages.child import EXIT_UNUSABLE
 from messages.lifecycle import Cause
+from messages.outcomes import ExitCode
 from supervisor.children.process import UNKNOWN_EXIT, ChildProcess, ExitStatus
 
 _OF_THE_MACHINE = Path("/proc/vmstat")
@@ -89,7 +89,7 @@ def cause_of(exit_status: ExitStatus, killed_for: Cause | None, ran_out_of_memor
         return "crashed" if exit_status.signal_name in _OF_COMPUTATIONS else "killed"
     if exit_status == UNKNOWN_EXIT:
         return killed_for or "killed"  # nobody is accused without evidence
-    return "ended" if exit_status.code in (0, EXIT_UNUSABLE) else "faulted"
+    return "ended" if exit_status.code in (ExitCode.DONE, ExitCode.UNUSABLE) else "faulted"
 
 
 def cause_of_silence(process: ChildProcess | None) -> Cause:

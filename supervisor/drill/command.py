@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from supervisor.operator.command_line import EXIT_USAGE, PORT, SECONDS
+from messages.outcomes import ExitCode
+from supervisor.operator.command_line import PORT, SECONDS
 
 
 @click.command(short_help="Harm a server under load; report what was lost and how long streams paused.")
@@ -72,4 +73,4 @@ def drill(**options: Any) -> None:
         sys.exit(run_session(DrillOptions(**options)))
     except ConfigError as error:
         click.echo(f"supervisor: {error}", err=True)
-        sys.exit(EXIT_USAGE)
+        sys.exit(ExitCode.UNUSABLE)

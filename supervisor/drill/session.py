@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from rich.console import Console
 
 from messages.errors import ConfigError
+from messages.outcomes import ExitCode
 from messages.run_dir import run_dir_of
 from supervisor.drill.faults import parse_fault
 from supervisor.drill.figures import as_json, rows_of
@@ -19,7 +20,6 @@ from supervisor.drill.report import print_report, write_json, write_svg
 from supervisor.drill.run import DrillPlan, DrillResult, run_drill
 from supervisor.operator.calls import NoServer, ask_status
 
-_EXIT_LOST, _EXIT_STOPPED = 1, 3
 DEFAULT_PORT = 8000
 _OWN_FAULTS = ("kill:worker", "kill:scheduler", "kill:gateway")
 
@@ -45,10 +45,10 @@ class DrillOptions:
     svg_path: Path | None
 
 
-def run_session(options: DrillOptions) -> int:
+def run_session(options: DrillOptions) -> ExitCode:
     """Run the drill and report it. Raises: ConfigError.
 
-    Returns the exit status: 1 when a stream was lost or wrong, else 3 when a fault could not be inflicted in every round.
+    Returns FAULT when a stream was lost or wrong, else NOT_STARTED when a fault could not be inflicted in every round.
     """
     plan = plan_of(options)
     log = Console(stderr=True)
@@ -61,8 +61,8 @@ def run_session(options: DrillOptions) -> int:
     if options.svg_path is not None:
         write_svg(rows, title, options.svg_path)
     if any(row.lost or row.wrong for row in rows):
-        return _EXIT_LOST
-    return _EXIT_STOPPED if result.stopped else 0
+        return ExitCode.FAULT
+    return ExitCode.NOT_STARTED if result.stopped else ExitCode.DONE
 
 
 async def _run(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:

@@ -1,4 +1,4 @@
-"""What the operator's commands have in common: the configuration from flags, the server that they are for, exit statuses."""
+"""What the operator's commands have in common: the configuration from flags, the server that they are for, errors."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from typing import Any, NoReturn
 
 import click
 
-EXIT_USAGE = 2
-EXIT_UNDEAD = 5
-EXIT_NO_SERVER = 6
-EXIT_DEADLINE = 7
+from messages.outcomes import ExitCode
 
 PORT = click.IntRange(0, 65_535)
 SECONDS = click.FloatRange(min=0.0, max=86_400.0)
@@ -20,7 +17,7 @@ _SERVICE_DIR = "for example --run-dir /run/tardigrade/tardigrade-8000 for the sy
 
 
 def load(flags: dict[str, Any]) -> Any:
-    """The configuration from the file and the flags. Exits with status 2 when it cannot be used."""
+    """The configuration from the file and the flags. Exits as UNUSABLE when it cannot be used."""
     from messages.errors import ConfigError
     from supervisor.config import load_config
     from supervisor.config_file import table_of
@@ -34,7 +31,7 @@ def load(flags: dict[str, Any]) -> Any:
     try:
         return load_config(path, [*tables, *map(table_of, assignments)])
     except ConfigError as error:
-        fail(EXIT_USAGE, str(error))
+        fail(ExitCode.UNUSABLE, str(error))
 
 
 def lasting(flags: dict[str, Any]) -> dict[str, Any]:
@@ -62,13 +59,13 @@ def find(port: int, run_dir: Path | None) -> Path:
 
 
 def reach(call: Any) -> Any:
-    """Call a server. Exits with status 6 when there is none."""
+    """Call a server. Exits as NO_SERVER when there is none."""
     from supervisor.operator.calls import NoServer
 
     try:
         return call()
     except NoServer as error:
-        fail(EXIT_NO_SERVER, f"{error}; --port or --run-dir names another server, {_SERVICE_DIR}")
+        fail(ExitCode.NO_SERVER, f"{error}; --port or --run-dir names another server, {_SERVICE_DIR}")
 
 
 def fail(status: int, text: str) -> NoReturn:

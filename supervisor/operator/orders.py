@@ -9,7 +9,7 @@
 
 `supervisor/policy/states.py` says which order may follow which.
 
-The exit status says how it went: see `__main__.py`.
+The exit status (`ExitCode`) says how it went.
 """
 
 from __future__ import annotations
@@ -24,19 +24,16 @@ import structlog
 
 from messages.ids import role_of
 from messages.lifecycle import ChildState
+from messages.outcomes import ExitCode
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.legacy import LegacyFile, StandingOrder
 from supervisor.operator import shutdown
 from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
-from supervisor.parent.link import EXIT_HAND_OVER
 from supervisor.policy.draining import DrainEnd, DrainWatch
 from supervisor.policy.states import TreeOrder, next_order
 
-EXIT_STOPPED = 0
-EXIT_FORCED = 5
-EXIT_REQUESTS_LEFT = 7
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -55,7 +52,7 @@ class Orders:
         self.has_served = False
         self._children, self._display, self._drain_s = children, display, drain_s
         self._watch: DrainWatch | None = None  # of the newest drain
-        self._failure = EXIT_STOPPED  # the exit status when the tree gives up
+        self._failure = ExitCode.DONE  # the exit status when the tree gives up
         self._is_forced = False
         self._legacy, self._end_s = legacy, 0.0
         self._n_interrupts, self._n_repeated = 0, legacy.left.order.n_interrupts  # Ctrl-C; those that the parent repeats
@@ -139,7 +136,7 @@ class Orders:
     def hand_over(self) -> None:
         """End this supervisor and nothing else: the next one executes the program anew and adopts the children."""
         if not self.ending.done():
-            self.ending.set_result(EXIT_HAND_OVER)
+            self.ending.set_result(ExitCode.HAND_OVER)
 
     def note_ready(self, record: ChildRecord) -> None:
         """A child became ready. A gateway that restarted during a drain is told to drain too, with its journal."""
@@ -196,7 +193,7 @@ class Orders:
 
     async def _stop(self, drain_s: float) -> None:
         if self.present is TreeOrder.DRAIN_AND_STOP and await self._drain(drain_s) is DrainEnd.LATE:
-            self._failure = self._failure or EXIT_REQUESTS_LEFT
+            self._failure = self._failure or ExitCode.DEADLINE
             self.end_reason = left_text(shutdown.requests_left(self._children), drain_s)
             self._display.say(self.end_reason)
         if not self.is_stopping:
@@ -208,12 +205,12 @@ class Orders:
         if self._is_forced:
             return
         if not is_clean:
-            self._failure, self.end_reason = EXIT_FORCED, "the death of some process could not be proven; the log names it"
+            self._failure, self.end_reason = ExitCode.FORCED, "the death of some process could not be proven; the log names it"
         self._end(self._failure)
 
     async def _force(self) -> None:
         await shutdown.force(self._children)
-        self._end(EXIT_FORCED)
+        self._end(ExitCode.FORCED)
 
     def _enter(self, order: TreeOrder) -> None:
         self.present = next_order(self.present, order)
@@ -233,7 +230,7 @@ class Orders:
 
     def _end(self, exit_status: int) -> None:
         if not self.ending.done():
-            self._log.info("server stopped", exit_status=exit_status)
+            self._log.info("server stopped", exit_status=int(exit_status))
             self.ending.set_result(exit_status)
 
     def _task_done(self, task: asyncio.Task[object]) -> None:

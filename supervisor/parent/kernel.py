@@ -7,13 +7,14 @@ import os
 import signal
 import struct
 
-_EXIT_BUG = 1
+from messages.outcomes import ExitCode
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PIDFD_INFO_BYTES = 64  # of `struct pidfd_info` in its first version (linux/pidfd.h): the mask is first, the exit status last
 _PIDFD_INFO_EXIT = 8
 _PIDFD_GET_INFO = 0xC000_FF0B | _PIDFD_INFO_BYTES << 16
-_EXIT_CODE = 49  # in /proc/PID/stat, counted from the field after the name; `man proc` calls it (52)
+_STAT_EXIT_CODE = 49  # in /proc/PID/stat, counted from the field after the name; `man proc` calls it (52)
 
 
 def adopt_descendants() -> None:
@@ -25,7 +26,7 @@ def die_with(parent: int) -> None:
     """Let the kernel kill this process when its parent dies. Raises: OSError."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        os._exit(_EXIT_BUG)
+        os._exit(ExitCode.FAULT)
 
 
 def outlive_parent() -> None:
@@ -63,7 +64,7 @@ def _status_of_zombie(pid: int) -> int | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             fields = stat.read().rpartition(b")")[2].split()
-        return int(fields[_EXIT_CODE]) if fields[0] == b"Z" else None
+        return int(fields[_STAT_EXIT_CODE]) if fields[0] == b"Z" else None
     except (OSError, IndexError):
         return None
 

@@ -27,7 +27,6 @@ from supervisor.parent.silence import FROZEN_S, LOOK_EVERY_S, Silence
 if TYPE_CHECKING:
     import asyncio
 
-EXIT_HAND_OVER = 8  # of a supervisor that wants the next one to run the program as it is on disk now
 KEEP = b"keep "
 OPEN = b"open"
 ALIVE = b"alive"

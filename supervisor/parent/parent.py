@@ -8,8 +8,8 @@ statuses. It holds the locks and the listening socket that the supervisor gives 
 supervisor. It decodes no message of a child or a client, imports nothing but the standard library, and has one thread, so
 there is little in it that can fail. Each supervisor is a fork of it, which then imports the program afresh.
 
-For a rolling restart the supervisor ends with `EXIT_HAND_OVER`. Then the parent executes the program in place, as it is on disk
-now (`supervisor/go_on.py`): it keeps its process id, its children, and all descriptors that it holds.
+For a rolling restart the supervisor ends with `ExitCode.HAND_OVER`. Then the parent executes the program in place, as it is on
+disk now (`supervisor/go_on.py`): it keeps its process id, its children, and all descriptors that it holds.
 
 When the parent itself is killed, the supervisor ends its event loop and executes the parent's program in its own process
 (`supervisor/succession.py`): the supervisor's children are its children already. So the tree is the same as before.
@@ -27,14 +27,15 @@ import socket
 import sys
 import time
 
+from messages.outcomes import ExitCode
 from supervisor.parent.execution import HANDLED, STOP_SIGNALS, ParentState, execute_parent, take_state
 from supervisor.parent.kernel import adopt_descendants, children_of, die_with
-from supervisor.parent.link import ALIVE, EXIT_HAND_OVER, KEEP, OPEN, PACKET_BYTES, ParentLink, pack_exits
+from supervisor.parent.link import ALIVE, KEEP, OPEN, PACKET_BYTES, ParentLink, pack_exits
 from supervisor.parent.process_sample import sample_of
 from supervisor.parent.silence import FROZEN_S, LOOK_EVERY_S, Silence
 
-_FINAL = frozenset({0, 2, 3, 4, 5, 7})  # exit statuses of a supervisor that has ended its tree, or never had one
-_EXIT_BUG = 1
+# Exit statuses of a supervisor that has ended its tree, or never had one
+_FINAL = frozenset(ExitCode) - {ExitCode.FAULT, ExitCode.NO_SERVER, ExitCode.HAND_OVER}
 _STARTING_S = 10.0  # the same as FROZEN_S for a supervisor that imports its program and adopts children
 _BUDGET, _WINDOW_S = 5, 60.0  # supervisors that may fail in this time
 _RETRY_S = 0.05
@@ -187,15 +188,15 @@ class Parent:
                 self._hear()
         if code in _FINAL or not self._has_opened:
             self._leave(code)
-        if code == EXIT_HAND_OVER:
+        if code == ExitCode.HAND_OVER:
             self._execute()
         now_s = time.monotonic()
-        if code not in (-signal.SIGKILL, EXIT_HAND_OVER) or not self._is_open:  # a kill says nothing about the next one
+        if code not in (-signal.SIGKILL, ExitCode.HAND_OVER) or not self._is_open:  # a kill says nothing about the next one
             self._failures_s = [at for at in self._failures_s if now_s - at < _WINDOW_S] + [now_s]
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit status {code}"
         if len(self._failures_s) > _BUDGET:
             _say(f"the supervisor {how}; it failed {len(self._failures_s)} times in {_WINDOW_S:g} s: the server ends")
-            self._leave(_EXIT_BUG)
+            self._leave(ExitCode.FAULT)
         self._exits[self._pid] = code  # the next supervisor logs how this one ended
         while True:
             time.sleep(_RETRY_S)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-EXIT_START_FAILED = 3
-EXIT_BUDGET_SPENT = 4
-
 
 @dataclass(frozen=True)
 class Kill:

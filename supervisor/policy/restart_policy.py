@@ -27,9 +27,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from messages.outcomes import ExitCode
 from supervisor.policy.actions import (
-    EXIT_BUDGET_SPENT,
-    EXIT_START_FAILED,
     Action,
     GiveUp,
     Kill,
@@ -189,7 +188,7 @@ class RestartPolicy:
         group = self._group_of[name]
         refusal = None
         if cannot_succeed and not group.history.was_ready:
-            refusal = GiveUp(EXIT_START_FAILED, cannot_succeed, name)
+            refusal = GiveUp(ExitCode.NOT_STARTED, cannot_succeed, name)
             if not self._another_was_ready(group):
                 return [refusal]
         elif not ended.is_condemned:
@@ -215,11 +214,11 @@ class RestartPolicy:
         history.note_death(budget, ended.ready_s, now_s, is_foreign)
         self._retirement.note_life(group.group.title, 0.0 if ended.ready_s is None else now_s - ended.ready_s)
         if history.has_failed_to_start(budget):
-            status = EXIT_BUDGET_SPENT if history.was_ready else EXIT_START_FAILED
+            status = ExitCode.BUDGET_SPENT if history.was_ready else ExitCode.NOT_STARTED
             return GiveUp(status, f"{name}: died {history.failed_starts} times in a row before it was ready", name)
         if history.has_died_too_often(budget):
             expected = f"expected at most {budget.restarts} restarts of {group.group.title} in {budget.window_s:g} s"
-            return GiveUp(EXIT_BUDGET_SPENT, f"{name}: {expected}, this would be one more", name)
+            return GiveUp(ExitCode.BUDGET_SPENT, f"{name}: {expected}, this would be one more", name)
         return None
 
     def _recover(self, group: _GroupState, name: str) -> list[Action]:

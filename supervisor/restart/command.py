@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from supervisor.operator.command_line import EXIT_DEADLINE, EXIT_USAGE, SECONDS, fail, find, load, reach, server_flags
+from messages.outcomes import ExitCode
+from supervisor.operator.command_line import SECONDS, fail, find, load, reach, server_flags
 from supervisor.operator.foreign_names import CommandWithHints
 
 if TYPE_CHECKING:
     from messages.lifecycle import RestartProgress
     from supervisor.server import Server
 
-EXIT_STOPPED_HALF_WAY = 1
 _ASK_EVERY_S = 0.1
 
 
@@ -42,7 +42,7 @@ def restart(
       7  the deadline passed; the restart goes on
     """
     if not rolling:
-        fail(EXIT_USAGE, "restart: expected --rolling; to end and start the server, use supervisor stop and supervisor start")
+        fail(ExitCode.UNUSABLE, "restart: expected --rolling; supervisor stop and supervisor start end and start the server")
     from supervisor.operator import calls
 
     where = find(port, run_dir)
@@ -51,13 +51,13 @@ def restart(
     before = reach(lambda: calls.ask_status(where)).restart
     refusal = reach(lambda: calls.order_restart(where, server.encoded()))
     if refusal:
-        fail(EXIT_USAGE, refusal)
+        fail(ExitCode.UNUSABLE, refusal)
     number = 1 if before is None else before.number + 1
     _follow(where, number, deadline_s, _say_json if as_json else _say)
 
 
 def _with_settings_of_now(where: Path, assignments: tuple[str, ...]) -> Server:
-    """What the server in a run directory consists of after the restart. Exits with status 2 when that is not possible."""
+    """What the server in a run directory consists of after the restart. Exits as UNUSABLE when that is not possible."""
     import msgspec
 
     from messages.errors import ConfigError
@@ -71,7 +71,7 @@ def _with_settings_of_now(where: Path, assignments: tuple[str, ...]) -> Server:
         flags["assignments"] = [*flags["assignments"], *assignments]
         return reloaded(server, load(flags), flags)
     except (ConfigError, OSError, msgspec.MsgspecError) as error:
-        fail(EXIT_USAGE, str(error))
+        fail(ExitCode.UNUSABLE, str(error))
 
 
 def _follow(where: Path, number: int, deadline_s: float, say: Callable[[str, str, float], None]) -> None:
@@ -86,12 +86,12 @@ def _follow(where: Path, number: int, deadline_s: float, say: Callable[[str, str
             n_said = len(progress.done)
             if progress.failure:
                 say("stopped", progress.failure, took_s)
-                fail(EXIT_STOPPED_HALF_WAY, f"{progress.failure}; left as they were: {', '.join(progress.todo)}")
+                fail(ExitCode.FAULT, f"{progress.failure}; left as they were: {', '.join(progress.todo)}")
             if not progress.todo:
                 say("done", f"{n_said} groups of processes", took_s)
                 return
         if took_s > deadline_s:
-            fail(EXIT_DEADLINE, f"the restart goes on after {deadline_s:g} s; supervisor status --json shows it")
+            fail(ExitCode.DEADLINE, f"the restart goes on after {deadline_s:g} s; supervisor status --json shows it")
         time.sleep(_ASK_EVERY_S)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from actors.actor import Actor, Handler
 from messages import drafts, lifecycle
-from messages.child import EXIT_FAULT, EXIT_UNUSABLE
+from messages.outcomes import ExitCode
 from messages.wire.arrays import EMPTY_I32, EMPTY_I64
 from messages.wire.message import Message
 from tests.support.memory_cluster import DEADLINE_S, MemoryCluster, ScriptedActor
@@ -108,7 +108,7 @@ async def test_an_error_ends_the_actor_with_a_fault_that_says_where(
 ) -> None:
     actor = cluster.start(kind, NAME, {})
     await send_tails(cluster)
-    assert await status_of(cluster) == EXIT_FAULT
+    assert await status_of(cluster) == ExitCode.FAULT
     (fault,) = cluster.faults
     assert fault.doing == doing
     assert f"broken at {doing}" in fault.reason
@@ -119,7 +119,7 @@ async def test_an_error_ends_the_actor_with_a_fault_that_says_where(
 
 async def test_an_error_at_the_start_is_a_fault_without_a_ready(cluster: MemoryCluster) -> None:
     cluster.start(FailsAtStart, NAME, {})
-    assert await status_of(cluster) == EXIT_UNUSABLE  # another start would fail in the same way
+    assert await status_of(cluster) == ExitCode.UNUSABLE  # another start would fail in the same way
     assert [(fault.doing, fault.is_final) for fault in cluster.faults] == [("start", True)]
     assert NAME not in cluster.up
     cluster.faults.clear()
@@ -130,7 +130,7 @@ async def test_an_error_outside_of_the_loop_ends_it_and_the_first_one_is_reporte
     await cluster.wait_until(lambda: NAME in cluster.up)
     actor.fail("a timer", RuntimeError("too late"))
     actor.fail("a thread", RuntimeError("a consequence"))
-    assert await status_of(cluster) == EXIT_FAULT
+    assert await status_of(cluster) == ExitCode.FAULT
     (fault,) = cluster.faults
     assert (fault.doing, "too late" in fault.reason) == ("a timer", True)
     cluster.faults.clear()

@@ -14,8 +14,8 @@ import pytest
 
 from messages.client import AsyncClient
 from messages.errors import ClientError
+from messages.outcomes import ExitCode
 from supervisor.operator.calls import order_drain, order_stop
-from supervisor.operator.orders import EXIT_REQUESTS_LEFT, EXIT_STOPPED
 from tests.support.real_server import RealServer
 from tests.support.streams import DEADLINE_S, N_STREAMS, N_TOKENS, Streams
 from tests.support.workers.pulse import PULSE
@@ -101,7 +101,7 @@ async def test_a_gateway_that_is_retired_during_a_drain_comes_back_and_finishes(
             await asyncio.to_thread(server.kill, "gateway/0")
             await work
             streams.check()
-        assert await wait_exit(server) == EXIT_STOPPED, server.log()
+        assert await wait_exit(server) == ExitCode.DONE, server.log()
         assert "retired: the server goes on without it" in server.log()
 
 
@@ -113,7 +113,7 @@ async def test_what_a_drain_leaves_is_told_and_goes_on_at_the_next_start() -> No
             await streams.wait_running(20)
             with PULSE.held():
                 server.process.send_signal(signal.SIGTERM)
-                assert await wait_exit(server) == EXIT_REQUESTS_LEFT, server.log()
+                assert await wait_exit(server) == ExitCode.DEADLINE, server.log()
             assert f"{N_STREAMS} answers are unfinished" in server.log()
             await asyncio.to_thread(server.start_again)
             assert not [error for error in await work if isinstance(error, ClientError)]

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from messages.client import AsyncClient
+from messages.outcomes import ExitCode
 from supervisor.children.run_dir import read_end
-from supervisor.policy.actions import EXIT_BUDGET_SPENT
 from tests.support.real_server import RealServer
 from tests.support.streams import DEADLINE_S, N_STREAMS, Streams
 
@@ -104,10 +104,10 @@ async def test_kills_that_spend_the_budget_end_the_server_and_the_next_start_goe
         life = 0
         for _ in range(3):
             life = await held.kill_in_its_step(rank=0, after=life)
-        assert await asyncio.to_thread(server.process.wait, DEADLINE_S) == EXIT_BUDGET_SPENT
+        assert await asyncio.to_thread(server.process.wait, DEADLINE_S) == ExitCode.BUDGET_SPENT
         status, words = read_end(server.run_dir)
         said = "the server gave up: worker/0.0: expected at most 2 restarts of gang 0 in 300 s, this would be one more"
-        assert (status, words) == (EXIT_BUDGET_SPENT, said)
+        assert (status, words) == (ExitCode.BUDGET_SPENT, said)
         assert said.removeprefix("the server gave up: ") in server.log()
         assert not any(streams.tokens)
         held.let_go()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from supervisor.operator.orders import EXIT_REQUESTS_LEFT
+from messages.outcomes import ExitCode
 from tests.support.real_server import RealServer
 from tests.support.workers.pulse import PULSE
 
@@ -51,7 +51,7 @@ def test_a_stream_goes_on_after_a_drain_that_was_too_short() -> None:
     try:
         with PULSE.held():
             first = events(server.port, "k", at_most=40, on_enough=lambda: server.process.send_signal(signal.SIGTERM))
-            assert server.process.wait(DEADLINE_S) == EXIT_REQUESTS_LEFT, server.log()
+            assert server.process.wait(DEADLINE_S) == ExitCode.DEADLINE, server.log()
         PULSE.end()
         ids = [index for index, line in enumerate(first) if line.startswith(b"id:")]
         kept = first[: ids[-1] + 1]

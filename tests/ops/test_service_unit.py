@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.__main__ import EXIT_USAGE, main
+from messages.outcomes import ExitCode
+from supervisor.__main__ import main
 from supervisor.config import SupervisorSettings
-from supervisor.operator.orders import EXIT_REQUESTS_LEFT
 
 UNIT = Path(__file__).parents[2] / "ops" / "systemd" / "tardigrade.service"
 TEXT = UNIT.read_text(encoding="utf-8")
@@ -25,15 +25,15 @@ def value_of(key: str) -> str:
 
 def test_a_configuration_that_cannot_be_used_is_not_tried_again() -> None:
     assert value_of("Restart") == "on-failure"
-    assert EXIT_USAGE in map(int, value_of("RestartPreventExitStatus").split())
+    assert ExitCode.UNUSABLE in map(int, value_of("RestartPreventExitStatus").split())
 
 
 def test_a_server_that_has_lost_its_first_parent_goes_on_and_an_orderly_end_stays_one() -> None:
     """The service manager would kill the rest, and remember the death as the reason to start the service again."""
     assert value_of("ExitType") == "cgroup"
     assert value_of("NotifyAccess") == "all", "another process says that it is the main one now"
-    assert {0, EXIT_REQUESTS_LEFT} <= set(map(int, value_of("RestartPreventExitStatus").split()))
-    assert int(value_of("SuccessExitStatus")) == EXIT_REQUESTS_LEFT
+    assert {0, ExitCode.DEADLINE} <= set(map(int, value_of("RestartPreventExitStatus").split()))
+    assert int(value_of("SuccessExitStatus")) == ExitCode.DEADLINE
 
 
 def test_the_service_manager_waits_longer_than_an_orderly_end_takes() -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from messages.outcomes import ExitCode
 from supervisor.children.run_dir import read_end
-from supervisor.operator.orders import EXIT_FORCED, EXIT_REQUESTS_LEFT
-from supervisor.policy.actions import EXIT_BUDGET_SPENT, EXIT_START_FAILED
 from supervisor.policy.child_spec import Budget, Strategy
 from tests.support.supervisor.supervisor_rig import DEADLINE_S, playing
 from tests.support.supervisor.trees import DEADLINES, group
@@ -74,18 +73,18 @@ async def test_a_frozen_child_is_killed_and_replaced(open_rig) -> None:
 async def test_a_stuck_child_is_killed_and_replaced(open_rig) -> None:
     async with open_rig(playing("stuck", "worker/0.0", budget=Budget(1, 60.0, 3, 9))) as rig:
         await rig.until(lambda: rig.record("worker/0.0").incarnation == 2)
-        assert await rig.end() == EXIT_BUDGET_SPENT
+        assert await rig.end() == ExitCode.BUDGET_SPENT
 
 
 async def test_a_child_that_never_speaks_is_killed(open_rig) -> None:
     quick = replace(DEADLINES, hello_s=1.0)
     async with open_rig(playing("silent", "worker/0.0", deadlines=quick, budget=Budget(9, 60.0, 1, 9))) as rig:
-        assert await rig.end() == EXIT_START_FAILED
+        assert await rig.end() == ExitCode.NOT_STARTED
 
 
 async def test_a_start_that_fails_ends_with_its_reason(open_rig, capfd: pytest.CaptureFixture[str]) -> None:
     async with open_rig(group("cache_directory/0"), playing("fails", "worker/0.0")) as rig:
-        assert await rig.end() == EXIT_START_FAILED
+        assert await rig.end() == ExitCode.NOT_STARTED
         assert rig.record("worker/0.0").n_starts == 3
     shown = capfd.readouterr().err
     assert (
@@ -97,13 +96,13 @@ async def test_a_start_that_fails_ends_with_its_reason(open_rig, capfd: pytest.C
 
 async def test_a_start_that_cannot_succeed_is_not_repeated(open_rig) -> None:
     async with open_rig(playing("unusable", "worker/0.0")) as rig:
-        assert await rig.end() == EXIT_START_FAILED
+        assert await rig.end() == ExitCode.NOT_STARTED
         assert rig.record("worker/0.0").n_starts == 1
 
 
 async def test_a_start_that_cannot_succeed_shows_one_line(open_rig, capfd: pytest.CaptureFixture[str]) -> None:
     async with open_rig(playing("hopeless", "worker/0.0")) as rig:
-        assert await rig.end() == EXIT_START_FAILED
+        assert await rig.end() == ExitCode.NOT_STARTED
         assert rig.record("worker/0.0").n_starts == 1
     assert capfd.readouterr().err == "supervisor: worker/0.0 failed in start: model: expected a better one\n"
 
@@ -114,7 +113,7 @@ async def test_a_spent_budget_stops_everybody(open_rig) -> None:
             await rig.until(lambda life=life: rig.record("gateway/0").incarnation == life)
             await rig.until_serving()
             os.kill(rig.record("gateway/0").process.pid, signal.SIGKILL)
-        assert await rig.end() == EXIT_BUDGET_SPENT
+        assert await rig.end() == ExitCode.BUDGET_SPENT
 
 
 async def test_stop_is_in_reverse_start_order(open_rig) -> None:
@@ -151,9 +150,9 @@ async def test_drain_has_a_deadline(open_rig) -> None:
     async with open_rig(playing("busy", "gateway/0"), drain_s=0.3) as rig:
         await rig.until_serving()
         rig.supervisor.orders.stop()
-        assert await rig.end() == EXIT_REQUESTS_LEFT
+        assert await rig.end() == ExitCode.DEADLINE
         status, words = read_end(rig.run_dir)
-        assert (status, "after 0.3 s of draining" in words) == (EXIT_REQUESTS_LEFT, True)
+        assert (status, "after 0.3 s of draining" in words) == (ExitCode.DEADLINE, True)
 
 
 async def test_a_drain_waits_for_the_next_life_of_a_dead_gateway(open_rig) -> None:
@@ -179,7 +178,7 @@ async def test_a_budget_that_is_spent_during_a_drain_cuts_it_and_is_told(open_ri
         rig.supervisor.orders.stop()
         await rig.until_written("gateway/0", "drain")
         os.kill(rig.record("gateway/0").process.pid, signal.SIGKILL)
-        assert await rig.end() == EXIT_BUDGET_SPENT
+        assert await rig.end() == ExitCode.BUDGET_SPENT
         assert read_end(rig.run_dir)[1].startswith("the server gave up: gateway/0: expected at most 0 restarts")
 
 
@@ -213,7 +212,7 @@ async def test_ctrl_c_twice_kills(open_rig) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         await rig.until_written("gateway/0", "drain")
         os.kill(os.getpid(), signal.SIGINT)
-        assert await rig.end() == EXIT_FORCED
+        assert await rig.end() == ExitCode.FORCED
 
 
 async def test_a_force_while_the_children_are_being_stopped_is_a_forced_end(open_rig) -> None:
@@ -222,8 +221,8 @@ async def test_a_force_while_the_children_are_being_stopped_is_a_forced_end(open
         os.kill(os.getpid(), signal.SIGINT)
         await rig.until_written("gateway/0", "stop")
         os.kill(os.getpid(), signal.SIGINT)
-        assert await rig.end() == EXIT_FORCED
-        assert read_end(rig.run_dir) == (EXIT_FORCED, "the server was forced to end: all its processes were killed")
+        assert await rig.end() == ExitCode.FORCED
+        assert read_end(rig.run_dir) == (ExitCode.FORCED, "the server was forced to end: all its processes were killed")
 
 
 async def test_stop_during_the_start_does_not_wait_for_it(open_rig) -> None:

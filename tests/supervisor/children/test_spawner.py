@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from messages.child import EXIT_FAULT
+from messages.outcomes import ExitCode
 from supervisor.children.process import ExitStatus
 from supervisor.children.spawner import LocalSpawner
 from tests.support.supervisor.trees import group
@@ -50,4 +50,4 @@ async def test_a_child_is_registered_before_it_gets_its_birth(tmp_path: Path) ->
 def test_a_spare_whose_supervisor_ends_exits_without_a_word() -> None:
     command = [sys.executable, "-m", "supervisor.children.entrypoint", "gateway/0"]
     ended = subprocess.run(command, input=b"", capture_output=True, timeout=DEADLINE_S, check=False)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (EXIT_FAULT, b"", b"")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (ExitCode.FAULT, b"", b"")

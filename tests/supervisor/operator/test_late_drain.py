@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from supervisor.__main__ import EXIT_DEADLINE, drain
+from messages.outcomes import ExitCode
+from supervisor.__main__ import drain
 from supervisor.operator import calls
 
 
@@ -18,6 +19,6 @@ def test_a_late_drain_says_what_is_left_and_what_comes_next(
     monkeypatch.setattr(calls, "order_drain", lambda *_: None)
     monkeypatch.setattr(calls, "wait_drained", lambda *_: n_left)
     ended = CliRunner().invoke(drain, ["--deadline", "3", "--run-dir", str(tmp_path)])
-    assert ended.exit_code == EXIT_DEADLINE
+    assert ended.exit_code == ExitCode.DEADLINE
     text = f"after 3 s {said} still in progress; new ones stay refused, and supervisor stop ends the server\n"
     assert ended.stderr.endswith(text)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.policy.actions import EXIT_BUDGET_SPENT, EXIT_START_FAILED, GiveUp, Kill, Start
+from messages.outcomes import ExitCode
+from supervisor.policy.actions import GiveUp, Kill, Start
 from supervisor.policy.child_spec import Budget, Group, Strategy
 from supervisor.policy.restart_policy import RestartPolicy
 from tests.support.supervisor.trees import BUDGET, group
@@ -90,7 +91,7 @@ def test_budget_exhausted_stops_everything() -> None:
         policy.became_ready("gateway/0", life + 1, 0.0)
     [action] = policy.died("gateway/0", 3, 0.0)
     assert isinstance(action, GiveUp)
-    assert action.exit_status == EXIT_BUDGET_SPENT
+    assert action.exit_status == ExitCode.BUDGET_SPENT
     assert "at most 2 restarts" in action.reason
 
 
@@ -132,7 +133,7 @@ def test_a_start_that_never_becomes_ready_fails_the_start() -> None:
         policy.started("worker/0.0", life + 1)
     [action] = policy.died("worker/0.0", 3, 0.0)
     assert isinstance(action, GiveUp)
-    assert action.exit_status == EXIT_START_FAILED
+    assert action.exit_status == ExitCode.NOT_STARTED
 
 
 def test_restarts_that_never_become_ready_again_spend_the_budget() -> None:
@@ -143,7 +144,7 @@ def test_restarts_that_never_become_ready_again_spend_the_budget() -> None:
     policy.started("worker/0.0", 3)
     [action] = policy.died("worker/0.0", 3, 200.0)
     assert isinstance(action, GiveUp)
-    assert action.exit_status == EXIT_BUDGET_SPENT
+    assert action.exit_status == ExitCode.BUDGET_SPENT
 
 
 def test_a_tree_that_is_shot_at_is_not_one_that_cannot_live() -> None:
@@ -157,7 +158,7 @@ def test_kills_from_outside_fail_a_first_start_too() -> None:
     policy = policy_of(group("worker/0.0", budget=Budget(100, 60.0, 1, 9)), ready=False)
     [action] = policy.died("worker/0.0", 1, 0.0, is_foreign=True)
     assert isinstance(action, GiveUp)
-    assert action.exit_status == EXIT_START_FAILED
+    assert action.exit_status == ExitCode.NOT_STARTED
 
 
 def test_failed_starts_are_forgotten_when_the_whole_group_is_ready() -> None:
@@ -172,7 +173,7 @@ def test_failed_starts_are_forgotten_when_the_whole_group_is_ready() -> None:
 
 def test_a_start_that_cannot_succeed_is_not_tried_again() -> None:
     policy = policy_of(group("gateway/0"), ready=False)
-    assert policy.died("gateway/0", 1, 0.0, "bad model") == [GiveUp(EXIT_START_FAILED, "bad model", "gateway/0")]
+    assert policy.died("gateway/0", 1, 0.0, "bad model") == [GiveUp(ExitCode.NOT_STARTED, "bad model", "gateway/0")]
 
 
 def test_a_group_that_has_been_ready_is_tried_again_whatever_its_reason() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from supervisor.policy.actions import EXIT_BUDGET_SPENT, EXIT_START_FAILED, Action, GiveUp, Kill, Retire, Start
+from messages.outcomes import ExitCode
+from supervisor.policy.actions import Action, GiveUp, Kill, Retire, Start
 from supervisor.policy.child_spec import Budget, Group, Strategy, Unit
 from supervisor.policy.restart_policy import RestartPolicy
 from tests.support.supervisor.trees import group, replica
@@ -82,7 +83,7 @@ def test_the_server_ends_when_the_last_replica_fails() -> None:
     lives.fail_until_refused("worker/1.0")
     [action] = lives.fail_until_refused("worker/0.0")
     assert isinstance(action, GiveUp)
-    assert action.exit_status == EXIT_BUDGET_SPENT
+    assert action.exit_status == ExitCode.BUDGET_SPENT
 
 
 def test_a_replica_without_its_scheduler_serves_nobody() -> None:
@@ -128,7 +129,7 @@ def test_a_first_start_that_fails_everywhere_is_a_failed_start() -> None:
     assert isinstance(lives.fail_until_refused("worker/1.0")[0], Retire)
     [action] = lives.fail_until_refused("worker/0.0")
     assert isinstance(action, GiveUp)
-    assert action.exit_status == EXIT_START_FAILED
+    assert action.exit_status == ExitCode.NOT_STARTED
 
 
 @pytest.mark.parametrize("is_ready", [True, False])

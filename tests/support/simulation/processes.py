@@ -19,8 +19,8 @@ from actors.speculation.speculation_actor import SpeculationActor
 from actors.vault.vault_actor import VaultActor
 from gpu_workers.process.worker import Worker
 from messages.birth import Birth, read_birth
-from messages.child import EXIT_FAULT
 from messages.ids import role_of
+from messages.outcomes import ExitCode
 from supervisor.children import adopted_process, register
 from supervisor.children.atomic_file import AtomicFile
 from supervisor.children.process import ChildProcess, ExitStatus, OnExit, decode_exit, ignore_ending
@@ -187,7 +187,7 @@ class SimulatedProcess(ChildProcess):
         """It becomes a child of the supervisor's parent, who reaps it."""
         self._supervisor = None
         if self.birth is None:
-            self.die(EXIT_FAULT)  # its standard input has ended
+            self.die(ExitCode.FAULT)  # its standard input has ended
         self.reaper = self._machine.parent
         if self._machine.kernel.is_proven(self.pid) and self.exit is None:
             self._tell_parent()

@@ -15,10 +15,11 @@ from pathlib import Path
 
 from messages.birth import LISTEN_SOCKET
 from messages.lifecycle import TreeState
+from messages.outcomes import ExitCode
 from supervisor.children.run_dir import RunDir
 from supervisor.config import ServerConfig
 from supervisor.legacy import LegacyFile
-from supervisor.parent.link import ALIVE, EXIT_HAND_OVER, KEEP, ParentLink, pack_exits
+from supervisor.parent.link import ALIVE, KEEP, ParentLink, pack_exits
 from supervisor.policy.placement import Placement
 from supervisor.server import Server, decode_server, half_restarted, read_server
 from supervisor.supervisor import Supervisor
@@ -169,7 +170,7 @@ class SimulatedParent:
     def _ended(self, task: asyncio.Task[int]) -> None:
         if task.cancelled() or task.exception() is not None:
             self._machine.errors.append(task.exception() or asyncio.CancelledError("supervisor"))
-        elif task.result() == EXIT_HAND_OVER:
+        elif task.result() == ExitCode.HAND_OVER:
             if self._end is None:  # its process becomes the parent
                 self._exits = dict(self._link.exits.code_by_pid)
                 self._machine.parent += 1

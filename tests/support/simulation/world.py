@@ -21,8 +21,8 @@ import structlog
 
 from messages.child import Child
 from messages.ids import replica_of, role_of
+from messages.outcomes import ExitCode
 from messages.run_dir import front_endpoint
-from supervisor.operator.orders import EXIT_REQUESTS_LEFT, EXIT_STOPPED
 from tests.support.simulation.clients.client import Client, FrontClient
 from tests.support.simulation.clients.history import History
 from tests.support.simulation.clients.http_client import HttpClient
@@ -124,7 +124,7 @@ class World:
         self._parent.stop()
         ending = self._parent.ending
         await self._until(ending.done, _SETTLE_S, "the server does not stop")
-        if ending.done() and ending.result() not in (EXIT_STOPPED, EXIT_REQUESTS_LEFT):
+        if ending.done() and ending.result() not in (ExitCode.DONE, ExitCode.DEADLINE):
             self._problems.append(f"exit status: expected 0 or 7, got {ending.result()}")
         if any(process.is_alive for process in self._machine.processes):
             self._problems.append("a process is left after the end of the server")
