@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
@@ -24,20 +25,23 @@ _WHY_BY_STATUS: dict[int, Code | FineCode] = {404: "not_found", 405: "method_not
 _OPENAI_NAMES: dict[Code, str] = {"too_long": "context_length_exceeded", "internal": "internal_error"}
 
 
+ErrorBody = Callable[[int, str, str, str], dict[str, Any]]
+
+
 def error_body(status: int, message: str, field: str = "", name: str = "") -> dict[str, Any]:
     """The JSON object of an error."""
     kind = _TYPES.get(status, "server_error")
     return {"error": {"message": message, "type": kind, "param": field or None, "code": name or None}}
 
 
-def error_response(refusal: Refusal, headers: dict[str, str] | None = None) -> Response:
-    """A refusal as an HTTP response, with Retry-After if a retry may help."""
+def error_response(refusal: Refusal, headers: dict[str, str] | None = None, body_of: ErrorBody = error_body) -> Response:
+    """A refusal as an HTTP response, with Retry-After if a retry may help. `body_of`: its body from status, message, field and
+    code."""
     headers = dict(headers or {})
     if refusal.retry_after_s:
         headers["Retry-After"] = str(math.ceil(refusal.retry_after_s))
-    body = error_body(
-        refusal.status, refusal.detail, refusal.field, refusal.fine_code or _OPENAI_NAMES.get(refusal.code, refusal.code)
-    )
+    name = refusal.fine_code or _OPENAI_NAMES.get(refusal.code, refusal.code)
+    body = body_of(refusal.status, refusal.detail, refusal.field, name)
     return Response(msgspec.json.encode(body), refusal.status, headers, media_type="application/json")
 
 

@@ -1,4 +1,4 @@
-"""ASGI answers to a generation request: a stream of server-sent events, or one body when the request is over.
+"""ASGI answers to a generation request: a stream of events, or one body when the request is over.
 
 Each answer waits on one future, and sends everything that has become visible since it last sent. A client that disconnects is
 noticed at once; a client that stops reading stops only its own connection.
@@ -16,7 +16,8 @@ from starlette.types import Receive, Scope, Send
 from actors.gateway.custody.hold import answer_hold
 from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.http.chunk_sender import chunk_sender
-from actors.gateway.http.errors import error_body, error_response, refusal_of
+from actors.gateway.http.errors import error_response, refusal_of
+from actors.gateway.http.formats.registry import format_of
 from actors.gateway.http.hangup import may_return, watch_hangup
 from actors.gateway.http.stream_events import StreamEvents, failure_of, stream_headers
 from actors.gateway.requests.reader import Reader
@@ -30,7 +31,9 @@ _SLOW_CLIENT_S = 120.0  # time to read the rest of the answer after the request'
 def _failure(request: Request) -> Response | None:
     """The error response of a request if one of its sequences has visibly failed; else None."""
     ended = failure_of(request)
-    return None if ended is None else error_response(refusal_of(ended), {"X-Request-Id": request.order.request})
+    if ended is None:
+        return None
+    return error_response(refusal_of(ended), {"X-Request-Id": request.order.request}, format_of(request.order.api).error)
 
 
 async def join_pieces(pieces: Iterable[bytes]) -> bytes:
@@ -79,10 +82,10 @@ class _Answer:
 
 
 class EventStream(_Answer):
-    """Streams one request as server-sent events: those of `StreamEvents`, each in a chunk of its own. After every `ping_s` of
+    """Streams one request: the events of `StreamEvents`, each in a chunk of its own. After every `ping_s` of
     silence the desk is asked for a ping.
 
-    A request that fails before its first token gets an error status; one that fails later, an error event before [DONE].
+    A request that fails before its first token gets an error status; one that fails later, an error event.
     """
 
     def __init__(self, desk: RequestDesk, request: Request, events: StreamEvents, longest_s: float, ping_s: float) -> None:
@@ -97,7 +100,7 @@ class EventStream(_Answer):
             await failure(scope, receive, send)
             return
         sender = chunk_sender(scope, send)
-        await sender.begin(stream_headers(self.request))
+        await sender.begin(stream_headers(self.request, self._events.content_type))
         while not reader.has_left:
             events = self._events.take_some()
             if self._events.is_done:
@@ -126,7 +129,7 @@ class WholeAnswer(_Answer):
             return
         response = _failure(self.request)
         if response is None and any(s.ended is not None and s.ended.reason == "cancelled" for s in self.request.sequences):
-            body = error_body(499, "the request was cancelled", name="cancelled")
+            body = format_of(self.request.order.api).error(499, "the request was cancelled", "", "cancelled")
             response = Response(msgspec.json.encode(body), 499, media_type="application/json")
         if response is None:
             headers = {"X-Request-Id": self.request.order.request}

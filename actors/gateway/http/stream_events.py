@@ -3,10 +3,11 @@
 The same request restored from the journal gives the same bytes, whenever and however often it is asked:
 
     head            status line and headers
-    openings        the assistant's role, or the echoed prompt; without an id
+    openings        what comes before the first token; without an id
     turn 1, 2, ...  one event for each token with text, each ending, each ping, in the order of `Request.turns`
-    last turns      the usage if it was asked for, or the error; then [DONE]
+    last turns      what comes after the last ending, or the error
 
+How an event looks is the matter of its API (`formats/format.py`).
 The id of an event is its number: 1, 2, ..., and pings have none. A client that has read event `n` goes on after it. Only the
 events of a resumable request have ids.
 
@@ -25,12 +26,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from email.utils import formatdate
 
-from actors.gateway.http.errors import error_response, refusal_of
-from actors.gateway.http.openai_chunks import DONE, ChunkWriter
+from actors.gateway.http.formats.format import EVENT_STREAM, StreamWriter
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import END_TURN, PING_TURN, RUN_TURN, Request
 
-PING = b": waiting\n"
 N_DATE_BYTES = len("date: Sun, 06 Nov 1994 08:49:37 GMT\r\n")
 RUN_EVENTS = 1_000_000_000
 _MOST_EVENTS, _MOST_WITH_LOGPROBS = 1024, 64  # in one turn of the event loop: 2 to 3 ms
@@ -45,20 +44,20 @@ def failure_of(request: Request) -> Ended | None:
     return None
 
 
-def stream_headers(request: Request) -> list[tuple[bytes, bytes]]:
+def stream_headers(request: Request, content_type: bytes) -> list[tuple[bytes, bytes]]:
     """The response headers of a stream. Its date is that of the request, so that a later process writes the same bytes."""
     return [
         (b"date", formatdate(request.order.created_s, usegmt=True).encode()),
-        (b"content-type", b"text/event-stream; charset=utf-8"),
+        (b"content-type", content_type),
         (b"cache-control", b"no-cache"),
         (b"x-accel-buffering", b"no"),
         (b"x-request-id", request.order.request.encode("latin-1")),
     ]
 
 
-def stream_head(request: Request, *, is_kept_alive: bool) -> bytes:
+def stream_head(request: Request, content_type: bytes = EVENT_STREAM, *, is_kept_alive: bool) -> bytes:
     """The bytes of an HTTP/1.1 response before its first chunk. `is_kept_alive`: the connection is open for more requests."""
-    lines = [b"HTTP/1.1 200 OK", *(name + b": " + value for name, value in stream_headers(request))]
+    lines = [b"HTTP/1.1 200 OK", *(name + b": " + value for name, value in stream_headers(request, content_type))]
     if not is_kept_alive:
         lines.append(b"connection: close")
     return b"\r\n".join([*lines, b"transfer-encoding: chunked", b"", b""])
@@ -75,10 +74,11 @@ LAST_CHUNK = b"0\r\n\r\n"
 class StreamEvents:
     """The events of one request after turn `start`, as they become visible. Nothing is written twice, nothing is left out."""
 
-    def __init__(self, request: Request, writer: ChunkWriter, start: int = 0) -> None:
+    def __init__(self, request: Request, writer: StreamWriter, start: int = 0) -> None:
         """`start`: the id of the last event that the client has; 0: it has none. Raises: ValueError for one that is unknown."""
         self._request, self._writer = request, writer
-        self._has_ids = request.order.is_resumable
+        self._has_ids = request.order.is_resumable and writer.has_ids
+        self.content_type = writer.content_type
         self._turn = 0  # turns that have been returned, or that the client has
         self._base = self._count = self._n_runs = 0  # of these turns: the number of the newest event is `_base + _count`
         self._cursors = [0] * len(request.sequences)  # the next token of each sequence
@@ -159,7 +159,7 @@ class StreamEvents:
         elif turn >= END_TURN:
             line = self._writer.ending(self._request.sequences[turn - END_TURN])
         elif turn == PING_TURN:
-            return PING
+            return self._writer.ping
         else:
             self._begin_run()
             return b""
@@ -176,12 +176,8 @@ class StreamEvents:
         return b"%bid: %d\n%b\n" % (line, number, _RETRY)
 
     def _last(self) -> list[bytes]:
-        """The lines of the events after the last turn of a request that is over."""
-        failure = failure_of(self._request)
-        if failure is not None:
-            return [b"data: " + bytes(error_response(refusal_of(failure)).body) + b"\n", DONE]
-        usage = self._writer.usage()
-        return [usage, DONE] if usage else [DONE]
+        """The events after the last turn of a request that is over."""
+        return self._writer.last(failure_of(self._request))
 
 
 def run_in(event: bytes) -> int:
@@ -219,7 +215,7 @@ class Begun:
         if stop is None:
             return False
         chunks = [as_chunk(event) for event in events.take(stop)]
-        n_head_bytes = len(stream_head(request, is_kept_alive=True)) + self.n_more_head_bytes
+        n_head_bytes = len(stream_head(request, events.content_type, is_kept_alive=True)) + self.n_more_head_bytes
         return self.n_chunks > len(chunks) or self.n_bytes > n_head_bytes + sum(map(len, chunks))
 
 

@@ -13,9 +13,9 @@ import numpy as np
 from starlette.types import ASGIApp, Message
 
 from actors.gateway.dispatch.undelivered import UndeliveredAnswers
-from actors.gateway.http.openai_chunks import ChunkWriter
+from actors.gateway.http.formats.format import PING as PING
+from actors.gateway.http.formats.openai_chunks import ChunkWriter
 from actors.gateway.http.sse import EventStream, WholeAnswer
-from actors.gateway.http.stream_events import PING as PING
 from actors.gateway.http.stream_events import StreamEvents
 from actors.gateway.requests.order import Api, Ended, Order
 from actors.gateway.requests.request import Request

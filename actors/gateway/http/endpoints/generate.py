@@ -5,8 +5,8 @@ from __future__ import annotations
 from starlette.types import ASGIApp
 
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded
+from actors.gateway.http.formats.plain_bodies import batch_body, generate_body
 from actors.gateway.http.identity import checked_request_id, name_of
-from actors.gateway.http.plain_bodies import batch_body, generate_body
 from actors.gateway.http.schema import BatchBody, GenerateBody, RequestFields
 from actors.gateway.http.sse import WholeAnswer
 from actors.gateway.requests.refusals import check_one_given, invalid

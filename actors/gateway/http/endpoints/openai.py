@@ -7,11 +7,9 @@ from starlette.types import ASGIApp
 from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded
-from actors.gateway.http.endpoints.streams import events_after
+from actors.gateway.http.endpoints.streams import generated
 from actors.gateway.http.identity import RequestName, name_of
-from actors.gateway.http.openai_chunks import whole_body
 from actors.gateway.http.schema import ChatBody, CompletionBody, RequestFields, prompts_of
-from actors.gateway.http.sse import WholeAnswer
 from actors.gateway.requests.refusals import Refusal, invalid
 from messages.generation import NO_TOKEN_LIMIT
 
@@ -67,13 +65,7 @@ def _name(services: Services, call: Call, body: RequestFields, path: str, prefix
 async def _answer(services: Services, call: Call, body: RequestFields, new: NewRequest) -> ASGIApp:
     if body.stream_options is not None and not body.stream:
         raise Refusal("invalid", "stream_options: expected stream: true beside it, got none", field="stream_options")
-    request = await services.admission.admit(new)
-    if body.stream:
-        return events_after(services, request, call.identity.last_event, "Last-Event-ID")
-    settings, model = services.settings, services.model
-    return WholeAnswer(
-        services.desk, request, lambda: whole_body(request, settings.model_name, model), settings.request_timeout_s
-    )
+    return await generated(services, call, new)
 
 
 ENDPOINTS = (

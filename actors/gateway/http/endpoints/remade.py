@@ -10,10 +10,10 @@ from starlette.types import ASGIApp
 from actors.gateway.http.endpoint import Call, Endpoint, Services
 from actors.gateway.http.endpoints.generate import BATCH_PATH
 from actors.gateway.http.endpoints.streams import STREAMS_PATH, events_after
+from actors.gateway.http.formats.plain_bodies import batch_body, generate_body
+from actors.gateway.http.formats.registry import format_of
 from actors.gateway.http.gateways.forwarded_call import AGAIN_PATH, KNOWN_PATH, START, TARGET, begun_of
 from actors.gateway.http.identity import event_number
-from actors.gateway.http.openai_chunks import ChunkWriter, whole_body
-from actors.gateway.http.plain_bodies import batch_body, generate_body
 from actors.gateway.http.sse import WholeAnswer
 from actors.gateway.http.stream_events import Begun, StreamEvents, failure_of
 from actors.gateway.requests.refusals import Refusal
@@ -44,7 +44,9 @@ def remade(services: Services, request: Request, path: str, start: int, begun: B
 
 
 def _events(services: Services, request: Request, start: int) -> StreamEvents:
-    return StreamEvents(request, ChunkWriter(request, services.settings.model_name, services.model), start)
+    return StreamEvents(
+        request, format_of(request.order.api).stream(request, services.settings.model_name, services.model), start
+    )
 
 
 def _whole(services: Services, request: Request, path: str) -> ASGIApp:
@@ -53,7 +55,7 @@ def _whole(services: Services, request: Request, path: str) -> ASGIApp:
     def render() -> Iterator[bytes]:
         if request.order.api == "generate":
             return batch_body(request) if path == BATCH_PATH else generate_body(request)
-        return whole_body(request, name, model)
+        return format_of(request.order.api).whole(request, name, model)
 
     return WholeAnswer(services.desk, request, render, services.settings.request_timeout_s)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded
+from actors.gateway.http.formats.registry import format_of
 from actors.gateway.http.identity import event_number
-from actors.gateway.http.openai_chunks import ChunkWriter
-from actors.gateway.http.sse import EventStream
+from actors.gateway.http.sse import EventStream, WholeAnswer
 from actors.gateway.http.stream_events import StreamEvents
 from actors.gateway.requests.refusals import invalid
 from actors.gateway.requests.request import Request
@@ -30,13 +31,22 @@ async def stream(services: Services, call: Call) -> ASGIApp:
     return events_after(services, request, start, field)
 
 
+async def generated(services: Services, call: Call, new: NewRequest) -> ASGIApp:
+    """The answer to a new request, or to the one that it joins: a stream, or one body. Raises: Refusal."""
+    request = await services.admission.admit(new)
+    if not new.is_whole:
+        return events_after(services, request, call.identity.last_event, "Last-Event-ID")
+    settings, model, whole = services.settings, services.model, format_of(new.api).whole
+    return WholeAnswer(services.desk, request, lambda: whole(request, settings.model_name, model), settings.request_timeout_s)
+
+
 def events_after(services: Services, request: Request, start: int, field: str) -> ASGIApp:
     """The answer that streams the events after number `start`; status 204, which ends a browser's EventSource, after the last.
 
     `field`: what gave `start`, for the refusal. Raises: Refusal.
     """
     settings = services.settings
-    writer = ChunkWriter(request, settings.model_name, services.model)
+    writer = format_of(request.order.api).stream(request, settings.model_name, services.model)
     try:
         events = StreamEvents(request, writer, start)
     except ValueError as error:

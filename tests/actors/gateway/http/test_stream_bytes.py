@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from actors.gateway.http.openai_chunks import ChunkWriter
+from actors.gateway.http.formats.openai_chunks import ChunkWriter
 from actors.gateway.http.stream_events import LAST_CHUNK, Begun, StreamBytes, StreamEvents, stream_head
 from actors.gateway.requests.request import Request
 from tests.support.gateway.fake_scheduler import FakeScheduler

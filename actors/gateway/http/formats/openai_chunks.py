@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from actors.gateway.http.errors import error_response, refusal_of
+from actors.gateway.http.formats.format import EVENT_STREAM, PING, StreamWriter
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.text.tokenizer import TextModel
@@ -36,10 +38,10 @@ def usage_of(request: Request) -> dict[str, Any]:
     }
 
 
-class ChunkWriter:
-    """Encodes the `data:` lines of one streamed request: each method returns one line for each event, without the empty line
-    that ends an event. What it returns depends on the order, the tokens and the endings alone.
-    """
+class ChunkWriter(StreamWriter):
+    """Writes server-sent events: the `data:` line of each."""
+
+    content_type, has_ids, ping = EVENT_STREAM, True, PING
 
     def __init__(self, request: Request, model_name: str, model: TextModel) -> None:
         order = request.order
@@ -58,7 +60,7 @@ class ChunkWriter:
             self._plain_token = b"}" + self._plain_token
 
     def openings(self) -> list[bytes]:
-        """The events before the first token: the assistant's role (chat) or the echoed prompt; [] if there are none."""
+        """The assistant's role (chat) or the echoed prompt."""
         order = self._request.order
         if self._is_chat:
             delta = b'{"index":%d,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
@@ -82,11 +84,13 @@ class ChunkWriter:
             return self._event(sequence.index, sequence.tail, b"null", b"null") if sequence.tail else b""
         return self._event(sequence.index, sequence.tail or None, b"null", _FINISH[finish_reason(ended)])
 
-    def usage(self) -> bytes:
-        """The event of the usage; b"" if the client did not ask for it."""
+    def last(self, failure: Ended | None) -> list[bytes]:
+        """The error, or the usage if it was asked for; then [DONE]."""
+        if failure is not None:
+            return [b"data: " + bytes(error_response(refusal_of(failure)).body) + b"\n", DONE]
         if not self._request.order.with_usage:
-            return b""
-        return self._head + b'],"usage":' + _encode(usage_of(self._request)) + b"}\n"
+            return [DONE]
+        return [self._head + b'],"usage":' + _encode(usage_of(self._request)) + b"}\n", DONE]
 
     def _event(self, index: int, text: str | None, logprobs: bytes, finish: bytes) -> bytes:
         if self._is_chat:

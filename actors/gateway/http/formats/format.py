@@ -1,0 +1,39 @@
+"""What each API has of its own in an answer: how the events of a stream look, and the body of a whole answer."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from actors.gateway.requests.order import Ended
+from actors.gateway.requests.request import GrowingSequence
+
+EVENT_STREAM = b"text/event-stream; charset=utf-8"
+PING = b": waiting\n"  # a comment in server-sent events
+
+
+class StreamWriter(Protocol):
+    """Writes the events of one streamed request, as one API shows them.
+
+    A method returns each event without the newline that ends it. What it returns depends on the order, the tokens and the
+    endings alone, so that another process writes the same bytes.
+    """
+
+    content_type: bytes
+    has_ids: bool  # an event may have an id: the format is server-sent events
+    ping: bytes  # what is sent into a silent stream, with its newlines; it does nothing to its reader
+
+    def openings(self) -> list[bytes]:
+        """The events before the first token; [] if there are none."""
+        ...
+
+    def token(self, sequence: GrowingSequence, number: int) -> bytes:
+        """The event of one token; b"" if it shows nothing. Called for each token of a sequence in order."""
+        ...
+
+    def ending(self, sequence: GrowingSequence) -> bytes:
+        """The event of an ending, with the text that became certain by it; b"" if it shows nothing."""
+        ...
+
+    def last(self, failure: Ended | None) -> list[bytes]:
+        """The events after the last turn of a request that is over: at least one. `failure`: of one of its sequences."""
+        ...

@@ -1,0 +1,33 @@
+"""Which API shows its answers in which format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from actors.gateway.http.errors import ErrorBody, error_body
+from actors.gateway.http.formats.format import StreamWriter
+from actors.gateway.http.formats.openai_chunks import ChunkWriter, whole_body
+from actors.gateway.requests.order import Api
+from actors.gateway.requests.request import Request
+from actors.gateway.text.tokenizer import TextModel
+
+
+@dataclass(frozen=True)
+class AnswerFormat:
+    """The answers of one API. `stream` and `whole` take a request, the model's name and its text; `whole` returns the pieces of
+    the body of a request that is over, and after an empty piece the event loop should get a turn.
+    """
+
+    stream: Callable[[Request, str, TextModel], StreamWriter]
+    whole: Callable[[Request, str, TextModel], Iterator[bytes]]
+    error: ErrorBody = error_body
+
+
+OPENAI = AnswerFormat(ChunkWriter, whole_body)
+_FORMATS: dict[Api, AnswerFormat] = {}
+
+
+def format_of(api: Api) -> AnswerFormat:
+    """How the answers of an API look."""
+    return _FORMATS.get(api, OPENAI)
