@@ -138,11 +138,13 @@ class MemoryMailbox(Mailbox):
 
     def _carry(self, outbox: Outbox, frames: list[bytes]) -> None:
         target = self._network.mailbox_by_endpoint[self._endpoint_of[outbox.peer]]
-        self._network.carry(self.endpoint, target.endpoint, partial(target._core.arrive, self.endpoint.encode(), frames))
+        route = f"{self.incarnation} {self.endpoint}".encode()  # of a connection, which ends with its process
+        self._network.carry(self.endpoint, target.endpoint, partial(target._core.arrive, route, frames))
 
     def _reply(self, route: bytes, answer: LinkAnswer) -> bool:
-        sender = self._network.mailbox_by_endpoint.get(route.decode())
-        if sender is not None:
+        incarnation, _, endpoint = route.decode().partition(" ")
+        sender = self._network.mailbox_by_endpoint.get(endpoint)
+        if sender is not None and sender.incarnation == int(incarnation):
             self._network.carry(self.endpoint, sender.endpoint, partial(sender._take_answer, self.name, answer))
         return True
 

@@ -162,6 +162,26 @@ async def test_a_new_life_of_a_sender_makes_the_old_one_stale(make: Make) -> Non
     assert scheduler.statistics().received == 1
 
 
+async def test_answers_to_a_dead_process_do_not_reach_the_next_one_at_its_address() -> None:
+    """Both have a link with the same number, and what the first one sent says nothing about what the second one sends."""
+    network = MemoryNetwork()
+    scheduler = MemoryMailbox(network, "scheduler/0", 1)
+    old, new = (MemoryMailbox(network, "gateway/0", incarnation, "memory://front") for incarnation in (1, 2))
+    old.connect("scheduler/0", 1, scheduler.endpoint)
+    new.connect("scheduler/0", 1, scheduler.endpoint)
+    old.send("scheduler/0", Ack(up_to=1))
+    await take(scheduler, 1)
+    network.mailbox_by_endpoint.pop(scheduler.endpoint)  # what the new one sends waits for its connection
+    new.send("scheduler/0", Ack(up_to=2))
+    scheduler._core.handled()
+    scheduler._core.beat()  # answers the old one
+    network.mailbox_by_endpoint[scheduler.endpoint] = scheduler
+    new.send("scheduler/0", Ack(up_to=3))
+    assert numbers(await take(scheduler, 2)) == [2, 3]
+    for mailbox in (scheduler, old, new):
+        await mailbox.close()
+
+
 async def test_garbage_on_the_socket_harms_nobody(tmp_path: Path) -> None:
     scheduler = ZmqMailbox("scheduler/0", 1, f"ipc://{tmp_path}/s")
     gateway = ZmqMailbox("gateway/0", 1, f"ipc://{tmp_path}/g")
