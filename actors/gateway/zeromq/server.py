@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -118,15 +119,17 @@ class ZmqServer:
                 names = [settings.model_name]
                 self._send(identity, public.Models(call=message.call, names=names, max_length=settings.max_length))
             case public.StatsWanted():
-                self._spawn(identity, message.call, self._stats(identity, message))
+                self._spawn(identity, message.call, partial(self._stats, identity, message))
             case _:
                 kind = type(message).__name__
                 self._refuse(identity, "", Refusal("invalid", f"kind: expected a client's, got {kind}", field="kind"))
 
-    def _spawn(self, identity: bytes, request: str, work: Awaitable[None]) -> None:
+    def _spawn(self, identity: bytes, request: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Begin work in a task. It is made in that task, so that a task which is cancelled before it begins leaves nothing."""
+
         async def run() -> None:
             try:
-                await work
+                await work()
             except Refusal as refusal:
                 self._refuse(identity, request, refusal)
             except Exception as error:
@@ -145,7 +148,7 @@ class ZmqServer:
                 self._again(identity, message, known)
                 return
             if message.is_repeated and self._others.are_there:
-                self._spawn(identity, message.request, self._search(identity, message, new, n_bytes))
+                self._spawn(identity, message.request, partial(self._search, identity, message, new, n_bytes))
             else:
                 self._begin(identity, message, new, n_bytes)
         except Refusal as refusal:
@@ -158,7 +161,7 @@ class ZmqServer:
             raise Refusal("not_found", detail, field="request")
         arrival = self._admission.begin(new, n_bytes)
         self._pending[message.request] = PendingRequest(identity)
-        self._spawn(identity, message.request, self._new(message.request, arrival))
+        self._spawn(identity, message.request, partial(self._new, message.request, arrival))
 
     async def _search(self, identity: bytes, message: public.Generate, new: NewRequest, n_bytes: int) -> None:
         """Another gateway may have this request: pass its stream on, or begin the request here. Raises: Refusal.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import tracemalloc
+import warnings
 from typing import Any
 
 import msgspec
@@ -52,6 +54,20 @@ async def test_a_call_that_fails_inside_is_answered(monkeypatch: pytest.MonkeyPa
         failed = await wire.receive()
         assert isinstance(failed, public.Failed)
         assert (failed.request, failed.code, failed.detail) == ("c", "internal", "RuntimeError: a bug")
+
+
+async def test_work_that_is_cancelled_before_it_begins_leaves_no_coroutine() -> None:
+    async with zmq_rig() as (r, _):
+        front = r.gateway.zmq_server
+        assert front is not None
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            front._on_frames([b"client", *front._codec.encode(public.StatsWanted(call="c"))])
+            assert [task.cancel() for task in front._tasks] == [True]
+            while front._tasks:
+                await asyncio.sleep(0)
+            gc.collect()
+    assert [str(one.message) for one in seen] == []
 
 
 async def test_a_message_of_the_server_is_refused_from_a_client() -> None:
