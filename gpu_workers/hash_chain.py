@@ -25,7 +25,7 @@ import numpy as np
 from gpu_workers.batch.slot_table import SlotTable
 from gpu_workers.batch.step_arrays import StepArrays, build_step, draft_places
 from gpu_workers.engine import Engine
-from gpu_workers.sampling.draft_verification import accept_drafts, take_emitted
+from gpu_workers.sampling.draft_verification import accept_drafts, emitted_indices
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.host_region import HostRegion
 from messages.logprobs import TokenLogprobs
@@ -184,7 +184,7 @@ class HashChainEngine(Engine[_Launched]):
         self._replace_banned(samples, step)
         self._tokens[step.sample_slots, step.sample_positions] = samples
         counts = accept_drafts(samples, step.result_widths, plan.draft_ids)
-        ids = samples[take_emitted(step.result_widths, counts)]
+        ids = samples[emitted_indices(step.result_widths, counts)]
         asked = self._slots.sampling.logprobs_of(step.result_slots)
         return Result(
             epoch=plan.epoch,
@@ -201,7 +201,7 @@ class HashChainEngine(Engine[_Launched]):
         table, vocabulary = self._slots.sampling, self._settings.hash_chain_vocabulary
         edited = np.flatnonzero(table.is_edited(step.sample_slots, step.sample_positions))
         if len(edited):
-            rows = table.take(step.sample_slots[edited], step.sample_positions[edited])
+            rows = table.gather(step.sample_slots[edited], step.sample_positions[edited])
             for row, sample in enumerate(edited.tolist()):
                 banned = rows.banned_of(row)
                 if banned is not None:

@@ -89,7 +89,7 @@ def resume(link: ParentLink) -> int:
     """
     path = Path(link.kept[_RUN_DIR].value)
     keep_copies(link, path)
-    run_dir = RunDir.take_back(path, link.kept[_RUN_DIR].fd)
+    run_dir = RunDir.resume(path, link.kept[_RUN_DIR].fd)
     run_dir.note_processes(link.parent_pid)
     descriptors = {name: kept.fd for name, kept in link.kept.items()}
     server, target = read_server(run_dir, descriptors), None

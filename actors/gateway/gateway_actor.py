@@ -89,7 +89,7 @@ class GatewayActor(Actor, Post, Status):
         identity = await loop.run_in_executor(None, known_identity, settings.model_folder)
         identity = identity.with_numerics(settings.numerics, is_exact=settings.deterministic)
         recovered = await loop.run_in_executor(None, self.journal.open)
-        left = [] if self.custody is None else await self.custody.take()
+        left = [] if self.custody is None else await self.custody.claim()
         self.journal.start()
         self.journal.on_commit = self.metrics.commit_s.observe
         self.journal.on_failure = lambda error: self.fail("journal", error)

@@ -252,7 +252,7 @@ class PageLedger:
         self._planned.discard(content_hash)
         for hashes in self._unapplied:  # a later plan may give this content to another page
             hashes.discard(content_hash)
-        if self._twins.by_hash and (twin := self._twins.take(content_hash)) is not None:
+        if self._twins.by_hash and (twin := self._twins.pop(content_hash)) is not None:
             self._cached.hand_over(page, twin.page)
             self._know(twin.page, content, twin.plan)
             return

@@ -36,7 +36,7 @@ class Twins:
             self._keep(content_hash, [twin for twin in self.by_hash[content_hash] if twin.page != page])
         return content_hash
 
-    def take(self, content_hash: int) -> Twin | None:
+    def pop(self, content_hash: int) -> Twin | None:
         """Remove and return a twin that becomes the known page of this content: the one that is computed first."""
         twins = self.by_hash.get(content_hash)
         if not twins:

@@ -142,6 +142,6 @@ class SamplingTable:
         """[N] int32, as in SamplingRows."""
         return self._logprobs[slots]
 
-    def take(self, slots: np.ndarray, positions: np.ndarray) -> SamplingRows:
+    def gather(self, slots: np.ndarray, positions: np.ndarray) -> SamplingRows:
         """The rows of these samples: slots and positions [S] int64."""
         return SamplingRows(slots, positions, self._values.take(slots), self._banned)

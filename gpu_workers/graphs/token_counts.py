@@ -56,7 +56,7 @@ class TokenCounts:
     def _count(self, slots: np.ndarray, positions: np.ndarray, table: SamplingTable) -> None:
         slot_ids, lengths = upload_together((slots, positions), self.values.device)
         count_tokens(slot_ids, lengths, self._state, self.values)
-        rows = table.take(slots, positions)
+        rows = table.gather(slots, positions)
         vocabulary = self.values.shape[1]
         banned = [slot * vocabulary + np.unique(ids) for i, slot in enumerate(slots) if (ids := rows.banned_of(i)) is not None]
         if banned:

@@ -43,7 +43,7 @@ class RankMemory:
         is_suspect: the memory of the gang before this one may be damaged. A gang that has memory already made it itself."""
         kv = self.kept.kv
         if kv.number == 0:
-            kv.take(region, is_suspect)
+            kv.map_region(region, is_suspect)
         return self._generation.agree(epoch, kv.number)
 
     def distrust(self) -> None:

@@ -186,7 +186,7 @@ def _kept_pages(model: Model, memory: KvMemory) -> int:
     if n_pages > 0:
         return n_pages
     if kept_bytes:
-        memory.forget()
+        memory.drop_kept()
     return 0
 
 

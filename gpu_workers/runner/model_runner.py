@@ -30,7 +30,7 @@ from gpu_workers.engine import Engine
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.models.model import Model
 from gpu_workers.runner.backend import CapturedSteps
-from gpu_workers.sampling.draft_verification import accept_drafts, take_emitted
+from gpu_workers.sampling.draft_verification import accept_drafts, emitted_indices
 from gpu_workers.sampling.logprobs import ComputedLogprobs, compute_logprobs, emitted_logprobs
 from gpu_workers.sampling.sampler import sample_tokens
 from messages.steps import EngineCapacity, Plan, Result, StepTime
@@ -191,7 +191,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         if len(step.slots):
             computed = self._compute(step)
             if computed.logits is not None:
-                rows = self._slots.sampling.take(step.sample_slots, step.sample_positions)
+                rows = self._slots.sampling.gather(step.sample_slots, step.sample_positions)
                 ids, logprobs = self._sample(computed, computed.logits, rows)
         if events is not None:
             events[1].record()
@@ -236,7 +236,7 @@ def read_step(pending: PendingStep) -> Result:
         compute_s = began.elapsed_time(ended) / 1e3
     samples = pending.ids.numpy()
     counts = accept_drafts(samples, pending.widths, pending.plan.draft_ids)
-    emitted = take_emitted(pending.widths, counts)
+    emitted = emitted_indices(pending.widths, counts)
     return Result(
         epoch=pending.plan.epoch,
         step=pending.number,

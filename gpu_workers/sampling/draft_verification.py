@@ -31,7 +31,7 @@ def accept_drafts(samples: np.ndarray, widths: np.ndarray, draft_ids: np.ndarray
     return misses[np.searchsorted(misses, first)] - first + 1
 
 
-def take_emitted(widths: np.ndarray, emitted: np.ndarray) -> np.ndarray:
+def emitted_indices(widths: np.ndarray, emitted: np.ndarray) -> np.ndarray:
     """Indices of the emitted samples among all samples, row by row: [sum(emitted)] int64.
 
     widths: [N] int, samples of each row; emitted: [N] int, how many of them are emitted."""

@@ -39,21 +39,21 @@ class KvMemory:
 
     def __init__(self, path: Path, owner: str, layout: bytes) -> None:
         self._path, self._owner = path, owner
-        self._lock = threading.Lock()  # the step thread takes memory, the event loop's helper thread gives it again
+        self._lock = threading.Lock()  # the step thread maps memory, the event loop's helper thread gives it again
         self._key = "kv " + blake2b(layout, digest_size=16).hexdigest()
         self._descriptor: int | None = None
         self._n_bytes = 0
         self.number = 0  # of the memory in use; 0: none yet
         self._log = structlog.get_logger().bind(owner=owner)
 
-    def take(self, region: Region, is_suspect: bool) -> None:
+    def map_region(self, region: Region, is_suspect: bool) -> None:
         """Let the region be the memory of the gang before it, or new memory if there is none, or if that `is_suspect`.
 
         Called between epochs. Raises: OSError when the device has no memory."""
         with self._lock:
             kept = self._find(region.n_bytes, is_suspect)
             if kept is None:
-                self._take_new(region)
+                self._make_new(region)
             else:
                 self._replace(kept.descriptor, _read_meta(kept.meta).number, region.n_bytes)
             assert self._descriptor is not None
@@ -68,20 +68,20 @@ class KvMemory:
         os.close(kept.descriptor)
         return _read_meta(kept.meta).n_bytes
 
-    def forget(self) -> None:
+    def drop_kept(self) -> None:
         """Drop the memory of the gang before."""
         kept = self._find(is_suspect=True)
         assert kept is None, "suspect memory is never found"
 
     def reserve(self, region: Region) -> None:
         """Put new memory for this region into the vault before it is needed, if there is none of this size: a device whose
-        memory is full refuses it while it loads, and gangs that load later know the size. Raises: as `take`."""
+        memory is full refuses it while it loads, and gangs that load later know the size. Raises: as `map_region`."""
         with self._lock:
             kept = self._find(region.n_bytes)
             if kept is not None:
                 os.close(kept.descriptor)
                 return
-            self._take_new(region)
+            self._make_new(region)
             self._replace(None, 0, 0)  # the vault has it; another gang may use it first
 
     def give_again(self) -> None:
@@ -101,7 +101,7 @@ class KvMemory:
             except DescriptorError as error:  # a vault that has gone has lost it; another hears how this process has died
                 self._log.warning("the vault was not told of damaged memory", reason=str(error))
 
-    def _take_new(self, region: Region) -> None:
+    def _make_new(self, region: Region) -> None:
         self._replace(region.make(), secrets.randbits(63) | 1, region.n_bytes)
         self._give()
 

@@ -215,8 +215,8 @@ class _Stream(OpenCall):
     def moved(self) -> None:
         self.state.is_repeated = True
 
-    def take(self, message: public.FrontMessage) -> None:
-        match self.state.take(message):
+    def handle(self, message: public.FrontMessage) -> None:
+        match self.state.handle(message):
             case Next.RESEND:
                 self.resend()
             case Next.RETRY:
@@ -239,6 +239,6 @@ class _Question(OpenCall):
     def message(self) -> Message:
         return self._message
 
-    def take(self, message: public.FrontMessage) -> None:
+    def handle(self, message: public.FrontMessage) -> None:
         if not self.answer.done():
             self.answer.set_result(message)

@@ -37,7 +37,7 @@ class OpenCall(Protocol):
         """The message to send, also when it is sent again."""
         ...
 
-    def take(self, message: public.FrontMessage) -> None:
+    def handle(self, message: public.FrontMessage) -> None:
         """Handle a message about this call."""
         ...
 
@@ -173,7 +173,7 @@ class ClientLink:
         elif message is not None:
             call = self.open_calls.get(getattr(message, "request", "") or getattr(message, "call", ""))
             if call is not None:
-                call.take(message)
+                call.handle(message)
 
     def _watch_silence(self) -> None:
         self._watch = self._loop.call_later(SILENCE_S / 4, self._watch_silence)

@@ -145,13 +145,13 @@ class MemoryMailbox(Mailbox):
         incarnation, _, endpoint = route.decode().partition(" ")
         sender = self._network.mailbox_by_endpoint.get(endpoint)
         if sender is not None and sender.incarnation == int(incarnation):
-            self._network.carry(self.endpoint, sender.endpoint, partial(sender._take_answer, self.name, answer))
+            self._network.carry(self.endpoint, sender.endpoint, partial(sender._handle_answer, self.name, answer))
         return True
 
-    def _take_answer(self, peer: str, answer: LinkAnswer) -> None:
+    def _handle_answer(self, peer: str, answer: LinkAnswer) -> None:
         outbox = self._outbox.get(peer)
         if outbox is not None:
-            outbox.take_answer(answer)
+            outbox.handle_answer(answer)
             self._pump(outbox)
 
     def _beat(self) -> None:

@@ -52,7 +52,7 @@ class Outbox:
         in_flight = self.sent - self._acknowledged
         return self._mail[in_flight] if in_flight < WINDOW_MESSAGES and in_flight < len(self._mail) else None
 
-    def take_answer(self, answer: LinkAnswer) -> None:
+    def handle_answer(self, answer: LinkAnswer) -> None:
         """The receiver's answer: forget what it has handled; go back to the message that it wants. Send afterwards.
 
         An answer about another link, or about numbers that were never sent, changes nothing.

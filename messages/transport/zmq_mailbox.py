@@ -31,7 +31,7 @@ class _Link:
     def __init__(self, core: MailboxCore, outbox: Outbox, open_socket: Callable[[], zmq.Socket]) -> None:
         self.outbox = outbox
         self._core, self._open_socket = core, open_socket
-        self.reader = ZmqReader(open_socket(), self._take_answer, self.pump)
+        self.reader = ZmqReader(open_socket(), self._handle_answer, self.pump)
 
     def pump(self) -> None:
         """Send what credit and the socket allow."""
@@ -51,11 +51,11 @@ class _Link:
             except zmq.ZMQError:  # no descriptor is left
                 return
             self.reader.close()
-            self.reader = ZmqReader(socket, self._take_answer, self.pump)
+            self.reader = ZmqReader(socket, self._handle_answer, self.pump)
 
-    def _take_answer(self, frames: list[bytes]) -> None:
+    def _handle_answer(self, frames: list[bytes]) -> None:
         try:
-            self.outbox.take_answer(decode_answer(b"".join(frames)))
+            self.outbox.handle_answer(decode_answer(b"".join(frames)))
         except WireError:
             self._core.counts["refused"] += 1
         self.pump()

@@ -223,7 +223,7 @@ class ChildManager:
         waiting: list[tuple[ChildProcess, bool]] = []
         try:
             for record in records:
-                spare = self.spares.take(record.name)
+                spare = self.spares.pop(record.name)
                 waiting.append((spare or self._spawner.spawn(record.spec, ignore_exit), spare is not None))
             incarnation = self._incarnations.next(*names)
             if has_rendezvous:

@@ -67,7 +67,7 @@ def check_length(path: Path) -> None:
 
 
 class RunDir:
-    """A run directory that this process has locked. `take` makes one."""
+    """A run directory that this process has locked. `acquire` makes one."""
 
     def __init__(self, path: Path, lock: LockFile) -> None:
         self.path = path
@@ -76,7 +76,7 @@ class RunDir:
         self._is_ours = False  # False: nothing in it is changed
 
     @classmethod
-    def take(cls, path: Path) -> RunDir:
+    def acquire(cls, path: Path) -> RunDir:
         """`hold` and `begin`."""
         self = cls.hold(path)
         self.begin()
@@ -94,7 +94,7 @@ class RunDir:
             make_private(path.parent)
         make_private(path)
         try:
-            lock = LockFile.take(path / "lock", _LOCK_S)
+            lock = LockFile.acquire(path / "lock", _LOCK_S)
         except BlockingIOError:
             raise RunDirTaken(path, read_pid(path)) from None
         except OSError as error:
@@ -133,7 +133,7 @@ class RunDir:
         return cls(path, LockFile(-1))
 
     @classmethod
-    def take_back(cls, path: Path, lock_fd: int) -> RunDir:
+    def resume(cls, path: Path, lock_fd: int) -> RunDir:
         """Go on in the directory of a supervisor that died, whose lock the parent has kept. Nothing in it is removed.
         `note_processes` follows."""
         self = cls(path, LockFile(lock_fd))
@@ -196,7 +196,7 @@ class RunDir:
             for folder in (self.path.parent, self.path):
                 folder.mkdir(mode=0o700, exist_ok=True)
             self._second_lock.close()
-            self._second_lock = LockFile.take(self.path / "lock")
+            self._second_lock = LockFile.acquire(self.path / "lock")
             AtomicFile(self.path / _PID).write(str(os.getpid()).encode())
             structlog.get_logger().error("files of the run directory were removed; they exist again", path=str(self.path))
 

@@ -43,7 +43,7 @@ class Spares:
         """Children that have a spare now."""
         return set(self._process_by_name)
 
-    def take(self, name: str) -> ChildProcess | None:
+    def pop(self, name: str) -> ChildProcess | None:
         """The spare of this child, which the caller owns from now on; None when there is none that runs."""
         process = self._process_by_name.pop(name, None)
         if process is None or not process.is_suspended():

@@ -52,7 +52,7 @@ def hold_state_dir(path: Path, keep: Callable[[int], None] = lambda fd: None) ->
     Raises: ConfigError when it is not private, when it cannot be locked, or when another server holds it.
     """
     make_private(path, "state_dir")
-    lock = _take(path)
+    lock = _acquire(path)
     try:
         with contextlib.suppress(OSError):  # a full disk: the error of the next server names no pid
             os.ftruncate(lock.fd, 0)
@@ -79,9 +79,9 @@ def note_gateways(path: Path, gateways: int, keep_s: float, now_s: float) -> boo
     return changed_s > 0.0 and abs(now_s - changed_s) <= keep_s
 
 
-def _take(path: Path) -> LockFile:
+def _acquire(path: Path) -> LockFile:
     try:
-        return LockFile.take(path / _LOCK)
+        return LockFile.acquire(path / _LOCK)
     except BlockingIOError:
         with contextlib.suppress(OSError):
             holder = (path / _LOCK).read_bytes()[:20].decode("ascii", "replace") or "?"

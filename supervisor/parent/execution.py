@@ -52,7 +52,7 @@ def execute_parent(state: ParentState) -> NoReturn:
         raise
 
 
-def take_state() -> ParentState | None:
+def load_state() -> ParentState | None:
     """What the process knew before this program was executed in it; None in a parent that begins a server. Called once."""
     if (fd := os.environ.pop(_VARIABLE, None)) is None:
         return None

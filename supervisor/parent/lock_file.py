@@ -21,7 +21,7 @@ class LockFile:
         self.fd = fd
 
     @classmethod
-    def take(cls, path: Path, timeout_s: float = 0.0) -> LockFile:
+    def acquire(cls, path: Path, timeout_s: float = 0.0) -> LockFile:
         """Make the file if it is missing, and lock it.
 
         Raises: BlockingIOError when another server holds it for longer than `timeout_s`; OSError when there can be no lock.

@@ -28,7 +28,7 @@ import sys
 import time
 
 from messages.outcomes import ExitCode
-from supervisor.parent.execution import HANDLED, STOP_SIGNALS, ParentState, execute_parent, take_state
+from supervisor.parent.execution import HANDLED, STOP_SIGNALS, ParentState, execute_parent, load_state
 from supervisor.parent.kernel import adopt_descendants, children_of, die_with
 from supervisor.parent.link import ALIVE, KEEP, OPEN, PACKET_BYTES, ParentLink, pack_exits
 from supervisor.parent.process_sample import sample_of
@@ -65,7 +65,7 @@ class Parent:
         self._failures_s: list[float] = []
         self._wakeup, self._wakeup_in = os.pipe()
         self._handlers: list[tuple[int, object]] = []
-        if (state := take_state()) is not None:
+        if (state := load_state()) is not None:
             self._restore(state)
 
     def run(self) -> ParentLink:

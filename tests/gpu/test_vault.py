@@ -66,7 +66,7 @@ def main(path: str, is_suspect: str) -> None:
     memory = KvMemory(Path(path), "worker/0.0", b"test")
     memory.reserve(pages.region)
     began_s = time.monotonic()
-    memory.take(pages.region, bool(int(is_suspect)))
+    memory.map_region(pages.region, bool(int(is_suspect)))
     took_ms = (time.monotonic() - began_s) * 1e3
     least, most = (float(one) for one in pages.storage.aminmax())
     print(json.dumps({"number": memory.number, "least": least, "most": most, "took_ms": took_ms}), flush=True)

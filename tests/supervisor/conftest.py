@@ -27,7 +27,7 @@ def open_rig(tmp_path_factory: pytest.TempPathFactory):
 
     @asynccontextmanager
     async def opened(*groups: Group, drain_s: float = 5.0, spares: bool = False) -> AsyncIterator[SupervisorRig]:
-        run_dir = RunDir.take(path)
+        run_dir = RunDir.acquire(path)
         settings = SupervisorSettings(drain_s=drain_s, beat_s=0.1, spares=spares)
         server = Server(groups, run_dir, settings, "stub", "http://nowhere", "console", "error")
         spawner = LocalSpawner(run_dir.register_path, "tests.support.supervisor.stub_entrypoint")

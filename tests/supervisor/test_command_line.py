@@ -132,7 +132,7 @@ def test_a_second_server_is_refused_with_a_reason(server: RunningServer) -> None
 def test_a_port_that_is_served_is_named(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """The port of a server of this user, not its run directory, which the operator has not chosen."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("r")))
-    held = RunDir.take(run_dir_of(8123))
+    held = RunDir.acquire(run_dir_of(8123))
     try:
         second = call("start", "--model", "hash-chain", "--port", "8123")
     finally:

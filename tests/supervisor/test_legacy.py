@@ -104,7 +104,7 @@ def no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def ended_with(tmp_path: Path, order: StandingOrder, meanwhile: Callable[[Supervisor], None] = lambda _: None) -> int:
     """The exit status of a supervisor whose predecessor had this order. Its children do not exist any more."""
-    run_dir = RunDir.take(tmp_path / "d")
+    run_dir = RunDir.acquire(tmp_path / "d")
     try:
         LegacyFile(run_dir.legacy_path).note_order(order)
         server = Server((group("gateway/0"),), run_dir, SupervisorSettings(), "stub", "http://nowhere", "console", "error")

@@ -107,7 +107,7 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(
         ConfigError, match=r"^run_dir: expected a directory with room for files, got .* \(No space left on device\)$"
     ):
-        RunDir.take(tmp_path / "r")
+        RunDir.acquire(tmp_path / "r")
 
 
 @pytest.mark.parametrize(

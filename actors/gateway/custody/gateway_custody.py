@@ -44,14 +44,14 @@ class GatewayCustody(Custodian):
         self._n_again = MAX_BATCH
         self._again_timer: asyncio.TimerHandle | None = None
         self._stale: set[str] = set()  # keys that the custodian may have and shall drop
-        self._is_unknown = False  # `take` has failed: the custodian may have connections that nobody will go on with
+        self._is_unknown = False  # `claim` has failed: the custodian may have connections that nobody will go on with
         self._client: AsyncDescriptorClient | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._is_closed = False
         self.n_connected = 0  # custodians to which this gateway has connected; each was given every hold at once
         self._log = structlog.get_logger()
 
-    async def take(self) -> list[LeftConnection]:
+    async def claim(self) -> list[LeftConnection]:
         """The connections that the dead incarnation has left; [] when no custodian answers. Call it once, before `open`."""
         try:
             client = AsyncDescriptorClient(self._path)
@@ -75,7 +75,7 @@ class GatewayCustody(Custodian):
             self.open()
 
     def open(self) -> None:
-        """Connect, give the custodian every hold, and let it drop what `take` has found, or could not get, and nobody holds.
+        """Connect, give the custodian every hold, and let it drop what `claim` has found, or could not get, and nobody holds.
 
         Tries again until `close` when no custodian listens, or when it goes away.
         """

@@ -107,7 +107,7 @@ class GangView:
         capacity = self.capacity = usable_capacity(answer.engine, self._settings.step_tokens)
         is_same_memory = self._memory_generation == answer.memory_generation
         is_kept = self.ledger is not None and is_same_memory and self.ledger.n_pages == capacity.n_pages
-        self._take_slots(capacity.n_slots if is_kept and not self._needs_canary else 0)
+        self._keep_slots(capacity.n_slots if is_kept and not self._needs_canary else 0)
         if self.ledger is None or not is_kept:
             self._seals = self._open_seals(answer.memory_generation, capacity.n_pages)
             self.ledger = PageLedger(capacity.n_pages, make_eviction(self._settings.eviction), self._seals)
@@ -174,7 +174,7 @@ class GangView:
         self._forget_memory()
         self.n_changes += 1
 
-    def _take_slots(self, n_slots: int) -> None:
+    def _keep_slots(self, n_slots: int) -> None:
         """Running sequences stay in slots [0, n_slots), with what they have computed; others wait and are computed again."""
         for sequence in list(self._queues.running):
             if sequence.slot >= n_slots:
@@ -183,7 +183,7 @@ class GangView:
 
     def _forget_memory(self) -> None:
         """What is known of the memory's content is not true any more: all sequences wait and are computed again."""
-        self._take_slots(0)
+        self._keep_slots(0)
         self.ledger = None
         if self._seals is not None:
             self._seals.clear()

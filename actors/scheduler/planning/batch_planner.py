@@ -115,9 +115,9 @@ class BatchPlanner:
                 depth = min(
                     self._draft_depth, sequence.n_samples_left - 1, budget - 1, self._max_sequence_tokens - sequence.known - 1
                 )
-                proposed = drafts.take(sequence, depth) if depth > 0 else []
+                proposed = drafts.pop(sequence, depth) if depth > 0 else []
         up_to = sequence.planned + 1 + len(proposed)
-        if sequence.pages_short(up_to) <= 0 or self._take_pages(builder, sequence, up_to):
+        if sequence.pages_short(up_to) <= 0 or self._allocate_pages(builder, sequence, up_to):
             self._add_row(builder, sequence, 1 + len(proposed), proposed)
 
     def _plan_prompts(self, builder: PlanBuilder, prompts: list[Sequence], may_run: MayRun) -> None:
@@ -160,7 +160,7 @@ class BatchPlanner:
         start = sequence.planned
         n_tokens = allowed(start, sequence.n_unplanned)
         up_to = start + n_tokens  # admission took these pages, but the loss of a gang may have taken them back
-        if sequence.pages_short(up_to) > 0 and not self._take_pages(builder, sequence, up_to):
+        if sequence.pages_short(up_to) > 0 and not self._allocate_pages(builder, sequence, up_to):
             return False
         builder.count_prompt(start, n_tokens)
         self._add_row(builder, sequence, n_tokens, [])
@@ -203,7 +203,7 @@ class BatchPlanner:
         self._queues.admit(sequence)
         builder.entered.append(sequence)
         builder.add_pages(sequence.slot, 0, shared)
-        taken = self._take_pages(builder, sequence, sequence.known)
+        taken = self._allocate_pages(builder, sequence, sequence.known)
         assert taken, "admission counted the pages"
         return True
 
@@ -225,7 +225,7 @@ class BatchPlanner:
 
     # -- pages, rows, lease -----------------------------------------------------------------------------------
 
-    def _take_pages(self, builder: PlanBuilder, sequence: Sequence, up_to: int) -> bool:
+    def _allocate_pages(self, builder: PlanBuilder, sequence: Sequence, up_to: int) -> bool:
         """Allocate pages for positions [0, up_to) of a sequence, preempting others. False if it was preempted itself."""
         first_index = len(sequence.pages)
         for _ in range(sequence.pages_short(up_to)):
@@ -268,7 +268,7 @@ class BatchPlanner:
         if n_steps == 1 or short > self._ledger.n_available:
             return 1
         for row in builder.rows:
-            self._take_pages(builder, row.sequence, row.start + n_steps)
+            self._allocate_pages(builder, row.sequence, row.start + n_steps)
             row.sequence.planned += n_steps - 1
             row.sequence.in_flight += n_steps - 1
         return n_steps

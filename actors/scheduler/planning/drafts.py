@@ -43,7 +43,7 @@ class ReceivedDrafts:
         draft = self._by_number.get(sequence.number)
         return draft is not None and draft[0] + len(draft[1]) > sequence.on_device
 
-    def take(self, sequence: Sequence, depth: int) -> list[int]:
+    def pop(self, sequence: Sequence, depth: int) -> list[int]:
         """At most `depth` draft ids for the positions after all known tokens; none if the known tokens differ from the draft.
 
         The rest of the draft stays for the next step.

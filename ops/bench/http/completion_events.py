@@ -52,7 +52,7 @@ class Answer:
     detail: str = ""
     text: list[str] | None = None  # kept on demand
 
-    def take(self, data: bytes, now_s: float) -> None:
+    def handle(self, data: bytes, now_s: float) -> None:
         """One event of the stream."""
         if data == DONE:
             return

@@ -115,7 +115,7 @@ class StreamConnection(asyncio.Protocol):
             self.close()
             return
         if body:
-            self._take_body(answer, body)
+            self._handle_body(answer, body)
         if self._response.is_complete:
             self._finish(answer)
 
@@ -129,13 +129,13 @@ class StreamConnection(asyncio.Protocol):
             answer.fail("cut", f"the connection ended after {len(answer.text_s)} chunks: {exc or 'closed'}")
         self._finish(answer)
 
-    def _take_body(self, answer: Answer, body: bytes) -> None:
+    def _handle_body(self, answer: Answer, body: bytes) -> None:
         if self._response.status != 200:
             self._refusal += body[:2000]
             return
         now_s = time.perf_counter()
         for data in self._events.feed(body):
-            answer.take(data, now_s)
+            answer.handle(data, now_s)
 
     def _finish(self, answer: Answer) -> None:
         if self._response.status != 200 and not answer.error:
@@ -155,7 +155,7 @@ class ConnectionPool:
 
     async def ask(self, request: bytes, answer: Answer) -> None:
         """Send a request on an idle or a new connection and fill in its answer."""
-        connection = self._take_idle() or await self._connect(answer)
+        connection = self._pop_idle() or await self._connect(answer)
         if connection is None:
             answer.ended_s = time.perf_counter()
             return
@@ -168,7 +168,7 @@ class ConnectionPool:
         while self._idle:
             self._idle.pop().close()
 
-    def _take_idle(self) -> StreamConnection | None:
+    def _pop_idle(self) -> StreamConnection | None:
         while self._idle:
             connection = self._idle.pop()
             if connection.is_usable:

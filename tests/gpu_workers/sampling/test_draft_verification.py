@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_workers.batch.sampling_table import SamplingTable
-from gpu_workers.sampling.draft_verification import accept_drafts, take_emitted
+from gpu_workers.sampling.draft_verification import accept_drafts, emitted_indices
 from gpu_workers.sampling.sampler import sample_tokens
 from messages.generation import Sampling
 from messages.steps import NewSequence
@@ -34,7 +34,7 @@ def test_rule_row_by_row(cases: list[tuple[list[int], list[int]]]) -> None:
         widths.append(len(row_samples))
     counts = accept_drafts(np.array(samples, np.int64), np.array(widths, np.int64), np.array(drafts, np.int64))
     assert counts.tolist() == [len(row) for row in expected]
-    emitted = take_emitted(np.array(widths, np.int64), counts)
+    emitted = emitted_indices(np.array(widths, np.int64), counts)
     assert [samples[i] for i in emitted] == [token for row in expected for token in row]
 
 
@@ -49,11 +49,11 @@ def test_distribution_of_two_tokens_is_that_of_the_model() -> None:
     draft = int(p[start].argmax())
     slots, places = np.repeat(np.arange(n), 2), np.tile([1, 2], n)
     both = logits[torch.tensor([start, draft])].repeat(n, 1)
-    samples = sample_tokens(both, table.take(slots, places), torch.zeros(n, 1)).numpy()
+    samples = sample_tokens(both, table.gather(slots, places), torch.zeros(n, 1)).numpy()
     counts = accept_drafts(samples, np.full(n, 2), np.full(n, draft))
     assert 0.2 < (counts == 2).mean() < 0.8
     first = samples[::2]
-    alone = sample_tokens(logits[torch.from_numpy(first)], table.take(np.arange(n), np.full(n, 2)), torch.zeros(n, 1)).numpy()
+    alone = sample_tokens(logits[torch.from_numpy(first)], table.gather(np.arange(n), np.full(n, 2)), torch.zeros(n, 1)).numpy()
     second = np.where(counts == 2, samples[1::2], alone)
     assert (second == alone).all()  # token for token what single steps sample
     observed = np.zeros((VOCABULARY, VOCABULARY))

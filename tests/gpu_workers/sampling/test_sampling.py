@@ -19,7 +19,7 @@ def rows(samplings: list[Sampling], positions: list[int], n_prompt: int = 0) -> 
     table = SamplingTable(len(samplings))
     for slot, sampling in enumerate(samplings):
         table.put(NewSequence(slot=slot, n_tokens=n_prompt, n_prompt=n_prompt, sampling=sampling))
-    return table.take(np.arange(len(samplings)), np.array(positions))
+    return table.gather(np.arange(len(samplings)), np.array(positions))
 
 
 def plainly(logits: np.ndarray, sampling: Sampling, position: int) -> int:

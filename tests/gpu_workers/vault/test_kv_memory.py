@@ -61,11 +61,11 @@ def test_a_region_keeps_its_address_and_takes_the_content_of_shared_memory() -> 
 def test_the_next_gang_has_the_memory_of_the_gang_before(vault: StoreProcess) -> None:
     first, second = HashChainEngine(SETTINGS), HashChainEngine(SETTINGS)
     before = memory_at(vault)
-    before.take(first._region, is_suspect=False)
+    before.map_region(first._region, is_suspect=False)
     write(first, 77)
     write(second, 5)  # its own warm-up is not seen by anybody
     after = memory_at(vault)
-    after.take(second._region, is_suspect=False)
+    after.map_region(second._region, is_suspect=False)
     assert content(second) == {77}
     assert after.number == before.number != 0
 
@@ -73,12 +73,12 @@ def test_the_next_gang_has_the_memory_of_the_gang_before(vault: StoreProcess) ->
 def test_suspect_memory_is_not_used_again_by_anybody(vault: StoreProcess) -> None:
     first, second, third = (HashChainEngine(SETTINGS) for _ in range(3))
     before, after, last = (memory_at(vault) for _ in range(3))
-    before.take(first._region, is_suspect=False)
+    before.map_region(first._region, is_suspect=False)
     write(first, 77)
-    after.take(second._region, is_suspect=True)
+    after.map_region(second._region, is_suspect=True)
     assert content(second) == {0}
     assert after.number != before.number
-    last.take(third._region, is_suspect=False)
+    last.map_region(third._region, is_suspect=False)
     assert last.number == after.number
 
 
@@ -86,16 +86,16 @@ def test_memory_of_a_device_that_has_failed_is_found_by_nobody_and_given_to_no_o
     first, second, third = (HashChainEngine(SETTINGS) for _ in range(3))
     before, after = memory_at(vault), memory_at(vault)
     before.distrust()  # has no memory yet: that of the gang before stays
-    before.take(first._region, is_suspect=False)
+    before.map_region(first._region, is_suspect=False)
     write(first, 77)
     before.distrust()
     before.give_again()
-    after.take(second._region, is_suspect=False)
+    after.map_region(second._region, is_suspect=False)
     assert content(second) == {0}
     assert after.number != before.number
     before.distrust()  # that of the next gang stays
     last = memory_at(vault)
-    last.take(third._region, is_suspect=False)
+    last.map_region(third._region, is_suspect=False)
     assert last.number == after.number
     vault.kill()
     last.distrust()  # the fault is reported all the same
@@ -103,9 +103,9 @@ def test_memory_of_a_device_that_has_failed_is_found_by_nobody_and_given_to_no_o
 
 def test_memory_of_another_layout_is_given_up(vault: StoreProcess) -> None:
     before, after = memory_at(vault, b"llama"), memory_at(vault, b"qwen")
-    before.take(HashChainEngine(SETTINGS)._region, is_suspect=False)
+    before.map_region(HashChainEngine(SETTINGS)._region, is_suspect=False)
     engine = HashChainEngine(SETTINGS)
-    after.take(engine._region, is_suspect=False)
+    after.map_region(engine._region, is_suspect=False)
     assert content(engine) == {0}
     with vault.client() as client:
         entries = client.find("worker/0.0")
@@ -116,8 +116,8 @@ def test_memory_of_another_layout_is_given_up(vault: StoreProcess) -> None:
 
 def test_memory_of_another_size_is_given_up(vault: StoreProcess) -> None:
     before, after = memory_at(vault), memory_at(vault)
-    before.take(HashChainEngine(SETTINGS)._region, is_suspect=False)
-    after.take(HashChainEngine(WorkerSettings(hash_chain_pages=32))._region, is_suspect=False)
+    before.map_region(HashChainEngine(SETTINGS)._region, is_suspect=False)
+    after.map_region(HashChainEngine(WorkerSettings(hash_chain_pages=32))._region, is_suspect=False)
     assert after.number != before.number
 
 
@@ -130,26 +130,26 @@ def test_reserved_memory_is_that_of_the_first_gang_and_of_those_after_it(vault: 
     standby = memory_at(vault)
     assert standby.kept_bytes() == first._region.n_bytes
     standby.reserve(second._region)  # finds that of the first
-    loading.take(first._region, is_suspect=False)
+    loading.map_region(first._region, is_suspect=False)
     write(first, 8)
-    standby.take(second._region, is_suspect=False)
+    standby.map_region(second._region, is_suspect=False)
     assert content(second) == {8}
     assert standby.number == loading.number != 0
-    standby.forget()
+    standby.drop_kept()
     assert memory_at(vault).kept_bytes() == 0
 
 
 def test_a_new_vault_gets_the_memory_from_the_rank_that_uses_it(vault: StoreProcess) -> None:
     first, second = HashChainEngine(SETTINGS), HashChainEngine(SETTINGS)
     before = memory_at(vault)
-    before.take(first._region, is_suspect=False)
+    before.map_region(first._region, is_suspect=False)
     write(first, 3)
     vault.kill()
     before.give_again()  # without a vault nothing happens
     successor = StoreProcess(vault.path)
     before.give_again()
     after = memory_at(successor)
-    after.take(second._region, is_suspect=False)
+    after.map_region(second._region, is_suspect=False)
     successor.kill()
     assert content(second) == {3}
     assert after.number == before.number
@@ -159,12 +159,12 @@ def test_without_a_vault_the_memory_is_private_until_the_next_one(tmp_path: Path
     monkeypatch.setattr("gpu_workers.vault.kv_memory._WAIT_S", 0.0)
     engine = HashChainEngine(SETTINGS)
     memory = KvMemory(tmp_path / "vault-0", "worker/0.0", b"llama")
-    memory.take(engine._region, is_suspect=False)
+    memory.map_region(engine._region, is_suspect=False)
     write(engine, 4)
     vault = StoreProcess(tmp_path / "vault-0")
     memory.give_again()
     after, next_engine = memory_at(vault), HashChainEngine(SETTINGS)
-    after.take(next_engine._region, is_suspect=False)
+    after.map_region(next_engine._region, is_suspect=False)
     vault.kill()
     assert content(next_engine) == {4}
 

@@ -79,7 +79,7 @@ class Call(OpenCall):
     def moved(self) -> None:
         self.has_moved = True
 
-    def take(self, message: Any) -> None:
+    def handle(self, message: Any) -> None:
         self.answers.append(message)
 
 

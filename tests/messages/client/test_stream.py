@@ -38,13 +38,13 @@ def test_any_cut_and_repeat_gives_each_token_once(cuts: list[tuple[int, int]]) -
     state = new_state()
     for first, stop in cuts:
         before = len(state.tokens)
-        verdict = state.take(chunk(min(first, stop), max(first, stop), "" if first == stop else None))
+        verdict = state.handle(chunk(min(first, stop), max(first, stop), "" if first == stop else None))
         if min(first, stop) > before and first != stop:
             assert verdict is Next.RESEND
         assert state.tokens == WHOLE[: len(state.tokens)]
     assert state.generate().have == len(state.tokens)
-    state.take(chunk(len(state.tokens), 12)) if len(state.tokens) < 12 else None
-    state.take(finished(12))
+    state.handle(chunk(len(state.tokens), 12)) if len(state.tokens) < 12 else None
+    state.handle(finished(12))
     answer = state.answer()
     assert answer.tokens == WHOLE
     assert answer.text == "".join(map(chr, WHOLE))
@@ -54,68 +54,68 @@ def test_an_answer_has_the_log_probabilities_of_all_pieces_if_they_were_asked_fo
     state = StreamState(public.Generate(request="r", sampling=Sampling(logprobs=0), prompt="x"))
     values = np.arange(12, dtype="<f4")
     for first, stop in ((0, 5), (5, 6), (6, 12)):
-        state.take(msgspec.structs.replace(chunk(first, stop), logprobs=TokenLogprobs(chosen=values[first:stop])))
-    state.take(chunk(12, 12, "held back"))
-    state.take(finished(12))
+        state.handle(msgspec.structs.replace(chunk(first, stop), logprobs=TokenLogprobs(chosen=values[first:stop])))
+    state.handle(chunk(12, 12, "held back"))
+    state.handle(finished(12))
     logprobs = state.answer().logprobs
     assert logprobs is not None
     assert logprobs.chosen.tolist() == values.tolist()
     plain = new_state()
-    plain.take(chunk(0, 12))
-    plain.take(finished(12))
+    plain.handle(chunk(0, 12))
+    plain.handle(finished(12))
     assert plain.answer().logprobs is None
 
 
 def test_text_that_came_with_the_ending_is_shown_once() -> None:
     state = new_state()
-    state.take(chunk(0, 12))
+    state.handle(chunk(0, 12))
     for _ in range(2):
-        state.take(chunk(12, 12, "held back"))
-    state.take(finished(12))
+        state.handle(chunk(12, 12, "held back"))
+    state.handle(finished(12))
     assert state.answer().text.count("held back") == 1
 
 
 def test_an_ending_beyond_the_known_tokens_is_not_believed() -> None:
     state = new_state()
-    state.take(chunk(0, 5))
-    assert state.take(finished(12)) is Next.RESEND
+    state.handle(chunk(0, 5))
+    assert state.handle(finished(12)) is Next.RESEND
     assert not state.is_over
 
 
 def test_nothing_counts_after_the_ending() -> None:
     state = new_state()
-    state.take(chunk(0, 12))
-    assert state.take(finished(12, "length")) is Next.END
-    assert state.take(chunk(12, 12, "late")) is Next.NOTHING
-    assert state.take(finished(12, "stop")) is Next.NOTHING
+    state.handle(chunk(0, 12))
+    assert state.handle(finished(12, "length")) is Next.END
+    assert state.handle(chunk(12, 12, "late")) is Next.NOTHING
+    assert state.handle(finished(12, "stop")) is Next.NOTHING
     assert state.answer().reason == "length"
 
 
 def test_a_server_that_forgot_computes_again_and_is_compared() -> None:
     forgot = public.Failed(request="r", code="not_found", field="request", detail="unknown")
     state = new_state()
-    state.take(chunk(0, 5))
-    assert state.take(forgot) is Next.RESEND
+    state.handle(chunk(0, 5))
+    assert state.handle(forgot) is Next.RESEND
     assert state.generate().have == 0
-    assert state.take(chunk(0, 3)) is Next.NOTHING
-    assert state.take(chunk(3, 6)) is Next.RESEND
+    assert state.handle(chunk(0, 3)) is Next.NOTHING
+    assert state.handle(chunk(3, 6)) is Next.RESEND
     assert state.generate().have == 5
-    state.take(chunk(5, 12))
-    state.take(finished(12))
+    state.handle(chunk(5, 12))
+    state.handle(finished(12))
     assert state.answer().tokens == WHOLE
 
     lossy = new_state()
-    lossy.take(chunk(0, 5))
-    lossy.take(forgot)
-    assert lossy.take(chunk(2, 4)) is Next.RESEND, "a gap is no difference"
+    lossy.handle(chunk(0, 5))
+    lossy.handle(forgot)
+    assert lossy.handle(chunk(2, 4)) is Next.RESEND, "a gap is no difference"
     assert lossy.generate().have == 0
-    assert lossy.take(chunk(0, 5)) is Next.RESEND
+    assert lossy.handle(chunk(0, 5)) is Next.RESEND
     assert lossy.generate().have == 5
 
     other = new_state()
-    other.take(chunk(0, 5))
-    other.take(forgot)
-    other.take(public.Chunk(request="r", first=0, ids=int32s([1, 2, 3]), text="abc"))
+    other.handle(chunk(0, 5))
+    other.handle(forgot)
+    other.handle(public.Chunk(request="r", first=0, ids=int32s([1, 2, 3]), text="abc"))
     with pytest.raises(RequestFailed, match="differs"):
         other.answer()
 
@@ -138,7 +138,7 @@ def test_a_server_that_forgot_computes_again_and_is_compared() -> None:
 def test_refusals_are_typed(code: Any, kind: type[Exception]) -> None:
     state = new_state()
     failed = public.Failed(request="r", code=code, field="top_p", detail="top_p: no", retry_after_s=3.0)
-    assert state.take(failed) is Next.END
+    assert state.handle(failed) is Next.END
     with pytest.raises(kind) as caught:
         state.answer()
     if isinstance(caught.value, InvalidRequest):
@@ -150,10 +150,10 @@ def test_refusals_are_typed(code: Any, kind: type[Exception]) -> None:
 
 def test_a_failed_ending_is_an_error() -> None:
     state = new_state()
-    state.take(public.Finished(request="r", reason="failed", n_prompt=1, n_generated=0, n_cached=0, detail="on fire"))
+    state.handle(public.Finished(request="r", reason="failed", n_prompt=1, n_generated=0, n_cached=0, detail="on fire"))
     with pytest.raises(RequestFailed, match="on fire"):
         state.answer()
     quarantined = new_state()
-    quarantined.take(finished(0, "quarantined"))
+    quarantined.handle(finished(0, "quarantined"))
     with pytest.raises(Quarantined, match="the server could not finish the request"):
         quarantined.answer()

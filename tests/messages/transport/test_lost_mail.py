@@ -55,7 +55,7 @@ async def proxied(tmp_path: Path) -> AsyncIterator[tuple[Mailbox, Mailbox, ByteP
 
 def disturb(monkeypatch: pytest.MonkeyPatch, dose: Callable[[], int]) -> None:
     """Let every message, question and answer arrive `dose()` times."""
-    arrive, take_answer = mailbox_core.MailboxCore.arrive, Outbox.take_answer
+    arrive, take_answer = mailbox_core.MailboxCore.arrive, Outbox.handle_answer
 
     def arrive_so_often(core: mailbox_core.MailboxCore, route: bytes, frames: list[bytes]) -> None:
         for _ in range(dose()):

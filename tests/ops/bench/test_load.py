@@ -126,7 +126,7 @@ def test_without_usage_chunks_stand_in_for_tokens() -> None:
 
     answer = Answer(scheduled_s=0.0, sent_s=0.0)
     for second in (1.0, 2.0, 3.0):
-        answer.take(b'{"choices":[{"text":"x"}]}', second)
+        answer.handle(b'{"choices":[{"text":"x"}]}', second)
     answer.ended_s = 3.0
     result = figures(samples_of(Run([answer], 0.0, 3.0)))
     assert (result["tokens_counted_by"], result["output_tokens"], result["output_tokens_per_s"]) == ("chunks", 3, 1.0)

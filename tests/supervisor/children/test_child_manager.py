@@ -57,7 +57,7 @@ class Stage:
 @pytest.fixture
 def open_stage(tmp_path_factory: pytest.TempPathFactory):
     """`open_stage(groups...)`: a stage with these children, all dead."""
-    run_dir = RunDir.take(tmp_path_factory.mktemp("run") / "d")
+    run_dir = RunDir.acquire(tmp_path_factory.mktemp("run") / "d")
 
     def opened(*groups: Group) -> Stage:
         network, deaths, spawner = MemoryNetwork(), list[tuple[str, int, Cause]](), MemorySpawner()

@@ -124,10 +124,10 @@ def test_a_run_directory_is_taken_over_only_after_the_deaths(
     tmp_path: Path, sleeper: subprocess.Popen, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "d"
-    RunDir.take(path).release()
+    RunDir.acquire(path).release()
     ProcessRegister(path / "children.json").add("gateway/0", sleeper.pid)
     (path / "supervisor.pid").write_text("12345")
-    run_dir = RunDir.take(path)
+    run_dir = RunDir.acquire(path)
     assert sleeper.wait(DEADLINE_S) == -signal.SIGKILL
     said = capsys.readouterr()
     assert f"gateway/0 (pid {sleeper.pid})" in said.out + said.err

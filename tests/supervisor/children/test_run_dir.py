@@ -24,7 +24,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_is_private(path: Path) -> None:
-    run_dir = RunDir.take(path)
+    run_dir = RunDir.acquire(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
     assert read_pid(path) == os.getpid()
     run_dir.release()
@@ -32,20 +32,20 @@ def test_it_is_private(path: Path) -> None:
 
 
 def test_one_for_a_random_port_leaves_nothing(path: Path) -> None:
-    RunDir.take(path).release(is_temporary=True)
+    RunDir.acquire(path).release(is_temporary=True)
     assert not path.exists()
 
 
 def test_a_second_server_is_told_who_holds_it(path: Path) -> None:
-    run_dir = RunDir.take(path)
+    run_dir = RunDir.acquire(path)
     with pytest.raises(ConfigError, match=rf"expected no other server in .* \(pid {os.getpid()}\)"):
-        RunDir.take(path)
+        RunDir.acquire(path)
     run_dir.release()
-    RunDir.take(path).release()
+    RunDir.acquire(path).release()
 
 
 def test_a_server_whose_lock_was_removed_is_left_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = RunDir.take(path)
+    first = RunDir.acquire(path)
     before = sorted(entry.name for entry in path.iterdir())
     (path / "lock").unlink()
     monkeypatch.setattr(orphans, "_command_line", lambda pid: ["python", "-m", "supervisor", "start"])
@@ -69,7 +69,7 @@ def test_a_directory_that_others_can_read_is_refused(path: Path) -> None:
     path.mkdir(mode=0o755)
     path.chmod(0o755)
     with pytest.raises(ConfigError, match=r"expected mode 0700 on .*, got 0755"):
-        RunDir.take(path)
+        RunDir.acquire(path)
 
 
 def test_a_link_is_refused(path: Path, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_directory_of_somebody_else_is_refused(path: Path) -> None:
 
 def test_a_path_that_is_too_long_for_sockets_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"run_dir: expected a path of at most \d+ bytes"):
-        RunDir.take(tmp_path / ("x" * 90))
+        RunDir.acquire(tmp_path / ("x" * 90))
 
 
 def test_sockets_and_gang_directories_of_an_earlier_server_are_cleared_and_journals_stay(path: Path) -> None:
@@ -98,14 +98,14 @@ def test_sockets_and_gang_directories_of_an_earlier_server_are_cleared_and_journ
     (path / "journal-0").write_text("precious")
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(path / "gateway-0.1"))
-    run_dir = RunDir.take(path)
+    run_dir = RunDir.acquire(path)
     left = {entry.name for entry in path.iterdir()}
     assert left == {"lock", "supervisor.pid", "journal-0"}
     run_dir.release()
 
 
 def test_a_directory_that_was_removed_is_made_and_locked_again(path: Path) -> None:
-    run_dir = RunDir.take(path)
+    run_dir = RunDir.acquire(path)
     run_dir.make_again()
     shutil.rmtree(path)
     for _ in range(2):
@@ -113,24 +113,24 @@ def test_a_directory_that_was_removed_is_made_and_locked_again(path: Path) -> No
     assert {entry.name for entry in path.iterdir()} == {"lock", "supervisor.pid"}
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
     with pytest.raises(RunDirTaken):
-        RunDir.take(path)
+        RunDir.acquire(path)
     run_dir.release()
-    RunDir.take(path).release()
+    RunDir.acquire(path).release()
 
 
 def test_the_next_supervisor_makes_a_directory_that_was_removed(path: Path) -> None:
-    first = RunDir.take(path)
+    first = RunDir.acquire(path)
     shutil.rmtree(path)
-    run_dir = RunDir.take_back(path, os.dup(first.lock_fd))
+    run_dir = RunDir.resume(path, os.dup(first.lock_fd))
     assert read_pid(path) == os.getpid()
     with pytest.raises(RunDirTaken):
-        RunDir.take(path)
+        RunDir.acquire(path)
     run_dir.release()
     first.release()
 
 
 def test_every_life_has_its_own_endpoint(path: Path) -> None:
-    run_dir = RunDir.take(path)
+    run_dir = RunDir.acquire(path)
     assert run_dir.endpoint("worker/0.1", 3) == f"ipc://{path}/worker-0.1.3"
     run_dir.forget("worker/0.1", 3)
     run_dir.release()

@@ -22,7 +22,7 @@ async def test_a_stopped_spare_is_killed_and_not_used() -> None:
     spares.keep("gateway/0", process)
     os.kill(process.pid, signal.SIGSTOP)
     await asyncio.to_thread(os.waitid, os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-    assert spares.take("gateway/0") is None
+    assert spares.pop("gateway/0") is None
     assert spares.names == set()
     async with asyncio.timeout(DEADLINE_S):
         while process.exit is None:
@@ -34,8 +34,8 @@ async def test_a_spare_that_runs_is_used_once() -> None:
     spares = Spares(spawn, is_wanted=True)
     process = LocalProcess.spawn(["/bin/sleep", "600"], lambda status: None)
     spares.keep("gateway/0", process)
-    assert spares.take("gateway/0") is process
-    assert spares.take("gateway/0") is None
+    assert spares.pop("gateway/0") is process
+    assert spares.pop("gateway/0") is None
     process.kill()
     async with asyncio.timeout(DEADLINE_S):
         while process.exit is None:

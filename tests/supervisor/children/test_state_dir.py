@@ -60,7 +60,7 @@ def test_it_goes_with_a_killed_holder_and_not_to_its_children(tmp_path: Path) ->
 
 
 def test_a_run_directory_may_be_the_state_directory_too(tmp_path_factory: pytest.TempPathFactory) -> None:
-    run_dir = RunDir.take(tmp_path_factory.mktemp("run") / "d")
+    run_dir = RunDir.acquire(tmp_path_factory.mktemp("run") / "d")
     with hold_state_dir(run_dir.path) as held:
         assert held == run_dir.path
     run_dir.release()

@@ -26,13 +26,13 @@ def test_without_a_lock_there_is_no_server_to_wait_for(run_dir: Path, monkeypatc
     monkeypatch.setattr(calls.time, "sleep", lambda _: pytest.fail("waited for nobody"))
     with pytest.raises(calls.NoServer, match="expected a running server"):
         calls.check_running(run_dir)
-    LockFile.take(run_dir / "lock").release()
+    LockFile.acquire(run_dir / "lock").release()
     with pytest.raises(calls.NoServer, match="expected a running server"):
         calls.check_running(run_dir)
 
 
 def test_a_supervisor_that_is_being_replaced_is_waited_for(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock = LockFile.take(run_dir / "lock")
+    lock = LockFile.acquire(run_dir / "lock")
     with socket.socket(socket.AF_UNIX) as inbox:
 
         def replace(_: float) -> None:

@@ -21,7 +21,7 @@ HOLD = "import os, time; os.write(1, b'x'); time.sleep(600)"
 @pytest.fixture
 def run_dir(tmp_path: Path) -> RunDir:
     """A run directory whose supervisor is this process, but does not say so: nobody shall kill it."""
-    taken = RunDir.take(tmp_path / "d")
+    taken = RunDir.acquire(tmp_path / "d")
     (taken.path / "supervisor.pid").unlink()
     return taken
 

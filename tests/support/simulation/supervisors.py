@@ -65,7 +65,7 @@ class SimulatedParent:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         listener.bind(str(self._folder / "http"))
         listener.listen(1024)
-        run_dir = RunDir.take(self.run_dir)
+        run_dir = RunDir.acquire(self.run_dir)
         self._kept = {f"{_RUN_DIR} {run_dir.path}".encode(): run_dir.lock_fd, f"{LISTEN_SOCKET} ".encode(): listener.detach()}
         _server(config, run_dir, self._folder, self._kept[f"{LISTEN_SOCKET} ".encode()]).save()
         self._fork()
@@ -154,7 +154,7 @@ class SimulatedParent:
     def _run(self, link_fd: int) -> None:
         """In the new process."""
         self._link = link = ParentLink(socket.socket(fileno=link_fd))
-        run_dir = RunDir.take_back(Path(link.kept[_RUN_DIR].value), link.kept[_RUN_DIR].fd)
+        run_dir = RunDir.resume(Path(link.kept[_RUN_DIR].value), link.kept[_RUN_DIR].fd)
         descriptors = {name: kept.fd for name, kept in link.kept.items()}
         server, target = read_server(run_dir, descriptors), None
         if LegacyFile(run_dir.legacy_path).left.roll.is_open:  # as `supervisor.start.resume`

@@ -101,7 +101,7 @@ class Reader:
     def check(self) -> None:
         """Nothing is missed."""
 
-    def take(self, frames: list[bytes]) -> None:
+    def handle(self, frames: list[bytes]) -> None:
         """A message has come."""
         if not self._is_closed:
             with self._socket.edge("gets", frames):
@@ -246,7 +246,7 @@ class Dealer(_Socket):
         self.later(_DELAY_S, self.reader.writable)
 
     def _tell(self, event: int) -> None:
-        self.sockets.loop.call_soon(self._monitor.reader.take, [struct.pack("=hi", event, 0), b""], context=self._context)
+        self.sockets.loop.call_soon(self._monitor.reader.handle, [struct.pack("=hi", event, 0), b""], context=self._context)
 
 
 class Connection:
@@ -287,7 +287,7 @@ class Connection:
 
     def _arrive(self, frames: list[bytes], target: _Socket) -> None:
         if not (self._is_broken and self._loses):
-            target.reader.take([self._identity, *frames] if target is self.router else frames)
+            target.reader.handle([self._identity, *frames] if target is self.router else frames)
 
     def _beat(self) -> None:
         if self._is_broken:

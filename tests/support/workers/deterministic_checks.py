@@ -129,7 +129,7 @@ def check_sampler(device: torch.device, dtype: torch.dtype) -> None:
         table.put(NewSequence(slot=slot, n_tokens=9, n_prompt=9, sampling=sampling, min_tokens=50, banned_tokens=banned))
     slots = np.repeat(np.arange(5), 6)
     state.sampling[:5] = torch.from_numpy(table.values_of(np.arange(5)).view(np.int64)).view(5, -1).to(device)
-    rows = table.take(slots, 9 + np.tile(np.arange(6), 5))
+    rows = table.gather(slots, 9 + np.tile(np.arange(6), 5))
     logits = (random_tensor(device, torch.float32, len(slots), 1000) * 3).to(dtype)
     got = KernelSampler(state).sample(logits, rows)
     assert got.tolist() == sample_tokens(logits.float(), rows, state.tokens).tolist()

@@ -125,7 +125,7 @@ def _compare_steps(
         _check_counts(state, table, counts, slots, positions + step)
         logits = (torch.randn(n, counts.values.shape[1], device=device) * 2).to(dtype)
         logits[:, :40] += 4  # the tokens that occur are probable, so that penalties and bans decide
-        wanted = sample_tokens(logits.float(), table.take(slots, positions + step), state.tokens)
+        wanted = sample_tokens(logits.float(), table.gather(slots, positions + step), state.tokens)
         before = logits.clone()
         sample_rows(logits, on_device, places, state, ids, advance=True, counts=counts.values)
         assert ids.tolist() == wanted.tolist(), f"step {step}"
@@ -137,7 +137,7 @@ def _check_counts(
     state: DeviceState, table: SamplingTable, counts: TokenCounts, slots: np.ndarray, positions: np.ndarray
 ) -> None:
     """The counts of rows with penalties are those of the slot's tokens."""
-    rows, tokens = table.take(slots, positions), state.tokens.cpu().numpy()
+    rows, tokens = table.gather(slots, positions), state.tokens.cpu().numpy()
     for row in np.flatnonzero(rows.is_edited):
         slot, n_prompt, known = int(slots[row]), int(rows.n_prompt[row]), int(positions[row])
         vocabulary = counts.values.shape[1]
@@ -176,7 +176,7 @@ def check_drafts(device: torch.device, dtype: torch.dtype) -> None:
     slots = np.repeat(np.arange(len(widths)), widths)
     first = np.cumsum(widths) - widths
     positions = 12 + np.arange(len(slots)) - np.repeat(first, widths)
-    rows = table.take(slots, positions)
+    rows = table.gather(slots, positions)
     counts.prepare(slots[first], positions[first], 1, table)
     logits = (torch.randn(len(slots), vocabulary, device=device) * 2).to(dtype)
     logits[:, :40] += 4

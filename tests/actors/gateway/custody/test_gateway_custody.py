@@ -69,7 +69,7 @@ async def test_the_next_incarnation_gets_the_newest_response_of_each_connection(
     hold.begin("first", "/a", 0, "", is_alone=True, keeps_alive=True)
     hold.begin("second", "/b", 3, "https://page", is_alone=False, keeps_alive=False)
     await wait_kept(server, 1)
-    (left,) = await custody(tmp_path / "c").take()
+    (left,) = await custody(tmp_path / "c").claim()
     assert left.key == "k"
     assert left.response == HeldResponse("second", "/b", 3, 14, -1, keeps_alive=False, origin="https://page")
     left.socket.send(b", later")
@@ -127,7 +127,7 @@ async def test_what_nobody_goes_on_with_is_dropped_and_what_goes_on_stays(tmp_pa
         Hold(dead, str(nth), ours.fileno(), Buffer()).begin("r", "/", 0, "", is_alone=True, keeps_alive=True)
     await wait_kept(server, 2)
     heir = custody(tmp_path / "c")
-    found = await heir.take()
+    found = await heir.claim()
     resumed = Hold(heir, "1", found[1].socket.fileno(), Buffer(), found[1].response)
     resumed.begin("r", "/", 0, "", is_alone=True, keeps_alive=True)
     assert resumed.response == found[1].response, "the response goes on: it is not another one"
@@ -153,7 +153,7 @@ async def test_connections_that_a_silent_custodian_did_not_give_back_are_closed(
     lost.close()
     monkeypatch.setattr(gateway_custody, "_TAKE_S", 0.0)
     successor = custody(tmp_path / "c")
-    assert await successor.take() == []
+    assert await successor.claim() == []
     Hold(successor, "mine", ours.fileno(), Buffer()).begin("second", "/a", 0, "", is_alone=True, keeps_alive=True)
     successor.open()
     loop = asyncio.get_running_loop()
@@ -165,7 +165,7 @@ async def test_connections_that_a_silent_custodian_did_not_give_back_are_closed(
 
 
 async def test_without_a_custodian_nothing_is_found(tmp_path: Path) -> None:
-    assert await custody(tmp_path / "nobody").take() == []
+    assert await custody(tmp_path / "nobody").claim() == []
 
 
 async def test_what_the_custodian_had_no_room_for_is_given_again_until_it_has(tmp_path: Path) -> None:

@@ -25,34 +25,34 @@ def received(*rows: tuple[int, int, list[int]]) -> ReceivedDrafts:
 def test_each_sequence_takes_its_own_draft_as_deep_as_it_wants() -> None:
     drafts = received((1, 3, [7, 8, 9]), (2, 3, [5]))
     one, two = sequence_of(1), sequence_of(2)
-    assert drafts.take(one, 2) == [7, 8]
-    assert drafts.take(two, 2) == [5]
-    assert drafts.take(sequence_of(3), 2) == []
+    assert drafts.pop(one, 2) == [7, 8]
+    assert drafts.pop(two, 2) == [5]
+    assert drafts.pop(sequence_of(3), 2) == []
 
 
 def test_the_rest_of_a_draft_stays_while_the_tokens_agree() -> None:
     drafts, sequence = received((1, 3, [7, 8, 9])), sequence_of(1)
     sequence.append([7, 8])
-    assert drafts.take(sequence, 4) == [9]
+    assert drafts.pop(sequence, 4) == [9]
     sequence.append([9])
-    assert drafts.take(sequence, 4) == []  # it is used up
+    assert drafts.pop(sequence, 4) == []  # it is used up
 
 
 def test_a_draft_that_was_wrong_or_comes_too_early_is_dropped() -> None:
     drafts, sequence = received((1, 3, [7, 8, 9])), sequence_of(1)
     sequence.append([7, 1])
-    assert drafts.take(sequence, 4) == []
+    assert drafts.pop(sequence, 4) == []
     assert not drafts.extends_past_flight(sequence)
     ahead = received((1, 5, [7]))
-    assert ahead.take(sequence_of(1), 4) == []
-    assert ahead.take(sequence_of(1), 4) == []
+    assert ahead.pop(sequence_of(1), 4) == []
+    assert ahead.pop(sequence_of(1), 4) == []
 
 
 def test_a_newer_draft_replaces_an_older_one_and_clear_drops_all() -> None:
     drafts, sequence = received((1, 3, [7]), (1, 3, [8])), sequence_of(1)
-    assert drafts.take(sequence, 4) == [8]
+    assert drafts.pop(sequence, 4) == [8]
     drafts.clear()
-    assert drafts.take(sequence, 4) == []
+    assert drafts.pop(sequence, 4) == []
 
 
 def test_a_draft_counts_past_the_tokens_in_flight() -> None:
