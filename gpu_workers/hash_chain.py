@@ -130,7 +130,7 @@ class HashChainEngine(Engine[_Launched]):
 
     def launch(self, plan: Plan) -> _Launched:
         """See Engine. All steps are computed here; `collect` waits for the artificial step time. Raises: PlanRefused."""
-        self._slots.admit(plan)
+        self._slots.apply(plan)
         self._write_tokens(plan)
         results, ready_s = [], []
         step_s = max(self._settings.hash_chain_step_s, _SLOW_STEP_S if self._has_old_pulse() else 0.0)

@@ -18,10 +18,10 @@ from supervisor.drill.command import drill
 from supervisor.operator.command_line import (
     SECONDS,
     fail,
-    find,
     lasting,
     load,
     reach,
+    run_dir_for,
     server_flags,
 )
 from supervisor.operator.foreign_names import GroupWithHints
@@ -197,7 +197,7 @@ def status(port: int, run_dir: Path | None, as_json: bool) -> None:
     from supervisor.operator import calls as operator_calls
     from supervisor.operator.status_table import print_status
 
-    where = find(port, run_dir)
+    where = run_dir_for(port, run_dir)
     report = reach(lambda: operator_calls.ask_status(where))
     print_status(report, as_json, front_endpoint(where))
 
@@ -217,7 +217,7 @@ def drain(port: int, run_dir: Path | None, deadline_s: float, then_stop: bool) -
     """
     from supervisor.operator import calls as operator_calls
 
-    where = find(port, run_dir)
+    where = run_dir_for(port, run_dir)
     if then_stop:
         _stop(where, deadline_s + 60.0, lambda: operator_calls.order_drain(where, deadline_s, True))
         return
@@ -244,7 +244,7 @@ def stop(port: int, run_dir: Path | None, deadline_s: float) -> None:
     """
     from supervisor.operator import calls as operator_calls
 
-    where = find(port, run_dir)
+    where = run_dir_for(port, run_dir)
     _stop(where, deadline_s, lambda: operator_calls.order_stop(where))
 
 

@@ -31,7 +31,7 @@ from supervisor.operator.orders import Orders
 from supervisor.operator.server import OperatorServer
 from supervisor.parent.link import ParentLink
 from supervisor.policy.actions import Action, GiveUp, Kill, Promote, Retire, Start
-from supervisor.policy.liveness import Liveness, Verdict
+from supervisor.policy.liveness import Liveness, OverdueChild
 from supervisor.policy.own_time import ProcessSample
 from supervisor.policy.restart_policy import RestartPolicy
 from supervisor.policy.spawn_retries import SpawnRetries
@@ -229,11 +229,11 @@ class Supervisor:
         self._liveness.gone(record.name)
         self.children.kill(record, reason, cause)
 
-    def _kill_silent(self, verdict: Verdict) -> None:
+    def _kill_silent(self, late: OverdueChild) -> None:
         """Kill a child that is late, frozen or stuck; instead of a rank that waits for a suspended one, kill that one."""
-        record = self.children.suspended_beside(self.children.record_by_name[verdict.name])
+        record = self.children.suspended_beside(self.children.record_by_name[late.name])
         cause = cause_of_silence(record.process)
-        self._kill(record, verdict.reason + (", stopped from outside" if cause == "killed" else ""), cause)
+        self._kill(record, late.reason + (", stopped from outside" if cause == "killed" else ""), cause)
 
     def _look(self, name: str) -> ProcessSample | None:
         process = self.children.record_by_name[name].process
@@ -260,8 +260,8 @@ class Supervisor:
             for record in self.children.records:
                 if record.is_starting and record.process is not None:
                     self._liveness.seen(record.name, record.process.is_suspended(), now_s)
-            for verdict in self._liveness.check(now_s):
-                self._kill_silent(verdict)
+            for late in self._liveness.overdue(now_s):
+                self._kill_silent(late)
             for names in self._spawn_retries.due(now_s):
                 self._start(names)
             self.children.retry_writes()

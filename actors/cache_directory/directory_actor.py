@@ -58,7 +58,7 @@ class DirectoryActor(Actor):
 
     def on_find_prefix(self, delivery: Delivery, message: cache.FindPrefix) -> None:
         """Answer at once with what is known."""
-        found = self._index.find(message.hashes.tolist())
+        found = self._index.match(message.hashes.tolist())
         self._n_queries += 1
         self._queries.labels(hit="yes" if found else "no").inc()
         answer = cache.PrefixFound(
@@ -68,7 +68,7 @@ class DirectoryActor(Actor):
 
     def peer_down(self, name: str, incarnation: int) -> None:
         if role_of(name) == "scheduler":
-            self._index.forget(name)
+            self._index.remove_scheduler(name)
             self._snapshots.settle(name)
 
     def progress(self) -> tuple[int, float]:

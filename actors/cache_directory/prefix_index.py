@@ -44,11 +44,11 @@ class PrefixIndex:
         holdings.hashes.update(sealed[: self._n_free()])
         return True
 
-    def forget(self, scheduler: str) -> None:
+    def remove_scheduler(self, scheduler: str) -> None:
         """Remove a scheduler that has died."""
         self._by_scheduler.pop(scheduler, None)
 
-    def find(self, hashes: list[int]) -> dict[str, int]:
+    def match(self, hashes: list[int]) -> dict[str, int]:
         """The number of leading pages of this chain that each scheduler holds; schedulers that hold none are left out."""
         found = {}
         for scheduler, holdings in self._by_scheduler.items():

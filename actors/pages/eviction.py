@@ -36,14 +36,14 @@ class EvictionPolicy(Protocol):
         ...
 
     def evict(self) -> int:
-        """Remove and return the page to overwrite; `forget` follows. Raises: KeyError when no page is cached."""
+        """Remove and return the page to overwrite; `drop` follows. Raises: KeyError when no page is cached."""
         ...
 
     def hand_over(self, page: int, to: int) -> None:
         """The content of a page is that of another, held page from now on, which gets its uses."""
         ...
 
-    def forget(self, page: int) -> None:
+    def drop(self, page: int) -> None:
         """Remove a page, cached or held, whose content is not known any more, and its uses."""
         ...
 
@@ -77,5 +77,5 @@ class LruEviction(EvictionPolicy):
     def hand_over(self, page: int, to: int) -> None:
         """Does nothing, as `use`."""
 
-    def forget(self, page: int) -> None:
+    def drop(self, page: int) -> None:
         self._pages.pop(page, None)

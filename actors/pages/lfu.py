@@ -64,7 +64,7 @@ class LfuEviction(EvictionPolicy):
         if page in self._uses_of:
             self._uses_of[to] = self._uses_of[page]
 
-    def forget(self, page: int) -> None:
+    def drop(self, page: int) -> None:
         self._uses_of.pop(page, None)
         if page in self._rank_of:
             self.remove([page])

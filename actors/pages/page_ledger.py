@@ -103,8 +103,8 @@ class PageLedger:
             page = self._free.popleft()
         elif self._cached:
             page = self._cached.evict()
-            self._forget(page)
-            self._cached.forget(page)
+            self._drop_content(page)
+            self._cached.drop(page)
             self._evictions += 1
         else:
             return None
@@ -168,8 +168,8 @@ class PageLedger:
             page = self._page_of.get(content_hash)
             if page is not None:
                 lost.add(page)
-                self._forget(page)
-                self._cached.forget(page)
+                self._drop_content(page)
+                self._cached.drop(page)
                 if self._holders[page] == 0:
                     self._free.append(page)
         self._unapplied.clear()
@@ -243,7 +243,7 @@ class PageLedger:
         self._cached.remove([known])
         return known
 
-    def _forget(self, page: int) -> None:
+    def _drop_content(self, page: int) -> None:
         content = self._content.pop(page)
         content_hash = content[0]
         del self._page_of[content_hash]

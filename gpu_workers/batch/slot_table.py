@@ -1,6 +1,6 @@
 """A rank's own copy of the slots: number of known tokens, pages and sampling of each. Plans are checked against it. Pure.
 
-The table counts sampled tokens but does not hold them: they stay on the device. `admit` checks the whole plan on copies and
+The table counts sampled tokens but does not hold them: they stay on the device. `apply` checks the whole plan on copies and
 writes only if all of it is right, so a refused plan changes nothing.
 """
 
@@ -24,7 +24,7 @@ class SlotTable:
         self.page_table = np.zeros((capacity.n_slots, -(-capacity.max_length // PAGE_TOKENS)), np.int32)
         self.sampling = SamplingTable(capacity.n_slots)
 
-    def admit(self, plan: Plan) -> None:
+    def apply(self, plan: Plan) -> None:
         """Apply a plan's differences: the table is then as after all of the plan's steps.
 
         Raises: PlanRefused naming the field, what was expected and what came.

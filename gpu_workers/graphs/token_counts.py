@@ -28,7 +28,7 @@ class TokenCounts:
         self._state = state
         self._n_counted = np.full(state.n_slots, _STALE, np.int64)  # tokens whose counts each slot has
 
-    def forget(self, slots: np.ndarray | slice = slice(None)) -> None:
+    def invalidate(self, slots: np.ndarray | slice = slice(None)) -> None:
         """The tokens of these slots [N] int64 have changed; all slots by default."""
         self._n_counted[slots] = _STALE
 
@@ -51,7 +51,7 @@ class TokenCounts:
         first = np.cumsum(step.result_widths) - step.result_widths
         self.prepare(step.sample_slots[first], step.sample_positions[first], 1, table)
         if step.has_drafts:
-            self.forget(step.sample_slots[first[step.result_widths > 1]])
+            self.invalidate(step.sample_slots[first[step.result_widths > 1]])
 
     def _count(self, slots: np.ndarray, positions: np.ndarray, table: SamplingTable) -> None:
         slot_ids, lengths = upload_together((slots, positions), self.values.device)

@@ -108,7 +108,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         """See Engine. Pages are not cleared: none is read before it is written."""
         self._slots = SlotTable(self._capacity)
         if self._graphs is not None:
-            self._graphs.pool.counts.forget()
+            self._graphs.pool.counts.invalidate()
 
     def close(self) -> None:
         """See Engine. Leaves the group of ranks."""
@@ -117,13 +117,13 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
     @torch.inference_mode()
     def launch(self, plan: Plan) -> Iterable[PendingStep]:
         """See Engine. Steps of a lease on a CPU begin when they are collected. Raises: PlanRefused."""
-        self._slots.admit(plan)
+        self._slots.apply(plan)
         self._state.write_tokens(plan)
         self._state.write_pages(plan)
         if self._has_kernel_sampler:
             self._state.write_sampling(plan, self._slots.sampling)
         if self._graphs is not None and plan.new:
-            self._graphs.pool.counts.forget(np.array([new.slot for new in plan.new], np.int64))
+            self._graphs.pool.counts.invalidate(np.array([new.slot for new in plan.new], np.int64))
         if self._graphs is not None and len(plan.row_slots):
             return self._run_captured(plan, self._graphs)
         steps = (self._run_step(plan, index) for index in range(plan.n_steps))

@@ -36,7 +36,7 @@ def load_shared(load: Load, placement: WeightPlacement, vault: WeightVault, on_p
             )
             return load(placement, on_progress)
         began_s = time.monotonic()
-        found = vault.find()
+        found = vault.open_sealed()
         model = _map(load, placement, vault, *found) if found is not None else None
         was_there = model is not None
         if model is None:

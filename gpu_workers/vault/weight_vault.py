@@ -77,7 +77,7 @@ class WeightVault:
         finally:
             os.close(descriptor)
 
-    def find(self) -> tuple[int, SealedWeights] | None:
+    def open_sealed(self) -> tuple[int, SealedWeights] | None:
         """A descriptor of the sealed memory of this content, which the caller closes, and what is known of it."""
         end_s = time.monotonic() + _AGAIN_S
         while True:

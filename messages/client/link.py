@@ -177,8 +177,8 @@ class ClientLink:
 
     def _watch_silence(self) -> None:
         self._watch = self._loop.call_later(SILENCE_S / 4, self._watch_silence)
-        self._reader.check()
-        self._monitor.check()
+        self._reader.poll()
+        self._monitor.poll()
         if self.open_calls and self.has_connected:
             self._look()
 

@@ -42,7 +42,7 @@ class _Link:
 
     def beat(self) -> None:
         """Ask the peer what it has if it is silent; try a new connection if it stays silent."""
-        self.reader.check()
+        self.reader.poll()
         if self.outbox.beat():
             self.reader.send(self._core.question(self.outbox))
         if self.outbox.must_reconnect():
@@ -136,7 +136,7 @@ class ZmqMailbox(Mailbox):
 
     def _beat(self) -> None:
         """Also check all sockets, so that a lost wake-up delays a message but never loses it."""
-        self._inbox.check()
+        self._inbox.poll()
         self._core.beat()
         for link in self._links.values():
             link.beat()

@@ -75,7 +75,7 @@ class ZmqReader:
             self._loop.remove_reader(self._fd)
             self._socket.close(linger=linger_ms)
 
-    def check(self) -> None:
+    def poll(self) -> None:
         """Look for missed events. To be called about once a second."""
         self._check_soon()
 

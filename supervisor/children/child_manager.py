@@ -277,7 +277,7 @@ class ChildManager:
             self._spawner.note(record.process, msgspec.structs.replace(record.facts, died_of=cause))
         record.end_incarnation(how, time.monotonic())
         self._mailbox.disconnect(record.name)
-        self._run_dir.forget(record.name, incarnation)
+        self._run_dir.remove_socket(record.name, incarnation)
         if record.gang_dir and not any(other.is_alive for other in self.records if other.gang_dir == record.gang_dir):
             remove_gang_dir(record.gang_dir)
         if was_known:

@@ -214,7 +214,7 @@ class RunDir:
         """The endpoint of the supervisor's inbox."""
         return supervisor_endpoint(self.path)
 
-    def forget(self, name: str, incarnation: int) -> None:
+    def remove_socket(self, name: str, incarnation: int) -> None:
         """Remove the socket of an incarnation that is proven dead. A failure is ignored: no other incarnation has this name."""
         with contextlib.suppress(OSError):
             (self.path / _file_name(name, incarnation)).unlink()

@@ -51,7 +51,7 @@ def server_flags(command: Any) -> Any:
     return click.option("--port", type=PORT, default=8000, show_default=True, help="HTTP port of the server.")(command)
 
 
-def find(port: int, run_dir: Path | None) -> Path:
+def run_dir_for(port: int, run_dir: Path | None) -> Path:
     """The run directory of a server."""
     from messages.run_dir import run_dir_of
 

@@ -73,8 +73,8 @@ class OperatorServer:
         self._mailbox.send(delivery.sender, message)
         if (known := self._links.pop(delivery.sender, None)) is not None:
             known.cancel()
-        self._links[delivery.sender] = asyncio.get_running_loop().call_later(_LINK_S, self._forget, delivery.sender)
+        self._links[delivery.sender] = asyncio.get_running_loop().call_later(_LINK_S, self._remove, delivery.sender)
 
-    def _forget(self, name: str) -> None:
+    def _remove(self, name: str) -> None:
         self._links.pop(name, None)
         self._mailbox.disconnect(name)

@@ -1,4 +1,4 @@
-"""Decides which children are late, frozen or stuck. Pure: the caller passes Progress and the time, and kills by the verdicts.
+"""Decides which children are late, frozen or stuck. Pure: the caller passes Progress and the time, and kills what it names.
 
     phase               must end within     otherwise the child is
     ------------------  ------------------  --------------------------------------------------------
@@ -15,7 +15,7 @@ Time in which a child was kept from running does not count for `frozen_s` and fo
 because other processes have the cores (see own_time.py). So once a child is suspicious its threads are looked at with each
 check, and it must waste more of its own time before it is killed.
 
-Time in which `check` was not called (a suspended machine, a stopped supervisor) does not count, and after a long pause every
+Time in which `overdue` was not called (a suspended machine, a stopped supervisor) does not count, and after a long pause every
 deadline begins anew: a child must not be killed because its supervisor did not run.
 """
 
@@ -35,7 +35,7 @@ _LONG_PAUSE_S = 2.0  # connections may break in a longer pause of the supervisor
 
 
 @dataclass(frozen=True)
-class Verdict:
+class OverdueChild:
     """This child must be killed."""
 
     name: str
@@ -112,8 +112,8 @@ class Liveness:
         """The child is dead, dying or stopping: it cannot be late any more."""
         self._vitals.pop(name, None)
 
-    def check(self, now_s: float) -> list[Verdict]:
-        """Verdicts about all children. To be called about every `check_every_s` seconds."""
+    def overdue(self, now_s: float) -> list[OverdueChild]:
+        """The children that must be killed. To be called about every `check_every_s` seconds."""
         if self._last_check_s is not None:
             pause_s = now_s - self._last_check_s
             if pause_s > _OVERSLEPT * self._check_every_s:
@@ -122,7 +122,7 @@ class Liveness:
                     self._forgive(now_s - self._asleep_s)
         self._last_check_s = now_s
         judged = ((name, self._judge(name, vitals, now_s - self._asleep_s)) for name, vitals in self._vitals.items())
-        return [Verdict(name, reason) for name, reason in judged if reason]
+        return [OverdueChild(name, reason) for name, reason in judged if reason]
 
     def _forgive(self, watched_s: float) -> None:
         """The supervisor did not run for long. Mail waits, and connections may have to be made again: every child gets all of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from messages.outcomes import ExitCode
-from supervisor.operator.command_line import SECONDS, fail, find, load, reach, server_flags
+from supervisor.operator.command_line import SECONDS, fail, load, reach, run_dir_for, server_flags
 from supervisor.operator.foreign_names import CommandWithHints
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def restart(
         fail(ExitCode.UNUSABLE, "restart: expected --rolling; supervisor stop and supervisor start end and start the server")
     from supervisor.operator import calls
 
-    where = find(port, run_dir)
+    where = run_dir_for(port, run_dir)
     reach(lambda: calls.check_running(where))
     server = _with_settings_of_now(where, assignments)
     before = reach(lambda: calls.ask_status(where)).restart

@@ -30,8 +30,8 @@ def test_without_repetitions_the_promise_breaks(monkeypatch: pytest.MonkeyPatch)
     """The wishes of receivers are ignored: the simulation shows what the links would lose."""
     scenario = Scenario(n_deaths=0, n_cuts=6, loss=LOSS)
     assert not simulate(1, scenario).problems
-    take_answer = Outbox.handle_answer
+    handle_answer = Outbox.handle_answer
     monkeypatch.setattr(
-        Outbox, "take_answer", lambda box, answer: take_answer(box, LinkAnswer(answer.link, answer.handled, wanted=0))
+        Outbox, "handle_answer", lambda box, answer: handle_answer(box, LinkAnswer(answer.link, answer.handled, wanted=0))
     )
     assert any(simulate(seed, scenario).problems for seed in range(1, 10))

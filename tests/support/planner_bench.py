@@ -100,7 +100,7 @@ class PlannerBench:
         planned = self.gang.plan(may_run, self.drafts)
         if planned is not None:
             self.plans.append(planned)
-            self._slots.admit(planned.plan)
+            self._slots.apply(planned.plan)
             self._pages_of.append({row.slot: self._slots.page_table[row.slot].tolist() for row in planned.rows})
         return planned
 

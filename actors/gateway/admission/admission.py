@@ -69,7 +69,7 @@ class Admission:
 
     async def admit(self, new: NewRequest) -> Request:
         """The accepted request: a new one, or the known one with the same id. Raises: Refusal."""
-        known = self.find(new)
+        known = self.find_same_id(new)
         if known is None:
             return await self.finish(self.begin(new))
         return known if isinstance(known, Request) else await known.wait_accepted()
@@ -78,7 +78,7 @@ class Admission:
         """Return if one more sequence could be accepted now. Called before a body is read. Raises: Refusal."""
         self._desk.gate.check(1)
 
-    def find(self, new: NewRequest) -> Request | Arrival | None:
+    def find_same_id(self, new: NewRequest) -> Request | Arrival | None:
         """The request with the same id: accepted already, still on its way in, or None.
 
         Raises: Refusal when that is a different request.
@@ -122,7 +122,7 @@ class Admission:
 
         `n_bytes`: size of the request as received; 0 if its API has counted it while reading. Raises: Refusal.
         """
-        self.builder.check(new)
+        self.builder.validate(new)
         self._desk.gate.check(new.n_sequences)
         self._desk.verdicts.check_caller(new.terms.caller)
         arrival = Arrival(new, self.bodies.count(n_bytes))
@@ -151,4 +151,4 @@ class Admission:
         order = await self.builder.build(new, self._wall_s())
         self._desk.verdicts.check(order)
         self._desk.gate.check_state()  # a drain may have begun since `begin`
-        return self._desk.admit(order)
+        return self._desk.accept(order)

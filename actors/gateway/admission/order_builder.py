@@ -26,7 +26,7 @@ class OrderBuilder:
         self._settings, self.encoder = settings, PromptEncoder(model)
 
     async def build(self, new: NewRequest, created_s: float) -> Order:
-        """Tokenise a request that `check` has passed. Long texts are encoded in a thread. `created_s` is Unix time.
+        """Tokenise a request that `validate` has passed. Long texts are encoded in a thread. `created_s` is Unix time.
 
         Raises: Refusal naming the field.
         """
@@ -47,7 +47,7 @@ class OrderBuilder:
             echo=list(new.echo),
         )
 
-    def check(self, new: NewRequest) -> None:
+    def validate(self, new: NewRequest) -> None:
         """Check everything that can be checked without the tokens. Raises: Refusal naming the field."""
         settings = self._settings
         check_model(new.model, settings.model_name)

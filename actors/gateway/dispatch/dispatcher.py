@@ -113,7 +113,7 @@ class Dispatcher:
 
     def scheduler_up(self, name: str) -> None:
         """A scheduler is ready: submit every waiting sequence."""
-        self.failover.replicas.forget(name)
+        self.failover.replicas.remove(name)
         self._retry()
 
     def scheduler_down(self, name: str, cause: lifecycle.Cause) -> None:
@@ -122,7 +122,7 @@ class Dispatcher:
         A loss counts against the budget of a sequence only if the sequence may have caused it: the scheduler was not killed
         from outside, and it had confirmed the attempt, which is the first thing that it does with one.
         """
-        self.failover.replicas.forget(name)
+        self.failover.replicas.remove(name)
         lost = self.book.close_all_of(name)
         suspects = [sequence for sequence in lost if sequence.is_taken] if cause in _SUSPICIOUS else []
         for sequence in suspects:

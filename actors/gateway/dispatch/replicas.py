@@ -48,7 +48,7 @@ class Replicas:
         told.is_lasting = True
         return True
 
-    def forget(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """A scheduler is dead or new: nothing is known of its replica."""
         self._told.pop(name, None)
 

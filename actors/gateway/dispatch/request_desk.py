@@ -87,15 +87,15 @@ class RequestDesk:
 
     # -- clients --------------------------------------------------------------------------------------------------
 
-    def admit(self, order: Order) -> Request:
+    def accept(self, order: Order) -> Request:
         """Accept a request that has passed admission: record it, and submit it at once. Nothing of it becomes visible before
         the journal has its record."""
         request = Request(self._next_number, order, self._model.detokenizer, self._post.now_s())
-        self.retained.forget(order.request)  # one that ended without an answer
+        self.retained.delete(order.request)  # one that ended without an answer
         self._register(request)
         self.metrics.prompt_tokens.inc(sum(request.n_prompt) * order.n)
         record = encode_record(request_record(request, self.identity, request.began_s))
-        self._journal.admit(request.number, record, lambda: self._admitted(request), lambda: self._withdrawn(request))
+        self._journal.admission(request.number, record, lambda: self._admitted(request), lambda: self._withdrawn(request))
         self.dispatcher.submit_request(request)
         return request
 

@@ -125,7 +125,7 @@ class Connection(HttpToolsProtocol):
         page may cause gets a refusal, and a question about this gets an answer, instead of the application's.
         """
         try:
-            origin = self._limits.browsers.check(self.headers)
+            origin = self._limits.browsers.allowed_origin(self.headers)
         except Refusal as refusal:
             self.app = error_response(refusal, {"Connection": "close"})
             return ""

@@ -150,7 +150,7 @@ class Journal:
             self.delete(number)
         self._unreadable = []
 
-    def admit(self, number: int, record: bytes, done: Callback, withdrawn: Callback) -> None:
+    def admission(self, number: int, record: bytes, done: Callback, withdrawn: Callback) -> None:
         """Record a new request. Exactly one callback is called: `done` when it is recorded, `withdrawn` when the disk refuses.
 
         `withdrawn` is also called when the disk hangs. The request may be recorded later then: call `delete`.

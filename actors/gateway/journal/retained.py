@@ -173,7 +173,7 @@ class RetainedRequests:
             else:
                 self._journal.delete(number)
 
-    def forget(self, request_id: str) -> None:
+    def delete(self, request_id: str) -> None:
         """Delete the finished request with this id, if there is one, because another one gets the id."""
         if number := self._remove(request_id):
             self._journal.delete(number)

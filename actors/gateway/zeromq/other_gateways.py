@@ -20,7 +20,7 @@ class OtherGateways:
         """True if this gateway is not the only one."""
         return bool(self._owners.other_sockets)
 
-    async def find(self, request_id: str) -> ClientLink | None:
+    async def link_to_owner(self, request_id: str) -> ClientLink | None:
         """A link to the gateway that knows this id; None if no other one does. Raises: Refusal if one does not answer."""
         socket = await who_knows(self._owners.other_sockets, request_id)
         return self._link(self._owners.front_beside(socket)) if socket else None

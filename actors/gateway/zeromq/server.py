@@ -143,7 +143,7 @@ class ZmqServer:
     def _generate(self, identity: bytes, message: public.Generate, n_bytes: int) -> None:
         try:
             new = new_request_of(message, caller_of_address(self._reader.sender_address))
-            known = self._admission.find(new)
+            known = self._admission.find_same_id(new)
             if known is not None:
                 self._again(identity, message, known)
                 return
@@ -173,7 +173,7 @@ class ZmqServer:
         self._clients.add(identity, request_id, stream)
         link: ClientLink | None = None
         try:
-            link = await self._others.find(request_id)
+            link = await self._others.link_to_owner(request_id)
         except Refusal:
             if not stream.is_closed:
                 self._clients.remove(identity, request_id, is_gone=False)
@@ -185,7 +185,7 @@ class ZmqServer:
             stream.open(link)
             return
         self._clients.remove(identity, request_id, is_gone=False)
-        known = self._admission.find(new)
+        known = self._admission.find_same_id(new)
         if known is not None:
             self._again(identity, message, known)
         else:
@@ -283,7 +283,7 @@ class ZmqServer:
     def _beat(self) -> None:
         self._clients.beat()
         self._pump_all()
-        self._reader.check()
+        self._reader.poll()
         if self._path and not os.path.exists(self._path):
             self._bind_again()
         self._beat_timer = self._loop.call_later(_BEAT_S, self._beat)

@@ -136,7 +136,7 @@ class GangView:
         self._causes.append(cause)
         if not leaves_memory_intact(cause):
             self._is_memory_suspect = True
-            self._forget_memory()
+            self._drop_memory()
         # gateways move sequences off at a change, and suspects must not move before their suspicion is known
         self.n_changes += is_last or not is_evidence(self._causes)
         if not is_last or not is_evidence(self._causes):
@@ -156,7 +156,7 @@ class GangView:
         """
         if self._canary is not None:
             self._end_epoch()
-            self._forget_memory()
+            self._drop_memory()
             self._fall_sick()
             return []
         rows = self.tracker.of_step(int(failed.step)) or self.tracker.in_flight()
@@ -164,14 +164,14 @@ class GangView:
         suspects = [(row, stop) for row, stop in rows if row.slot in slots] or rows
         endings = self.probation.plan_refused(suspects, failed.reason[:1000])
         self._end_epoch()
-        self._forget_memory()
+        self._drop_memory()
         self.n_changes += 1
         return endings
 
     def abandon_epoch(self) -> None:
         """Plans or answers of this epoch are lost; a new one must begin. The ledger is not kept, as after a refused plan."""
         self._end_epoch()
-        self._forget_memory()
+        self._drop_memory()
         self.n_changes += 1
 
     def _keep_slots(self, n_slots: int) -> None:
@@ -181,7 +181,7 @@ class GangView:
                 self._give_back(self._queues.preempt(sequence))
         self.n_tail_tokens += sum(sequence.planned % PAGE_TOKENS for sequence in self._queues.running)
 
-    def _forget_memory(self) -> None:
+    def _drop_memory(self) -> None:
         """What is known of the memory's content is not true any more: all sequences wait and are computed again."""
         self._keep_slots(0)
         self.ledger = None
@@ -205,7 +205,7 @@ class GangView:
     def _fall_sick(self) -> None:
         """The gang has not computed the canary: the device is at fault, and no sequence."""
         self._is_sick = True
-        self.probation.acquit()
+        self.probation.clear_all()
         self.n_changes += 1
 
     # -- steps -----------------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ class GangView:
         if sequence.state is State.RUNNING and self._planner is not None:
             self._planner.seal_known(sequence, is_planned=False)
         self._give_back(self._queues.finish(sequence))
-        self.probation.forget(sequence)
+        self.probation.clear(sequence)
 
     def audit(self) -> None:
         """Compare the ledger with all holders of pages, once after each period of work, when no plan is in flight.

@@ -114,7 +114,7 @@ class Probation:
         self._suspicions[sequence.number] = _Suspicion(sequence, reach, deaths, certain, passed, passed)
         self._update()
 
-    def acquit(self) -> None:
+    def clear_all(self) -> None:
         """The device was at fault: nobody is suspect any more."""
         self._suspicions.clear()
         self._update()
@@ -146,9 +146,9 @@ class Probation:
                 continue
             suspicion.passed = max(suspicion.passed, row.sequence.planned if row.drafts else stop)
             if suspicion.passed >= suspicion.reach:
-                self.forget(row.sequence)
+                self.clear(row.sequence)
 
-    def forget(self, sequence: Sequence) -> None:
+    def clear(self, sequence: Sequence) -> None:
         """Remove a sequence that is free or has ended."""
         if self._suspicions.pop(sequence.number, None) is not None:
             self._update()

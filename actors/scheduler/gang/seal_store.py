@@ -37,7 +37,7 @@ class SealStore:
                 return found
         except DescriptorError as error:
             self._log.warning("no seal table from the vault", reason=str(error))
-        self._forget()
+        self._drop()
         try:
             self._descriptor, table = create_table(generation, n_pages)
         except OSError as error:
@@ -59,7 +59,7 @@ class SealStore:
     def _find(self, generation: int, n_pages: int) -> SealTable | None:
         with DescriptorClient(self._path, timeout_s=_TIMEOUT_S) as client:
             for kept in client.find(self._owner, _KEY):
-                self._forget()
+                self._drop()
                 self._descriptor = kept.descriptor
                 try:
                     table = map_table(kept.descriptor)
@@ -69,7 +69,7 @@ class SealStore:
                 return table if (table.generation, table.n_pages) == (generation, n_pages) else None
         return None
 
-    def _forget(self) -> None:
+    def _drop(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -200,7 +200,7 @@ class BatchPlanner:
         if sequence.stay == 0:
             sequence.n_cached = sequence.planned
         sequence.n_sealed = sequence.n_shared = len(shared)
-        self._queues.admit(sequence)
+        self._queues.start(sequence)
         builder.entered.append(sequence)
         builder.add_pages(sequence.slot, 0, shared)
         taken = self._allocate_pages(builder, sequence, sequence.known)

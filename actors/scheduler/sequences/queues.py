@@ -52,10 +52,10 @@ class SequenceQueues:
         self._by_attempt[sequence.gateway, sequence.attempt] = sequence
         insort(self.waiting, sequence, key=self.order.key)
 
-    def admit(self, sequence: Sequence) -> None:
+    def start(self, sequence: Sequence) -> None:
         """Move a waiting sequence to the running queue and into a free slot."""
         self.waiting.remove(sequence)
-        sequence.admit(heapq.heappop(self._free_slots))
+        sequence.start(heapq.heappop(self._free_slots))
         insort(self.running, sequence, key=self.order.key)
 
     def preempt(self, sequence: Sequence) -> list[int]:

@@ -139,7 +139,7 @@ class Sequence:
 
     # -- transitions -----------------------------------------------------------------------------------------------------
 
-    def admit(self, slot: int) -> None:
+    def start(self, slot: int) -> None:
         """WAITING -> RUNNING in this slot. The pages of a shared prefix are in `pages` already."""
         assert self.state is State.WAITING
         self.state, self.slot = State.RUNNING, slot

@@ -63,7 +63,7 @@ def test_a_lost_answer_is_asked_for_again_until_it_comes(bench: Bench) -> None:
     bench.now_s += 60.0
     bench.update(9)
     assert bench.asked() == 3
-    assert bench.actor._index.find([5, 6]) == {SCHEDULER: 2}
+    assert bench.actor._index.match([5, 6]) == {SCHEDULER: 2}
 
 
 def test_a_full_link_is_no_reason_to_die_or_to_forget(bench: Bench) -> None:

@@ -10,7 +10,7 @@ def test_longest_prefix_of_each_holder() -> None:
     index.replace("scheduler/0", 1, [1, 2, 4])
     index.replace("scheduler/1", 5, [1, 2, 3])
     index.replace("scheduler/2", 1, [2, 3])
-    assert index.find([1, 2, 3, 4]) == {"scheduler/0": 2, "scheduler/1": 3}
+    assert index.match([1, 2, 3, 4]) == {"scheduler/0": 2, "scheduler/1": 3}
 
 
 def test_updates_are_applied_in_order_and_a_gap_is_told() -> None:
@@ -20,14 +20,14 @@ def test_updates_are_applied_in_order_and_a_gap_is_told() -> None:
     assert index.update("scheduler/0", 2, [2], [])
     assert index.update("scheduler/0", 3, [], [1])
     assert not index.update("scheduler/0", 5, [9], [])
-    assert index.find([2]) == {"scheduler/0": 1}
-    assert index.find([1]) == {}
+    assert index.match([2]) == {"scheduler/0": 1}
+    assert index.match([1]) == {}
 
 
 def test_dead_scheduler_is_forgotten_and_the_bound_holds() -> None:
     index = PrefixIndex(3)
     index.replace("scheduler/0", 1, [1, 2, 3, 4, 5])
     assert len(index) == 3
-    index.forget("scheduler/0")
-    assert index.find([1]) == {}
+    index.remove_scheduler("scheduler/0")
+    assert index.match([1]) == {}
     assert len(index) == 0

@@ -34,15 +34,15 @@ class NaiveLfu:
     def evict(self) -> int:
         page = min(self.cached, key=lambda p: self.cached[p])
         self._age = self.cached[page][0]
-        self.forget(page)
+        self.drop(page)
         return page
 
-    def forget(self, page: int) -> None:
+    def drop(self, page: int) -> None:
         self.cached.pop(page, None)
         self.uses.pop(page, None)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["add", "remove", "use", "evict", "forget"]), st.integers(0, N_PAGES - 1))))
+@given(st.lists(st.tuples(st.sampled_from(["add", "remove", "use", "evict", "drop"]), st.integers(0, N_PAGES - 1))))
 def test_lfu_equals_a_naive_model(actions: list[tuple[str, int]]) -> None:
     policy, naive = LfuEviction(), NaiveLfu()
     for action, page in actions:
@@ -58,9 +58,9 @@ def test_lfu_equals_a_naive_model(actions: list[tuple[str, int]]) -> None:
                 naive.uses[page] = naive.uses.get(page, 1) + 1
             case "evict" if naive.cached:
                 assert policy.evict() == naive.evict()
-            case "forget":
-                policy.forget(page)
-                naive.forget(page)
+            case "drop":
+                policy.drop(page)
+                naive.drop(page)
         assert len(policy) == len(naive.cached)
         assert [p in policy for p in range(N_PAGES)] == [p in naive.cached for p in range(N_PAGES)]
 
@@ -73,7 +73,7 @@ def test_what_is_not_cached_cannot_be_evicted_or_removed(make: Callable[[], Evic
     with pytest.raises(KeyError):
         policy.remove([3])
     policy.add([3])
-    policy.forget(3)
+    policy.drop(3)
     assert 3 not in policy
     with pytest.raises(KeyError):
         policy.evict()

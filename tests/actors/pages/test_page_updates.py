@@ -34,7 +34,7 @@ def follow(index: PrefixIndex, messages: list[PagesDropped | PagesSealed]) -> li
 
 
 def holds(index: PrefixIndex, content: int) -> bool:
-    return index.find([content]) == {SCHEDULER: 1}
+    return index.match([content]) == {SCHEDULER: 1}
 
 
 def test_changes_after_a_snapshot_keep_the_directory_up_to_date() -> None:

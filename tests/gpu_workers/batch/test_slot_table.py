@@ -36,7 +36,7 @@ def plan(**fields: Any) -> Plan:
 def table() -> SlotTable:
     """Slot 0 holds 20 tokens and two pages, slot 1 holds 5 tokens and one page."""
     table = SlotTable(CAPACITY)
-    table.admit(plan(new=[(0, 20), (1, 5)], page_slots=[0, 1, 0], page_indices=[0, 0, 1], page_ids=[7, 8, 9]))
+    table.apply(plan(new=[(0, 20), (1, 5)], page_slots=[0, 1, 0], page_indices=[0, 0, 1], page_ids=[7, 8, 9]))
     return table
 
 
@@ -78,7 +78,7 @@ def test_broken_plan_is_refused_whole(case: str) -> None:
     slots = table()
     before = (slots.n_known.copy(), slots.n_pages_held.copy(), slots.page_table.copy())
     with pytest.raises(PlanRefused) as refusal:
-        slots.admit(plan(**fields))
+        slots.apply(plan(**fields))
     assert reason in str(refusal.value)
     for old, new in zip(before, (slots.n_known, slots.n_pages_held, slots.page_table), strict=True):
         assert (old == new).all()
@@ -87,17 +87,17 @@ def test_broken_plan_is_refused_whole(case: str) -> None:
 def test_position_beyond_the_limit_is_refused() -> None:
     slots = SlotTable(CAPACITY)
     pages = {"page_slots": [0] * 7, "page_indices": range(7), "page_ids": range(7)}
-    slots.admit(plan(new=[(0, 99)], **pages))
-    slots.admit(plan(**{**ROW, "row_starts": [98]}))
-    slots.admit(plan(**{**ROW, "row_starts": [99]}))
+    slots.apply(plan(new=[(0, 99)], **pages))
+    slots.apply(plan(**{**ROW, "row_starts": [98]}))
+    slots.apply(plan(**{**ROW, "row_starts": [99]}))
     with pytest.raises(PlanRefused, match="row_counts: expected positions below 100"):
-        slots.admit(plan(**{**ROW, "row_starts": [100]}))
+        slots.apply(plan(**{**ROW, "row_starts": [100]}))
 
 
 def test_sampled_token_may_be_planned_before_it_is_seen() -> None:
     slots = table()
-    slots.admit(plan(**ROW))
-    slots.admit(plan(**{**ROW, "row_starts": [20], "n_steps": 3}))
+    slots.apply(plan(**ROW))
+    slots.apply(plan(**{**ROW, "row_starts": [20], "n_steps": 3}))
     assert slots.n_known[0] == 24
 
 
@@ -129,7 +129,7 @@ def plans(draw: st.DrawFn) -> tuple[SlotTable, Plan]:
         draft_ids += [draw(st.integers(0, 49)) for _ in range(drafts)]
     table = SlotTable(CAPACITY)
     made = plan(**fields, **rows, draft_counts=draft_counts, draft_ids=draft_ids)
-    table.admit(made)
+    table.apply(made)
     return table, made
 
 
@@ -163,7 +163,7 @@ def test_step_arrays_say_what_the_plan_says(case: tuple[SlotTable, Plan]) -> Non
 def test_lease_moves_every_row() -> None:
     slots = table()
     made = plan(row_slots=[1, 0], row_starts=[4, 19], row_counts=[1, 1], row_samples=[1, 1], n_steps=3)
-    slots.admit(made)
+    slots.apply(made)
     for index in range(3):
         step = build_step(made, slots.page_table, index)
         assert step.positions.tolist() == [4 + index, 19 + index]

@@ -55,7 +55,7 @@ async def proxied(tmp_path: Path) -> AsyncIterator[tuple[Mailbox, Mailbox, ByteP
 
 def disturb(monkeypatch: pytest.MonkeyPatch, dose: Callable[[], int]) -> None:
     """Let every message, question and answer arrive `dose()` times."""
-    arrive, take_answer = mailbox_core.MailboxCore.arrive, Outbox.handle_answer
+    arrive, handle_answer = mailbox_core.MailboxCore.arrive, Outbox.handle_answer
 
     def arrive_so_often(core: mailbox_core.MailboxCore, route: bytes, frames: list[bytes]) -> None:
         for _ in range(dose()):
@@ -63,10 +63,10 @@ def disturb(monkeypatch: pytest.MonkeyPatch, dose: Callable[[], int]) -> None:
 
     def take_so_often(box: Outbox, answer: LinkAnswer) -> None:
         for _ in range(dose()):
-            take_answer(box, answer)
+            handle_answer(box, answer)
 
     monkeypatch.setattr(mailbox_core.MailboxCore, "arrive", arrive_so_often)
-    monkeypatch.setattr(Outbox, "take_answer", take_so_often)
+    monkeypatch.setattr(Outbox, "handle_answer", take_so_often)
 
 
 async def take(mailbox: Mailbox, n: int) -> list[int]:

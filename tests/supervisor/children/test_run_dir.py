@@ -132,7 +132,7 @@ def test_the_next_supervisor_makes_a_directory_that_was_removed(path: Path) -> N
 def test_every_life_has_its_own_endpoint(path: Path) -> None:
     run_dir = RunDir.acquire(path)
     assert run_dir.endpoint("worker/0.1", 3) == f"ipc://{path}/worker-0.1.3"
-    run_dir.forget("worker/0.1", 3)
+    run_dir.remove_socket("worker/0.1", 3)
     run_dir.release()
 
 

@@ -26,14 +26,14 @@ class Clock:
         return ProcessSample(False, False, {1: self.now_s * self.starved}) if self.starved else self.sample
 
     def run(self, seconds: float, beat: tuple[int, float, float] | None = None) -> list[str]:
-        """Let time pass, with a beat at each look if there is one; returns the reasons of all verdicts."""
+        """Let time pass, with a beat at each look if there is one; returns the reasons of all kills."""
         reasons = []
         for _ in range(round(seconds * 10)):
             self.now_s += 0.1
             if beat is not None:
                 steps, busy_s, limit_s = beat
                 self.liveness.beat(NAME, steps, busy_s, self.now_s, limit_s)
-            reasons += [verdict.reason for verdict in self.liveness.check(self.now_s)]
+            reasons += [late.reason for late in self.liveness.overdue(self.now_s)]
         return reasons
 
 
@@ -97,7 +97,7 @@ def test_a_watcher_who_slept_does_not_judge() -> None:
     clock = ready_clock()
     clock.run(1.0, beat=(1, 0.0, 0.0))
     clock.now_s += 3600.0
-    assert clock.liveness.check(clock.now_s) == []
+    assert clock.liveness.overdue(clock.now_s) == []
     assert clock.run(DEADLINES.frozen_s - 0.5) == []
     assert clock.run(1.0) != []
 
@@ -106,7 +106,7 @@ def test_after_a_long_pause_of_the_watcher_everybody_has_all_of_its_time() -> No
     clock = ready_clock()
     clock.run(DEADLINES.frozen_s - 0.2)  # the last beat was nearly too long ago
     clock.now_s += 8.0
-    assert clock.liveness.check(clock.now_s) == []
+    assert clock.liveness.overdue(clock.now_s) == []
     assert clock.run(DEADLINES.frozen_s - 0.1) == []
     assert clock.run(0.3) != []
 
@@ -117,15 +117,15 @@ def test_a_watcher_that_was_stopped_before_its_first_check_does_not_judge() -> N
     liveness.spawned("a", DEADLINES, now_s)
     liveness.became_ready("a", now_s)
     now_s += 8.0
-    assert liveness.check(now_s) == []
-    assert liveness.check(now_s + DEADLINES.frozen_s - 0.1) == []
+    assert liveness.overdue(now_s) == []
+    assert liveness.overdue(now_s + DEADLINES.frozen_s - 0.1) == []
 
 
 def test_a_short_stall_of_the_watcher_forgives_no_more_than_itself() -> None:
     clock = ready_clock()
     clock.run(DEADLINES.frozen_s - 0.2)
     clock.now_s += 1.0
-    assert clock.liveness.check(clock.now_s) == []
+    assert clock.liveness.overdue(clock.now_s) == []
     assert clock.run(0.4) != []
 
 
@@ -221,7 +221,7 @@ def test_a_machine_that_stalls_as_a_whole_kills_nobody() -> None:
     clock.sample = AT_WORK
     clock.run(1.0, beat=(7, 0.1, 0.5))
     clock.now_s += 5.0
-    assert clock.liveness.check(clock.now_s) == [], "the supervisor goes on first"
+    assert clock.liveness.overdue(clock.now_s) == [], "the supervisor goes on first"
     assert clock.run(0.4) == []
     assert clock.run(0.4, beat=(7, 5.6, 0.5)) == [], "the step has had the time of the stall too"
     assert clock.run(60.0, beat=(8, 0.0, 0.0)) == []

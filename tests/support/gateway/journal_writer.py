@@ -55,7 +55,7 @@ async def main(path: str) -> None:
         sys.exit("a disk that takes its time withdraws nothing")
 
     for number in range(1, N_REQUESTS + 1):
-        journal.admit(number, request_blob(order_of(number)), lambda number=number: report(f"admitted {number}"), withdrawn)
+        journal.admission(number, request_blob(order_of(number)), lambda number=number: report(f"admitted {number}"), withdrawn)
     at = 0
     while True:
         rows = [row_at(number, at) for number in range(1, N_REQUESTS + 1)]

@@ -89,7 +89,7 @@ class Kernel:
                 self._loop._transports.pop(fd, None)  # type: ignore[attr-defined]
                 _close(fd)
 
-    def forget(self) -> None:
+    def forget_all(self) -> None:
         """The simulation is over."""
         for life in {owner for owner, _ in self._owner.values()}:
             self.close_all_of(life)

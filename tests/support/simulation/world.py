@@ -171,7 +171,7 @@ class World:
             if not task.done() and (coroutine := task.get_coro()) is not None:
                 with suppress(BaseException):
                     coroutine.close()  # type: ignore[union-attr]
-        self._kernel.forget()
+        self._kernel.forget_all()
         self._loop.close()
 
     # -- the server -----------------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def check_penalties(device: torch.device, dtype: torch.dtype) -> None:
     for round_number in range(3):
         for slot, position in zip(slots.tolist(), positions.tolist(), strict=True):
             _enter(state, table, slot, position, _EDITED[(slot + round_number) % n], banned=slot % 2 == round_number % 2)
-        counts.forget(slots)
+        counts.invalidate(slots)
         _compare_steps(state, table, counts, slots, positions, dtype)
         positions = positions + 3
         for slot, position in zip(slots.tolist(), positions.tolist(), strict=True):

@@ -30,7 +30,7 @@ class BrowserRules:
     hosts: frozenset[str] = frozenset((ANY,))
     origins: frozenset[str] = frozenset((ANY,))
 
-    def check(self, headers: Headers) -> str:
+    def allowed_origin(self, headers: Headers) -> str:
         """The origin that may read the answer; "" if no other one has asked. `headers`: with names in lower case.
 
         Raises: Refusal for a host or an origin that is not served.

@@ -45,12 +45,12 @@ async def test_an_id_said_twice_while_it_is_tokenised_is_one_request() -> None:
     async with slow_rig() as (r, admission, slow):
         first, second = (asyncio.ensure_future(admission.admit(new(**MINE))) for _ in range(2))
         await asyncio.sleep(0)
-        assert isinstance(admission.find(new(**MINE)), Arrival)
+        assert isinstance(admission.find_same_id(new(**MINE)), Arrival)
         assert held(r) == (1, 0)
         slow.may_go.set()
         assert await first is await second
         assert slow.n_encoded == 1
-        assert admission.find(new(**MINE)) is await first
+        assert admission.find_same_id(new(**MINE)) is await first
         assert held(r) == (0, 0)
 
 
@@ -120,6 +120,6 @@ async def test_what_is_refused_at_once_reserves_nothing() -> None:
                 admission.begin(wrong, n_bytes)
             assert refused.value.code == code
             assert held(r) == (1, 0)
-            assert admission.find(wrong) is None
+            assert admission.find_same_id(wrong) is None
         r.gateway.admission.builder.encoder.model.may_go.set()  # pyright: ignore[reportAttributeAccessIssue]
         assert isinstance(await admission.finish(kept), Request)

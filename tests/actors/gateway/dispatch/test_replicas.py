@@ -74,5 +74,5 @@ def test_the_same_condition_again_is_no_change() -> None:
 def test_a_scheduler_that_is_new_has_told_nothing() -> None:
     replicas = Replicas()
     replicas.note("scheduler/0", SICK)
-    replicas.forget("scheduler/0")
+    replicas.remove("scheduler/0")
     assert replicas.condition("scheduler/0") is UP

@@ -244,7 +244,7 @@ async def test_the_short_way_answers_for_broken_handlers_and_wrong_methods(monke
         def broken(*_: object) -> None:
             raise KeyError("a bug")
 
-        monkeypatch.setattr(r.gateway.desk, "admit", broken)
+        monkeypatch.setattr(r.gateway.desk, "accept", broken)
         answer = await http.post("/v1/completions", json={"prompt": [1], "max_tokens": 1})
         assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
         assert "KeyError" not in answer.text

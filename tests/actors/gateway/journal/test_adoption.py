@@ -23,7 +23,7 @@ async def foreign_journal(path: Path, first: int) -> None:
     """A closed journal with two requests: r<first> has two tokens and is unfinished, the next one has ended."""
     journal = opened(path)
     for number in (1, 2):
-        journal.admit(number, request_blob(order_of(first + number - 1)), lambda: None, unwanted)
+        journal.admission(number, request_blob(order_of(first + number - 1)), lambda: None, unwanted)
     journal.step(encode_step([row_at(1, 0)], []), lambda: None)
     journal.step(encode_step([row_at(1, 1)], []), lambda: None)
     journal.finish(2, finish_blob(SequenceState(row_at(2, 0), Ended(reason="stop"))))
@@ -46,7 +46,7 @@ def test_each_unclaimed_journal_has_one_heir(tmp_path: Path, index: int, gateway
 async def test_adopted_requests_get_numbers_of_their_new_journal_and_their_folder_goes(tmp_path: Path) -> None:
     await foreign_journal(tmp_path / "journal-1", 10)
     own = opened(tmp_path / "journal-0")
-    own.admit(1, request_blob(order_of(1)), lambda: None, unwanted)
+    own.admission(1, request_blob(order_of(1)), lambda: None, unwanted)
     await own.close()
     journal = Journal(str(tmp_path / "journal-0"), gateways=1)
     mine, adopted = journal.open()
@@ -84,7 +84,7 @@ async def test_a_death_before_the_folder_is_gone_adopts_nothing_twice(tmp_path: 
 
 async def test_a_journal_that_another_process_holds_is_left_for_later(tmp_path: Path) -> None:
     other = opened(tmp_path / "journal-1")
-    other.admit(1, request_blob(order_of(1)), lambda: None, unwanted)
+    other.admission(1, request_blob(order_of(1)), lambda: None, unwanted)
     await written(other)
     journal = Journal(str(tmp_path / "journal-0"), gateways=1)
     assert journal.open() == []

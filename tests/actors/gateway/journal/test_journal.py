@@ -46,7 +46,7 @@ MODEL = HashChainText()
 async def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     journal, said = opened(tmp_path / "journal"), []
     for number in (1, 2, 3):
-        journal.admit(number, request_blob(order_of(number)), lambda number=number: said.append(number), unwanted)
+        journal.admission(number, request_blob(order_of(number)), lambda number=number: said.append(number), unwanted)
     journal.step(encode_step([row_at(1, 0), row_at(2, 0)], []), lambda: said.append("a"))
     journal.step(encode_step([row_at(1, 1)], [(key(2), Ended(reason="stop", n_cached=3))]), lambda: said.append("b"))
     journal.finish(2, finish_blob(SequenceState(row_at(2, 0), Ended(reason="stop", n_cached=3))))
@@ -71,7 +71,7 @@ async def test_what_was_written_is_read_again(tmp_path: Path) -> None:
 
 async def test_a_whole_record_stands_for_everything_before_it(tmp_path: Path) -> None:
     journal = opened(tmp_path / "journal")
-    journal.admit(1, request_blob(order_of(1)), lambda: None, unwanted)
+    journal.admission(1, request_blob(order_of(1)), lambda: None, unwanted)
     for at in range(10):
         journal.step(encode_step([row_at(1, at)], []), lambda: None)
     ids = b"".join(row_at(1, at).ids for at in range(10))
@@ -112,10 +112,10 @@ async def test_the_files_stay_bounded_and_numbers_never_begin_again(tmp_path: Pa
     desk = Desk(journal)
     journal.on_pinned = desk.write_again
     journal.start()
-    journal.admit(1, request_blob(order_of(1)), lambda: None, unwanted)
+    journal.admission(1, request_blob(order_of(1)), lambda: None, unwanted)
     journal.answer(2, desk.kept)
     for number in range(3, 600):
-        journal.admit(number, request_blob(order_of(number)), lambda: None, unwanted)
+        journal.admission(number, request_blob(order_of(number)), lambda: None, unwanted)
         for at in range(5):
             journal.step(encode_step([row_at(number, at)], []), lambda: None)
         journal.finish(number, finish_blob(SequenceState(row_at(number, 0))))
@@ -138,7 +138,7 @@ async def test_the_files_stay_bounded_and_numbers_never_begin_again(tmp_path: Pa
 async def test_a_place_that_another_process_holds_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     journal = opened(path)
-    journal.admit(1, request_blob(order_of(1)), lambda: None, unwanted)
+    journal.admission(1, request_blob(order_of(1)), lambda: None, unwanted)
     await written(journal)
     with pytest.raises(BlockingIOError, match="another process holds this journal"):
         Journal(str(path), lock_wait_s=0.01).open()

@@ -102,7 +102,7 @@ async def test_what_is_remembered_moves_on_when_its_file_is_to_go(tmp_path: Path
     journal.remembered = lambda: Remembered([PROMPT], [CALLER])
     journal.remember()
     for number in range(1, 100):
-        journal.admit(number, request_blob(numbered_order(number)), lambda: None, unwanted)
+        journal.admission(number, request_blob(numbered_order(number)), lambda: None, unwanted)
         journal.delete(number)
         await written(journal)
     await journal.close()
@@ -118,7 +118,7 @@ async def test_what_is_remembered_moves_on_when_its_file_is_to_go(tmp_path: Path
 
 async def test_damage_costs_the_verdicts_and_nothing_else(tmp_path: Path) -> None:
     journal = opened(tmp_path / "journal")
-    journal.admit(1, request_blob(numbered_order(1)), lambda: None, unwanted)
+    journal.admission(1, request_blob(numbered_order(1)), lambda: None, unwanted)
     journal.remembered = lambda: Remembered([PROMPT], [CALLER])
     journal.remember()
     await journal.close()

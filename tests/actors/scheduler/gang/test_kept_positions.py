@@ -149,7 +149,7 @@ def test_nothing_is_kept_in_other_memory(cause: Cause, generation: int) -> None:
     bench.die(generation, cause)
     assert bench.gang.n_tail_tokens == 0
     assert sequence.state is State.WAITING
-    bench.gang.probation.acquit()
+    bench.gang.probation.clear_all()
     bench.run()
     check_answer(sequence)
 

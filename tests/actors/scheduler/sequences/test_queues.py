@@ -25,7 +25,7 @@ def test_both_queues_are_sorted_by_priority_and_arrival() -> None:
     queues = queues_with(1, 0, 1, 0, n_slots=4)
     assert numbers(queues.waiting) == [1, 3, 0, 2]
     for sequence in reversed(list(queues.waiting)):
-        queues.admit(sequence)
+        queues.start(sequence)
     assert numbers(queues.running) == [1, 3, 0, 2]
     assert queues.waiting == []
 
@@ -33,8 +33,8 @@ def test_both_queues_are_sorted_by_priority_and_arrival() -> None:
 def test_a_preempted_sequence_waits_at_its_old_place_and_its_slot_is_free() -> None:
     queues = queues_with(0, 0, 0)
     first, second, _ = queues.waiting
-    queues.admit(first)
-    queues.admit(second)
+    queues.start(first)
+    queues.start(second)
     assert not queues.has_slot
     second.pages = [4, 5]
     assert queues.preempt(second) == [4, 5]
@@ -46,11 +46,11 @@ def test_a_preempted_sequence_waits_at_its_old_place_and_its_slot_is_free() -> N
 def test_the_lowest_free_slot_is_taken() -> None:
     queues = queues_with(0, 0, 0, n_slots=3)
     for sequence in list(queues.waiting):
-        queues.admit(sequence)
+        queues.start(sequence)
     assert [sequence.slot for sequence in queues.running] == [0, 1, 2]
     queues.preempt(queues.running[1])
     queues.preempt(queues.running[0])
-    queues.admit(queues.waiting[1])
+    queues.start(queues.waiting[1])
     assert [sequence.slot for sequence in queues.running] == [0, 2]
 
 
@@ -59,7 +59,7 @@ def test_what_has_ended_is_found_no_more(is_running: bool) -> None:
     queues = queues_with(0)
     (sequence,) = queues.waiting
     if is_running:
-        queues.admit(sequence)
+        queues.start(sequence)
     assert queues.find("gateway/0", 0) is sequence
     assert queues.of_gateway("gateway/0") == [sequence]
     assert queues.of_gateway("gateway/1") == []
@@ -72,11 +72,11 @@ def test_what_has_ended_is_found_no_more(is_running: bool) -> None:
 def test_running_sequences_keep_their_slots_in_a_new_gang_which_must_have_them() -> None:
     queues = queues_with(0, 0, 0)
     for sequence in list(queues.waiting)[:2]:
-        queues.admit(sequence)
+        queues.start(sequence)
     queues.finish(queues.running[0])
     queues.set_slots(2)
     assert queues.running[0].slot == 1
-    queues.admit(queues.waiting[0])
+    queues.start(queues.waiting[0])
     assert [sequence.slot for sequence in queues.running] == [1, 0]
     assert not queues.has_slot
     with pytest.raises(AssertionError, match="slots: expected less than 1, got 1"):

@@ -22,7 +22,7 @@ STRICT = BrowserRules(frozenset(("llm.example.com",)), frozenset((PAGE.decode(),
      "llm.example.com", "LLM.example.com:443", "127.1:8000"],
 )  # fmt: skip
 def test_hosts_that_no_name_server_can_turn_elsewhere_are_served(host: str) -> None:
-    assert STRICT.check([(b"host", host.encode())]) == ""
+    assert STRICT.allowed_origin([(b"host", host.encode())]) == ""
 
 
 @pytest.mark.parametrize(
@@ -34,22 +34,22 @@ def test_other_hosts_are_refused(host: str) -> None:
     with pytest.raises(
         Refusal, match=r"Host: expected an address, localhost, or a name in gateway\.allowed_hosts, got"
     ) as caught:
-        STRICT.check([(b"host", host.encode("latin-1"))])
+        STRICT.allowed_origin([(b"host", host.encode("latin-1"))])
     assert (caught.value.status, caught.value.fine_code) == (403, "host_not_allowed")
 
 
 def test_every_host_of_a_request_counts() -> None:
     with pytest.raises(Refusal):
-        STRICT.check([(b"host", b"localhost"), (b"host", b"evil.com")])
+        STRICT.allowed_origin([(b"host", b"localhost"), (b"host", b"evil.com")])
 
 
 def test_a_client_that_is_no_browser_needs_neither() -> None:
-    assert STRICT.check([(b"accept", b"*/*")]) == ""
+    assert STRICT.allowed_origin([(b"accept", b"*/*")]) == ""
 
 
 def test_pages_of_this_server_and_of_allowed_origins() -> None:
-    assert STRICT.check([(b"host", b"localhost:8000"), (b"origin", b"http://localhost:8000")]) == ""
-    assert STRICT.check([(b"host", b"localhost:8000"), (b"origin", PAGE)]) == PAGE.decode()
+    assert STRICT.allowed_origin([(b"host", b"localhost:8000"), (b"origin", b"http://localhost:8000")]) == ""
+    assert STRICT.allowed_origin([(b"host", b"localhost:8000"), (b"origin", PAGE)]) == PAGE.decode()
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_pages_of_this_server_and_of_allowed_origins() -> None:
 )
 def test_pages_of_other_origins_are_refused(origin: bytes) -> None:
     with pytest.raises(Refusal, match=r"gateway\.allowed_origins") as caught:
-        STRICT.check([(b"origin", origin), (b"host", b"localhost:8000")])
+        STRICT.allowed_origin([(b"origin", origin), (b"host", b"localhost:8000")])
     assert caught.value.fine_code == "origin_not_allowed"
 
 
@@ -81,10 +81,10 @@ def test_an_address_that_others_reach_is_served_under_any_name(
             pytest.skip("this machine has no such address")
         rules = browser_rules(listener, GatewaySettings(allowed_hosts=hosts))
     if is_served:
-        assert rules.check([(b"host", b"tardigrade:8000")]) == ""
+        assert rules.allowed_origin([(b"host", b"tardigrade:8000")]) == ""
     else:
         with pytest.raises(Refusal):
-            rules.check([(b"host", b"tardigrade:8000")])
+            rules.allowed_origin([(b"host", b"tardigrade:8000")])
 
 
 @pytest.mark.parametrize(
