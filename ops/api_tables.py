@@ -10,7 +10,8 @@ import msgspec
 from msgspec import inspect
 
 from actors.gateway.http.endpoints.tokenize import DetokenizeBody, TokenizeBody
-from actors.gateway.http.schema import IGNORED_FIELDS, NOT_OFFERED_FIELDS, BatchBody, ChatBody, CompletionBody, GenerateBody
+from actors.gateway.http.fields.foreign_fields import IGNORED_FIELDS, NOT_OFFERED_FIELDS
+from actors.gateway.http.schema import BatchBody, ChatBody, CompletionBody, GenerateBody
 from messages.generation import Sampling, Terms
 
 _BODIES: dict[str, type[msgspec.Struct]] = {

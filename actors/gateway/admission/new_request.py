@@ -42,6 +42,7 @@ class NewRequest:
     digest: str = ""  # of a resumable request's content: the same id with another digest is another request
     with_usage: bool = False  # its stream ends with an event of the usage
     echo: Sequence[str] = ()  # prompts to repeat before their answers, or none
+    ignored_fields: str = ""  # names of unknown fields in its body, as the header X-Ignored-Fields has them
     model: str = ""  # empty: the served model, whatever its name
     # the names of these fields in the API of the client, for refusals
     prompt_field: str = "prompt"

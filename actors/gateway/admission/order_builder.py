@@ -45,6 +45,7 @@ class OrderBuilder:
             digest=new.digest,
             with_usage=new.with_usage,
             echo=list(new.echo),
+            ignored_fields=new.ignored_fields,
         )
 
     def validate(self, new: NewRequest) -> None:

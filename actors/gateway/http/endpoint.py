@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Scope
 
 from actors.gateway.admission.admission import Admission
 from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.http.fields.unknown_fields import IGNORED_HEADER, IgnoredFieldsLog, header_of
 from actors.gateway.http.gateways.forwarded_call import call_of
 from actors.gateway.http.gateways.forwarding import Forwarded, who_knows
 from actors.gateway.http.gateways.owners import Owners
@@ -58,6 +59,7 @@ class Services:
     body_reader: BodyReader
     owners: Owners
     started_s: int
+    ignored_fields: IgnoredFieldsLog = field(default_factory=IgnoredFieldsLog)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ class Call:
     """One HTTP request.
 
     `identity`: what the headers say about which request this is. `origin`: where it comes from. `body`: empty for a GET.
-    `parameters`: those of the path's patterns and of the query, by name. `scope`: ASGI's.
+    `parameters`: those of the path's patterns and of the query, by name. `scope`: ASGI's. `ignored`: names of unknown fields in
+    the body, once `read` has read it.
     """
 
     identity: Identity
@@ -73,8 +76,10 @@ class Call:
     body: bytearray
     parameters: Mapping[str, str]
     scope: Scope
+    ignored: list[str] = field(default_factory=list)
 
 
+B = TypeVar("B", bound=msgspec.Struct)
 Handler = Callable[[Services, Call], Awaitable[ASGIApp]]
 
 
@@ -99,8 +104,21 @@ class Endpoint:
         for name, _ in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True):
             if name not in self.query and name not in _IGNORED:
                 known = " or ".join(self.query) or "none, because the fields of a request are in its body"
-                field = name[:_MOST_NAME]
-                raise Refusal("invalid", f"{field}: unknown query parameter; expected {known}", field=field)
+                shown = name[:_MOST_NAME]
+                raise Refusal("invalid", f"{shown}: unknown query parameter; expected {known}", field=shown)
+
+
+async def read(services: Services, call: Call, kind: type[B], ids_field: str = "") -> B:
+    """The body of a call as its struct. Unknown fields are ignored and told, unless the settings are strict.
+
+    `ids_field`: see `BodyReader.read`. Raises: Refusal.
+    """
+    if services.settings.strict_fields:
+        return await services.body_reader.read(call.body, kind, ids_field)
+    body = await services.body_reader.read(call.body, kind, ids_field, call.ignored)
+    if call.ignored:
+        services.ignored_fields.note(call.scope["path"], call.ignored)
+    return body
 
 
 async def forwarded(services: Services, call: Call, request_id: str, start: int | None = None) -> ASGIApp | None:
@@ -142,6 +160,7 @@ def trace_id_of(traceparent: str) -> bytes:
     return bytes.fromhex(trace_id) if is_valid and not (version == "00" and rest) else NO_TRACE
 
 
-def json_response(value: object, status: int = 200) -> Response:
-    """A value as a JSON response."""
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
+def json_response(value: object, status: int = 200, ignored: Sequence[str] = ()) -> Response:
+    """A value as a JSON response. `ignored`: names of unknown fields of the body that asked."""
+    headers = {IGNORED_HEADER: header_of(ignored)} if ignored else None
+    return Response(msgspec.json.encode(value), status, headers, media_type="application/json")

@@ -83,24 +83,25 @@ class BodyReader:
         self._max_length, self._max_batch = max_length, max_batch
         self._lock = asyncio.Lock()
 
-    async def read(self, raw: bytes | bytearray, kind: type[B], ids_field: str = "") -> B:
+    async def read(self, raw: bytes | bytearray, kind: type[B], ids_field: str = "", ignored: list[str] | None = None) -> B:
         """A request body as its struct. `ids_field`: the field that may hold many token ids, a list or a list of lists.
+        `ignored`: as in `read_body`.
 
         If that field holds many, it comes as one array, int64 [n], or as a list of them; otherwise it is what its type says.
 
         Raises: Refusal naming the field, what was expected and what came.
         """
         if len(raw) <= SMALL_BYTES:
-            return read_body(raw, kind)
+            return read_body(raw, kind, ignored)
         async with self._lock:
             structure = await _structure_of(raw)
             if structure.n_values <= MOST_VALUES:
-                return read_body(raw, kind)
+                return read_body(raw, kind, ignored)
             if structure.n_keys > MOST_VALUES:
                 raise _too_many(structure)
-            return await self._read_with_ids(raw, kind, ids_field)
+            return await self._read_with_ids(raw, kind, ids_field, ignored)
 
-    async def _read_with_ids(self, raw: bytes | bytearray, kind: type[B], field: str) -> B:
+    async def _read_with_ids(self, raw: bytes | bytearray, kind: type[B], field: str, ignored: list[str] | None) -> B:
         try:
             fields = _fields_decoder.decode(raw)
         except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
@@ -115,7 +116,7 @@ class BodyReader:
         structure = await _structure_of(rest)
         if structure.n_values > MOST_VALUES or not ids.startswith(b"["):
             raise _too_many(structure)
-        body = read_body(rest, kind)
+        body = read_body(rest, kind, ignored)
         value = await self._lists(ids, first, field) if is_nested else await self._ids(ids, 1, len(ids) - 1, field)
         return msgspec.structs.replace(body, **{field: value})
 

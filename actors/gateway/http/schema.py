@@ -1,6 +1,6 @@
 """The JSON bodies that clients may send, as typed structs with OpenAI's field names.
 
-Fields of OpenAI's API that are not offered here are accepted with values that change nothing, and refused by name otherwise.
+What becomes of other fields is in `fields/`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import numpy as np
 
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.http.body_errors import unreadable, wrong_field
+from actors.gateway.http.fields.foreign_fields import without_effect
+from actors.gateway.http.fields.unknown_fields import header_of, take_unknown
 from actors.gateway.http.identity import Origin, RequestName
 from actors.gateway.requests.order import Api
 from actors.gateway.requests.refusals import Refusal, invalid, json_text
@@ -21,45 +23,6 @@ from messages.ids import seed_of
 
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _SEED_MASK = 2**63 - 1
-
-# Fields that have no effect on the answer: any value is accepted.
-IGNORED_FIELDS = frozenset(
-    name
-    for names in (
-        ("user", "metadata", "store", "service_tier", "safety_identifier"),
-        ("prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls", "verbosity"),
-    )
-    for name in names
-)
-# Fields that are not offered, with the values that change nothing and so are accepted. None is always accepted.
-NOT_OFFERED_FIELDS: dict[str, tuple[Any, ...]] = {
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "functions": ([],),
-    "function_call": ("none", "auto"),
-    "response_format": ({"type": "text"},),
-    "logit_bias": ({},),
-    "modalities": (["text"],),
-    "audio": (),
-    "prediction": (),
-    "reasoning_effort": ("none",),
-    "web_search_options": (),
-    "moderation": (),
-    "suffix": ("",),
-    "length_penalty": (1, 1.0),
-    "use_beam_search": (False,),
-    "early_stopping": (False,),
-    "skip_special_tokens": (True,),
-    "spaces_between_special_tokens": (True,),
-    "add_generation_prompt": (True,),
-    "continue_final_message": (False,),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "chat_template": (),
-    "chat_template_kwargs": ({},),
-}
 
 
 class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -123,9 +86,18 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
         return _or(self.n, 1)
 
     def new_request(
-        self, api: Api, name: RequestName, origin: Origin, *, max_tokens: int | None, logprobs: int = -1, **fields: Any
+        self,
+        api: Api,
+        name: RequestName,
+        origin: Origin,
+        ignored: Sequence[str],
+        *,
+        max_tokens: int | None,
+        logprobs: int = -1,
+        **fields: Any,
     ) -> NewRequest:
-        """The request for admission. `fields`: those of `NewRequest` that differ from route to route."""
+        """The request for admission. `ignored`: names of unknown fields; `fields`: those of `NewRequest` that differ from
+        route to route."""
         return NewRequest(
             **fields,
             request=name.request,
@@ -142,6 +114,7 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
             n=self.n_or_one,
             is_whole=not self.stream,
             with_usage=self.stream_options is not None and bool(self.stream_options.include_usage),
+            ignored_fields=header_of(ignored) if ignored else "",
         )
 
 
@@ -185,12 +158,13 @@ class BatchBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=
     tokens: list[list[_Int]] | None = None
 
 
+_OWN_FIELDS = frozenset(name for body in (ChatBody, CompletionBody, GenerateBody, BatchBody) for name in body.__struct_fields__)
 B = TypeVar("B", bound=msgspec.Struct)
 _json = msgspec.json.Decoder()
 
 
-def read_body(raw: bytes | bytearray, kind: type[B]) -> B:
-    """A request body as its struct.
+def read_body(raw: bytes | bytearray, kind: type[B], ignored: list[str] | None = None) -> B:
+    """A request body as its struct. `ignored`: the names of unknown fields are appended to it; None: such a field is refused.
 
     Raises: Refusal naming the field, what was expected and what came.
     """
@@ -201,6 +175,8 @@ def read_body(raw: bytes | bytearray, kind: type[B]) -> B:
     if not isinstance(fields, dict):
         raise Refusal("invalid", f"body: expected a JSON object, got {json_text(fields)}")
     _drop_unused_fields(fields, kind)
+    if ignored is not None:
+        take_unknown(fields, kind, _OWN_FIELDS, ignored)
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
@@ -209,13 +185,9 @@ def read_body(raw: bytes | bytearray, kind: type[B]) -> B:
 
 def _drop_unused_fields(fields: dict[str, Any], kind: type[msgspec.Struct]) -> None:
     """Remove fields that have no effect. Raises: Refusal for a field that is not offered, unless the body `kind` has it."""
-    for name in [name for name in fields if name in IGNORED_FIELDS]:
-        del fields[name]
-    for name in [name for name in fields if name in NOT_OFFERED_FIELDS and name not in kind.__struct_fields__]:
-        value = fields.pop(name)
-        if value is not None and value not in NOT_OFFERED_FIELDS[name]:
-            wanted = " or ".join(dict.fromkeys(json_text(some) for some in (*NOT_OFFERED_FIELDS[name], None)))
-            raise invalid(name, f"{wanted} (anything else is not supported by this server)", value)
+    for name in [name for name in fields if name not in kind.__struct_fields__]:
+        if without_effect(name, fields[name]):
+            del fields[name]
 
 
 def prompts_of(prompt: str | list[Any] | np.ndarray) -> tuple[list[str] | None, Sequence[list[int] | np.ndarray] | None]:

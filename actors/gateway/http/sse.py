@@ -17,6 +17,7 @@ from actors.gateway.custody.hold import answer_hold
 from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.http.chunk_sender import chunk_sender
 from actors.gateway.http.errors import error_response, refusal_of
+from actors.gateway.http.fields.unknown_fields import IGNORED_HEADER
 from actors.gateway.http.formats.registry import format_of
 from actors.gateway.http.hangup import may_return, watch_hangup
 from actors.gateway.http.stream_events import StreamEvents, failure_of, stream_headers
@@ -133,5 +134,7 @@ class WholeAnswer(_Answer):
             response = Response(msgspec.json.encode(body), 499, media_type="application/json")
         if response is None:
             headers = {"X-Request-Id": self.request.order.request}
+            if self.request.order.ignored_fields:
+                headers[IGNORED_HEADER] = self.request.order.ignored_fields
             response = Response(await join_pieces(self._render()), 200, headers, media_type="application/json")
         await response(scope, receive, send)

@@ -26,6 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from email.utils import formatdate
 
+from actors.gateway.http.fields.unknown_fields import IGNORED_HEADER
 from actors.gateway.http.formats.format import EVENT_STREAM, StreamWriter
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import END_TURN, PING_TURN, RUN_TURN, Request
@@ -46,13 +47,16 @@ def failure_of(request: Request) -> Ended | None:
 
 def stream_headers(request: Request, content_type: bytes) -> list[tuple[bytes, bytes]]:
     """The response headers of a stream. Its date is that of the request, so that a later process writes the same bytes."""
-    return [
+    headers = [
         (b"date", formatdate(request.order.created_s, usegmt=True).encode()),
         (b"content-type", content_type),
         (b"cache-control", b"no-cache"),
         (b"x-accel-buffering", b"no"),
         (b"x-request-id", request.order.request.encode("latin-1")),
     ]
+    if request.order.ignored_fields:
+        headers.append((IGNORED_HEADER.lower().encode(), request.order.ignored_fields.encode()))
+    return headers
 
 
 def stream_head(request: Request, content_type: bytes = EVENT_STREAM, *, is_kept_alive: bool) -> bytes:

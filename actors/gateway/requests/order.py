@@ -31,6 +31,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""  # equal if the same request is sent again; the same id with another digest is refused
     with_usage: bool = False  # its stream ends with an event of the usage
     echo: list[str] = []  # prompts to repeat before their answers, or none
+    ignored_fields: str = ""  # names of unknown fields in its body, as the header X-Ignored-Fields has them
 
     @property
     def n_sequences(self) -> int:

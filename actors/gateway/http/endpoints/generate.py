@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp
 
-from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded
+from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, read
 from actors.gateway.http.formats.plain_bodies import batch_body, generate_body
 from actors.gateway.http.identity import checked_request_id, name_of
 from actors.gateway.http.schema import BatchBody, GenerateBody, RequestFields
@@ -16,7 +16,7 @@ BATCH_PATH = "/v1/batch"
 
 async def generate(services: Services, call: Call) -> ASGIApp:
     """POST /v1/generate: the same request again, by its key or id, gets the same answer."""
-    body = await services.body_reader.read(call.body, GenerateBody, "tokens")
+    body = await read(services, call, GenerateBody, "tokens")
     _refuse_stream(body)
     check_one_given(prompt=body.prompt, tokens=body.tokens)
     if body.n_or_one != 1:
@@ -36,6 +36,7 @@ async def generate(services: Services, call: Call) -> ASGIApp:
         "generate",
         name,
         call.origin,
+        call.ignored,
         max_tokens=body.max_tokens,
         texts=None if body.prompt is None else [body.prompt],
         ids=None if body.tokens is None else [body.tokens],
@@ -49,7 +50,7 @@ async def batch(services: Services, call: Call) -> ASGIApp:
     """POST /v1/batch."""
     if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
         return elsewhere
-    body = await services.body_reader.read(call.body, BatchBody, "tokens")
+    body = await read(services, call, BatchBody, "tokens")
     _refuse_stream(body)
     check_one_given(prompts=body.prompts, tokens=body.tokens)
     name = "prompts" if body.tokens is None else "tokens"
@@ -60,6 +61,7 @@ async def batch(services: Services, call: Call) -> ASGIApp:
         "generate",
         name_of(call.identity, "/v1/batch", call.body, mint=lambda: services.owners.mint("batch-")),
         call.origin,
+        call.ignored,
         max_tokens=body.max_tokens,
         texts=body.prompts,
         ids=body.tokens,

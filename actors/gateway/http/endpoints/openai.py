@@ -6,7 +6,7 @@ from starlette.types import ASGIApp
 
 from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.admission.new_request import NewRequest
-from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded
+from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, read
 from actors.gateway.http.endpoints.streams import generated
 from actors.gateway.http.identity import RequestName, name_of
 from actors.gateway.http.schema import ChatBody, CompletionBody, RequestFields, prompts_of
@@ -18,12 +18,13 @@ async def chat(services: Services, call: Call) -> ASGIApp:
     """POST /v1/chat/completions."""
     if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
         return elsewhere
-    body = await services.body_reader.read(call.body, ChatBody)
+    body = await read(services, call, ChatBody)
     longest = body.max_completion_tokens
     new = body.new_request(
         "chat",
         _name(services, call, body, "/v1/chat/completions", "chatcmpl-"),
         call.origin,
+        call.ignored,
         max_tokens=body.max_tokens if longest is None else longest,
         max_tokens_field="max_tokens" if longest is None else "max_completion_tokens",
         logprobs=body.wanted_logprobs,
@@ -37,7 +38,7 @@ async def completions(services: Services, call: Call) -> ASGIApp:
     """POST /v1/completions."""
     if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
         return elsewhere
-    body = await services.body_reader.read(call.body, CompletionBody, "prompt")
+    body = await read(services, call, CompletionBody, "prompt")
     texts, ids = prompts_of(body.prompt)
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise invalid("best_of", "the same as n", body.best_of)
@@ -47,6 +48,7 @@ async def completions(services: Services, call: Call) -> ASGIApp:
         "completion",
         _name(services, call, body, "/v1/completions", "cmpl-"),
         call.origin,
+        call.ignored,
         max_tokens=body.max_tokens,
         default_max_tokens=services.settings.default_max_tokens if body.max_tokens is None else NO_TOKEN_LIMIT,
         logprobs=-1 if body.logprobs is None else body.logprobs,

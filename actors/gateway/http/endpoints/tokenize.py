@@ -9,7 +9,7 @@ import numpy as np
 from starlette.types import ASGIApp
 
 from actors.gateway.admission.chat_turns import turns_of
-from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response
+from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
 from actors.gateway.requests.refusals import check_model, check_one_given, invalid
 
 _TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -36,21 +36,21 @@ class DetokenizeBody(_Body, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 async def tokenize(services: Services, call: Call) -> ASGIApp:
     """POST /tokenize: {"count", "max_model_len", "tokens", "token_strs"}."""
-    body = await services.body_reader.read(call.body, TokenizeBody)
+    body = await read(services, call, TokenizeBody)
     check_model(body.model or "", services.settings.model_name)
     tokens = await _tokens(services, body)
     strings = await services.admission.builder.encoder.texts_of(tokens) if body.return_token_strs else None
     size = {"count": len(tokens), "max_model_len": services.settings.max_length}
-    return json_response({**size, "tokens": tokens, "token_strs": strings})
+    return json_response({**size, "tokens": tokens, "token_strs": strings}, ignored=call.ignored)
 
 
 async def detokenize(services: Services, call: Call) -> ASGIApp:
     """POST /detokenize: {"prompt"}."""
-    body = await services.body_reader.read(call.body, DetokenizeBody, "tokens")
+    body = await read(services, call, DetokenizeBody, "tokens")
     check_model(body.model or "", services.settings.model_name)
     encoder = services.admission.builder.encoder
     ids = encoder.check_ids(body.tokens, "tokens") if len(body.tokens) else np.empty(0, "<i4")
-    return json_response({"prompt": await encoder.decode(ids, "tokens")})
+    return json_response({"prompt": await encoder.decode(ids, "tokens")}, ignored=call.ignored)
 
 
 async def _tokens(services: Services, body: TokenizeBody) -> list[int]:

@@ -1,0 +1,67 @@
+"""Fields of OpenAI's, vLLM's and other servers' APIs that are not offered here: which are accepted, and which refused. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from actors.gateway.requests.refusals import invalid, json_text
+
+# Fields that have no effect on the answer: any value is accepted.
+IGNORED_FIELDS = frozenset(
+    name
+    for names in (
+        ("user", "metadata", "store", "service_tier", "safety_identifier"),
+        ("prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls", "verbosity"),
+    )
+    for name in names
+)
+# Fields that are not offered, with the values that change nothing and so are accepted. None is always accepted.
+NOT_OFFERED_FIELDS: dict[str, tuple[Any, ...]] = {
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "response_format": ({"type": "text"},),
+    "logit_bias": ({},),
+    "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+    "reasoning_effort": ("none",),
+    "web_search_options": (),
+    "moderation": (),
+    "suffix": ("",),
+    "length_penalty": (1, 1.0),
+    "use_beam_search": (False,),
+    "early_stopping": (False,),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True,),
+    "include_stop_str_in_output": (False,),
+    "bad_words": ([],),
+    "allowed_token_ids": (),
+    "prompt_logprobs": (0, False),
+    "truncate_prompt_tokens": (),
+    "add_special_tokens": (),
+    "add_generation_prompt": (True,),
+    "continue_final_message": (False,),
+    "guided_json": (),
+    "guided_regex": (),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "structured_outputs": ({},),
+    "chat_template": (),
+    "chat_template_kwargs": ({},),
+    "documents": ([],),
+    "thinking_token_budget": (),
+}
+
+
+def without_effect(name: str, value: Any) -> bool:
+    """True for a field that is not offered, with a value that changes nothing. Raises: Refusal for any other value of one."""
+    if name in IGNORED_FIELDS:
+        return True
+    if name not in NOT_OFFERED_FIELDS:
+        return False
+    if value is not None and value not in NOT_OFFERED_FIELDS[name]:
+        wanted = " or ".join(dict.fromkeys(json_text(some) for some in (*NOT_OFFERED_FIELDS[name], None)))
+        raise invalid(name, f"{wanted} (anything else is not supported by this server)", value)
+    return True

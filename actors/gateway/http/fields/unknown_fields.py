@@ -1,0 +1,75 @@
+"""Fields of a body that this server does not know: they are taken out of it, told to the client, and logged once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from functools import cache
+from typing import Any, get_args
+
+import msgspec
+import structlog
+
+IGNORED_HEADER = "X-Ignored-Fields"
+_MOST_TOLD = 32  # names in one answer
+_MOST_LOGGED = 256  # pairs of an endpoint and a name
+_MOST_CHARACTERS = 80  # of a name
+# fields of one endpoint that mean nothing at the others; any other one is refused there, because a limit would be lost
+_HARMLESS_ELSEWHERE = frozenset(("request_id", "return_token_strs"))
+
+
+def take_unknown(fields: dict[str, Any], kind: type[msgspec.Struct], own_names: Collection[str], ignored: list[str]) -> None:
+    """Remove the fields that `kind` does not have, also within its objects, and append their names to `ignored`.
+
+    Those of another endpoint stay, with a value that asks for something. `own_names`: the fields of all endpoints.
+    """
+    known = kind.__struct_fields__
+    for name in [name for name in fields if name not in known]:
+        is_elsewhere = name in own_names and name not in _HARMLESS_ELSEWHERE
+        if not is_elsewhere or fields[name] is None or fields[name] is False:
+            _take(fields, name, name, ignored)
+    for field, inner in _objects_of(kind).items():
+        if isinstance(value := fields.get(field), dict):
+            for name in [name for name in value if name not in inner.__struct_fields__]:
+                _take(value, name, f"{field}.{name}", ignored)
+
+
+def header_of(names: Iterable[str]) -> str:
+    """The value of the header: the names in their order, in printable ASCII, without commas in a name."""
+    return ", ".join(dict.fromkeys(map(_printable, names)))
+
+
+class IgnoredFieldsLog:
+    """Logs each ignored field of each endpoint once."""
+
+    def __init__(self) -> None:
+        self._logged: set[tuple[str, str]] = set()
+
+    def note(self, endpoint: str, names: Iterable[str]) -> None:
+        """Fields of one body were ignored. `endpoint`: its path."""
+        for name in map(_printable, names):
+            if (endpoint, name) in self._logged or len(self._logged) >= _MOST_LOGGED:
+                continue
+            self._logged.add((endpoint, name))
+            is_last = {"note": "other names are not logged"} if len(self._logged) == _MOST_LOGGED else {}
+            structlog.get_logger().warning("unknown field is ignored", field=name, endpoint=endpoint, **is_last)
+
+
+def _take(fields: dict[str, Any], name: str, path: str, ignored: list[str]) -> None:
+    del fields[name]
+    if len(ignored) < _MOST_TOLD:
+        ignored.append(path)
+
+
+@cache
+def _objects_of(kind: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
+    """The fields of a body that are objects with fields of their own."""
+    objects: dict[str, type[msgspec.Struct]] = {}
+    for field in msgspec.structs.fields(kind):
+        for some in get_args(field.type) or (field.type,):
+            if isinstance(some, type) and issubclass(some, msgspec.Struct):
+                objects[field.name] = some
+    return objects
+
+
+def _printable(name: str) -> str:
+    return "".join(c if " " <= c <= "~" and c != "," else "?" for c in name[:_MOST_CHARACTERS])
