@@ -13,8 +13,7 @@ class ModelConfigError(ValueError):
 
 
 class ConfigKeys:
-    """The keys of one JSON object. Every method raises ModelConfigError with the key, what was expected and what came; a key
-    that is null counts as missing."""
+    """The keys of one JSON object; null counts as missing. An error names the key, what was expected and what came."""
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
         self._raw = raw
@@ -29,49 +28,49 @@ class ConfigKeys:
         return default if found is None else found
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A string."""
+        """A string. Raises: ModelConfigError when it is none."""
         value = self.value(key, default)
         if not isinstance(value, str):
             raise ModelConfigError(f"{key}: expected str, got {value!r}")
         return value
 
     def positive(self, key: str, default: int | None = None) -> int:
-        """A positive integer."""
+        """A positive integer. Raises: ModelConfigError when it is none."""
         value = self.value(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ModelConfigError(f"{key}: expected a positive integer, got {value!r}")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        """A positive number."""
+        """A positive number. Raises: ModelConfigError when it is none."""
         value = self.value(key, default)
         if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
             raise ModelConfigError(f"{key}: expected a positive number, got {value!r}")
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """True or false. Here null is refused."""
+        """True or false. Raises: ModelConfigError when it is neither; here null is refused too."""
         value = self._raw.get(key, default)
         if not isinstance(value, bool):
             raise ModelConfigError(f"{key}: expected true or false, got {value!r}")
         return value
 
     def strings(self, key: str) -> tuple[str, ...]:
-        """A list of strings; empty when it is missing."""
+        """A list of strings; empty when it is missing. Raises: ModelConfigError when it is something else."""
         value = self.value(key, [])
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
             raise ModelConfigError(f"{key}: expected a list of strings, got {value!r}")
         return tuple(value)
 
     def section(self, key: str) -> ConfigKeys:
-        """The object under `key`; an object without keys when it is missing."""
+        """The object under `key`; one without keys when it is missing. Raises: ModelConfigError when it is something else."""
         value = self.value(key, {})
         if not isinstance(value, Mapping):
             raise ModelConfigError(f"{key}: expected an object, got {type(value).__name__}")
         return ConfigKeys(value)
 
     def refuse(self, *keys: str) -> None:
-        """Check that each of these keys is missing, null or false."""
+        """Check that each of these keys is missing, null or false. Raises: ModelConfigError naming the first that is not."""
         for key in keys:
             if self.value(key, False) is not False:
                 raise ModelConfigError(f"{key}: expected null or false, got {self._raw[key]!r}")

@@ -33,7 +33,10 @@ def read_rope(keys: ConfigKeys) -> Rope:
 
 
 def rope_of(keys: ConfigKeys, theta: float, original_max_position: int = 8192) -> Rope:
-    """The rope of one `rope_parameters` object. theta, original_max_position: used if the object has none of its own."""
+    """The rope of one `rope_parameters` object. theta, original_max_position: used if the object has none of its own.
+
+    Raises: ModelConfigError when its type is not supported, or a number is missing.
+    """
     kind = keys.value("rope_type", keys.value("type", "default")) or "default"
     if kind not in SUPPORTED_ROPE_TYPES:
         raise ModelConfigError(f"rope_type: expected one of {', '.join(SUPPORTED_ROPE_TYPES)}, got {kind!r}")

@@ -128,7 +128,7 @@ class ChatBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def wanted_logprobs(self) -> int:
-        """-1: none; otherwise the number of alternatives."""
+        """-1: none; otherwise the number of alternatives. Raises: Refusal naming the field."""
         if self.top_logprobs and not self.logprobs:
             raise invalid("top_logprobs", "logprobs: true beside it", self.top_logprobs)
         return _or(self.top_logprobs, 0) if self.logprobs else -1

@@ -15,7 +15,10 @@ BATCH_PATH = "/v1/batch"
 
 
 async def generate(services: Services, call: Call) -> ASGIApp:
-    """POST /v1/generate: the same request again, by its key or id, gets the same answer."""
+    """POST /v1/generate: the same request again, by its key or id, gets the same answer.
+
+    Raises: Refusal when a field cannot be served.
+    """
     body = await read(services, call, GenerateBody, "tokens")
     _refuse_stream(body)
     check_one_given(prompt=body.prompt, tokens=body.tokens)
@@ -47,7 +50,7 @@ async def generate(services: Services, call: Call) -> ASGIApp:
 
 
 async def batch(services: Services, call: Call) -> ASGIApp:
-    """POST /v1/batch."""
+    """POST /v1/batch. Raises: Refusal when a field cannot be served."""
     if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
         return elsewhere
     body = await read(services, call, BatchBody, "tokens")

@@ -35,7 +35,7 @@ async def chat(services: Services, call: Call) -> ASGIApp:
 
 
 async def completions(services: Services, call: Call) -> ASGIApp:
-    """POST /v1/completions."""
+    """POST /v1/completions. Raises: Refusal when a field cannot be served."""
     if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
         return elsewhere
     body = await read(services, call, CompletionBody, "prompt")

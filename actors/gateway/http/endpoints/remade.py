@@ -61,7 +61,10 @@ def _whole(services: Services, request: Request, path: str) -> ASGIApp:
 
 
 async def again(services: Services, call: Call) -> ASGIApp:
-    """GET, of another gateway: the response to a request that it has forwarded before, from the response's beginning."""
+    """GET, of another gateway: the response to a request that it has forwarded before, from the response's beginning.
+
+    Raises: Refusal when it cannot be made again.
+    """
     request = await services.admission.known(call.parameters["id"], "id")
     start = event_number(call.parameters.get(START, ""), START)
     answer = remade(services, request, call.parameters.get(TARGET, ""), start, begun_of(call.parameters))

@@ -19,7 +19,10 @@ _FIELD, _AFTER = "id", "starting_after"
 
 
 async def stream(services: Services, call: Call) -> ASGIApp:
-    """GET /v1/streams/{id}: the events of a request, after the one with the number `starting_after` or Last-Event-ID."""
+    """GET /v1/streams/{id}: the events of a request, after the one with the number `starting_after` or Last-Event-ID.
+
+    Raises: Refusal when the request is unknown.
+    """
     # a browser's EventSource sends Last-Event-ID with the address that it was given first
     field = "Last-Event-ID" if call.identity.last_event else _AFTER
     start = call.identity.last_event or event_number(call.parameters.get(field, ""), field)
