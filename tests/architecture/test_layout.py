@@ -85,3 +85,30 @@ def find_circle(arrows: dict[str, set[str]]) -> list[str]:
 
 def test_every_package_of_the_product_is_looked_at() -> None:
     assert set(PRODUCT) <= set(packages())
+
+
+def test_tests_lie_in_the_folders_of_what_they_test() -> None:
+    """tests/actors/pages/test_lfu.py tests actors/pages/lfu.py. A test of a whole package may have a name of its own."""
+    packages_with_tests = {folder_of(file) for file in mirrored_tests()}
+    known = {file.module for file in product_files() + files_under("ops") if file.is_package}
+    assert packages_with_tests - known == set()
+    assert [file.path for file in mirrored_tests() if is_elsewhere(file)] == []
+
+
+def mirrored_tests() -> list[SourceFile]:
+    """The test files in the folders of packages: not those that need whole servers, a GPU, or minutes."""
+    files = [file for file in files_under("tests") if file.path.split("/")[1] in (*PRODUCT, "ops")]
+    return [file for file in files if is_test(file.module)]
+
+
+def folder_of(test: SourceFile) -> str:
+    """The package whose folder a test file mirrors."""
+    return test.module.partition(".")[2].rpartition(".")[0]
+
+
+def is_elsewhere(test: SourceFile) -> bool:
+    """Is it called after a file of another package, and neither after its own package nor after a file of it?"""
+    name = test.module.rpartition(".")[2].removeprefix("test_")
+    files = [file for file in product_files() + files_under("ops") if not file.is_package]
+    homes = {file.module.rpartition(".")[0] for file in files if file.module.endswith(f".{name}")}
+    return bool(homes) and folder_of(test) not in homes and not folder_of(test).endswith(f".{name}")

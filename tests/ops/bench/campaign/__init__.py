@@ -1,0 +1,1 @@
+"""Tests of the campaign that is run on GPUs."""
