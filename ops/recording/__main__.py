@@ -40,7 +40,7 @@ def main(model: str, out: Path) -> None:
         cast = Cast(f"curl -N localhost:{server.port}{_PATH} -d @question.json | ./text")
         pieces = _stream_with_kills(server, cast)
     same = "the same text as without kills" if pieces == calm else "NOT the text of the calm run"
-    cast.verdict(f"{len(KILLS)} processes killed, one connection, {len(pieces)} tokens, {same}")
+    cast.conclusion(f"{len(KILLS)} processes killed, one connection, {len(pieces)} tokens, {same}")
     cast.save(out / "kill.cast")
     if pieces != calm:
         raise SystemExit("the stream differs from the calm run; kill.cast shows where")

@@ -36,7 +36,7 @@ class Cast:
         self._write(f"{_at(_COMMAND_ROW + self._rows_below)}$ {_RED}{line}{_PLAIN}   # {comment}")
         self._rows_below += 1
 
-    def verdict(self, line: str) -> None:
+    def conclusion(self, line: str) -> None:
         """The last line of the lower pane."""
         self._write(f"{_at(_COMMAND_ROW + self._rows_below)}{_GREEN}{line}{_PLAIN}")
 

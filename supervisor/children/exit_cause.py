@@ -88,7 +88,7 @@ def cause_of(exit_status: ExitStatus, killed_for: Cause | None, ran_out_of_memor
     if exit_status.signal_name:
         return "crashed" if exit_status.signal_name in _OF_COMPUTATIONS else "killed"
     if exit_status == UNKNOWN_EXIT:
-        return killed_for or "killed"  # nobody is accused without evidence
+        return killed_for or "killed"  # no computation is blamed without evidence
     return "ended" if exit_status.code in (ExitCode.DONE, ExitCode.UNUSABLE) else "faulted"
 
 

@@ -97,7 +97,7 @@ def _sum(a: Tally, b: Tally) -> Tally:
     )
 
 
-def verdict(stream: Stream, reference: dict[str, str]) -> str:
+def outcome_of(stream: Stream, reference: dict[str, str]) -> str:
     """right, wrong (a whole answer with another text, or a text that is not the beginning of the right one), or lost (cut)."""
     expected = reference.get(stream.prompt)
     if expected is not None and not expected.startswith(stream.text):
@@ -133,10 +133,10 @@ def as_json(rows: Sequence[Row], facts: dict[str, object]) -> dict[str, object]:
 
 def _tally(fault: str, rounds: Sequence[Round], reference: dict[str, str]) -> Tally:
     met = [(one, stream) for one in rounds for stream in one.streams if _was_under_way(stream, one.at_s)]
-    verdicts = [verdict(stream, reference) for _, stream in met]
-    whole = [pair for pair, outcome in zip(met, verdicts, strict=True) if outcome != "lost"]
+    outcomes = [outcome_of(stream, reference) for _, stream in met]
+    whole = [pair for pair, outcome in zip(met, outcomes, strict=True) if outcome != "lost"]
     pauses = [gap * 1e3 for one, stream in whole if (gap := pause_s(stream, one.at_s, one.until_s)) is not None]
-    counts = (verdicts.count("right"), verdicts.count("lost"), verdicts.count("wrong"))
+    counts = (outcomes.count("right"), outcomes.count("lost"), outcomes.count("wrong"))
     return Tally(fault, len(rounds), len(met), *counts, pauses, max(one.answered_after_s for one in rounds))
 
 

@@ -39,14 +39,14 @@ def ask_to_drain(children: ChildManager, record: ChildRecord, deadline_s: float)
 async def drain(children: ChildManager, watch: DrainWatch) -> DrainEnd:
     """Drain every gateway and wait until the drain is over; returns how it ended."""
 
-    def verdict() -> DrainEnd | None:
-        return watch.verdict([record.state for record in gateways(children)], time.monotonic())
+    def drain_end() -> DrainEnd | None:
+        return watch.result([record.state for record in gateways(children)], time.monotonic())
 
     left_s = watch.left_s(time.monotonic())
     for record in gateways(children):
         ask_to_drain(children, record, left_s)
-    await children.wait_until(lambda: verdict() is not None, left_s)
-    return verdict() or DrainEnd.LATE
+    await children.wait_until(lambda: drain_end() is not None, left_s)
+    return drain_end() or DrainEnd.LATE
 
 
 def requests_left(children: ChildManager) -> int:

@@ -35,7 +35,7 @@ class DrainWatch:
         """Seconds until the deadline. A gateway that restarts does not move the deadline."""
         return max(self._end_s - now_s, 0.0)
 
-    def verdict(self, states: Sequence[ChildState], now_s: float) -> DrainEnd | None:
+    def result(self, states: Sequence[ChildState], now_s: float) -> DrainEnd | None:
         """How it ended, given the states of all gateways; None while it goes on."""
         if self._is_cut:
             return DrainEnd.CUT

@@ -63,7 +63,7 @@ class _GroupState:
 class _Incarnation:
     number: int
     ready_s: float | None = None  # since when
-    is_condemned: bool = False  # killed because of another death: its own death is not counted
+    is_killed_with_group: bool = False  # killed because of another death: its own death is not counted
     is_ending: bool = False  # its process has begun to end by itself
 
 
@@ -133,7 +133,7 @@ class RestartPolicy:
         """The deaths of these children are ordered, to replace them: they are restarted and not counted."""
         for name in names:
             if (present := self._alive.get(name)) is not None:
-                present.is_condemned = True
+                present.is_killed_with_group = True
 
     def resume(self, announced: Iterable[str], has_served: bool) -> None:
         """Go on where an earlier supervisor died. `announced`: children that the others know, so their gang is the active one.
@@ -164,10 +164,10 @@ class RestartPolicy:
         would lead to: so all of them end at the same time.
         """
         present, group = self._alive.get(name), self._group_of[name]
-        if self._is_stopping or present is None or present.number != incarnation or present.is_condemned:
+        if self._is_stopping or present is None or present.number != incarnation or present.is_killed_with_group:
             return []
         present.is_ending = True
-        return self._condemn(group.names, name) if group.group.strategy is Strategy.ONE_FOR_ALL else []
+        return self._kill_with_group(group.names, name) if group.group.strategy is Strategy.ONE_FOR_ALL else []
 
     def died(
         self, name: str, incarnation: int, now_s: float, cannot_succeed: str = "", is_foreign: bool = False
@@ -191,7 +191,7 @@ class RestartPolicy:
             refusal = GiveUp(ExitCode.NOT_STARTED, cannot_succeed, name)
             if not self._another_was_ready(group):
                 return [refusal]
-        elif not ended.is_condemned:
+        elif not ended.is_killed_with_group:
             refusal = self._charge(group, name, ended, now_s, is_foreign)
         if refusal is None:
             return self._recover(group, name)
@@ -228,7 +228,7 @@ class RestartPolicy:
         for other in [other for other in self._recoveries if not recovery.isdisjoint(other)]:
             self._recoveries.remove(other)
             recovery |= other
-        actions = self._condemn(recovery, name)
+        actions = self._kill_with_group(recovery, name)
         if any(victim in self._alive for victim in recovery):
             self._recoveries.append(recovery)
             return actions
@@ -238,13 +238,13 @@ class RestartPolicy:
         delays_s += [self._group_of[promoted.names[0]].group.standby_pause_s for promoted in promotions]
         return [*actions, *promotions, Start(self._in_order(recovery), max(delays_s))]
 
-    def _condemn(self, victims: Iterable[str], name: str) -> list[Action]:
+    def _kill_with_group(self, victims: Iterable[str], name: str) -> list[Action]:
         """Kill those that live, because of the death of `name`."""
         actions: list[Action] = []
         for victim in self._in_order(victims):
             present = self._alive.get(victim)
-            if present is not None and not (present.is_condemned or present.is_ending):
-                present.is_condemned = True
+            if present is not None and not (present.is_killed_with_group or present.is_ending):
+                present.is_killed_with_group = True
                 related = "of the same group" if victim in self._group_of[name].names else f"that {victim} needs"
                 actions.append(Kill(victim, f"{name} {related} died"))
         return actions
@@ -260,12 +260,12 @@ class RestartPolicy:
 
     def _is_ready(self, group: _GroupState) -> bool:
         members = [self._alive.get(name) for name in group.names]
-        return all(m is not None and m.ready_s is not None and not (m.is_condemned or m.is_ending) for m in members)
+        return all(m is not None and m.ready_s is not None and not (m.is_killed_with_group or m.is_ending) for m in members)
 
     def _is_dying(self, group: _GroupState) -> bool:
         """True while the death of a process of this group is ordered and not proven."""
         members = [self._alive.get(name) for name in group.names]
-        return any(member is not None and (member.is_condemned or member.is_ending) for member in members)
+        return any(member is not None and (member.is_killed_with_group or member.is_ending) for member in members)
 
     def _in_order(self, names: Iterable[str]) -> tuple[str, ...]:
         wanted = set(names)

@@ -124,7 +124,7 @@ class Admission:
         """
         self.builder.validate(new)
         self._desk.gate.check(new.n_sequences)
-        self._desk.verdicts.check_caller(new.terms.caller)
+        self._desk.poison.check_caller(new.terms.caller)
         arrival = Arrival(new, self.bodies.count(n_bytes))
         self._desk.gate.reserve(new.n_sequences)
         self._arrivals[new.request] = arrival
@@ -149,6 +149,6 @@ class Admission:
 
     async def _accept(self, new: NewRequest) -> Request:
         order = await self.builder.build(new, self._wall_s())
-        self._desk.verdicts.check(order)
+        self._desk.poison.check(order)
         self._desk.gate.check_state()  # a drain may have begun since `begin`
         return self._desk.accept(order)

@@ -31,7 +31,7 @@ _SUSPICIOUS: frozenset[lifecycle.Cause] = frozenset(("crashed", "faulted", "hung
 
 class Dispatcher:
     """The submissions of one gateway. `give_up` is called with the ending of a sequence that is not submitted any more;
-    `condemn` with a sequence that faults schedulers, and how that is known."""
+    `blame` with a sequence that faults schedulers, and how that is known."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class Dispatcher:
         incarnation: int,
         post: Post,
         give_up: Callable[[GrowingSequence, Ended], None],
-        condemn: Callable[[GrowingSequence, str], None],
+        blame: Callable[[GrowingSequence, str], None],
     ) -> None:
-        self._settings, self._post, self._give_up, self._condemn = settings, post, give_up, condemn
+        self._settings, self._post, self._give_up, self._blame = settings, post, give_up, blame
         self._bisection = Bisection()
         self.book = AttemptBook(incarnation)
         self.failover = Failover(settings.failover_s, post, self.book, self._move)
@@ -127,9 +127,9 @@ class Dispatcher:
         suspects = [sequence for sequence in lost if sequence.is_taken] if cause in _SUSPICIOUS else []
         for sequence in suspects:
             sequence.n_losses += 1
-        condemned = self._bisection.scheduler_died(suspects)
-        if condemned is not None:
-            self._condemn(condemned[0], f"schedulers died {condemned[1]} times while they had this sequence alone")
+        blamed = self._bisection.scheduler_died(suspects)
+        if blamed is not None:
+            self._blame(blamed[0], f"schedulers died {blamed[1]} times while they had this sequence alone")
         for sequence in lost:
             self._place_unless_hopeless(sequence)
         self._retry()

@@ -44,9 +44,9 @@ class Failover:
             before, suspicion = sequence.suspicion, suspicion_of.get(sequence.attempt)
             sequence.suspicion = suspicion
             if suspicion is None:
-                sequence.accusers = frozenset()
+                sequence.replicas_harmed = frozenset()
             elif suspicion.certain:
-                sequence.accusers |= {name}
+                sequence.replicas_harmed |= {name}
             if suspicion != before:
                 self.on_suspicion(sequence)
         if state.condition is ReplicaCondition.SICK:

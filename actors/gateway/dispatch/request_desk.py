@@ -10,11 +10,11 @@ import structlog
 
 from actors.gateway.dispatch.admission_gate import AdmissionGate
 from actors.gateway.dispatch.dispatcher import Dispatcher
+from actors.gateway.dispatch.poison_handling import PoisonHandling
 from actors.gateway.dispatch.post import Post, Timer
 from actors.gateway.dispatch.step_publisher import StepPublisher
 from actors.gateway.dispatch.step_rows import StepRows
 from actors.gateway.dispatch.undelivered import UndeliveredAnswers
-from actors.gateway.dispatch.verdicts import Verdicts
 from actors.gateway.journal.identity import ModelIdentity
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.records import FinishedRecord, encode_record, request_record, suspect_record
@@ -50,7 +50,7 @@ class RequestDesk:
         self._model, self.identity, self.metrics = model, identity, metrics
         self._log = structlog.get_logger()
         self.dispatcher = Dispatcher(
-            settings, incarnation, post, self._end_without_tokens, lambda *verdict: self.verdicts.condemned(*verdict)
+            settings, incarnation, post, self._end_without_tokens, lambda *blamed: self.poison.blamed(*blamed)
         )
         self.dispatcher.failover.on_suspicion = lambda one: journal.step(suspect_record(one), lambda: None)
         self._request_by_id: dict[str, Request] = {}
@@ -59,7 +59,7 @@ class RequestDesk:
         self._next_number = journal.next_number
         journal.on_pinned = self._record_again
         self.gate = AdmissionGate(journal, settings.max_active_requests)
-        self.verdicts = Verdicts(settings.retention_s, self.dispatcher, post, journal, self._end_without_tokens)
+        self.poison = PoisonHandling(settings.retention_s, self.dispatcher, post, journal, self._end_without_tokens)
         self._publisher = StepPublisher(settings, post, journal, metrics, self.gate, self._finish)
         self.ping = self._publisher.ping
         self.undelivered = UndeliveredAnswers(min(settings.handover_s, settings.retention_s))  # resumable ones; sizes in tokens
@@ -161,7 +161,7 @@ class RequestDesk:
         self._publisher.record(rows, (sender, incarnation, message.number))
         self.dispatcher.after_tokens()
         for sequence, detail in quarantined:  # after `accept`, because the tokens of this message count
-            self.verdicts.quarantined(sequence, detail, sequence.accusers | {sender})
+            self.poison.quarantined(sequence, detail, sequence.replicas_harmed | {sender})
 
     def on_taken(self, message: generation.Taken) -> None:
         """A scheduler has confirmed a sequence, so its client may get an HTTP status."""

@@ -37,7 +37,7 @@ class SuspectRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Deaths of gangs that a sequence may have caused, and the schedulers whose gangs have died with it alone."""
 
     suspicion: Suspicion | None
-    accusers: tuple[str, ...] = ()
+    replicas_harmed: tuple[str, ...] = ()
 
 
 class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -218,7 +218,7 @@ def decode_suspect(blob: bytes) -> SuspectRecord:
 
 
 def _suspect_of(sequence: GrowingSequence) -> SuspectRecord:
-    return SuspectRecord(sequence.suspicion, tuple(sorted(sequence.accusers)))
+    return SuspectRecord(sequence.suspicion, tuple(sorted(sequence.replicas_harmed)))
 
 
 def states_of(request: Request, coming: Sequence[int] = ()) -> list[SequenceState]:

@@ -99,7 +99,7 @@ def _suspect(request: Request, index: int, suspect: SuspectRecord | None) -> Non
         raise ValueError(f"suspect: expected a sequence below {len(request.sequences)}, got {index}")
     if suspect is not None:
         request.sequences[index].suspicion = suspect.suspicion
-        request.sequences[index].accusers = frozenset(suspect.accusers)
+        request.sequences[index].replicas_harmed = frozenset(suspect.replicas_harmed)
 
 
 def _turns_of(request: Request, recovered: Recovered) -> list[int]:

@@ -56,8 +56,8 @@ class HarmBudget:
             detail = f"{died}; its requests are refused for another {math.ceil(left_s)} s"
             raise Refusal("caller_harms_workers", detail, retry_after_s=left_s)
 
-    def acquit(self, replica: str) -> bool:
-        """This replica is sick: deaths there are nobody's fault. Returns True if anybody was blamed for one."""
+    def clear_replica(self, replica: str) -> bool:
+        """This replica is sick: no caller is blamed for deaths there. Returns True if one was."""
         n_before = sum(len(account.harms) for account in self._accounts.values())
         for account in self._accounts.values():
             account.harms = [replicas for replicas in account.harms if replica not in replicas]
@@ -86,5 +86,5 @@ class HarmBudget:
 
     def _pause_s(self, n_harms: int) -> float:
         """How long a caller is refused after its last harm."""
-        n_paid = n_harms - _FREE
-        return min(_FIRST_PAUSE_S * 2.0 ** min(n_paid - 1, 16), self._memory_s) if n_paid > 0 else 0.0
+        n_beyond_free = n_harms - _FREE
+        return min(_FIRST_PAUSE_S * 2.0 ** min(n_beyond_free - 1, 16), self._memory_s) if n_beyond_free > 0 else 0.0

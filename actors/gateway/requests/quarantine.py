@@ -65,7 +65,7 @@ class Quarantine:
                 detail = f"quarantined: workers died {where}; it is refused for another {entry.until_s - now_s:.0f} s"
                 raise Refusal("quarantined", detail)
 
-    def acquit(self, replica: str) -> bool:
+    def clear_replica(self, replica: str) -> bool:
         """This replica is sick: what is believed because workers died there is forgotten. Returns True if anything was."""
         n_before = len(self._entries)
         self._entries = {key: entry for key, entry in self._entries.items() if replica not in entry.replicas}

@@ -48,7 +48,6 @@ class GrowingSequence:
         "_stop_filter",
         "_stop_set",
         "_turns",
-        "accusers",
         "attempt",
         "ended",
         "ids",
@@ -61,6 +60,7 @@ class GrowingSequence:
         "n_losses",
         "n_submissions",
         "n_visible",
+        "replicas_harmed",
         "request",
         "scheduler",
         "suspicion",
@@ -88,7 +88,7 @@ class GrowingSequence:
         self.n_submissions = 0
         self.n_losses = 0  # submissions lost since the last new token
         self.suspicion: Suspicion | None = None  # as the last replica has told it
-        self.accusers: frozenset[str] = frozenset()  # schedulers whose gangs have died with this sequence alone
+        self.replicas_harmed: frozenset[str] = frozenset()  # schedulers whose gangs have died with this sequence alone
         self._detokenizer = detokenizer
         self._stop_filter = StopStringFilter(request.order.terms.stop)
         self._stop_set, self._min_tokens = request.stop_set, request.order.terms.min_tokens

@@ -13,10 +13,10 @@ flight at the death, so the others wait for a bounded time. Only a death on prob
 computed; progress between two of them starts the count again. So a poisonous sequence is quarantined after four gang deaths;
 one that makes progress between deaths never is.
 
-A refused plan counts like a death. If it names a single sequence, that sequence is proven guilty.
+A refused plan counts like a death. If it names a single sequence, that sequence is proven to be the cause.
 
 After each death that counts, the next gang first computes a built-in step (`canary.py`). If it dies of that, the device is at
-fault, and all suspects are acquitted. So a certain death is always one of a gang that was just able to compute.
+fault, and all suspects are cleared. So a certain death is always one of a gang that was just able to compute.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Probation:
         self._update()
 
     def clear_all(self) -> None:
-        """The device was at fault: nobody is suspect any more."""
+        """The device was at fault: no sequence is suspect any more."""
         self._suspicions.clear()
         self._update()
 
@@ -126,9 +126,9 @@ class Probation:
         """
         reaches = _reaches(in_flight)
         is_certain = len(reaches) == 1 and self.holds(reaches[0][0])
-        guilty = self._blame(reaches, is_certain)
+        blamed = self._blame(reaches, is_certain)
         detail = "workers died {} times while they computed this sequence, {} times with nothing beside it"
-        return [ForcedEnding(s.sequence, "quarantined", detail.format(s.deaths, s.certain)) for s in guilty]
+        return [ForcedEnding(s.sequence, "quarantined", detail.format(s.deaths, s.certain)) for s in blamed]
 
     def plan_refused(self, suspects: list[RowEnd], reason: str) -> list[ForcedEnding]:
         """The gang has refused a plan because of these rows, and has computed nothing of it.
@@ -154,7 +154,7 @@ class Probation:
             self._update()
 
     def _blame(self, reaches: list[tuple[Sequence, int]], is_certain: bool) -> list[_Suspicion]:
-        guilty = []
+        blamed = []
         for sequence, reach in reaches:
             suspicion = self._suspicions.setdefault(sequence.number, _Suspicion(sequence, reach))
             suspicion.deaths += 1
@@ -164,9 +164,9 @@ class Probation:
                 suspicion.certain = 1 if has_progressed else suspicion.certain + 1
                 suspicion.passed_before = suspicion.passed
             if suspicion.certain >= _CERTAIN_DEATHS:
-                guilty.append(suspicion)
+                blamed.append(suspicion)
         self._update()
-        return guilty
+        return blamed
 
     def _update(self) -> None:
         self.is_active = any(suspicion.is_on_probation for suspicion in self._suspicions.values())

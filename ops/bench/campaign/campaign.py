@@ -96,14 +96,14 @@ class _Campaign:
 
     async def episode(self, number: int) -> None:
         """Streams from their start to their end, with faults before and meanwhile."""
-        await self._strike(Phase.WAITING, {})
+        await self._inject(Phase.WAITING, {})
         drawn = await self._draw(Phase.PREFILL)  # before the streams: prompts are computed in no time
         running = self._start(number)
         await self._wait(lambda: any(stream.is_accepted or task.done() for task, stream in running.items()))
         if drawn is not None:
             await self._play(*drawn, running)
         while await self._progress(running):
-            await self._strike(self._chance.choice(self._phases), running)
+            await self._inject(self._chance.choice(self._phases), running)
         await asyncio.gather(*running)
 
     async def drain(self, number: int) -> None:
@@ -112,7 +112,7 @@ class _Campaign:
         await self._progress(running)
         await asyncio.to_thread(order_drain, self._plan.run_dir, _DRAIN_S, False)
         while await self._progress(running):
-            await self._strike(Phase.DRAINING, running)
+            await self._inject(Phase.DRAINING, running)
         await asyncio.gather(*running)
 
     def _start(self, number: int) -> dict[asyncio.Task[None], Stream]:
@@ -138,7 +138,7 @@ class _Campaign:
         while not condition():
             await asyncio.sleep(_LOOK_S)
 
-    async def _strike(self, phase: Phase, running: dict[asyncio.Task[None], Stream]) -> None:
+    async def _inject(self, phase: Phase, running: dict[asyncio.Task[None], Stream]) -> None:
         """Draw a card of this phase and play it."""
         if (drawn := await self._draw(phase)) is not None:
             await self._play(*drawn, running)

@@ -14,7 +14,7 @@ from ops.bench.campaign.deck import Card, Harm
 from ops.bench.campaign.oracle import Oracle
 from ops.bench.own_server import OwnServer, own_server
 from ops.bench.serve_load import CONSOLE
-from supervisor.drill.figures import Tally, add_up, tallies_of, verdict
+from supervisor.drill.figures import Tally, add_up, outcome_of, tallies_of
 from supervisor.drill.streams import StreamOptions, find_model
 
 _UNBOUNDED = ("supervisor.actor_restarts=1000000", "supervisor.gang_restarts=1000000", "supervisor.restart_attempts=1000")
@@ -72,11 +72,11 @@ class CampaignPart:
 
 @dataclass
 class Found:
-    """What one server's part has shown, or several together. `verdicts`: of all streams. `logs`: kept logs of servers."""
+    """What one server's part has shown, or several together. `outcomes`: of all streams. `logs`: kept logs of servers."""
 
     tallies: list[Tally] = field(default_factory=list)
     cards: list[Card] = field(default_factory=list)
-    verdicts: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
     errors: list[str] = field(default_factory=list)
     logs: list[str] = field(default_factory=list)
 
@@ -84,7 +84,7 @@ class Found:
         """Add what another part has shown."""
         self.tallies = add_up([*self.tallies, *other.tallies])
         self.cards += other.cards
-        self.verdicts += other.verdicts
+        self.outcomes += other.outcomes
         self.errors = sorted({*self.errors, *other.errors})
         self.logs += other.logs
 
@@ -99,10 +99,10 @@ def run_part(part: CampaignPart) -> Found:
     found = Found(
         tallies_of(result.rounds, oracle.right),
         result.cards,
-        Counter(verdict(stream, oracle.right) for stream in result.streams),
+        Counter(outcome_of(stream, oracle.right) for stream in result.streams),
         sorted({stream.error for stream in result.streams if stream.error})[:_ERRORS],
     )
-    if found.verdicts["right"] == len(result.streams):
+    if found.outcomes["right"] == len(result.streams):
         server.log.unlink()
     else:
         found.logs.append(str(server.log))

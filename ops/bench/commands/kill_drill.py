@@ -82,7 +82,7 @@ def _report(found: Found, failures: list[str], title: str) -> dict[str, object]:
     print_report(summary, title, CONSOLE)
     covered = coverage(found.cards)
     _show_coverage(covered)
-    n_streams, totals = found.verdicts.total(), {name: found.verdicts[name] for name in ("right", "wrong", "lost")}
+    n_streams, totals = found.outcomes.total(), {name: found.outcomes[name] for name in ("right", "wrong", "lost")}
     CONSOLE.print(f"{len(found.cards)} faults, {n_streams} streams: {totals}", highlight=False)
     for line in (*found.errors[:_ERRORS], *failures, *(f"log: {log}" for log in found.logs)):
         CONSOLE.print(f"[red]{escape(line)}[/red]", highlight=False)

@@ -244,7 +244,7 @@ async def test_one_on_probation_takes_slots_and_pages_of_those_that_wait_for_it(
 
 
 @pytest.mark.parametrize("cause", ["crashed", "faulted", "hung"])
-async def test_a_device_that_faults_in_every_step_condemns_nobody(cause: Cause) -> None:
+async def test_a_device_that_faults_in_every_step_blames_nobody(cause: Cause) -> None:
     cluster = MemoryCluster()
     worker = WorkerSettings(model_folder="hash-chain", n_slots=8, max_length=256, hash_chain_vocabulary=VOCABULARY)
     bench = MortalBench(cluster, worker, Fate(set(), random.Random(4), cause, is_broken=True))

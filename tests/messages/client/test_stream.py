@@ -38,9 +38,9 @@ def test_any_cut_and_repeat_gives_each_token_once(cuts: list[tuple[int, int]]) -
     state = new_state()
     for first, stop in cuts:
         before = len(state.tokens)
-        verdict = state.handle(chunk(min(first, stop), max(first, stop), "" if first == stop else None))
+        next_step = state.handle(chunk(min(first, stop), max(first, stop), "" if first == stop else None))
         if min(first, stop) > before and first != stop:
-            assert verdict is Next.RESEND
+            assert next_step is Next.RESEND
         assert state.tokens == WHOLE[: len(state.tokens)]
     assert state.generate().have == len(state.tokens)
     state.handle(chunk(len(state.tokens), 12)) if len(state.tokens) < 12 else None

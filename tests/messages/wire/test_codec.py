@@ -128,7 +128,7 @@ def test_a_trace_costs_two_bytes_when_there_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipient", "its_life", "sender_life", "known", "verdict"),
+    ("recipient", "its_life", "sender_life", "known", "expected"),
     [
         ("b", 5, 1, None, Staleness.CURRENT),
         ("b", 0, 1, None, Staleness.CURRENT),
@@ -139,8 +139,8 @@ def test_a_trace_costs_two_bytes_when_there_is_none() -> None:
         ("b", 5, 3, 2, Staleness.CURRENT),
     ],
 )
-def test_staleness(recipient: str, its_life: int, sender_life: int, known: int | None, verdict: Staleness) -> None:
-    assert staleness(Envelope(3, "a", sender_life, recipient, its_life, 1, 1), "b", 5, known) is verdict
+def test_staleness(recipient: str, its_life: int, sender_life: int, known: int | None, expected: Staleness) -> None:
+    assert staleness(Envelope(3, "a", sender_life, recipient, its_life, 1, 1), "b", 5, known) is expected
 
 
 @pytest.mark.parametrize("junk", [b"\x90", b"\x80", b"\x01", b"\xc0"])

@@ -41,5 +41,5 @@ def test_what_parts_have_found_is_added_up() -> None:
     found.add(Found([Tally(kill.label, 1, 1, 1, 0, 0, [30.0], 0.0)], [kill, pause], Counter(right=4), ["cut"]))
     (tally,) = found.tallies
     assert (tally.rounds, tally.streams, tally.row.pause_max_ms) == (2, 3, 30.0)
-    assert (found.verdicts["right"], found.verdicts["lost"], len(found.cards)) == (5, 1, 3)
+    assert (found.outcomes["right"], found.outcomes["lost"], len(found.cards)) == (5, 1, 3)
     assert (found.errors, found.logs) == (["cut"], ["a.log"])

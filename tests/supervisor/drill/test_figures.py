@@ -8,7 +8,7 @@ import math
 
 from rich.console import Console
 
-from supervisor.drill.figures import Round, Row, add_up, as_json, pause_s, percentile, rows_of, tallies_of, verdict
+from supervisor.drill.figures import Round, Row, add_up, as_json, outcome_of, pause_s, percentile, rows_of, tallies_of
 from supervisor.drill.report import bar, print_report
 from supervisor.drill.streams import Stream, prompts_of
 
@@ -20,13 +20,13 @@ def stream(text: str = "a b c d", arrivals_s: tuple[float, ...] = (1.0, 2.0, 3.0
     return Stream("p", 0.5, pieces, list(arrivals_s), is_complete)
 
 
-def test_verdicts() -> None:
-    assert verdict(stream(), REFERENCE) == "right"
-    assert verdict(stream("a b ", is_complete=False), REFERENCE) == "lost"
-    assert verdict(stream("a b "), REFERENCE) == "wrong"  # complete, but too short
-    assert verdict(stream("a x c d"), REFERENCE) == "wrong"
-    assert verdict(stream("a b c d e"), REFERENCE) == "wrong"
-    assert verdict(stream("whatever"), {}) == "right"  # an unsteady prompt is judged by its completeness
+def test_outcomes() -> None:
+    assert outcome_of(stream(), REFERENCE) == "right"
+    assert outcome_of(stream("a b ", is_complete=False), REFERENCE) == "lost"
+    assert outcome_of(stream("a b "), REFERENCE) == "wrong"  # complete, but too short
+    assert outcome_of(stream("a x c d"), REFERENCE) == "wrong"
+    assert outcome_of(stream("a b c d e"), REFERENCE) == "wrong"
+    assert outcome_of(stream("whatever"), {}) == "right"  # an unsteady prompt is judged by its completeness
 
 
 def test_a_pause_begins_at_the_fault() -> None:

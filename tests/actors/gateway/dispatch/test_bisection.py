@@ -31,11 +31,11 @@ def sequences(n: int) -> list[GrowingSequence]:
 
 @given(st.integers(1, 64), st.data())
 @examples(40)
-def test_the_culprit_is_condemned_after_few_deaths_and_nobody_else(n: int, data: st.DataObject) -> None:
+def test_the_culprit_is_blamed_after_few_deaths_and_nobody_else(n: int, data: st.DataObject) -> None:
     everybody = sequences(n)
     culprits = data.draw(st.sets(st.integers(0, n - 1), min_size=1, max_size=2))
-    bisection, n_deaths, condemned = Bisection(), 0, list[int]()
-    while len(condemned) < len(culprits):
+    bisection, n_deaths, blamed = Bisection(), 0, list[int]()
+    while len(blamed) < len(culprits):
         living = [s for s in everybody if s.ended is None]
         together = [s for s in living if bisection.holds(s)] if bisection.is_active else living
         if not any(s.index in culprits for s in together):
@@ -46,15 +46,15 @@ def test_the_culprit_is_condemned_after_few_deaths_and_nobody_else(n: int, data:
         n_deaths += 1
         for sequence in together:
             sequence.n_losses += 1
-        verdict = bisection.scheduler_died(together)
-        if verdict is not None:
-            condemned.append(verdict[0].index)
-            verdict[0].end(Ended(reason="quarantined"))
-    assert set(condemned) == culprits
+        found = bisection.scheduler_died(together)
+        if found is not None:
+            blamed.append(found[0].index)
+            found[0].end(Ended(reason="quarantined"))
+    assert set(blamed) == culprits
     assert n_deaths <= len(culprits) * (4 + n.bit_length())
 
 
-def test_a_death_with_somebody_beside_it_condemns_nobody() -> None:
+def test_a_death_with_somebody_beside_it_blames_nobody() -> None:
     one, other = sequences(2)
     bisection = Bisection()
     for _ in range(2):

@@ -77,14 +77,14 @@ class Bench:
         self.post = FakePost(*names)
         self.given_up: list[tuple[GrowingSequence, Ended]] = []
         settings = GatewaySettings(resubmit_budget=resubmit_budget)
-        self.dispatcher = Dispatcher(settings, 1, self.post, self._give_up, self._condemn)
+        self.dispatcher = Dispatcher(settings, 1, self.post, self._give_up, self._blame)
 
     def _give_up(self, sequence: GrowingSequence, ended: Ended) -> None:
         self.dispatcher.remove(sequence, None)
         sequence.end(ended)
         self.given_up.append((sequence, ended))
 
-    def _condemn(self, sequence: GrowingSequence, detail: str) -> None:
+    def _blame(self, sequence: GrowingSequence, detail: str) -> None:
         self._give_up(sequence, Ended(reason="quarantined", code="quarantined", detail=detail))
 
     def submit(self, prompt: list[int], n: int = 1, **terms: object) -> list[GrowingSequence]:

@@ -87,18 +87,18 @@ async def test_a_device_that_faults_always_costs_nobody_an_answer() -> None:
                 if health["parts"]["replicas"]["scheduler/0"] == "sick":
                     break
         assert health["status"] == "degraded"
-        assert len(both.rig.desk.verdicts.quarantine) == 0
+        assert len(both.rig.desk.poison.quarantine) == 0
         both.fates[0].is_broken = False
         await both.rig.cluster.wait_until(lambda: both.condition(0) == "up")
 
 
-async def test_a_device_that_faults_on_everything_but_the_canary_condemns_nobody_that_another_can_compute() -> None:
+async def test_a_device_that_faults_on_everything_but_the_canary_blames_nobody_that_another_can_compute() -> None:
     """The canary does not show every fault. The second certain death is one of another replica, so innocents pass there."""
     async with two_replicas() as both, both.rig.http() as http:
         both.fates[0].poison = set(range(4, N_STREAMS + 1))  # the first tokens of all prompts, and none of the canary's
         asked = {i: ask(http, [i, 7]) for i in range(4, N_STREAMS + 1)}
         await check(asked)
-        assert len(both.rig.desk.verdicts.quarantine) == 0
+        assert len(both.rig.desk.poison.quarantine) == 0
         assert both.fates[1].deaths == []
 
 

@@ -70,7 +70,7 @@ async def test_a_lost_submission_is_sent_again(monkeypatch: pytest.MonkeyPatch) 
         await assert_right(answer, 4, 9)
 
 
-async def test_an_inventory_that_waited_in_the_inbox_condemns_no_later_submission() -> None:
+async def test_an_inventory_that_waited_in_the_inbox_blames_no_later_submission() -> None:
     async with whole_server() as (r, gang), r.http() as http:
         gang.hold()
         answer = ask(http, 4, 9)

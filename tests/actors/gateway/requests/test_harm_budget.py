@@ -44,9 +44,9 @@ def test_deaths_at_a_sick_replica_are_nobodys_fault() -> None:
     budget = HarmBudget(600.0)
     for _ in range(4):
         budget.charge(ONE, HERE | {"scheduler/1"}, 1.0)
-    budget.acquit("scheduler/2")
+    budget.clear_replica("scheduler/2")
     assert pause_s(budget, ONE, 1.0) == 10.0
-    budget.acquit("scheduler/1")
+    budget.clear_replica("scheduler/1")
     assert pause_s(budget, ONE, 1.0) == 0.0
 
 

@@ -33,7 +33,7 @@ def with_terms(order: Order, **terms: Any) -> Order:
     return msgspec.structs.replace(order, terms=msgspec.structs.replace(order.terms, **terms))
 
 
-def test_what_was_condemned_is_refused_until_its_time_is_over() -> None:
+def test_what_was_quarantined_is_refused_until_its_time_is_over() -> None:
     quarantine = Quarantine(600.0)
     quarantine.add(order(GOOD, POISON, n=2, seed=1), 3, 0, 1000.0)
     with pytest.raises(Refusal, match="another 600 s") as refused:
@@ -47,7 +47,7 @@ def test_what_was_condemned_is_refused_until_its_time_is_over() -> None:
     assert len(quarantine) == 0
 
 
-def test_condemned_again_its_time_begins_anew_and_few_are_remembered() -> None:
+def test_quarantined_again_its_time_begins_anew_and_few_are_remembered() -> None:
     quarantine = Quarantine(600.0)
     quarantine.add(order(POISON), 0, 0, 1000.0)
     for number in range(1023):
@@ -72,11 +72,11 @@ def test_what_one_caller_has_sent_is_not_refused_to_another() -> None:
         quarantine.check(other, 1000.0)
 
 
-def test_a_verdict_that_rests_on_a_sick_replica_is_forgotten() -> None:
+def test_a_quarantine_that_rests_on_a_sick_replica_is_forgotten() -> None:
     quarantine = Quarantine(600.0)
     quarantine.add(order(POISON), 0, 0, 1000.0, frozenset({"scheduler/0", "scheduler/1"}))
     quarantine.add(order(GOOD), 0, 0, 1000.0, frozenset({"scheduler/1"}))
-    quarantine.acquit("scheduler/0")
+    quarantine.clear_replica("scheduler/0")
     quarantine.check(order(POISON), 1000.0)
     with pytest.raises(Refusal):
         quarantine.check(order(GOOD), 1000.0)
@@ -136,10 +136,10 @@ def sequence_of(*prompts: bytes, index: int = 0, n_known: int = 0, **fields: Any
 
 
 def test_only_what_must_meet_the_same_end_is_the_same_computation() -> None:
-    condemned = sequence_of(n_known=3, seed=1)
+    quarantined = sequence_of(n_known=3, seed=1)
     same = [sequence_of(seed=1), sequence_of(seed=1, n_known=3), sequence_of(GOOD, POISON, index=1, seed=1)]
     other = [
-        condemned,
+        quarantined,
         sequence_of(seed=2),
         sequence_of(GOOD, seed=1),
         sequence_of(seed=1, temperature=0.5),
@@ -149,8 +149,8 @@ def test_only_what_must_meet_the_same_end_is_the_same_computation() -> None:
         ordered(sequence_of(seed=1), stop=["x"]),
         ordered(sequence_of(seed=1), stop_tokens=[1, 2]),
     ]
-    assert [is_same_computation(condemned, sequence) for sequence in same] == [True] * len(same)
-    assert [is_same_computation(condemned, sequence) for sequence in other] == [False] * len(other)
+    assert [is_same_computation(quarantined, sequence) for sequence in same] == [True] * len(same)
+    assert [is_same_computation(quarantined, sequence) for sequence in other] == [False] * len(other)
     assert is_same_computation(sequence_of(seed=1, temperature=0.0), sequence_of(seed=2, temperature=0.0))
     assert is_same_computation(sequence_of(seed=1), sequence_of(seed=2)), "the prompt itself kills"
     assert not is_same_computation(sequence_of(seed=1), sequence_of(seed=1, temperature=0.5))
@@ -162,7 +162,7 @@ def ordered(sequence: GrowingSequence, **fields: Any) -> GrowingSequence:
     return sequence
 
 
-async def test_equal_requests_that_run_end_with_the_one_that_was_condemned() -> None:
+async def test_equal_requests_that_run_end_with_the_one_that_was_quarantined() -> None:
     async with zmq_rig() as (r, _), r.http() as http:
         scheduler = await r.add_scheduler(is_automatic=False)
         body = {"prompt": [1, 2, 3], "max_tokens": 4, "temperature": 0}

@@ -46,7 +46,7 @@ async def die_and_begin_again(r: Rig, incarnation: int) -> None:
     await r.start_gateway(incarnation)
 
 
-async def test_a_killed_gateway_forgets_no_verdict(tmp_path: Path) -> None:
+async def test_a_killed_gateway_forgets_no_quarantine(tmp_path: Path) -> None:
     async with rig(with_scheduler=False, caller_header="authorization", journal_path=str(tmp_path / "journal-0")) as r:
         scheduler = await r.add_scheduler(is_automatic=False)
         for number in range(1, 4):
@@ -63,7 +63,7 @@ async def test_a_killed_gateway_forgets_no_verdict(tmp_path: Path) -> None:
         assert len(scheduler.submits) == n_harmed + 1
 
 
-async def test_an_acquittal_is_not_forgotten_either(tmp_path: Path) -> None:
+async def test_a_cleared_replica_is_not_forgotten_either(tmp_path: Path) -> None:
     async with rig(with_scheduler=False, journal_path=str(tmp_path / "journal-0")) as r:
         scheduler = await r.add_scheduler(is_automatic=False)
         await ask(r, scheduler, "", [1])
@@ -74,7 +74,7 @@ async def test_an_acquittal_is_not_forgotten_either(tmp_path: Path) -> None:
         assert len(scheduler.submits) == n_before + 1
 
 
-async def test_the_time_between_two_lives_counts_and_a_verdict_moves_with_its_journal(
+async def test_the_time_between_two_lives_counts_and_a_quarantine_moves_with_its_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with rig(with_scheduler=False, journal_path=str(tmp_path / "journal-1")) as r:
@@ -86,13 +86,13 @@ async def test_the_time_between_two_lives_counts_and_a_verdict_moves_with_its_jo
         r.settings = msgspec.structs.replace(r.settings, journal_path=str(tmp_path / "journal-0"), gateways=1)
         await die_and_begin_again(r, 2)
         await until(lambda: not (tmp_path / "journal-1").exists())
-        assert 90.0 < r.desk.verdicts.quarantine.remembered(r.gateway.now_s())[0].left_s <= 100.0
+        assert 90.0 < r.desk.poison.quarantine.remembered(r.gateway.now_s())[0].left_s <= 100.0
         await die_and_begin_again(r, 3)
         assert await ask(r, scheduler, "", [1]) == (422, "quarantined")
         assert len(scheduler.submits) == 1
         monkeypatch.setattr(clock, "since_boot_s", lambda: since_boot_s() + 700.0)
         await die_and_begin_again(r, 4)
-        assert not r.desk.verdicts.quarantine.remembered(r.gateway.now_s())
+        assert not r.desk.poison.quarantine.remembered(r.gateway.now_s())
 
 
 async def test_what_is_remembered_moves_on_when_its_file_is_to_go(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ async def test_what_is_remembered_moves_on_when_its_file_is_to_go(tmp_path: Path
     assert found.callers[0].quiet_s >= CALLER.quiet_s
 
 
-async def test_damage_costs_the_verdicts_and_nothing_else(tmp_path: Path) -> None:
+async def test_damage_costs_the_quarantines_and_nothing_else(tmp_path: Path) -> None:
     journal = opened(tmp_path / "journal")
     journal.admission(1, request_blob(numbered_order(1)), lambda: None, unwanted)
     journal.remembered = lambda: Remembered([PROMPT], [CALLER])

@@ -1,4 +1,4 @@
-"""The canary: what a gang computes first after a death, and whom a gang that dies of it accuses."""
+"""The canary: what a gang computes first after a death, and which sequences a gang that dies of it blames."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_no_request_is_computed_and_the_replica_is_down_until_the_canary_is() ->
     assert bench.plan() == [sequence]
 
 
-def test_a_gang_that_dies_of_the_canary_acquits_everybody() -> None:
+def test_a_gang_that_dies_of_the_canary_clears_everybody() -> None:
     bench, sequence = bench_with_suspect()
     for _ in range(10):
         assert bench.plan()

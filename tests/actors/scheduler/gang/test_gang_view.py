@@ -134,7 +134,7 @@ EVIDENCE = [(cause,) for cause in get_args(Cause) if cause not in ("killed", "en
 
 
 @pytest.mark.parametrize("causes", [*EVIDENCE, ("crashed", "gang"), ("gang", "hung"), ("faulted", "faulted", "gang")])
-def test_four_deaths_that_a_computation_can_cause_are_a_verdict(causes: tuple[Cause, ...]) -> None:
+def test_four_deaths_that_a_computation_can_cause_are_proof(causes: tuple[Cause, ...]) -> None:
     bench = GangBench()
     good, bad = bench.submit(), bench.submit()
     ended: list[tuple[Sequence, str]] = []
@@ -172,7 +172,7 @@ def test_what_was_computed_when_the_first_rank_died_counts_when_the_last_is_dead
     assert not bench.gang.probation.has_suspects
 
 
-def test_ranks_that_die_before_the_gang_can_compute_accuse_nobody() -> None:
+def test_ranks_that_die_before_the_gang_can_compute_blame_nobody() -> None:
     bench = GangBench()
     bench.submit()
     bench.plan()
@@ -185,7 +185,7 @@ Event = Literal["plan", "answer", "killed", "crashed"]
 
 
 @given(st.lists(st.sampled_from(["plan", "plan", "answer", "killed"]), max_size=60), st.integers(1, 6))
-def test_kills_in_any_number_and_rhythm_accuse_nobody(events: list[Event], n_sequences: int) -> None:
+def test_kills_in_any_number_and_rhythm_blame_nobody(events: list[Event], n_sequences: int) -> None:
     bench = GangBench()
     for _ in range(n_sequences):
         bench.submit()
@@ -200,7 +200,7 @@ def test_kills_in_any_number_and_rhythm_accuse_nobody(events: list[Event], n_seq
 
 
 @given(st.lists(st.booleans(), min_size=40, max_size=40), st.integers(0, 4))
-def test_kills_between_its_crashes_neither_save_a_poison_nor_speed_its_verdict(is_killed: list[bool], n_others: int) -> None:
+def test_kills_between_its_crashes_neither_save_a_poison_nor_speed_its_quarantine(is_killed: list[bool], n_others: int) -> None:
     bench = GangBench(n_slots=8)
     others, bad = [bench.submit() for _ in range(n_others)], bench.submit()
     ended: list[tuple[Sequence, str]] = []

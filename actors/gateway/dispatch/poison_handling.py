@@ -20,8 +20,8 @@ from actors.gateway.requests.remembered import Remembered
 from actors.gateway.requests.request import GrowingSequence
 
 
-class Verdicts:
-    """Carries out the verdicts on sequences of one gateway, and remembers them for `memory_s`.
+class PoisonHandling:
+    """Handles the sequences of one gateway that kill workers or schedulers, and remembers them for `memory_s`.
 
     `journal`: it is open, and has what earlier processes have remembered. `end` ends a sequence.
     """
@@ -38,7 +38,7 @@ class Verdicts:
         self._dispatcher, self._post, self._journal, self._end = dispatcher, post, journal, end
         journal.remembered = self._remembered
         self._log = structlog.get_logger()
-        dispatcher.failover.on_sick = self._acquit
+        dispatcher.failover.on_sick = self._clear_replica
         self._restore()
 
     def _restore(self) -> None:
@@ -58,7 +58,7 @@ class Verdicts:
         """Return if no prompt of this order is quarantined. Raises: Refusal."""
         self.quarantine.check(order, self._post.now_s())
 
-    def condemned(self, sequence: GrowingSequence, detail: str) -> None:
+    def blamed(self, sequence: GrowingSequence, detail: str) -> None:
         """A sequence faults schedulers: end it."""
         self._end(sequence, Ended(reason="quarantined", code="quarantined", detail=detail))
         self.quarantined(sequence, detail, frozenset())
@@ -75,9 +75,9 @@ class Verdicts:
         ended = Ended(reason="quarantined", code="quarantined", detail=f"of an equal sequence: {detail}")
         self._dispatcher.end_all(lambda other: is_same_computation(sequence, other), ended, "quarantined")
 
-    def _acquit(self, replica: str) -> None:
-        """This replica is sick, so its deaths were nobody's fault."""
-        is_quarantine_shorter, is_budget_smaller = self.quarantine.acquit(replica), self._budget.acquit(replica)
+    def _clear_replica(self, replica: str) -> None:
+        """This replica is sick, so no sequence is blamed for its deaths."""
+        is_quarantine_shorter, is_budget_smaller = self.quarantine.clear_replica(replica), self._budget.clear_replica(replica)
         if is_quarantine_shorter or is_budget_smaller:
             self._journal.remember()
 
