@@ -5,7 +5,9 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from actors.pages.page_ledger import LedgerStatistics
+from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.plan_builder import PlannedStep
+from actors.scheduler.sequences.queues import SequenceQueues
 
 
 class SchedulerMetrics:
@@ -56,7 +58,24 @@ class SchedulerMetrics:
         if planned.n_preempted:
             self.preemptions.inc(planned.n_preempted)
 
-    def show_pages(self, pages: LedgerStatistics) -> None:
+    def show(self, queues: SequenceQueues, gang: GangView) -> dict[str, float]:
+        """Set the gauges of sequences and pages. Returns the numbers for `supervisor status`."""
+        n_waiting, n_running, n_on_probation = len(queues.waiting), len(queues.running), len(gang.probation)
+        self.waiting.set(n_waiting)
+        self.running.set(n_running)
+        self.on_probation.set(n_on_probation)
+        self.kept_tail_tokens.set(gang.n_tail_tokens)
+        numbers = {"steps": float(gang.tracker.n_done), "epoch": float(gang.tracker.epoch)}
+        numbers |= {"waiting": float(n_waiting), "running": float(n_running)}
+        numbers |= {"tail_tokens_kept": float(gang.n_tail_tokens)}
+        numbers |= {"pages_adopted": float(gang.n_adopted), "on_probation": float(n_on_probation)}
+        if gang.ledger is not None:
+            pages = gang.ledger.statistics()
+            self._show_pages(pages)
+            numbers |= {"pages": float(pages.pages), "pages_held": float(pages.held), "pages_cached": float(pages.cached)}
+        return numbers
+
+    def _show_pages(self, pages: LedgerStatistics) -> None:
         """Set the gauges of pages by state, of reuse and of evictions."""
         self.free_pages.set(pages.free)
         self.cached_pages.set(pages.cached)

@@ -277,20 +277,7 @@ class SchedulerActor(Actor):
         return self._gang.tracker.n_done, 0.0
 
     def statistics(self) -> dict[str, float]:
-        self.metrics.waiting.set(len(self._queues.waiting))
-        self.metrics.running.set(len(self._queues.running))
-        self.metrics.on_probation.set(len(self._gang.probation))
-        tracker = self._gang.tracker
-        numbers = {"steps": float(tracker.n_done), "epoch": float(tracker.epoch)}
-        numbers |= {"waiting": float(len(self._queues.waiting)), "running": float(len(self._queues.running))}
-        self.metrics.kept_tail_tokens.set(self._gang.n_tail_tokens)
-        numbers |= {"tail_tokens_kept": float(self._gang.n_tail_tokens)}
-        numbers |= {"pages_adopted": float(self._gang.n_adopted), "on_probation": float(len(self._gang.probation))}
-        if self._gang.ledger is not None:
-            pages = self._gang.ledger.statistics()
-            self.metrics.show_pages(pages)
-            numbers |= {"pages": float(pages.pages), "pages_held": float(pages.held), "pages_cached": float(pages.cached)}
-        return numbers
+        return self.metrics.show(self._queues, self._gang)
 
 
 async def run(birth: Birth) -> int:
