@@ -121,6 +121,14 @@ class PeerDown(Message, frozen=True):
     cause: Cause = "ended"
 
 
+class RankEnding(Message, frozen=True):
+    """A rank computes nothing more, and its death is not proven yet. A PeerDown follows; until then its memory is in use."""
+
+    name: ShortText
+    incarnation: Count
+    cause: Cause
+
+
 class Progress(Message, frozen=True):
     """Sent regularly by a child's event loop while it is ready.
 

@@ -36,6 +36,7 @@ ROUTES: tuple[Route, ...] = (
     Route(lifecycle.Ready, CHILDREN, _S, "PeerUp to all"),
     Route(lifecycle.PeerUp, _S, CHILDREN),
     Route(lifecycle.PeerDown, _S, CHILDREN),
+    Route(lifecycle.RankEnding, _S, ("scheduler",)),
     Route(lifecycle.Progress, CHILDREN, _S),
     Route(lifecycle.Drain, _S, CHILDREN, "Drained"),
     Route(lifecycle.Drained, CHILDREN, _S),

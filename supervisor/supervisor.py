@@ -73,7 +73,7 @@ class Supervisor:
         self.children = ChildManager(
             server.groups, server.run_dir, self._mailbox, template, incarnations, spawner, self._on_death, spares
         )
-        self.children.on_ending = self._on_ending
+        self.children.ending_news.connect(self._on_ending, self._policy.has_successor)
         self._legacy = LegacyFile(server.run_dir.legacy_path)
         self.orders = Orders(self.children, display, server.settings.drain_s, self._on_stopping, self._legacy)
         self._status = TreeReports(server, self.children, self._policy, self.orders, display, self._legacy, self._link)
@@ -287,6 +287,7 @@ class Supervisor:
         self._policy.expect(names)
         for name in names:
             self._liveness.gone(name)
+            self.children.ending_news.tell(self.children.record_by_name[name], "ended")
 
     # -- messages -------------------------------------------------------------------------------------------------
 

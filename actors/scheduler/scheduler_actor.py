@@ -36,7 +36,7 @@ from messages import cache, drafts, generation, steps
 from messages.birth import Birth
 from messages.generation import Ending, ReplicaCondition
 from messages.ids import replica_of, role_of
-from messages.lifecycle import Peer
+from messages.lifecycle import Cause, Peer, RankEnding
 from messages.outcomes import Code, EndReason, NoCode
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
@@ -75,6 +75,7 @@ class SchedulerActor(Actor):
             steps.Idle: self.on_idle,
             cache.InventoryWanted: lambda delivery, message: self._hints.publish_inventory(),
             drafts.Drafts: lambda delivery, message: self._hints.on_drafts(message),
+            RankEnding: self.on_rank_ending,
         }
 
     # -- gateways ----------------------------------------------------------------------------------------------------
@@ -121,12 +122,18 @@ class SchedulerActor(Actor):
 
     def peer_down(self, name: str, incarnation: int) -> None:
         if name in self._seats.ranks:
-            self._lose_rank(name, incarnation)
+            self._lose_rank(name, incarnation, self.child.deaths[name].cause)
         elif role_of(name) == "gateway":
             self._outgoing.pop(name, None)
             for sequence in self._queues.of_gateway(name):
                 self._release(sequence)
         self._hints.peer_down(name)
+
+    def on_rank_ending(self, delivery: Delivery, ending: RankEnding) -> None:
+        """A rank computes nothing more. Its next incarnation, and its memory, have to wait for the proof of its death."""
+        peer = self.child.peers.get(ending.name)
+        if ending.name in self._seats.ranks and peer is not None and peer.incarnation == ending.incarnation:
+            self._lose_rank(ending.name, peer.incarnation, ending.cause)
 
     def on_capacity(self, delivery: Delivery, capacity: steps.Capacity) -> None:
         """The ranks have reset: plans can be sent."""
@@ -173,15 +180,17 @@ class SchedulerActor(Actor):
             self._begin_epoch()
 
     def _begin_epoch(self) -> None:
-        if not self._gang.is_alive and all(rank in self.child.peers for rank in self._seats.ranks):
+        if not self._gang.is_alive and self._seats.living(self.child.peers) == self._seats.ranks:
             self.mailbox.send_all(self._seats.ranks, self._gang.begin_epoch())
 
-    def _lose_rank(self, name: str, incarnation: int) -> None:
-        cause, n_running = self.child.deaths[name].cause, len(self._queues.running) if self._gang.is_alive else 0
+    def _lose_rank(self, name: str, incarnation: int, cause: Cause) -> None:
+        if not self._seats.lose(name, incarnation):
+            self._gang.note_proof(cause)
+            return
+        n_running = len(self._queues.running) if self._gang.is_alive else 0
         self.log.warning("rank lost", rank=name, rank_incarnation=incarnation, cause=cause, running=n_running)
         self.metrics.recomputed.inc(n_running)  # 0 when further ranks of the gang die
-        is_last = not any(rank in self.child.peers for rank in self._seats.ranks)
-        self._end_forced(self._gang.rank_died(cause, is_last))
+        self._end_forced(self._gang.rank_died(cause, is_last=not self._seats.living(self.child.peers)))
 
     def _end_forced(self, endings: list[ForcedEnding]) -> None:
         for ending in endings:

@@ -23,6 +23,7 @@ from messages.lifecycle import Adopt, Cause, ChildState, Hello, PeerDown, PeerUp
 from messages.transport.mailbox import Mailbox
 from messages.wire.message import Message
 from supervisor.children.child_record import ChildRecord
+from supervisor.children.ending_news import EndingNews
 from supervisor.children.exit_cause import cause_of
 from supervisor.children.process import ChildProcess, ExitStatus, OnExit
 from supervisor.children.register import ChildFacts
@@ -64,7 +65,7 @@ class ChildManager:
         self._run_dir, self._mailbox = run_dir, mailbox
         self._birth_template, self._incarnations = birth_template, incarnations
         self._spawner, self._on_death = spawner, on_death
-        self.on_ending: Callable[[ChildRecord, int], None] = lambda record, incarnation: None  # it will be proven dead soon
+        self.ending_news = EndingNews(self.record_by_name, self.send, spawner.ran_out_of_memory)
         self.spares = Spares(self._spawn_spare, has_spares)
         self._changed = asyncio.Event()
         self._log = structlog.get_logger()
@@ -155,6 +156,7 @@ class ChildManager:
                 record.enter(ChildState.ENDING)
                 record.phase = reason
             record.killed_for = record.killed_for or cause
+            self.ending_news.tell(record, record.killed_for)
             self._spawner.note(record.process, record.facts)
             record.process.kill()
 
@@ -251,7 +253,7 @@ class ChildManager:
         record.begin_incarnation(incarnation, process, gang_dir, time.monotonic())
         self._spawner.note(process, record.facts)  # before its Birth: no incarnation runs that is not registered
         process.on_exit = partial(self._exited, record, incarnation)
-        process.on_ending = lambda: self.on_ending(record, incarnation)
+        process.on_ending = partial(self.ending_news.process_ends, record, incarnation)
         process.send_birth(msgspec.json.encode(birth))
 
     def _adopt(self, record: ChildRecord, facts: ChildFacts, process: ChildProcess) -> None:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from supervisor.parent.kernel import exit_code_of_ending
 from supervisor.parent.process_sample import sample_of
 from supervisor.policy.own_time import ProcessSample
 
@@ -43,19 +44,21 @@ class ExitStatus:
 
 UNKNOWN_EXIT = ExitStatus(-1, "")  # of a process whose exit status was lost with the supervisor or its parent
 OnExit = Callable[[ExitStatus], None]
+OnEnding = Callable[[ExitStatus | None], None]
 
 
 class ChildProcess(Protocol):
     """A process that a `Spawner` has started, on this machine or on another one.
 
     `pid`: its process id on its machine. `exit`: how it ended, None until its death is proven. `on_exit(status)` is called
-    once, on the event loop, after that. `on_ending()` is called at most once, before: the process has begun to end.
+    once, on the event loop, after that. `on_ending(status)` is called at most once, before: the process has begun to end. Its
+    status is how it will have ended, None if that is not known yet.
     """
 
     pid: int
     exit: ExitStatus | None
     on_exit: OnExit
-    on_ending: Callable[[], None]
+    on_ending: OnEnding
 
     def send_birth(self, birth: bytes) -> None:
         """Give the waiting process its Birth (JSON), after which it becomes that actor. Called once."""
@@ -83,7 +86,7 @@ class ChildProcess(Protocol):
         ...
 
 
-def ignore_ending() -> None:
+def ignore_ending(exit_status: ExitStatus | None) -> None:
     """Do nothing: `on_ending` of a process that nothing depends on."""
 
 
@@ -191,7 +194,8 @@ class LocalProcess(ChildProcess):
             if self._stdin.recv(16, socket.MSG_DONTWAIT):  # it was warm
                 return
         self._loop.remove_reader(self._stdin)
-        self.on_ending()
+        code = exit_code_of_ending(self.pid)
+        self.on_ending(None if code is None else decode_exit(code))
 
     def _reap(self) -> None:
         returncode = self._popen.poll()

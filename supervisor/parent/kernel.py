@@ -14,6 +14,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PIDFD_INFO_BYTES = 64  # of `struct pidfd_info` in its first version (linux/pidfd.h): the mask is first, the exit status last
 _PIDFD_INFO_EXIT = 8
 _PIDFD_GET_INFO = 0xC000_FF0B | _PIDFD_INFO_BYTES << 16
+_STOPPED = (b"T", b"t")
 _STAT_EXIT_CODE = 49  # in /proc/PID/stat, counted from the field after the name; `man proc` calls it (52)
 
 
@@ -60,13 +61,29 @@ def exit_code_of(pid: int, pidfd: int) -> int | None:
     return None if status is None else os.waitstatus_to_exitcode(status)
 
 
+def exit_code_of_ending(pid: int) -> int | None:
+    """The return code with which a process is about to end, as in `subprocess`; None if it is 0 or not known yet.
+
+    The kernel notes it before it frees what the process has, which takes long where a driver is concerned.
+    """
+    state, status = _state_and_status(pid)
+    return os.waitstatus_to_exitcode(status) if status and state not in _STOPPED else None
+
+
 def _status_of_zombie(pid: int) -> int | None:
+    state, status = _state_and_status(pid)
+    return status if state == b"Z" else None
+
+
+def _state_and_status(pid: int) -> tuple[bytes, int]:
+    """The state of a process, b"" if there is none, and its exit status as `waitpid` has it, 0 if it does not end yet. That of
+    a stopped process is the signal that has stopped it."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             fields = stat.read().rpartition(b")")[2].split()
-        return int(fields[_STAT_EXIT_CODE]) if fields[0] == b"Z" else None
+        return fields[0], int(fields[_STAT_EXIT_CODE])
     except (OSError, IndexError):
-        return None
+        return b"", 0
 
 
 def _status_by_pidfd(pidfd: int) -> int | None:

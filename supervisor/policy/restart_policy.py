@@ -124,6 +124,11 @@ class RestartPolicy:
         """True if this child belongs to the standby gang of a pair now."""
         return self._group_of[name].is_standby
 
+    def has_successor(self, name: str) -> bool:
+        """True if a standby gang is ready to take over from the gang of this child."""
+        group = self._group_of[name]
+        return group.partner is not None and not group.is_standby and self._is_ready(group.partner)
+
     def active_of_standby(self) -> dict[str, str]:
         """By the title of each gang that is on standby now: the active gang of its pair."""
         states = dict.fromkeys(self._group_of.values())

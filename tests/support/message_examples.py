@@ -55,6 +55,7 @@ INTERNAL: tuple[Message, ...] = (
     lifecycle.Ready(details={"url": "http://127.0.0.1:8000"}),
     lifecycle.PeerUp(peer=_PEER),
     lifecycle.PeerDown(name="scheduler/0", incarnation=2, cause="crashed"),
+    lifecycle.RankEnding(name="worker/0.1", incarnation=2, cause="faulted"),
     lifecycle.Progress(steps=10, busy_s=0.5, statistics={"running": 2.0}, metrics=[_FAMILY]),
     lifecycle.Drain(deadline_s=30.0),
     lifecycle.Drained(),

@@ -127,16 +127,14 @@ class GangView:
         return capacity
 
     def rank_died(self, cause: Cause, is_last: bool) -> list[ForcedEnding]:
-        """A rank has died, and the gang with it. Returns the sequences that must end, once the last rank is dead: one death
-        causes others, with errors of their own, and those may be reported first."""
+        """A rank is dead or ends, and the gang with it. Returns the sequences that must end, once that is so for the last rank:
+        one death causes others, with errors of their own, and those may be reported first."""
         if self.is_alive:
             self._lost_rows, self._causes = self.tracker.in_flight(), []
             self._died_of_canary = self._canary is not None
         self._end_epoch()
         self._causes.append(cause)
-        if not leaves_memory_intact(cause):
-            self._is_memory_suspect = True
-            self._drop_memory()
+        self.note_proof(cause)
         # gateways move sequences off at a change, and suspects must not move before their suspicion is known
         self.n_changes += is_last or not is_evidence(self._causes)
         if not is_last or not is_evidence(self._causes):
@@ -147,6 +145,12 @@ class GangView:
             self._fall_sick()
             return []
         return self.probation.gang_died(computed)
+
+    def note_proof(self, cause: Cause) -> None:
+        """A rank is dead for this cause, whatever was said before. Memory that it may have damaged is not used again."""
+        if not leaves_memory_intact(cause):
+            self._is_memory_suspect = True
+            self._drop_memory()
 
     def refuse(self, failed: StepFailed) -> list[ForcedEnding]:
         """The gang has refused a plan as a whole; a new epoch must begin. Returns the sequences that must end.

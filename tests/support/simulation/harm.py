@@ -85,6 +85,8 @@ class Harm:
         kind = kind.rpartition(" ")[2]
         if kind == "Adopt":
             self._kill_supervisor()
+        elif kind == "RankEnding":
+            self._kill_one_of("worker")
         elif kind in _OF_BEGINNINGS:
             self._kill_one_of(role if kind in _OF_ONE_ROLE and role != role_of(SUPERVISOR) else "")
 

@@ -34,6 +34,8 @@ from tests.support.simulation.virtual_loop import PROCESS, LifeState, SimulatedL
 _BOOT_S = (0.01, 0.3)
 _UNREAPED_SHARE = 0.5
 _REAP_S = (0.0001, 0.005)  # from a death to its proof
+_ENDING_S = 0.002  # a process that ends more slowly closes its standard input after this time
+SLOW_REAP_S: dict[str, tuple[float, float]] = {}  # by role: another time from a death to its proof, as that of GPU processes
 _ACTORS: dict[str, Any] = {
     "cache_directory": lambda birth, make_mailbox: DirectoryActor(birth, make_mailbox, _now_s),
     "speculation": SpeculationActor,
@@ -178,9 +180,10 @@ class SimulatedProcess(ChildProcess):
         for call in self.on_death:
             call()
         self._returncode = returncode
-        delay_s = self._machine.chance.uniform(*_REAP_S)
+        delay_s = self._machine.chance.uniform(*SLOW_REAP_S.get(role_of(self.name), _REAP_S))
         if self._supervisor is not None and self.birth is not None:
-            self._machine.loop.call_later(delay_s / 2, self._notice_ending, context=self._supervisor_context)
+            ending_s = min(delay_s / 2, _ENDING_S)
+            self._machine.loop.call_later(ending_s, self._notice_ending, context=self._supervisor_context)
         self._machine.loop.call_later(delay_s, self._prove, context=_context_of(None))
 
     def supervisor_died(self) -> None:
@@ -205,8 +208,8 @@ class SimulatedProcess(ChildProcess):
         return self._supervisor is supervisor
 
     def _notice_ending(self) -> None:
-        if self._supervisor is not None:
-            self.on_ending()
+        if self._supervisor is not None and self._returncode is not None:
+            self.on_ending(decode_exit(self._returncode))
 
     def _prove(self) -> None:
         assert self._returncode is not None

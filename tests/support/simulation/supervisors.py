@@ -187,7 +187,8 @@ class SimulatedParent:
 
 
 def _server(config: ServerConfig, run_dir: RunDir, folder: Path, listen_fd: int) -> Server:
-    placement = Placement(device="cpu", gpus=(), tp=config.tp, replicas=config.replicas, dtype="")
+    sizes = {"tp": config.tp, "replicas": config.replicas, "has_standby": bool(config.standby)}
+    placement = Placement(device="cpu", gpus=(), dtype="", **sizes)
     facts = StartFacts(
         state_dir=folder,
         run_dir=run_dir.path,

@@ -216,3 +216,10 @@ def test_kills_between_its_crashes_neither_save_a_poison_nor_speed_its_quarantin
             bench.answer()
     assert (ended, n_crashes) == ([(bad, "quarantined")], 4)
     assert set(bench.plan()) <= set(others)
+
+
+def test_a_death_that_is_proven_to_be_a_crash_makes_the_memory_suspect_whatever_was_said_before() -> None:
+    bench = GangBench()
+    bench.gang.rank_died("gang", is_last=True)
+    bench.gang.note_proof("crashed")
+    assert bench.gang.begin_epoch().is_memory_suspect
