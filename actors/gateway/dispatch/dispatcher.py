@@ -10,6 +10,7 @@ A sequence without a living scheduler waits here, up to its request's deadline.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from actors.gateway.dispatch.bisection import Bisection
 from actors.gateway.dispatch.failover import Failover
@@ -25,6 +26,7 @@ from messages.errors import MailboxFull, UnknownPeer
 from messages.wire.arrays import int32s
 from messages.wire.message import Message
 
+_SEQUENCES_A_TURN = 256  # that are submitted in one turn of the event loop; they take a few milliseconds
 _RETRY_FIRST_S, _RETRY_LONGEST_S = 0.02, 1.0
 _SUSPICIOUS: frozenset[lifecycle.Cause] = frozenset(("crashed", "faulted", "hung"))  # deaths that a request may have caused
 
@@ -51,18 +53,30 @@ class Dispatcher:
         self._asked: dict[int, tuple[list[GrowingSequence], Timer]] = {}
         self._next_query = 1
         self._retry_timer: Timer | None = None
+        self._unplaced: dict[int, list[GrowingSequence]] = {}  # by number of a large request: what later turns submit
         self.resubmissions = 0
 
     @property
     def n_waiting(self) -> int:
         """Number of sequences without an open attempt."""
-        return len(self._waiting) + sum(len(sequences) for sequences, _ in self._asked.values())
+        return len(self._waiting) + sum(len(sequences) for sequences, _ in self._asked.values()) + len(self._not_placed())
 
     def submit_request(self, request: Request) -> None:
-        """Submit every sequence of a request that has not ended; sequences of one prompt go to the same replica."""
-        n = request.order.n
-        for start in range(0, len(request.sequences), n):
+        """Submit every sequence of a request that has not ended; sequences of one prompt go to the same replica. A large
+        request is submitted in several turns of the event loop."""
+        self._submit_from(request, 0)
+
+    def _submit_from(self, request: Request, first: int) -> None:
+        """Submit the sequences with the indexes `first`, `first` + 1, ...: some of them now, the others in later turns."""
+        n, n_sequences = request.order.n, len(request.sequences)
+        end = min(first + max(_SEQUENCES_A_TURN // n, 1) * n, n_sequences)
+        for start in range(first, end, n):
             self._place([s for s in request.sequences[start : start + n] if s.ended is None])
+        if end < n_sequences:
+            self._unplaced[request.number] = request.sequences[end:]
+            self._post.later(0.0, partial(self._submit_from, request, end))
+        elif first:
+            del self._unplaced[request.number]
 
     def remove(self, sequence: GrowingSequence, why: generation.CancelReason | None) -> None:
         """Close the attempt of a sequence. Sends its scheduler a Cancel with `why`; None: the scheduler has ended it."""
@@ -142,10 +156,14 @@ class Dispatcher:
     def end_all(self, is_meant: Callable[[GrowingSequence], bool], ended: Ended, why: generation.CancelReason) -> None:
         """End every sequence for which `is_meant` is true, and cancel it at its scheduler with `why`."""
         asked = [sequence for sequences, _ in self._asked.values() for sequence in sequences]
-        for sequence in [*self.book.sequences(), *self._waiting.values(), *asked]:
+        for sequence in [*self.book.sequences(), *self._waiting.values(), *asked, *self._not_placed()]:
             if is_meant(sequence):
                 self.remove(sequence, why)
                 self._give_up(sequence, ended)
+
+    def _not_placed(self) -> list[GrowingSequence]:
+        """The sequences of large requests whose turn has not come yet."""
+        return [one for sequences in self._unplaced.values() for one in sequences if one.ended is None]
 
     # -- placing --------------------------------------------------------------------------------------------------
 

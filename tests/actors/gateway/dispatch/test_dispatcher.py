@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from actors.gateway.dispatch.dispatcher import Dispatcher
+from actors.gateway.dispatch.dispatcher import _SEQUENCES_A_TURN, Dispatcher
 from actors.gateway.dispatch.post import Post, Timer
 from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.request import GrowingSequence, Request
@@ -87,12 +87,12 @@ class Bench:
     def _blame(self, sequence: GrowingSequence, detail: str) -> None:
         self._give_up(sequence, Ended(reason="quarantined", code="quarantined", detail=detail))
 
-    def submit(self, prompt: list[int], n: int = 1, **terms: object) -> list[GrowingSequence]:
+    def submit(self, prompt: list[int], n: int = 1, n_prompts: int = 1, **terms: object) -> list[GrowingSequence]:
         order = Order(
             request="r",
             api="generate",
             created_s=0.0,
-            prompts=[np.array(prompt, "<i4").tobytes()],
+            prompts=[np.array(prompt, "<i4").tobytes()] * n_prompts,
             sampling=Sampling(),
             terms=Terms(**{"max_tokens": 4, **terms}),  # pyright: ignore[reportArgumentType]
             n=n,
@@ -217,3 +217,28 @@ def test_a_full_directory_is_not_waited_for() -> None:
     bench.post.full.add("cache_directory")
     bench.submit(list(range(64)))
     assert (len(bench.post.submits()), bench.post.timers) == (1, [])
+
+
+def test_a_large_request_is_submitted_in_several_turns() -> None:
+    bench = Bench("scheduler/0")
+    sequences = bench.submit([1, 2, 3], n=3, n_prompts=200)
+    n_turns = 1
+    while len(bench.post.submits()) < len(sequences):
+        n_before = len(bench.post.submits())
+        assert bench.dispatcher.n_waiting == len(sequences) - n_before
+        bench.post.timers[-1].run()
+        assert 0 < len(bench.post.submits()) - n_before <= _SEQUENCES_A_TURN
+        n_turns += 1
+    assert n_turns == 3
+    assert [message.attempt for _, message in bench.post.submits()] == [sequence.attempt for sequence in sequences]
+    assert bench.dispatcher.n_waiting == 0
+
+
+def test_what_ends_before_its_turn_is_not_submitted() -> None:
+    bench = Bench("scheduler/0")
+    sequences = bench.submit([1, 2, 3], n_prompts=300)
+    ended = Ended(reason="failed", code="internal")
+    bench.dispatcher.end_all(lambda sequence: sequence.index != 299, ended, "withdrawn")
+    assert [sequence for sequence, _ in bench.given_up] == sequences[:299]
+    bench.post.timers[-1].run()
+    assert [message.attempt for _, message in bench.post.submits()[_SEQUENCES_A_TURN:]] == [sequences[299].attempt]
