@@ -40,6 +40,7 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("scheduler", "tp"): "tp",
     ("scheduler", "speculation"): "speculate",
     ("scheduler", "vault"): "vault",
+    ("scheduler", "tells_directory"): "replicas",
     ("gateway", "model_folder"): "model",
     ("gateway", "model_name"): "model_name",
     ("gateway", "max_length"): "max_length",

@@ -115,7 +115,11 @@ def _speculation(config: ServerConfig) -> Group:
 
 def _scheduler(config: ServerConfig, facts: StartFacts, replica: int) -> Group:
     settings = msgspec.structs.replace(
-        config.scheduler, tp=facts.placement.tp, speculation=config.speculate, vault=facts.placement.has_vault(config.vault)
+        config.scheduler,
+        tp=facts.placement.tp,
+        speculation=config.speculate,
+        vault=facts.placement.has_vault(config.vault),
+        tells_directory=facts.placement.replicas > 1,
     )
     why = "plans the steps of its gang; after its death gateways submit again"
     return replace(_single(config, actor_name("scheduler", replica), why, settings), unit=Unit("replica", replica))

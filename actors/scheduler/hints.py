@@ -4,6 +4,7 @@ lost: the directory notices a gap in the numbers, and a missing draft costs only
 from __future__ import annotations
 
 from actors.actor import Actor
+from actors.pages.page_ledger import PageLedger
 from actors.pages.page_updates import PageUpdates
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.drafts import ReceivedDrafts, TailReport
@@ -16,10 +17,13 @@ DIRECTORY, SPECULATION = "cache_directory/0", "speculation/0"
 
 
 class Hints:
-    """The hints of one scheduler. `actor` sends them; `gang` has the pages that the directory is told of."""
+    """The hints of one scheduler. `actor` sends them; `gang` has the pages that the directory is told of.
 
-    def __init__(self, actor: Actor, gang: GangView) -> None:
-        self._actor, self._gang = actor, gang
+    `tells_directory`: False for a server's only replica, because no gateway has to choose.
+    """
+
+    def __init__(self, actor: Actor, gang: GangView, *, tells_directory: bool) -> None:
+        self._actor, self._gang, self._tells_directory = actor, gang, tells_directory
         self._page_updates, self._tails = PageUpdates(), TailReport()
         self.drafts = ReceivedDrafts()
 
@@ -55,19 +59,25 @@ class Hints:
 
     def publish_inventory(self) -> None:
         """Publish every page that can be reused, as a snapshot."""
-        if DIRECTORY in self._actor.child.peers:
+        if self._tells_directory and DIRECTORY in self._actor.child.peers:
             self._send(DIRECTORY, self._page_updates.snapshot(self._gang.ledger if self._gang.is_alive else None))
 
     def send_changes(self) -> None:
         """Send what has changed since the last call: pages to the directory, tails to speculation."""
         if self._gang.ledger is not None:
-            updates = self._page_updates.changes(self._gang.ledger)
-            if DIRECTORY in self._actor.child.peers:
-                for message in updates:
-                    self._send(DIRECTORY, message)
+            self._send_pages(self._gang.ledger)
         tails = self._tails.take()
         if tails is not None and self.has_speculation:
             self._send(SPECULATION, tails)
+
+    def _send_pages(self, ledger: PageLedger) -> None:
+        if not self._tells_directory:
+            ledger.take_changes()  # else they would pile up
+            return
+        updates = self._page_updates.changes(ledger)
+        if DIRECTORY in self._actor.child.peers:
+            for message in updates:
+                self._send(DIRECTORY, message)
 
     def _send(self, name: str, message: Message) -> None:
         try:

@@ -57,7 +57,7 @@ class SchedulerActor(Actor):
         self._seals = SealStore(Path(birth.run_dir), replica, self.settings.vault)
         self._gang = GangView(self._queues, self.settings, self._seals.open)
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
-        self._hints = Hints(self, self._gang)
+        self._hints = Hints(self, self._gang, tells_directory=self.settings.tells_directory)
         self._next_number = 1
         self._news = ConditionNews(self, self._gang)
         self._idleness = Idleness()

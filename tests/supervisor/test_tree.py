@@ -116,6 +116,11 @@ def test_without_speculation_nobody_drafts() -> None:
     assert "speculation" not in settings_of(groups, "gateway/0"), "the scheduler alone decides it"
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_only_replica_does_not_tell_the_directory_of_its_pages(replicas: int) -> None:
+    assert settings_of(tree_of(ServerConfig(), on_cpu(replicas=replicas)), "scheduler/0")["tells_directory"] is (replicas > 1)
+
+
 @pytest.mark.parametrize(
     ("asked", "made_for", "length"), [(0, 4096, 4096), (1024, 4096, 1024), (9999, 4096, 4096), (0, 0, 8192)]
 )

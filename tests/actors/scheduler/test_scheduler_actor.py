@@ -234,6 +234,22 @@ async def test_drafts_change_no_token_and_speculation_may_die(cluster: MemoryClu
     assert bench.gateway.tokens[2] == expected(prompt, 50)
 
 
+@pytest.mark.parametrize("tells_directory", [True, False])
+async def test_the_directory_learns_the_pages_of_a_replica_that_is_not_the_only_one(
+    cluster: MemoryCluster, tells_directory: bool
+) -> None:
+    bench = SchedulerBench(cluster, tells_directory=tells_directory)
+    directory = cluster.start(DirectoryActor, "cache_directory/0", DirectorySettings())
+    await bench.begin()
+    await cluster.wait_until(lambda: "cache_directory/0" in cluster.up)
+    bench.gateway.submit(1, prompt_of(1, 40), 8)
+    await bench.ended(1)
+    await cluster.settle(20)
+    assert directory.statistics()["hashes"] == (2 if tells_directory else 0)
+    ledger = bench.scheduler._gang.ledger
+    assert ledger is not None and ledger.take_changes() == ([], []), "changes that nobody wants do not pile up"
+
+
 async def test_accepted_and_rejected_drafts_give_the_tokens_of_plain_decoding(cluster: MemoryCluster) -> None:
     coin = WorkerSettings(**{**_fields(WORKER), "hash_chain_vocabulary": 2})  # tails repeat, half of the drafts fail
     bench = SchedulerBench(cluster, coin)
