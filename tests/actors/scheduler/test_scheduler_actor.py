@@ -247,7 +247,8 @@ async def test_the_directory_learns_the_pages_of_a_replica_that_is_not_the_only_
     await cluster.settle(20)
     assert directory.statistics()["hashes"] == (2 if tells_directory else 0)
     ledger = bench.scheduler._gang.ledger
-    assert ledger is not None and ledger.take_changes() == ([], []), "changes that nobody wants do not pile up"
+    assert ledger is not None
+    assert ledger.take_changes() == ([], []), "changes that nobody wants do not pile up"
 
 
 async def test_accepted_and_rejected_drafts_give_the_tokens_of_plain_decoding(cluster: MemoryCluster) -> None:
