@@ -125,6 +125,7 @@ class Child:
         self.birth, self.mailbox = birth, mailbox
         self._owner = owner
         self.peers: dict[str, lifecycle.Peer] = {}
+        self._names_by_role: dict[str, list[str]] = {}  # of `peers`, for roles that were asked for; forgotten at each change
         self.deaths: dict[str, lifecycle.PeerDown] = {}  # name -> the newest incarnation that is proven dead, and how it ended
         self._beat_timer: asyncio.TimerHandle | None = None
         self._n_beats = 0
@@ -187,8 +188,11 @@ class Child:
         return ExitCode.UNUSABLE if is_final else ExitCode.FAULT
 
     def names_of(self, role: str) -> list[str]:
-        """The names of the living peers of a role, sorted."""
-        return sorted(name for name in self.peers if role_of(name) == role)
+        """The names of the living peers of a role, sorted. The list belongs to this object."""
+        names = self._names_by_role.get(role)
+        if names is None:
+            names = self._names_by_role[role] = sorted(name for name in self.peers if role_of(name) == role)
+        return names
 
     def sender_state(self, delivery: Delivery) -> SenderState:
         """What is known of the sender of a message. The supervisor and operators are not peers; they count as alive."""
@@ -237,6 +241,7 @@ class Child:
         if known is not None:
             self._down(lifecycle.PeerDown(name=known.name, incarnation=known.incarnation))
         self.peers[peer.name] = peer
+        self._names_by_role.clear()
         self.mailbox.connect(peer.name, peer.incarnation, peer.endpoint)
         self._owner.peer_up(peer)
 
@@ -250,6 +255,7 @@ class Child:
         known = self.peers.get(name)
         if known is not None and known.incarnation <= death.incarnation:
             del self.peers[name]
+            self._names_by_role.clear()
             self.mailbox.disconnect(name)
             self._owner.peer_down(name, death.incarnation)
 

@@ -23,20 +23,25 @@ from actors.gateway.requests.request import Request
 class Arrival:
     """A request on its way in: checked, with its sequences reserved, not yet tokenised."""
 
-    __slots__ = ("_accepted", "counted_bytes", "new")
+    __slots__ = ("_accepted", "_outcome", "counted_bytes", "new")
 
     def __init__(self, new: NewRequest, counted_bytes: int) -> None:
         self.new, self.counted_bytes = new, counted_bytes
-        self._accepted: asyncio.Future[Request | Refusal] = asyncio.get_running_loop().create_future()
+        self._outcome: Request | Refusal | None = None
+        self._accepted: asyncio.Future[Request | Refusal] | None = None  # made when somebody waits, which is rare
 
     def end(self, outcome: Request | Refusal) -> None:
         """Set the outcome and wake every `wait_accepted`."""
-        if not self._accepted.done():
+        self._outcome = outcome
+        if self._accepted is not None and not self._accepted.done():
             self._accepted.set_result(outcome)
 
     async def wait_accepted(self) -> Request:
         """The accepted request. Raises: Refusal."""
-        outcome = await asyncio.shield(self._accepted)
+        if (outcome := self._outcome) is None:
+            if self._accepted is None:
+                self._accepted = asyncio.get_running_loop().create_future()
+            outcome = await asyncio.shield(self._accepted)
         if isinstance(outcome, Refusal):
             raise outcome
         return outcome

@@ -54,6 +54,9 @@ class Replicas:
 
     def candidates(self, living: Collection[str]) -> list[str]:
         """The schedulers that new attempts may go to: of those living, the ones in the best condition."""
+        told = self._told
+        if not [name for name in living if name in told and told[name].condition is not ReplicaCondition.UP]:
+            return list(living)
         conditions = {name: self.condition(name) for name in living}
         best = next((c for c in _BEST_FIRST if c in conditions.values()), None)
         return [name for name, condition in conditions.items() if condition is best]

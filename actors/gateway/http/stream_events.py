@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from email.utils import formatdate
+from functools import lru_cache
 
 from actors.gateway.http.fields.unknown_fields import IGNORED_HEADER
 from actors.gateway.http.formats.format import EVENT_STREAM, StreamWriter
@@ -45,10 +46,15 @@ def failure_of(request: Request) -> Ended | None:
     return None
 
 
+@lru_cache(maxsize=64)
+def _date(unix_s: int) -> bytes:
+    return formatdate(unix_s, usegmt=True).encode()
+
+
 def stream_headers(request: Request, content_type: bytes) -> list[tuple[bytes, bytes]]:
     """The response headers of a stream. Its date is that of the request, so that a later process writes the same bytes."""
     headers = [
-        (b"date", formatdate(request.order.created_s, usegmt=True).encode()),
+        (b"date", _date(int(request.order.created_s))),
         (b"content-type", content_type),
         (b"cache-control", b"no-cache"),
         (b"x-accel-buffering", b"no"),

@@ -5,9 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
+
+
+class _Awaits(Enum):
+    """What a reader waits for."""
+
+    UPDATE = "update"
+    SETTLED = "settled"
+    END = "end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +50,8 @@ class Reader:
         self.cursors = [have] * len(request.sequences)
         self._is_end_read = [False] * len(request.sequences)
         self._waiter: asyncio.Future[None] | None = None
-        self._wants_end_only = False
+        self._awaits = _Awaits.UPDATE
+        self._is_patience_over = False  # of `wait_settled`
         self._has_update = True
         self._is_silent = False
         self._silent_since_s = 0.0
@@ -75,16 +85,14 @@ class Reader:
 
     async def wait_settled(self, longest_s: float) -> None:
         """Wait until the request `is_settled`. Give up after `longest_s`, but never before it is recorded."""
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + longest_s
-        timer = loop.call_at(until_s, self._wake)
+        self._awaits = _Awaits.SETTLED
+        timer = asyncio.get_running_loop().call_later(longest_s, self._lose_patience)
         try:
-            while not (self.request.is_settled or self.has_left):
-                if self.request.is_recorded and loop.time() >= until_s:
-                    break
+            while not self._has_come():
                 await self._wait()
         finally:
             timer.cancel()
+            self._awaits = _Awaits.UPDATE
 
     async def wait_update(self, longest_s: float) -> bool:
         """Wait until more may be visible. Returns False after `longest_s` without news, or when the client has left."""
@@ -102,8 +110,8 @@ class Reader:
 
     async def wait_end(self) -> None:
         """Wait until every sequence has ended or the client has left. The request's own deadline bounds the wait."""
-        self._wants_end_only = True
-        while not (self.request.is_over or self.has_left):
+        self._awaits = _Awaits.END
+        while not self._has_come():
             await self._wait()
 
     def leave(self) -> None:
@@ -140,10 +148,21 @@ class Reader:
 
     def _wake(self) -> None:
         self._has_update = True
-        if self._wants_end_only and not (self.request.is_over or self.has_left):
-            return
-        if self._waiter is not None and not self._waiter.done():
+        if self._waiter is not None and not self._waiter.done() and self._has_come():
             self._waiter.set_result(None)
+
+    def _has_come(self) -> bool:
+        """True if what is awaited has come. A task that is woken for nothing takes 10 us."""
+        request = self.request
+        if self._awaits is _Awaits.UPDATE or self.has_left or request.is_over:
+            return True
+        if self._awaits is _Awaits.END:
+            return False
+        return request.is_settled or (self._is_patience_over and request.is_recorded)
+
+    def _lose_patience(self) -> None:
+        self._is_patience_over = True
+        self._wake()
 
 
 def _nothing() -> None:
