@@ -144,7 +144,7 @@ def checked(answer: httpx.Response, status: int, param: str | None, words: list[
 
 
 async def test_the_whole_table_and_nothing_restarts() -> None:
-    async with rig(max_length=MAX_LENGTH, max_batch=4) as r, r.http() as http:
+    async with rig(max_length=MAX_LENGTH, max_batch=4, strict_fields=True) as r, r.http() as http:
         for (route, body), status, param, words in REFUSED:
             answer = await http.post(route, content=json.dumps(body))
             checked(answer, status, param, words)
