@@ -143,6 +143,16 @@ class Refused(Message, frozen=True):
     retryable: bool
 
 
+class Work(Part, frozen=True):
+    """What one attempt has taken at its scheduler. Times are seconds of the monotonic clock."""
+
+    queue_s: float = 0.0  # from its arrival to its slot
+    prefill_s: float = 0.0  # from its slot to its first token
+    decode_s: float = 0.0  # from its first token to its ending
+    n_drafted: Count = 0  # draft tokens that were verified
+    n_accepted: Count = 0  # of these, the ones that became tokens
+
+
 class Ending(Part, frozen=True):
     """The one ending of an attempt. It comes in the same message as the last tokens of the attempt."""
 
@@ -151,6 +161,7 @@ class Ending(Part, frozen=True):
     n_cached: Count  # prompt tokens whose prefill was skipped by prefix reuse
     code: Code | NoCode = ""  # why it failed; "": the gateway knows no more than the reason
     detail: LongText = ""
+    work: Work | None = None
 
 
 class Tokens(Message, frozen=True):

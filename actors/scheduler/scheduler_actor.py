@@ -53,7 +53,7 @@ class SchedulerActor(Actor):
         super().__init__(birth, make_mailbox)
         replica = replica_of(birth.name)
         self._seats = GangSeats(replica, self.settings.tp)
-        self._queues = SequenceQueues(make_order(self.settings.order))
+        self._queues = SequenceQueues(make_order(self.settings.order), now_s=lambda: time.monotonic())
         self._seals = SealStore(Path(birth.run_dir), replica, self.settings.vault)
         self._gang = GangView(self._queues, self.settings, self._seals.open)
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
@@ -105,8 +105,7 @@ class SchedulerActor(Actor):
 
     def on_cancel(self, delivery: Delivery, cancel: generation.Cancel) -> None:
         """The gateway does not want the rest of an attempt: end its sequence."""
-        sequence = self._queues.find(delivery.sender, int(cancel.attempt))
-        if sequence is not None:
+        if (sequence := self._queues.find(delivery.sender, int(cancel.attempt))) is not None:
             self._end(sequence, "cancelled", cancel.why)
 
     # -- the gang ----------------------------------------------------------------------------------------------------
@@ -237,8 +236,10 @@ class SchedulerActor(Actor):
     def _advance(self, advance: Advance, result: steps.Result, is_drafting: bool) -> None:
         sequence = advance.row.sequence
         self._outgoing[sequence.gateway].add(advance, result)
-        n_drafts = len(advance.row.drafts)
-        if n_drafts:
+        if not sequence.timeline.first_token_s:
+            sequence.timeline.first_token_s = time.monotonic()
+        if n_drafts := len(advance.row.drafts):
+            sequence.timeline.verified(n_drafts, len(advance.ids) - 1)
             self.metrics.drafted_tokens.inc(n_drafts)
             self.metrics.accepted_tokens.inc(len(advance.ids) - 1)
         if advance.ending == "length":
@@ -268,7 +269,8 @@ class SchedulerActor(Actor):
 
     def _end(self, sequence: Sequence, reason: EndReason, detail: str = "", code: Code | NoCode = "") -> None:
         n_cached = min(sequence.n_cached, sequence.n_prompt)
-        ending = Ending(attempt=sequence.attempt, reason=reason, n_cached=n_cached, code=code, detail=detail)
+        work = sequence.timeline.work(time.monotonic())
+        ending = Ending(attempt=sequence.attempt, reason=reason, n_cached=n_cached, code=code, detail=detail, work=work)
         self._outgoing[sequence.gateway].end(sequence, ending)
         self.metrics.endings.labels(reason=reason).inc()
         self._release(sequence)

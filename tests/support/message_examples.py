@@ -43,6 +43,7 @@ _CHILD = lifecycle.ChildStatus(
     last_exit_age_s=1.5,
     retired="worker/0.1: died 5 times in a row before it was ready",
 )
+_WORK = generation.Work(queue_s=0.25, prefill_s=0.5, decode_s=1.5, n_drafted=4, n_accepted=3)
 _SAMPLING = Sampling(temperature=0.5, top_p=0.9, top_k=40, min_p=0.05, seed=7, repetition_penalty=1.25, logprobs=2)
 
 INTERNAL: tuple[Message, ...] = (
@@ -103,7 +104,7 @@ INTERNAL: tuple[Message, ...] = (
         counts=int32s([1, 2]),
         cached=int32s([0, 16]),
         ids=int32s([11, 12, 13]),
-        endings=[generation.Ending(attempt=6, reason="stop", n_cached=16)],
+        endings=[generation.Ending(attempt=6, reason="stop", n_cached=16, work=_WORK)],
         logprobs=TokenLogprobs(
             chosen=float32s([-0.5, -0.25, -1.0]),
             width=1,

@@ -186,7 +186,8 @@ class RequestDesk:
         self.dispatcher.remove(sequence, None)
         n_cached = sequence.n_cached if sequence.ids else ending.n_cached
         code: Code | NoCode = ending.code or _CODE_BY_REASON.get(ending.reason, "")
-        if sequence.end(Ended(reason=ending.reason, n_cached=n_cached, code=code, detail=ending.detail)):
+        ended = Ended(reason=ending.reason, n_cached=n_cached, code=code, detail=ending.detail, work=ending.work)
+        if sequence.end(ended):
             rows.ended(sequence)
         return sequence
 

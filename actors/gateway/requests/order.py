@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
-from messages.generation import Sampling, Terms
+from messages.generation import Sampling, Terms, Work
 from messages.outcomes import FAILURES, Code, EndReason, NoCode
 
 Api = Literal["chat", "completion", "generate", "zeromq"]
@@ -63,6 +63,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     n_cached: Annotated[int, msgspec.Meta(ge=0)] = 0
     code: Code | NoCode = ""  # why it failed
     detail: str = ""
+    work: Work | None = None  # what the last attempt has taken; None: the gateway has ended it, or its scheduler did not say
 
     @property
     def is_failure(self) -> bool:

@@ -145,7 +145,7 @@ class GrowingSequence:
         if len(self.ids) > self._min_tokens:
             self.tail = self._stop_filter.push(self.tail)
         if self._stop_filter.is_matched and ended.reason in _COMPLETE:  # a failure stays one, whatever the rest of the text is
-            ended = Ended(reason="stop", n_cached=ended.n_cached)
+            ended = Ended(reason="stop", n_cached=ended.n_cached, work=ended.work)
         self.tail += self._stop_filter.flush()
         self.ended = ended
         return True

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import heapq
 from bisect import insort
+from collections.abc import Callable
 
 from actors.scheduler.sequences.policy import AdmissionOrder
 from actors.scheduler.sequences.sequence import Sequence, State
 
 
 class SequenceQueues:
-    """Sequences by state. `waiting` and `running` are sorted by `order`: the first one is planned first."""
+    """Sequences by state. `waiting` and `running` are sorted by `order`: the first one is planned first. `now_s`: the clock of
+    their timelines."""
 
-    def __init__(self, order: AdmissionOrder, n_slots: int = 0) -> None:
-        self.order = order
+    def __init__(self, order: AdmissionOrder, n_slots: int = 0, now_s: Callable[[], float] = lambda: 0.0) -> None:
+        self.order, self._now_s = order, now_s
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self._by_attempt: dict[tuple[str, int], Sequence] = {}
@@ -50,12 +52,14 @@ class SequenceQueues:
     def add(self, sequence: Sequence) -> None:
         """Put a new sequence into the waiting queue."""
         self._by_attempt[sequence.gateway, sequence.attempt] = sequence
+        sequence.timeline.arrived_s = self._now_s()
         insort(self.waiting, sequence, key=self.order.key)
 
     def start(self, sequence: Sequence) -> None:
         """Move a waiting sequence to the running queue and into a free slot."""
         self.waiting.remove(sequence)
         sequence.start(heapq.heappop(self._free_slots))
+        sequence.timeline.started_s = sequence.timeline.started_s or self._now_s()
         insort(self.running, sequence, key=self.order.key)
 
     def preempt(self, sequence: Sequence) -> list[int]:

@@ -26,6 +26,7 @@ from enum import Enum
 import numpy as np
 
 from actors.pages.page_hash import ROOT, page_hash
+from actors.scheduler.sequences.timeline import Timeline
 from messages.generation import Submit
 from messages.steps import PAGE_TOKENS
 
@@ -61,6 +62,7 @@ class Sequence:
         self.is_verifying = False  # a row with drafts is in flight; its result decides the next position
         self._hashes: list[int] = []  # of full pages of known tokens; `page_content` adds to it
         self.n_sealed = 0  # leading pages whose content the ledger knows
+        self.timeline = Timeline()
         self.n_shared = 0  # leading pages that it found in the ledger when it entered its slot
 
     # -- what is known ---------------------------------------------------------------------------------------------

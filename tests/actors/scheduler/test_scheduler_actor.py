@@ -265,6 +265,10 @@ async def test_accepted_and_rejected_drafts_give_the_tokens_of_plain_decoding(cl
     metrics = bench.scheduler.metrics
     assert 0 < metric_value(metrics.accepted_tokens) < metric_value(metrics.drafted_tokens)
     assert any(len(plan.draft_ids) for plan in bench.gang.plans)
+    works = [ending.work for ending in bench.gateway.endings.values()]
+    assert sum(work.n_accepted for work in works if work) == metric_value(metrics.accepted_tokens)
+    assert sum(work.n_drafted for work in works if work) == metric_value(metrics.drafted_tokens)
+    assert all(work and work.queue_s >= 0 and work.prefill_s > 0 and work.decode_s > 0 for work in works)
 
 
 def _fields(settings: WorkerSettings) -> dict:
