@@ -12,6 +12,7 @@ from ops.config_tables import settings_tables
 from ops.doc_tables import REPO, TABLES, first_sentence
 from tests.architecture.source_tree import product_files
 
+MAX_PARAGRAPH_CHARACTERS = 600
 DOCUMENTS = sorted([*REPO.glob("*.md"), *(REPO / "docs").glob("*.md")])
 
 
@@ -42,6 +43,15 @@ def test_what_a_document_points_at_exists(document: Path) -> None:
     ]
     log = document.name in ("log.md", "performance.md", "CHANGELOG.md")  # the past may name what has gone
     assert [str(path) for path in [*links, *([] if log else paths)] if not path.exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_a_paragraph_is_short(document: Path) -> None:
+    """Rows of tables apart. What was so before stands in the change log and in the log of experiments alone."""
+    text = document.read_text(encoding="utf-8")
+    long = [line[:60] for line in text.splitlines() if len(line) > MAX_PARAGRAPH_CHARACTERS and not line.startswith("|")]
+    assert long == [], f"more than {MAX_PARAGRAPH_CHARACTERS} characters"
+    assert document.name != "reliability.md" or "(before: " not in text
 
 
 def test_a_first_sentence_ends_at_its_full_stop() -> None:
