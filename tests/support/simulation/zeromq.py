@@ -98,8 +98,8 @@ class Reader:
         self._is_closed = True
         self._socket.close()
 
-    def check(self) -> None:
-        """Nothing is missed."""
+    def poll(self) -> None:
+        """As `ZmqReader.poll`: nothing is missed."""
 
     def handle(self, frames: list[bytes]) -> None:
         """A message has come."""
