@@ -23,6 +23,7 @@ from actors.gateway.http.hangup import may_return, watch_hangup
 from actors.gateway.http.stream_events import StreamEvents, failure_of, stream_headers
 from actors.gateway.requests.reader import Reader
 from actors.gateway.requests.request import Request
+from actors.gateway.requests.work_done import server_timing
 
 _SETTLE_S = 1.0  # longest wait before the headers of a stream, so that an early failure can still get an error status
 _TURN_BYTES = 65_536  # of a whole body that are made in one turn of the event loop: 1 to 3 ms
@@ -133,7 +134,7 @@ class WholeAnswer(_Answer):
             body = format_of(self.request.order.api).error(499, "the request was cancelled", "", "cancelled")
             response = Response(msgspec.json.encode(body), 499, media_type="application/json")
         if response is None:
-            headers = {"X-Request-Id": self.request.order.request}
+            headers = {"X-Request-Id": self.request.order.request, "Server-Timing": server_timing(self.request)}
             if self.request.order.ignored_fields:
                 headers[IGNORED_HEADER] = self.request.order.ignored_fields
             response = Response(await join_pieces(self._render()), 200, headers, media_type="application/json")

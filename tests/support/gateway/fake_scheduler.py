@@ -59,6 +59,7 @@ class FakeScheduler(ScriptedActor):
         self.is_automatic, self._is_stepping = is_automatic, False
         self.tokens_per_step = 1
         self.n_cached = 0  # sent with every row and ending
+        self.work: generation.Work | None = None  # sent with every natural ending
         self.refuse_next: generation.Refused | None = None
         self.output_of = self.chain
         self.takes = True  # False: Submit is not answered
@@ -124,7 +125,7 @@ class FakeScheduler(ScriptedActor):
             if stops or not run.rest:
                 reason = "stop" if stops else "length"
                 endings.setdefault(run.sender, []).append(
-                    generation.Ending(attempt=attempt, reason=reason, n_cached=self.n_cached)
+                    generation.Ending(attempt=attempt, reason=reason, n_cached=self.n_cached, work=self.work)
                 )
                 del self.running[attempt]
         for gateway, rows in rows_by_gateway.items():

@@ -12,6 +12,7 @@ from actors.gateway.http.errors import error_response, refusal_of
 from actors.gateway.http.formats.format import EVENT_STREAM, PING, StreamWriter
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.requests.work_done import work_of
 from actors.gateway.text.tokenizer import TextModel
 
 _encode = msgspec.json.Encoder().encode
@@ -27,15 +28,21 @@ def finish_reason(ended: Ended) -> str:
 
 
 def usage_of(request: Request) -> dict[str, Any]:
-    """The `usage` object. Tokens of a stop string are counted although they are not shown."""
+    """The `usage` object. Tokens of a stop string are counted although they are not shown. With details of drafts if there were
+    any, and their scheduler has told them."""
     n_prompt, n_generated = sum(request.n_prompt), request.n_generated
     n_cached = sum(s.ended.n_cached for s in request.sequences if s.ended is not None and s.index % request.order.n == 0)
-    return {
+    usage: dict[str, Any] = {
         "prompt_tokens": n_prompt,
         "completion_tokens": n_generated,
         "total_tokens": n_prompt + n_generated,
         "prompt_tokens_details": {"cached_tokens": min(n_cached, n_prompt)},
     }
+    if (work := work_of(request)) is not None and work.n_drafted:
+        rejected = work.n_drafted - work.n_accepted
+        drafts = {"accepted_prediction_tokens": work.n_accepted, "rejected_prediction_tokens": rejected}
+        usage["completion_tokens_details"] = drafts
+    return usage
 
 
 class ChunkWriter(StreamWriter):

@@ -13,8 +13,21 @@ _encode = msgspec.json.Encoder().encode
 
 
 def generate_body(request: Request) -> Iterator[bytes]:
-    """The JSON answer to one prompt, in one piece. The request must be over."""
-    yield _encode({"request_id": request.order.request, **_sequence(request.sequences[0]), **_speed(request)})
+    """The JSON answer to one prompt, in one piece, in two vocabularies: this server's, and the one of its design documents. The
+    request must be over."""
+    sequence, speed = _sequence(request.sequences[0]), _speed(request)
+    yield _encode(
+        {
+            "request_id": request.order.request,
+            **sequence,
+            **speed,
+            "token_ids": sequence["tokens"],
+            "prompt_tokens": sequence["n_prompt"],
+            "generated_tokens": sequence["n_generated"],
+            "latency_ms": round(speed["latency_s"] * 1e3, 3),
+            "throughput_tokens_per_sec": speed["tokens_per_second"],
+        }
+    )
 
 
 def batch_body(request: Request) -> Iterator[bytes]:
@@ -24,7 +37,12 @@ def batch_body(request: Request) -> Iterator[bytes]:
     for sequence in request.sequences:
         result = _encode({"prompt_index": sequence.index // request.order.n, **_sequence(sequence)})
         yield b"," + result if sequence.index else result
-    yield b"]," + _encode(_speed(request))[1:]
+    speed = _speed(request)
+    total = {
+        "total_latency_ms": round(speed["latency_s"] * 1e3, 3),
+        "batch_throughput_tokens_per_sec": speed["tokens_per_second"],
+    }
+    yield b"]," + _encode({**speed, **total})[1:]
 
 
 def _sequence(sequence: GrowingSequence) -> dict[str, Any]:

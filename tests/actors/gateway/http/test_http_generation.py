@@ -82,7 +82,10 @@ async def test_generate_and_batch() -> None:
     async with rig() as r, r.http() as http:
         one = (await http.post("/v1/generate", json={"tokens": [3, 4], "max_tokens": 6, "temperature": 0})).json()
         assert one["tokens"] == oracle([3, 4], 6)
-        assert one["tokens_per_second"] > 0
+        assert one["tokens_per_second"] == one["throughput_tokens_per_sec"] > 0
+        assert one["token_ids"] == one["tokens"]
+        assert (one["prompt_tokens"], one["generated_tokens"]) == (one["n_prompt"], one["n_generated"])
+        assert one["latency_ms"] == pytest.approx(one["latency_s"] * 1e3)
         assert one["latency_s"] > 0
         body = {"prompts": ["a", "bc"], "max_tokens": 2, "temperature": 0}
         many = (await http.post("/v1/batch", json=body)).json()

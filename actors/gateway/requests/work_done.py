@@ -1,0 +1,31 @@
+"""What a request has taken at its schedulers, over all of its sequences. Pure."""
+
+from __future__ import annotations
+
+from actors.gateway.requests.request import Request
+from messages.generation import Work
+
+
+def work_of(request: Request) -> Work | None:
+    """The longest of each phase, and the drafts of all sequences, of their last attempts. None unless the schedulers of all
+    sequences have said it: a stop string, for example, ends a sequence at the gateway."""
+    works = [sequence.ended.work for sequence in request.sequences if sequence.ended is not None and sequence.ended.work]
+    if len(works) != len(request.sequences):
+        return None
+    if len(works) == 1:
+        return works[0]
+    return Work(
+        queue_s=max(work.queue_s for work in works),
+        prefill_s=max(work.prefill_s for work in works),
+        decode_s=max(work.decode_s for work in works),
+        n_drafted=sum(work.n_drafted for work in works),
+        n_accepted=sum(work.n_accepted for work in works),
+    )
+
+
+def server_timing(request: Request) -> str:
+    """The value of the header Server-Timing of a request that is over: milliseconds of each phase that is known, and in all."""
+    work = work_of(request)
+    phases = [] if work is None else [("queue", work.queue_s), ("prefill", work.prefill_s), ("decode", work.decode_s)]
+    phases.append(("total", request.ended_s - request.began_s))
+    return ", ".join([f"{name};dur={max(seconds, 0.0) * 1e3:.3f}" for name, seconds in phases])

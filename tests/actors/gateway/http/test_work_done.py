@@ -1,0 +1,61 @@
+"""What clients are told about the work of a request: the header Server-Timing, and the drafts in the usage."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import openai
+
+from messages.generation import Work
+from tests.support.gateway.gateway_rig import rig
+from tests.support.waiting import DEADLINE_S
+
+PLAIN = "/v1/completions"
+WORK = Work(queue_s=0.001, prefill_s=0.25, decode_s=1.5, n_drafted=6, n_accepted=4)
+PHASES = "queue;dur=1.000, prefill;dur=250.000, decode;dur=1500.000, total;dur="
+
+
+async def test_the_official_client_reads_accepted_and_rejected_drafts() -> None:
+    async with rig(with_socket=True) as r:
+        host, port = r.address
+        r.scheduler().work = WORK
+
+        def talk() -> None:
+            with openai.OpenAI(base_url=f"http://{host}:{port}/v1", api_key="none", timeout=DEADLINE_S) as client:
+                asked: Any = {"model": "hash-chain", "prompt": [1, 2], "max_tokens": 3, "temperature": 0, "n": 2}
+                whole = client.completions.with_raw_response.create(**asked)
+                assert whole.headers["server-timing"].startswith(PHASES)
+                events = list(client.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
+                for usage in (whole.parse().usage, events[-1].usage):
+                    assert usage is not None
+                    details = usage.completion_tokens_details
+                    assert details is not None
+                    assert (details.accepted_prediction_tokens, details.rejected_prediction_tokens) == (8, 4)
+
+        await asyncio.to_thread(talk)
+
+
+async def test_the_times_outlive_the_gateway(tmp_path: Path) -> None:
+    async with rig(journal_path=str(tmp_path)) as r:
+        r.scheduler().work = WORK
+        asked: Any = {"json": {"prompt": [1], "max_tokens": 2}, "headers": {"Idempotency-Key": "one"}}
+        async with r.http() as http:
+            before = await http.post(PLAIN, **asked)
+        await r.kill_gateway()
+        await r.start_gateway(2)
+        async with r.http() as http:
+            after = await http.post(PLAIN, **asked)
+        assert after.json() == before.json()
+        for answer in (before, after):
+            assert answer.headers["server-timing"].startswith(PHASES)
+
+
+async def test_a_stop_string_ends_a_request_whose_phases_nobody_knows() -> None:
+    async with rig() as r, r.http() as http:
+        r.scheduler().work = WORK
+        text = (await http.post(PLAIN, json={"prompt": [1], "max_tokens": 8, "temperature": 0})).json()["choices"][0]["text"]
+        stopped = await http.post(PLAIN, json={"prompt": [1], "max_tokens": 8, "temperature": 0, "stop": [text[2:5]]})
+        assert stopped.headers["server-timing"].startswith("total;dur=")
+        assert "completion_tokens_details" not in stopped.json()["usage"]
