@@ -178,7 +178,7 @@ class HashChainEngine(Engine[_Launched]):
         previous = page_ids * PAGE_TOKENS + before % PAGE_TOKENS
         for rows in self._rounds(step, previous):
             self._advance(step, rows, previous)
-        states = self._pages[step.kv_slots[step.sample_index]]
+        states = self._pages[step.slot_mapping[step.sample_index]]
         vocabulary = np.uint64(self._settings.hash_chain_vocabulary)
         samples = (_mix_array(states ^ self._seed_mix[step.sample_slots]) % vocabulary).astype(np.int32)
         self._replace_banned(samples, step)
@@ -215,9 +215,9 @@ class HashChainEngine(Engine[_Launched]):
         todo = np.arange(len(step.slots))
         is_todo = np.ones(len(todo), bool)
         while len(todo):
-            self._is_written[step.kv_slots[np.repeat(is_todo, step.counts)]] = True
+            self._is_written[step.slot_mapping[np.repeat(is_todo, step.counts)]] = True
             waits = self._is_written[previous[todo]] & (step.starts[todo] > 0)
-            self._is_written[step.kv_slots] = False
+            self._is_written[step.slot_mapping] = False
             if waits.all():
                 waits[:] = False  # the rows wait for each other in a circle, so no order is right
             yield todo[~waits]
@@ -231,12 +231,12 @@ class HashChainEngine(Engine[_Launched]):
         mixed = _mix_array(self._tokens[step.token_slots, step.positions].astype(np.uint64) + np.uint64(1))
         is_decode = rows < step.n_decode
         places = step.offsets[rows[is_decode]]
-        self._pages[step.kv_slots[places]] = states[is_decode] * np.uint64(_STEP) + mixed[places]
+        self._pages[step.slot_mapping[places]] = states[is_decode] * np.uint64(_STEP) + mixed[places]
         for row, state in zip(rows[~is_decode], states[~is_decode], strict=True):
             n = int(step.counts[row])
             places = slice(int(step.offsets[row]), int(step.offsets[row]) + n)
             sums = np.cumsum(mixed[places] * self._shrinkage[1 : n + 1], dtype=np.uint64)
-            self._pages[step.kv_slots[places]] = (sums + state) * self._growth[1 : n + 1]
+            self._pages[step.slot_mapping[places]] = (sums + state) * self._growth[1 : n + 1]
 
     def _certain_logprobs(self, ids: np.ndarray, asked: np.ndarray) -> TokenLogprobs | None:
         """Log probability 0 for each of ids [N], with the ids after it as the other top tokens; None if no row asks for any.

@@ -1,4 +1,4 @@
-"""One step of a plan as flat arrays: the slot, position and KV slot of each token, and the tokens after which to sample.
+"""One step of a plan as flat arrays: slot, position and slot mapping of each token, and the tokens after which to sample.
 
 Pure numpy; both engines build their steps from it. Rows of one token ("decode rows") come first, the other rows keep their
 order. Samples stand in the plan's order, so results need no reordering.
@@ -25,7 +25,7 @@ class StepArrays:
     n_pages_wide: int  # columns of the page table that the longest row needs
     token_slots: np.ndarray  # [T] int64
     positions: np.ndarray  # [T] int64
-    kv_slots: np.ndarray  # [T] int64: page id * PAGE_TOKENS + offset in the page
+    slot_mapping: np.ndarray  # [T] int64: page id * PAGE_TOKENS + offset in the page
     sample_index: np.ndarray  # [S] int64: flat tokens
     sample_slots: np.ndarray  # [S] int64
     sample_positions: np.ndarray  # [S] int64: position of the token that is sampled
@@ -65,7 +65,7 @@ def build_step(plan: Plan, page_table: np.ndarray, step_index: int = 0) -> StepA
         n_pages_wide=last_position // PAGE_TOKENS + 1,
         token_slots=token_slots,
         positions=positions,
-        kv_slots=pages * PAGE_TOKENS + positions % PAGE_TOKENS,
+        slot_mapping=pages * PAGE_TOKENS + positions % PAGE_TOKENS,
         sample_index=sample_index,
         sample_slots=slots[row_of_sample],
         sample_positions=positions[sample_index] + 1,

@@ -32,7 +32,7 @@ class StepTensors:
 
     token_ids: torch.Tensor  # [T] int64, device
     positions: torch.Tensor  # [T] int64, device: position in its sequence
-    kv_slots: torch.Tensor  # [T] int64, device: page id * PAGE_TOKENS + offset in the page, where key and value go
+    slot_mapping: torch.Tensor  # [T] int64, device: page id * PAGE_TOKENS + offset in the page, where key and value go
     page_table: torch.Tensor  # [R, P] int32, device: page ids of each row, in order; entries after the length are any valid id
     lengths: torch.Tensor  # [R] int32, device: keys that the row's last token sees (its position + 1)
     n_decode: int  # rows of one token, at the front
@@ -63,11 +63,11 @@ class StepBatch:
 
 def build_batch(step: StepArrays, state: DeviceState) -> StepBatch:
     """The tensors of a step, on the state's device. The state must already hold the plan's tokens, pages and drafts."""
-    places, positions, kv_slots, sample_index, sample_places, slots, ends = upload_together(
+    places, positions, slot_mapping, sample_index, sample_places, slots, ends = upload_together(
         (
             state.places(step.token_slots, step.positions),
             step.positions,
-            step.kv_slots,
+            step.slot_mapping,
             step.sample_index,
             state.places(step.sample_slots, step.sample_positions),
             step.slots,
@@ -78,7 +78,7 @@ def build_batch(step: StepArrays, state: DeviceState) -> StepBatch:
     tensors = StepTensors(
         token_ids=state.tokens.view(-1).index_select(0, places).to(torch.int64),
         positions=positions,
-        kv_slots=kv_slots,
+        slot_mapping=slot_mapping,
         page_table=state.pages[:, : step.n_pages_wide].index_select(0, slots),
         lengths=ends.to(torch.int32),
         n_decode=step.n_decode,

@@ -155,7 +155,7 @@ class CpuOps(TorchOps):
         out = self._calls.empty(q.shape, q.dtype)
         inputs = (q.data_ptr(), k.data_ptr(), v.data_ptr(), q.stride(0), k.stride(0), v.stride(0))
         sizes = (n_heads, k.shape[1], head_dim)
-        tables = (target.positions.data_ptr(), target.cos_sin.data_ptr(), target.kv_slots.data_ptr())
+        tables = (target.positions.data_ptr(), target.cos_sin.data_ptr(), target.slot_mapping.data_ptr())
         pages = (target.k_pages.data_ptr(), target.v_pages.data_ptr(), target.k_pages.stride(0))
         words = (*inputs, *sizes, *tables, *pages, out.data_ptr())
         self._spread(self._rope, n_tokens, (n_heads + 2 * k.shape[1]) * head_dim, words)

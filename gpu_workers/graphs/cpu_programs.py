@@ -26,7 +26,7 @@ from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.models.model import Model, RecordableModel
 from messages.steps import PAGE_TOKENS
 
-_TOKEN_IDS, _POSITIONS, _KV_SLOTS, _PLACES, _SLOTS, _N_KEYS = range(6)
+_TOKEN_IDS, _POSITIONS, _SLOT_MAPPING, _PLACES, _SLOTS, _N_KEYS = range(6)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class CpuPrograms:
         numbers = self._host_numbers[:, :n]
         numbers[_TOKEN_IDS] = self._host_tokens[slots, positions]
         numbers[_POSITIONS] = positions
-        numbers[_KV_SLOTS] = step.kv_slots[step.sample_index]
+        numbers[_SLOT_MAPPING] = step.slot_mapping[step.sample_index]
         order = np.argsort(-positions, kind="stable")  # see CpuAttention.prepare
         numbers[_PLACES] = order
         numbers[_SLOTS] = slots[order]
@@ -105,12 +105,12 @@ class CpuPrograms:
         self._pool.free_all()
         recorder = Recorder(self._pool)
         ops = self._ops.through(recorder)
-        token_ids, positions, kv_slots, places, slots, n_keys = self._numbers[:, :n]
+        token_ids, positions, slot_mapping, places, slots, n_keys = self._numbers[:, :n]
         nothing, pages = np.zeros(0, np.int32), self._state.pages
         step = StepTensors(
             token_ids=token_ids,
             positions=positions,
-            kv_slots=kv_slots,
+            slot_mapping=slot_mapping,
             page_table=pages,
             lengths=pages[:0, 0],
             n_decode=0,

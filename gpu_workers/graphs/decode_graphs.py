@@ -75,7 +75,7 @@ class DecodeGraphs:
         step = StepTensors(
             token_ids=inputs.token_ids,
             positions=positions,
-            kv_slots=inputs.kv_slots,
+            slot_mapping=inputs.slot_mapping,
             page_table=inputs.page_table,
             lengths=inputs.lengths,
             n_decode=size,

@@ -70,7 +70,7 @@ class MixedGraphs:
         step = StepTensors(
             token_ids=inputs.token_ids,
             positions=positions,
-            kv_slots=inputs.kv_slots,
+            slot_mapping=inputs.slot_mapping,
             page_table=inputs.page_table,
             lengths=inputs.lengths[: size.rows],
             n_decode=size.rows,

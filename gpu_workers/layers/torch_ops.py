@@ -26,7 +26,7 @@ class KvTarget:
     cos_sin: torch.Tensor  # [max_position, head_dim] float32: cosines of the head_dim / 2 angles, then their sines
     k_pages: torch.Tensor  # [n_pages, PAGE_TOKENS, n_kv_heads, head_dim], each page contiguous, pages at any stride
     v_pages: torch.Tensor  # the same, at the same stride
-    kv_slots: torch.Tensor  # [T] int64
+    slot_mapping: torch.Tensor  # [T] int64
 
 
 class Ops(Protocol):
@@ -67,7 +67,7 @@ class Ops(Protocol):
         ...
 
     def rope_and_store(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, target: KvTarget) -> torch.Tensor:
-        """Rotates q and k, writes k and v to their KV slots, returns the rotated q [T, n_heads, head_dim], contiguous.
+        """Rotates q and k, writes k and v to their pages, returns the rotated q [T, n_heads, head_dim], contiguous.
 
         q [T, n_heads, head_dim], k and v [T, n_kv_heads, head_dim]: views of one fused [T, (n_heads + 2 n_kv_heads) *
         head_dim] where the model has no q/k norm, so strided over T; may be overwritten. Halves are rotated: (a, b) ->
@@ -148,8 +148,8 @@ class TorchOps(Ops):
         else:
             q, k = rotate_halves(joined, cos, sin).split((q.shape[1], k.shape[1]), 1)
         width = k.shape[1] * k.shape[2]
-        pages_before = target.kv_slots.div(PAGE_TOKENS, rounding_mode="floor")
-        places = torch.add(target.kv_slots, pages_before, alpha=rows_between_pages(target.k_pages, width) - PAGE_TOKENS)
+        pages_before = target.slot_mapping.div(PAGE_TOKENS, rounding_mode="floor")
+        places = torch.add(target.slot_mapping, pages_before, alpha=rows_between_pages(target.k_pages, width) - PAGE_TOKENS)
         for pages, rows in ((target.k_pages, k), (target.v_pages, v)):
             page_rows(pages, width).index_copy_(0, places, rows.reshape(-1, width).to(pages.dtype))
         return q.contiguous()

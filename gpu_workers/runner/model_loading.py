@@ -231,7 +231,7 @@ def run_empty_step(model: Model, kv: KvPages, rows: list[int]) -> torch.Tensor:
     step = StepTensors(
         token_ids=torch.zeros(len(positions), dtype=torch.int64, device=device),
         positions=positions,
-        kv_slots=row_of_token * (pages_each * PAGE_TOKENS) + positions,
+        slot_mapping=row_of_token * (pages_each * PAGE_TOKENS) + positions,
         page_table=torch.arange(len(rows) * pages_each, dtype=torch.int32, device=device).view(len(rows), pages_each),
         lengths=lengths,
         n_decode=next((index for index, count in enumerate(rows) if count != 1), len(rows)),

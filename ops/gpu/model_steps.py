@@ -111,7 +111,7 @@ def prefill_step(state: DeviceState, rows: list[tuple[int, int]]) -> StepTensors
     return StepTensors(
         token_ids=state.tokens[slot_ids, places].long(),
         positions=places,
-        kv_slots=state.pages[slot_ids, places // PAGE_TOKENS].long() * PAGE_TOKENS + places % PAGE_TOKENS,
+        slot_mapping=state.pages[slot_ids, places // PAGE_TOKENS].long() * PAGE_TOKENS + places % PAGE_TOKENS,
         page_table=state.pages[: len(rows)],
         lengths=torch.from_numpy(starts + counts).to(DEVICE),
         n_decode=0,

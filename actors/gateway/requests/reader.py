@@ -1,4 +1,4 @@
-"""A reader of one request: it remembers how much it has read of each sequence, and returns what is new as one piece."""
+"""A reader of one request: it remembers how much it has read of each sequence, and returns what is new as one delta."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Awaits(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Delta:
     """What is new of one sequence: tokens `first` .. `stop` - 1, their text, and the ending if it is visible.
 
     `tail`: text that became visible with the ending and belongs to no token.
@@ -66,9 +66,9 @@ class Reader:
         """True if the request is over and `take` has returned every ending."""
         return self.request.is_over and all(self._is_end_read)
 
-    def take(self, limit: int = 1 << 60) -> list[Piece]:
-        """Everything visible that was not read yet: one piece of at most `limit` tokens for each sequence with news."""
-        pieces = []
+    def take(self, limit: int = 1 << 60) -> list[Delta]:
+        """Everything visible that was not read yet: one delta of at most `limit` tokens for each sequence with news."""
+        deltas = []
         for index, sequence in enumerate(self.request.sequences):
             first, stop = self.cursors[index], min(sequence.n_visible, self.cursors[index] + limit)
             has_end = sequence.is_end_visible and not self._is_end_read[index] and stop >= sequence.n_visible
@@ -78,10 +78,10 @@ class Reader:
             self.cursors[index] = stop = max(stop, first)
             if has_end:
                 self._is_end_read[index] = True
-                pieces.append(Piece(sequence, first, stop, text, sequence.tail, sequence.ended))
+                deltas.append(Delta(sequence, first, stop, text, sequence.tail, sequence.ended))
             else:
-                pieces.append(Piece(sequence, first, stop, text))
-        return pieces
+                deltas.append(Delta(sequence, first, stop, text))
+        return deltas
 
     async def wait_settled(self, longest_s: float) -> None:
         """Wait until the request `is_settled`. Give up after `longest_s`, but never before it is recorded."""

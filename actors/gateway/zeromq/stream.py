@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from actors.gateway.requests.reader import Piece, Reader
+from actors.gateway.requests.reader import Delta, Reader
 from actors.gateway.requests.refusals import journal_unavailable
 from actors.gateway.requests.request import Request
 from messages import public
@@ -56,10 +56,10 @@ class ZmqStream:
             self._unsent.append(self._withdrawal() if is_withdrawn else self._acceptance())
         while self._flush() and not is_withdrawn:
             room = self._window_tokens - (self._reader.cursors[0] - self._received_up_to)
-            pieces = self._reader.take(min(max(room, 0), self._chunk_tokens))
-            if not pieces:
+            deltas = self._reader.take(min(max(room, 0), self._chunk_tokens))
+            if not deltas:
                 break
-            self._unsent += self._messages(pieces[0])
+            self._unsent += self._messages(deltas[0])
         if (is_withdrawn or self._reader.is_done) and not self._unsent:
             self.on_done()
 
@@ -91,21 +91,21 @@ class ZmqStream:
             retry_after_s=why.retry_after_s,
         )
 
-    def _messages(self, piece: Piece) -> list[Message]:
+    def _messages(self, delta: Delta) -> list[Message]:
         messages: list[Message] = []
         request_id = self.request.order.request
-        if piece.stop > piece.first:
-            messages.append(self._chunk(piece))
-        if piece.tail:
-            messages.append(public.Chunk(request=request_id, first=piece.stop, ids=EMPTY_I32, text=piece.tail))
-        if piece.ended is not None:
-            ended = piece.ended
+        if delta.stop > delta.first:
+            messages.append(self._chunk(delta))
+        if delta.tail:
+            messages.append(public.Chunk(request=request_id, first=delta.stop, ids=EMPTY_I32, text=delta.tail))
+        if delta.ended is not None:
+            ended = delta.ended
             messages.append(
                 public.Finished(
                     request=request_id,
                     reason=ended.reason,
                     n_prompt=self.request.n_prompt[0],
-                    n_generated=piece.stop,
+                    n_generated=delta.stop,
                     n_cached=ended.n_cached,
                     code=ended.code,
                     detail=ended.detail,
@@ -113,8 +113,8 @@ class ZmqStream:
             )
         return messages
 
-    def _chunk(self, piece: Piece) -> public.Chunk:
-        request_id, ids = self.request.order.request, int32s(piece.ids)
+    def _chunk(self, delta: Delta) -> public.Chunk:
+        request_id, ids = self.request.order.request, int32s(delta.ids)
         has_logprobs = self.request.order.sampling.logprobs >= 0
-        logprobs = piece.sequence.logprobs_of(piece.first, piece.stop) if has_logprobs else None
-        return public.Chunk(request=request_id, first=piece.first, ids=ids, text=piece.text, logprobs=logprobs)
+        logprobs = delta.sequence.logprobs_of(delta.first, delta.stop) if has_logprobs else None
+        return public.Chunk(request=request_id, first=delta.first, ids=ids, text=delta.text, logprobs=logprobs)

@@ -64,7 +64,7 @@ def rope_and_store(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, target: Kv
     group = n_heads // n_kv_heads
     pdl = dependent_launch(q.device)
     _rope_store_kernel[(n_kv_heads, n_tokens)](
-        q, k, v, target.positions, target.cos_sin, target.k_pages, target.v_pages, target.kv_slots, out,
+        q, k, v, target.positions, target.cos_sin, target.k_pages, target.v_pages, target.slot_mapping, out,
         q.stride(0), k.stride(0), v.stride(0), n_heads, target.k_pages.stride(0), n_kv_heads * head_dim,
         GROUP=group, GROUP_BLOCK=power_of_two(group), HALF=head_dim // 2, HALF_BLOCK=power_of_two(head_dim // 2),
         PAGE=PAGE_TOKENS, PDL=pdl, num_warps=1 if group * head_dim <= 256 else 2, launch_pdl=pdl,

@@ -45,7 +45,7 @@ class StepInputs:
     """What `step_inputs` writes for n tokens, of which the first m are decode rows. All tensors are on the device."""
 
     token_ids: torch.Tensor  # [n] int64
-    kv_slots: torch.Tensor  # [n] int64
+    slot_mapping: torch.Tensor  # [n] int64
     lengths: torch.Tensor  # [n] int32; 0 for the dummy slot
     page_table: torch.Tensor  # [m, max_pages] int32; entries after the length keep their old values
 
@@ -55,7 +55,7 @@ class StepInputs:
         device = state.device
         return cls(
             token_ids=torch.zeros(n_tokens, dtype=torch.int64, device=device),
-            kv_slots=torch.zeros(n_tokens, dtype=torch.int64, device=device),
+            slot_mapping=torch.zeros(n_tokens, dtype=torch.int64, device=device),
             lengths=torch.zeros(n_tokens, dtype=torch.int32, device=device),
             page_table=torch.full((n_rows, state.pages.shape[1]), state.dummy_page, dtype=torch.int32, device=device),
         )
@@ -63,7 +63,7 @@ class StepInputs:
     def first(self, n_tokens: int, n_rows: int) -> StepInputs:
         """Views of the first n_tokens tokens and n_rows rows."""
         return StepInputs(
-            self.token_ids[:n_tokens], self.kv_slots[:n_tokens], self.lengths[:n_tokens], self.page_table[:n_rows]
+            self.token_ids[:n_tokens], self.slot_mapping[:n_tokens], self.lengths[:n_tokens], self.page_table[:n_rows]
         )
 
 
@@ -71,7 +71,7 @@ def step_inputs(slots: torch.Tensor, positions: torch.Tensor, state: DeviceState
     """Fills `inputs` for the tokens at positions[i] of slots[i]. slots, positions: [n] int64 on the state's device."""
     pdl = dependent_launch(slots.device)
     _step_inputs_kernel[(slots.shape[0],)](
-        slots, positions, state.tokens, state.pages, inputs.token_ids, inputs.kv_slots, inputs.lengths, inputs.page_table,
+        slots, positions, state.tokens, state.pages, inputs.token_ids, inputs.slot_mapping, inputs.lengths, inputs.page_table,
         state.tokens.stride(0), state.pages.stride(0), inputs.page_table.stride(0), state.n_slots,
         inputs.page_table.shape[0], PAGE=PAGE_TOKENS, BLOCK=_PAGES_AT_ONCE, PDL=pdl, num_warps=1, launch_pdl=pdl,
     )  # fmt: skip

@@ -66,7 +66,7 @@ class Gemma3Model(Decoder[Gemma3Config, LayerWeights]):
         q, k = ops.rms_norm(q, layer.q_norm, eps), ops.rms_norm(k, layer.k_norm, eps)
         k_pages, v_pages = kv.keys[index], kv.values[index]
         cos_sin = self._cos_sin[self._config.is_sliding[index]]
-        q = ops.rope_and_store(q, k, v, KvTarget(step.positions, cos_sin, k_pages, v_pages, step.kv_slots))
+        q = ops.rope_and_store(q, k, v, KvTarget(step.positions, cos_sin, k_pages, v_pages, step.slot_mapping))
         return attention.attend(q, k_pages, v_pages, self._scale).flatten(1)
 
 

@@ -69,7 +69,7 @@ class LlamaModel(Decoder[LlamaConfig, LayerWeights], RecordableModel):
         if layer.q_norm is not None and layer.k_norm is not None:
             q = ops.rms_norm(q, layer.q_norm, eps)
             k = ops.rms_norm(k, layer.k_norm, eps)
-        target = KvTarget(step.positions, self._cos_sin, k_pages, v_pages, step.kv_slots)
+        target = KvTarget(step.positions, self._cos_sin, k_pages, v_pages, step.slot_mapping)
         return attention.store_and_attend(ops, q, k, v, target, self._scale).flatten(1)
 
 

@@ -144,7 +144,7 @@ def test_step_arrays_say_what_the_plan_says(case: tuple[SlotTable, Plan]) -> Non
     flat = {(slot, start + i) for slot, start, count in rows for i in range(count)}
     assert set(zip(step.token_slots.tolist(), step.positions.tolist(), strict=True)) == flat
     assert len(step.positions) == len(flat)
-    for slot, position, place in zip(step.token_slots, step.positions, step.kv_slots, strict=True):
+    for slot, position, place in zip(step.token_slots, step.positions, step.slot_mapping, strict=True):
         assert place == slots.page_table[slot, position // PAGE_TOKENS] * PAGE_TOKENS + position % PAGE_TOKENS
     wanted = []
     for (slot, start, count), sampled, drafts in zip(rows, made.row_samples, made.draft_counts, strict=True):

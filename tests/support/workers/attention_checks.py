@@ -33,7 +33,7 @@ def make_step(rows: Sequence[tuple[int, int]], n_decode: int, device: torch.devi
     step = StepTensors(
         token_ids=torch.zeros(n_tokens, dtype=torch.int64, device=device),
         positions=torch.from_numpy(positions).to(device, torch.int64),
-        kv_slots=torch.zeros(n_tokens, dtype=torch.int64, device=device),
+        slot_mapping=torch.zeros(n_tokens, dtype=torch.int64, device=device),
         page_table=table,
         lengths=torch.from_numpy(ends).to(device),
         n_decode=n_decode,

@@ -153,7 +153,7 @@ def _float(tensor: torch.Tensor | None) -> torch.Tensor | None:
 
 
 def check_step_inputs(device: torch.device, dtype: torch.dtype) -> None:
-    """Token, KV slot, length and page row of each row; the dummy slot has length 0 and writes to the dummy page."""
+    """Token, slot mapping, length and page row of each row; the dummy slot has length 0 and writes to the dummy page."""
     state = random_state(device, n_slots=9, max_length=5000, n_pages=300)
     slots = torch.tensor([3, 9, 0, 8, 7], device=device)
     positions = torch.tensor([4999, 0, 0, 2047, 100], device=device)
@@ -166,7 +166,7 @@ def check_step_inputs(device: torch.device, dtype: torch.dtype) -> None:
     step_inputs(slots, positions, state, inputs)
     pages = state.pages[slots, positions // 16].long()
     assert inputs.token_ids.tolist() == state.tokens[slots, positions].tolist()
-    assert inputs.kv_slots.tolist() == (pages * 16 + positions % 16).tolist()
+    assert inputs.slot_mapping.tolist() == (pages * 16 + positions % 16).tolist()
     assert inputs.lengths.tolist() == [5000, 0, 1, 2048, 101]
     for row, length in enumerate(inputs.lengths.tolist()[:4]):
         n_pages = -(-length // 16)

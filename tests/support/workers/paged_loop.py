@@ -73,7 +73,7 @@ def build_step(rows: Sequence[tuple[PagedSequence, int]]) -> StepTensors:
     return StepTensors(
         token_ids=torch.from_numpy(ids.astype(np.int64)),
         positions=torch.from_numpy(positions.astype(np.int64)),
-        kv_slots=torch.from_numpy(slots),
+        slot_mapping=torch.from_numpy(slots),
         page_table=torch.from_numpy(table),
         lengths=torch.from_numpy(starts + counts),
         n_decode=int((counts == 1).sum()),

@@ -8,7 +8,7 @@ from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
 
 from actors.gateway.admission.new_request import NewRequest
-from actors.gateway.requests.reader import Piece, Reader
+from actors.gateway.requests.reader import Delta, Reader
 from actors.gateway.requests.refusals import Refusal
 from tests.support.simulation.clients.history import History, Kind, Seen
 from tests.support.simulation.clients.wishes import Wish
@@ -114,16 +114,16 @@ class FrontClient(Client):
         if self.has_left:
             process.context.run(self._loop.call_soon, task.cancel)
 
-    def _take(self, piece: Piece) -> None:
-        index = piece.sequence.index
-        if piece.ids or piece.text or piece.tail:
-            self.note(Kind.TOKENS, index, first=piece.first, ids=piece.ids, text=piece.text + piece.tail)
-        if piece.ended is not None:
-            self.note(Kind.ENDED, index, reason=str(piece.ended.reason), detail=piece.ended.code)
+    def _take(self, delta: Delta) -> None:
+        index = delta.sequence.index
+        if delta.ids or delta.text or delta.tail:
+            self.note(Kind.TOKENS, index, first=delta.first, ids=delta.ids, text=delta.text + delta.tail)
+        if delta.ended is not None:
+            self.note(Kind.ENDED, index, reason=str(delta.ended.reason), detail=delta.ended.code)
 
 
 async def _serve(gateway: Any, new: NewRequest, have: list[int], connection: _Connection) -> None:
-    """The part of an API that runs in the gateway: admit the request and send its pieces. See zeromq/server.py."""
+    """The part of an API that runs in the gateway: admit the request and send its deltas. See zeromq/server.py."""
     try:
         request = await gateway.admission.admit(new)
     except Refusal as refusal:
@@ -134,8 +134,8 @@ async def _serve(gateway: Any, new: NewRequest, have: list[int], connection: _Co
     try:
         while not reader.is_done:
             if await reader.wait_update(_QUIET_S):
-                for piece in reader.take():
-                    connection.send(piece)
+                for delta in reader.take():
+                    connection.send(delta)
     finally:
         reader.close()
         gateway.desk.reader_left(request)
