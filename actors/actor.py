@@ -23,12 +23,12 @@ import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from messages import lifecycle
-from messages.birth import Birth
 from messages.child import LIFECYCLE_KINDS, Child, LifecycleEvents, SenderState
 from messages.ids import role_of
 from messages.metrics import take_snapshot
 from messages.outcomes import ExitCode
 from messages.routes import received_by
+from messages.spawn_spec import SpawnSpec
 from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import NO_TRACE, Message
@@ -42,11 +42,11 @@ Handler = Callable[[Delivery, Any], None]
 class Actor(LifecycleEvents):
     """Base of all actors. A subclass provides `handlers` and overrides the lifecycle methods that concern it."""
 
-    def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
-        self.birth = birth
-        self.log = structlog.get_logger().bind(actor=birth.name, incarnation=birth.incarnation)
-        self.mailbox: Mailbox = make_mailbox(birth.name, birth.incarnation, birth.endpoint)
-        self.child = Child(birth, self.mailbox, self)
+    def __init__(self, spawn_spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
+        self.spawn_spec = spawn_spec
+        self.log = structlog.get_logger().bind(actor=spawn_spec.name, incarnation=spawn_spec.incarnation)
+        self.mailbox: Mailbox = make_mailbox(spawn_spec.name, spawn_spec.incarnation, spawn_spec.endpoint)
+        self.child = Child(spawn_spec, self.mailbox, self)
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._task: asyncio.Task[int] | None = None  # the task that executes `run`
@@ -54,8 +54,8 @@ class Actor(LifecycleEvents):
         self._n_beats = 0
         self._early: list[Delivery] = []  # mail of incarnations that the supervisor has not announced yet
         self._handlers = dict(self.handlers())
-        missing = received_by(role_of(birth.name)) - self._handlers.keys() - LIFECYCLE_KINDS
-        assert not missing, f"{birth.name} has no handler for {sorted(k.__name__ for k in missing)}"
+        missing = received_by(role_of(spawn_spec.name)) - self._handlers.keys() - LIFECYCLE_KINDS
+        assert not missing, f"{spawn_spec.name} has no handler for {sorted(k.__name__ for k in missing)}"
 
     # -- what a subclass provides ------------------------------------------------------------------------------------
 

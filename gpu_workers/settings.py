@@ -19,7 +19,7 @@ _HASH_CHAIN_MAX_LENGTH = 131_072
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The settings of one rank. The supervisor fills them in and passes them as `Birth.settings`.
+    """The settings of one rank. The supervisor fills them in and passes them as `SpawnSpec.settings`.
 
     A default of 0 means that the value is chosen by device or model.
     """

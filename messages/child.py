@@ -14,11 +14,11 @@ from enum import Enum
 from typing import Protocol
 
 from messages import lifecycle
-from messages.birth import Birth
 from messages.errors import ConfigError, TardigradeError
 from messages.ids import SUPERVISOR, role_of
 from messages.lifecycle import Reached
 from messages.outcomes import ExitCode
+from messages.spawn_spec import SpawnSpec
 from messages.transport.mailbox import Delivery, Mailbox
 from messages.wire.message import Message
 
@@ -121,8 +121,8 @@ class Child:
     `owner` is called at each lifecycle event; see `LifecycleEvents`.
     """
 
-    def __init__(self, birth: Birth, mailbox: Mailbox, owner: LifecycleEvents) -> None:
-        self.birth, self.mailbox = birth, mailbox
+    def __init__(self, spawn_spec: SpawnSpec, mailbox: Mailbox, owner: LifecycleEvents) -> None:
+        self.spawn_spec, self.mailbox = spawn_spec, mailbox
         self._owner = owner
         self.peers: dict[str, lifecycle.Peer] = {}
         self._names_by_role: dict[str, list[str]] = {}  # of `peers`, for roles that were asked for; forgotten at each change
@@ -131,17 +131,17 @@ class Child:
         self._n_beats = 0
         self._reached = Reached.WELCOMED
         self._details: dict[str, str] = {}
-        self._supervisor_incarnation = birth.supervisor_incarnation
-        self._watch = SupervisorWatch(birth.orphan_s, self._abandoned)
+        self._supervisor_incarnation = spawn_spec.supervisor_incarnation
+        self._watch = SupervisorWatch(spawn_spec.orphan_s, self._abandoned)
         self.is_stopping = self.is_handing_over = False
 
     def hello(self) -> None:
         """Tell the supervisor that this process exists and where it listens. From now on its death is noticed."""
-        self._watch.watch(self.birth.supervisor_pid)
+        self._watch.watch(self.spawn_spec.supervisor_pid)
         self._say_hello()
 
     def _say_hello(self) -> None:
-        self.mailbox.connect(SUPERVISOR, self._supervisor_incarnation, self.birth.supervisor_endpoint)
+        self.mailbox.connect(SUPERVISOR, self._supervisor_incarnation, self.spawn_spec.supervisor_endpoint)
         endpoint, state, details = self.mailbox.endpoint, self._reached, self._details
         self.report(lifecycle.Hello(pid=os.getpid(), endpoint=endpoint, state=state, details=details))
 
@@ -236,7 +236,7 @@ class Child:
 
     def _up(self, peer: lifecycle.Peer) -> None:
         known = self.peers.get(peer.name)
-        if peer.name == self.birth.name or (known is not None and known.incarnation >= peer.incarnation):
+        if peer.name == self.spawn_spec.name or (known is not None and known.incarnation >= peer.incarnation):
             return
         if known is not None:
             self._down(lifecycle.PeerDown(name=known.name, incarnation=known.incarnation))
@@ -270,7 +270,7 @@ class Child:
         if self.is_ready and not self.is_stopping:
             self.report(self._owner.beat(with_metrics=self._n_beats % _METRICS_EVERY_BEATS == 0))
             self._n_beats += 1
-            self._beat_timer = asyncio.get_running_loop().call_later(self.birth.beat_s, self._beat)
+            self._beat_timer = asyncio.get_running_loop().call_later(self.spawn_spec.beat_s, self._beat)
 
 
 _NOT_PEERS = (role_of(SUPERVISOR), "operator")

@@ -10,8 +10,8 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from messages.birth import Birth
 from messages.run_dir import front_endpoint
+from messages.spawn_spec import SpawnSpec
 from supervisor.children.atomic_file import AtomicFile
 from supervisor.children.run_dir import RunDir
 from supervisor.config import SupervisorSettings
@@ -45,9 +45,9 @@ class Server:
     is_temporary: bool = False  # its run directory was made for a random port
     origin: StartInputs | None = None  # None: a rolling restart keeps all settings
 
-    def birth_template(self, incarnation: int) -> Birth:
-        """The fields that every Birth of this server has in common. `incarnation` is the supervisor's."""
-        return Birth(
+    def spawn_spec_template(self, incarnation: int) -> SpawnSpec:
+        """The fields that every spawn spec of this server has in common. `incarnation` is the supervisor's."""
+        return SpawnSpec(
             name="",
             incarnation=0,
             endpoint="",

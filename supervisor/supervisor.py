@@ -67,7 +67,7 @@ class Supervisor:
         incarnations = Incarnations(server.run_dir.path / "incarnations.json")
         incarnation = incarnations.next(SUPERVISOR)
         self._mailbox = make_mailbox(SUPERVISOR, incarnation, server.run_dir.supervisor_endpoint)
-        template = server.birth_template(incarnation)
+        template = server.spawn_spec_template(incarnation)
         spawner = spawner or LocalSpawner(server.run_dir.register_path, exits=self._link.exits)
         spares = server.settings.spares
         self.children = ChildManager(

@@ -25,9 +25,9 @@ from typing import Any
 
 import msgspec
 
-from messages.birth import LISTEN_SOCKET
 from messages.ids import FIRST_SEAT, STANDBY_SEAT, actor_name
 from messages.run_dir import custodian_socket, front_endpoint, http_socket
+from messages.spawn_spec import LISTEN_SOCKET
 from supervisor.children.entrypoint import warm_ups
 from supervisor.config import ServerConfig
 from supervisor.policy.child_spec import Budget, ChildSpec, Deadlines, Group, Strategy, Unit

@@ -12,9 +12,9 @@ from actors.actor import Actor, Handler
 from actors.cache_directory.prefix_index import PrefixIndex, SnapshotRequests
 from actors.cache_directory.settings import DirectorySettings
 from messages import cache
-from messages.birth import Birth
 from messages.errors import MailboxFull, UnknownPeer
 from messages.ids import replica_of, role_of
+from messages.spawn_spec import SpawnSpec
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
@@ -26,10 +26,10 @@ class DirectoryActor(Actor):
     """The actor around a `PrefixIndex` and its `SnapshotRequests`. `now_s`: the monotonic clock."""
 
     def __init__(
-        self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox, now_s: Callable[[], float] = time.monotonic
+        self, spawn_spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox, now_s: Callable[[], float] = time.monotonic
     ) -> None:
-        super().__init__(birth, make_mailbox)
-        settings = msgspec.json.decode(birth.settings, type=DirectorySettings)
+        super().__init__(spawn_spec, make_mailbox)
+        settings = msgspec.json.decode(spawn_spec.settings, type=DirectorySettings)
         self._index = PrefixIndex(settings.max_hashes)
         self._snapshots = SnapshotRequests(_PATIENCE_S)
         self._now_s = now_s
@@ -94,6 +94,6 @@ class DirectoryActor(Actor):
             self.log.warning("an optional message could not be sent", peer=name, kind=type(message).__name__, reason=str(error))
 
 
-async def run(birth: Birth) -> int:
+async def run(spawn_spec: SpawnSpec) -> int:
     """Run one incarnation of the cache directory; returns the exit status."""
-    return await DirectoryActor(birth).run()
+    return await DirectoryActor(spawn_spec).run()

@@ -11,11 +11,11 @@ import msgspec
 from actors.actor import Actor, Handler
 from actors.custodian.settings import CustodianSettings
 from messages import lifecycle
-from messages.birth import Birth
 from messages.descriptors.open_files import most_open_files
 from messages.descriptors.server import DescriptorServer
 from messages.descriptors.table import DescriptorTable
 from messages.ids import role_of
+from messages.spawn_spec import SpawnSpec
 from messages.transport.mailbox import MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
@@ -26,9 +26,9 @@ _OTHER_FILES = 256  # file descriptors kept for everything but held sockets
 class CustodianActor(Actor):
     """Holds what gateways give it until they drop it, or until a dead gateway has not come back for `abandoned_s`."""
 
-    def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
-        super().__init__(birth, make_mailbox)
-        self._settings = msgspec.json.decode(birth.settings, type=CustodianSettings)
+    def __init__(self, spawn_spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
+        super().__init__(spawn_spec, make_mailbox)
+        self._settings = msgspec.json.decode(spawn_spec.settings, type=CustodianSettings)
         self._server: DescriptorServer | None = None
         self._abandoned: dict[str, asyncio.TimerHandle] = {}  # dead gateways
 
@@ -66,6 +66,6 @@ class CustodianActor(Actor):
             self._server.table.drop(name)
 
 
-async def run(birth: Birth) -> int:
+async def run(spawn_spec: SpawnSpec) -> int:
     """Run one incarnation of the custodian; returns the exit status."""
-    return await CustodianActor(birth).run()
+    return await CustodianActor(spawn_spec).run()

@@ -44,8 +44,8 @@ from actors.gateway.text.tokenizer import load_text_model
 from actors.gateway.tree_status import TreeStatus
 from actors.gateway.zeromq.server import ZmqServer
 from messages import cache, generation, lifecycle
-from messages.birth import LISTEN_SOCKET, Birth
 from messages.ids import replica_of, role_of
+from messages.spawn_spec import LISTEN_SOCKET, SpawnSpec
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
@@ -54,16 +54,16 @@ from messages.wire.message import Message
 class GatewayActor(Actor, Post, Status):
     """One gateway: an actor whose `start` opens the journal, then the HTTP and the ZeroMQ server."""
 
-    def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
-        super().__init__(birth, make_mailbox)
-        self.settings = read_settings(birth.settings)
+    def __init__(self, spawn_spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
+        super().__init__(spawn_spec, make_mailbox)
+        self.settings = read_settings(spawn_spec.settings)
         self.metrics = GatewayMetrics(self.registry)
         self.bodies = BodyBudget(self.settings.max_body_bytes, self.settings.max_bodies_bytes)
         self.tree = TreeStatus(self.mailbox.endpoint, self.child.report)
         self.http_server: HttpServer | None = None
         self.custody: GatewayCustody | None = None
         if self.settings.custodian_socket:
-            self.custody = GatewayCustody(birth.name, Path(self.settings.custodian_socket), self.later)
+            self.custody = GatewayCustody(spawn_spec.name, Path(self.settings.custodian_socket), self.later)
         self.forward_server: HttpServer | None = None  # for calls that other gateways forward
         self.zmq_server: ZmqServer | None = None
         self.draining: Draining | None = None
@@ -93,18 +93,18 @@ class GatewayActor(Actor, Post, Status):
         self.journal.start()
         self.journal.on_commit = self.metrics.commit_s.observe
         self.journal.on_failure = lambda error: self.fail("journal", error)
-        self.desk = RequestDesk(settings, self.birth.incarnation, self, self.journal, self.model, self.metrics, identity)
+        self.desk = RequestDesk(settings, self.spawn_spec.incarnation, self, self.journal, self.model, self.metrics, identity)
         self._health = Health(settings.model_name, settings.stalled_s, self, self.desk, self.journal)
         connected = {one.response.request for one in left}
         resumed = take_over_all(self.desk, self.journal, recovered, self.model, self.now_s(), connected)
         # after a restart, do not refuse clients while the schedulers reconnect
-        self.desk.gate.was_ready = resumed > 0 or self.birth.incarnation > 1
+        self.desk.gate.was_ready = resumed > 0 or self.spawn_spec.incarnation > 1
         self.desk.start()
         builder = OrderBuilder(settings, self.model)
         admission = self.admission = Admission(builder, self.bodies, self.desk, self.wall_s, self.now_s)
-        owners = Owners(replica_of(self.birth.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
+        owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
         if settings.front_endpoint:
-            self.zmq_server = ZmqServer(settings, self.birth.incarnation, admission, self.desk, owners, self.summary)
+            self.zmq_server = ZmqServer(settings, self.spawn_spec.incarnation, admission, self.desk, owners, self.summary)
             self.zmq_server.open()
         body_reader = BodyReader(settings.max_length, settings.max_batch)
         services = Services(settings, self.model, admission, self.desk, self, body_reader, owners, started_s=int(self.wall_s()))
@@ -116,7 +116,7 @@ class GatewayActor(Actor, Post, Status):
         """Serve HTTP, and go on with the answers on the connections that were left; returns the address, "" without one."""
         await self._serve_other_gateways(services)
         address = ""
-        if (listen_fd := self.birth.descriptors.get(LISTEN_SOCKET)) is not None:
+        if (listen_fd := self.spawn_spec.descriptors.get(LISTEN_SOCKET)) is not None:
             self.http_server = HttpServer(self.http_app, listen_fd, self.settings, self._on_cut, self.custody)
             address = await self.http_server.start()
             await go_on(left, services, self.http_server)
@@ -273,7 +273,7 @@ class GatewayActor(Actor, Post, Status):
         report = await self.tree.wait_report()
         actors = {} if report is None else {c.name: c.statistics for c in report.children}
         return {
-            "gateway": self.birth.name,
+            "gateway": self.spawn_spec.name,
             "model": self.settings.model_name,
             **self.statistics(),
             "time_to_first_token": metrics.first_token_s.summary_ms(),
@@ -287,12 +287,12 @@ class GatewayActor(Actor, Post, Status):
         """The Prometheus text of the whole server."""
         self.statistics()
         await self.tree.wait_report()
-        return self.tree.render(self.birth.name, self.registry)
+        return self.tree.render(self.spawn_spec.name, self.registry)
 
 
-async def run(birth: Birth) -> int:
+async def run(spawn_spec: SpawnSpec) -> int:
     """Run one incarnation of a gateway; returns the exit status."""
-    actor = GatewayActor(birth)
+    actor = GatewayActor(spawn_spec)
     exit_status = await actor.run()
     if actor.child.is_handing_over:
         os._exit(exit_status)  # the end of the loop would close the connections that the next incarnation goes on with

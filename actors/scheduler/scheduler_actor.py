@@ -33,11 +33,11 @@ from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
 from messages import cache, drafts, generation, steps
-from messages.birth import Birth
 from messages.generation import Ending, ReplicaCondition
 from messages.ids import replica_of, role_of
 from messages.lifecycle import Cause, Peer, RankEnding
 from messages.outcomes import Code, EndReason, NoCode
+from messages.spawn_spec import SpawnSpec
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
@@ -48,13 +48,13 @@ _SICK_PAUSE_S = 1.0  # before a gang that has refused the canary is asked again
 class SchedulerActor(Actor):
     """One scheduler: an actor around `SequenceQueues` and `GangView`, which decide."""
 
-    def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
-        self.settings = msgspec.json.decode(birth.settings, type=SchedulerSettings)
-        super().__init__(birth, make_mailbox)
-        replica = replica_of(birth.name)
+    def __init__(self, spawn_spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
+        self.settings = msgspec.json.decode(spawn_spec.settings, type=SchedulerSettings)
+        super().__init__(spawn_spec, make_mailbox)
+        replica = replica_of(spawn_spec.name)
         self._seats = GangSeats(replica, self.settings.tp)
         self._queues = SequenceQueues(make_order(self.settings.order), now_s=lambda: time.monotonic())
-        self._seals = SealStore(Path(birth.run_dir), replica, self.settings.vault)
+        self._seals = SealStore(Path(spawn_spec.run_dir), replica, self.settings.vault)
         self._gang = GangView(self._queues, self.settings, self._seals.open)
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
         self._hints = Hints(self, self._gang, tells_directory=self.settings.tells_directory)
@@ -291,6 +291,6 @@ class SchedulerActor(Actor):
         return self.metrics.show(self._queues, self._gang)
 
 
-async def run(birth: Birth) -> int:
+async def run(spawn_spec: SpawnSpec) -> int:
     """Run one incarnation of a scheduler; returns the exit status."""
-    return await SchedulerActor(birth).run()
+    return await SchedulerActor(spawn_spec).run()

@@ -14,9 +14,9 @@ from actors.speculation.draft_length import DraftLength
 from actors.speculation.ngram_proposer import NgramProposer
 from actors.speculation.settings import SpeculationSettings
 from messages import drafts
-from messages.birth import Birth
 from messages.errors import MailboxFull
 from messages.ids import role_of
+from messages.spawn_spec import SpawnSpec
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.arrays import int32s, int64s
@@ -34,9 +34,9 @@ class _History:
 class SpeculationActor(Actor):
     """The actor around one `NgramProposer` and one `DraftLength` for each sequence."""
 
-    def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
-        super().__init__(birth, make_mailbox)
-        self._settings = msgspec.json.decode(birth.settings, type=SpeculationSettings)
+    def __init__(self, spawn_spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
+        super().__init__(spawn_spec, make_mailbox)
+        self._settings = msgspec.json.decode(spawn_spec.settings, type=SpeculationSettings)
         self._histories: OrderedDict[tuple[str, int], _History] = OrderedDict()  # by (scheduler, sequence), oldest first
         self._n_proposals = 0
         self._proposed = Counter("tardigrade_speculation_proposed_tokens", "Draft tokens proposed", registry=self.registry)
@@ -107,6 +107,6 @@ class SpeculationActor(Actor):
         self._proposed.inc(len(answer.ids))
 
 
-async def run(birth: Birth) -> int:
+async def run(spawn_spec: SpawnSpec) -> int:
     """Run one incarnation of speculation; returns the exit status."""
-    return await SpeculationActor(birth).run()
+    return await SpeculationActor(spawn_spec).run()

@@ -17,12 +17,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from actors.actor import Actor
-from messages.birth import Birth
 from messages.descriptors.server import DescriptorServer
 from messages.descriptors.table import DescriptorTable
 from messages.ids import memory_owner, replica_of, role_of
 from messages.lifecycle import leaves_memory_intact
 from messages.run_dir import vault_path
+from messages.spawn_spec import SpawnSpec
 from messages.transport.mailbox import MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 
@@ -32,13 +32,13 @@ _MAX_ENTRIES = 1024
 class VaultActor(Actor):
     """See the file's header."""
 
-    def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
-        super().__init__(birth, make_mailbox)
+    def __init__(self, spawn_spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
+        super().__init__(spawn_spec, make_mailbox)
         self.table = DescriptorTable(_MAX_ENTRIES)
         self._server: DescriptorServer | None = None
 
     async def start(self) -> dict[str, str]:
-        self._server = DescriptorServer(vault_path(Path(self.birth.run_dir), replica_of(self.birth.name)), self.table)
+        self._server = DescriptorServer(vault_path(Path(self.spawn_spec.run_dir), replica_of(self.spawn_spec.name)), self.table)
         return {}
 
     async def stop(self) -> None:
@@ -46,7 +46,7 @@ class VaultActor(Actor):
             self._server.close()
 
     def peer_down(self, name: str, incarnation: int) -> None:
-        is_own_rank = role_of(name) == "worker" and replica_of(name) == replica_of(self.birth.name)
+        is_own_rank = role_of(name) == "worker" and replica_of(name) == replica_of(self.spawn_spec.name)
         if is_own_rank and not leaves_memory_intact(self.child.deaths[name].cause):
             self.log.warning("KV memory dropped", rank=name, cause=self.child.deaths[name].cause)
             self.table.drop(memory_owner(name))
@@ -55,6 +55,6 @@ class VaultActor(Actor):
         return {"entries": float(len(self.table))}
 
 
-async def run(birth: Birth) -> int:
+async def run(spawn_spec: SpawnSpec) -> int:
     """Run one incarnation of a vault; returns the exit status."""
-    return await VaultActor(birth).run()
+    return await VaultActor(spawn_spec).run()

@@ -6,8 +6,8 @@
 
 A whole page is one stretch of memory, so it can be mapped, copied or sent in one piece: 2 MiB for a model of 32 layers with 8
 kv heads of 128 in 16 bits. One layer's pages are a view of the storage in which each page is contiguous and pages lie
-`stride(0)` numbers apart. A token's key stands at `keys[layer][page, offset]`, [n_kv_heads, head_dim], contiguous; its slot mapping
-is page * PAGE_TOKENS + offset. Which sequence owns which page is known by the scheduler alone.
+`stride(0)` numbers apart. A token's key stands at `keys[layer][page, offset]`, [n_kv_heads, head_dim], contiguous; its slot
+mapping is page * PAGE_TOKENS + offset. Which sequence owns which page is known by the scheduler alone.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from gpu_workers.vault.kv_memory import KvMemory
 from gpu_workers.vault.rank_vault import RankVault
 from gpu_workers.vault.region import Region
 from gpu_workers.vault.weight_vault import WeightVault
-from messages.birth import Birth
 from messages.ids import actor_name, memory_owner, replica_of, weights_owner
 from messages.run_dir import vault_path
+from messages.spawn_spec import SpawnSpec
 
 _NO_CONTENT = {  # settings that change no byte of a page
     "device_index": 0,
@@ -55,14 +55,14 @@ class RankMemory:
         threading.Thread(target=self.kept.give_again, name="vault", daemon=True).start()
 
 
-def memory_of(birth: Birth, settings: WorkerSettings, gang_dir: Path) -> RankMemory:
-    """The memory of the rank with this birth."""
-    replica = replica_of(birth.name)
-    path = vault_path(Path(birth.run_dir), replica)
-    kv = KvMemory(path, memory_owner(birth.name), layout_of(settings))
+def memory_of(spawn_spec: SpawnSpec, settings: WorkerSettings, gang_dir: Path) -> RankMemory:
+    """The memory of the rank with this spawn spec."""
+    replica = replica_of(spawn_spec.name)
+    path = vault_path(Path(spawn_spec.run_dir), replica)
+    kv = KvMemory(path, memory_owner(spawn_spec.name), layout_of(settings))
     weights = None
     if settings.shared_weights and not settings.is_hash_chain:
-        weights = WeightVault(path, weights_owner(birth.name), content_of_weights(settings))
+        weights = WeightVault(path, weights_owner(spawn_spec.name), content_of_weights(settings))
     generation = MemoryGeneration(gang_dir, settings.rank, settings.tp)
     return RankMemory(actor_name("vault", replica), RankVault(kv, weights), generation)
 

@@ -1,4 +1,4 @@
-"""The imports of a spare rank before it receives its birth: torch and the whole engine. They take most of the time of a start.
+"""The imports of a spare rank that waits for its spawn spec: torch and the whole engine. They take most of the time of a start.
 
 Nothing here may touch a device: a spare holds no model, no device memory and no device context. A test checks this.
 """

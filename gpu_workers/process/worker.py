@@ -37,12 +37,12 @@ from gpu_workers.process.step_thread import StepEvents, StepThread
 from gpu_workers.settings import DeviceKind, WorkerSettings, read_settings
 from gpu_workers.vault.rank_vault import RankVault
 from messages import lifecycle
-from messages.birth import Birth
 from messages.child import Child, LifecycleEvents
 from messages.errors import MailboxFull
 from messages.ids import actor_name, replica_of
 from messages.metrics import take_snapshot
 from messages.outcomes import ExitCode
+from messages.spawn_spec import SpawnSpec
 from messages.steps import Capacity, EngineCapacity, Idle, Plan, Reset, Result, StepFailed
 from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
@@ -85,27 +85,29 @@ _LEAST_GANG_HANG_S = 5.0  # the same where a rank may wait for another one that 
 class Worker(LifecycleEvents, StepEvents):
     """The actor of one rank, from Hello to the end of its process."""
 
-    def __init__(self, birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_engine) -> None:
-        self.settings = read_settings(birth.settings)
-        self.log = structlog.get_logger().bind(actor=birth.name, incarnation=birth.incarnation)
-        self.mailbox: Mailbox = make_mailbox(birth.name, birth.incarnation, birth.endpoint)
-        self.child = Child(birth, self.mailbox, self)
+    def __init__(
+        self, spawn_spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_engine
+    ) -> None:
+        self.settings = read_settings(spawn_spec.settings)
+        self.log = structlog.get_logger().bind(actor=spawn_spec.name, incarnation=spawn_spec.incarnation)
+        self.mailbox: Mailbox = make_mailbox(spawn_spec.name, spawn_spec.incarnation, spawn_spec.endpoint)
+        self.child = Child(spawn_spec, self.mailbox, self)
         self.metrics = WorkerMetrics()
         self.registry = CollectorRegistry()
         self.registry.register(self.metrics)
         ProcessCollector(registry=self.registry)
-        self._scheduler = actor_name("scheduler", replica_of(birth.name))
+        self._scheduler = actor_name("scheduler", replica_of(spawn_spec.name))
         self._owner = self._epoch = -1  # of the last Reset: the incarnation of its sender, and its epoch
         self._epoch_id = EpochId(-1)  # _owner and _epoch in one number
         self._n_early = 0  # Idle messages before the Reset of the present scheduler
         self._unsent: deque[Message] = deque(maxlen=_MAX_UNSENT)
         self._loading = LoadingTimes()
         self._capacity: EngineCapacity | None = None
-        self._memory_generation = birth.incarnation  # without a vault the KV memory is this process's own, and new with it
+        self._memory_generation = spawn_spec.incarnation  # without a vault the KV memory is this process's own, and new with it
         self._ending: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        gang_dir = Path(birth.gang_dir or birth.run_dir)
+        gang_dir = Path(spawn_spec.gang_dir or spawn_spec.run_dir)
         self._agreement = GangAgreement(gang_dir, self.settings.rank, self.settings.tp) if self.settings.tp > 1 else None
-        self._memory = memory_of(birth, self.settings, gang_dir) if self.settings.vault else None
+        self._memory = memory_of(spawn_spec, self.settings, gang_dir) if self.settings.vault else None
         kept = self._memory.kept if self._memory is not None else None
         self._steps = StepThread(
             lambda report: build(self.settings, gang_dir, report, kept),
@@ -294,6 +296,8 @@ class Worker(LifecycleEvents, StepEvents):
         )
 
 
-async def run_worker(birth: Birth, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_engine) -> int:
+async def run_worker(
+    spawn_spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_engine
+) -> int:
     """Run the actor of one rank; returns the exit status. The supervisor's entry point calls this."""
-    return await Worker(birth, make_mailbox, build).run()
+    return await Worker(spawn_spec, make_mailbox, build).run()

@@ -57,7 +57,7 @@ class AdoptedProcess(ChildProcess):
         else:
             self._poll()
 
-    def send_birth(self, birth: bytes) -> None:
+    def send_spawn_spec(self, spawn_spec: bytes) -> None:
         raise AssertionError(f"pid {self.pid}: expected a process of this supervisor, got an adopted one")
 
     def kill(self) -> None:

@@ -16,10 +16,10 @@ import msgspec
 import structlog
 import zmq
 
-from messages.birth import Birth
 from messages.errors import MailboxFull, UnknownPeer
 from messages.ids import replica_of, seat_of
 from messages.lifecycle import Adopt, Cause, ChildState, Hello, PeerDown, PeerUp, Welcome
+from messages.spawn_spec import SpawnSpec
 from messages.transport.mailbox import Mailbox
 from messages.wire.message import Message
 from supervisor.children.child_record import ChildRecord
@@ -53,7 +53,7 @@ class ChildManager:
         groups: tuple[Group, ...],
         run_dir: RunDir,
         mailbox: Mailbox,
-        birth_template: Birth,
+        spawn_spec_template: SpawnSpec,
         incarnations: Incarnations,
         spawner: Spawner,
         on_death: OnDeath,
@@ -63,7 +63,7 @@ class ChildManager:
         self.record_by_name = {spec.name: ChildRecord(spec) for group in groups for spec in group.children}
         self._group_by_name = {spec.name: group for group in groups for spec in group.children}
         self._run_dir, self._mailbox = run_dir, mailbox
-        self._birth_template, self._incarnations = birth_template, incarnations
+        self._spawn_spec_template, self._incarnations = spawn_spec_template, incarnations
         self._spawner, self._on_death = spawner, on_death
         self.ending_news = EndingNews(self.record_by_name, self.send, spawner.ran_out_of_memory)
         self.spares = Spares(self._spawn_spare, has_spares)
@@ -240,8 +240,8 @@ class ChildManager:
 
     def _begin_incarnation(self, record: ChildRecord, process: ChildProcess, incarnation: int, gang_dir: str) -> None:
         spec = record.spec
-        birth = msgspec.structs.replace(
-            self._birth_template,
+        spawn_spec = msgspec.structs.replace(
+            self._spawn_spec_template,
             supervisor_pid=self._spawner.supervisor_pid,
             name=spec.name,
             incarnation=incarnation,
@@ -251,10 +251,10 @@ class ChildManager:
             gang_dir=gang_dir,
         )
         record.begin_incarnation(incarnation, process, gang_dir, time.monotonic())
-        self._spawner.note(process, record.facts)  # before its Birth: no incarnation runs that is not registered
+        self._spawner.note(process, record.facts)  # before its spawn spec: no incarnation runs that is not registered
         process.on_exit = partial(self._exited, record, incarnation)
         process.on_ending = partial(self.ending_news.process_ends, record, incarnation)
-        process.send_birth(msgspec.json.encode(birth))
+        process.send_spawn_spec(msgspec.json.encode(spawn_spec))
 
     def _adopt(self, record: ChildRecord, facts: ChildFacts, process: ChildProcess) -> None:
         endpoint = self._run_dir.endpoint(facts.name, facts.incarnation)

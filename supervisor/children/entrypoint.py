@@ -1,12 +1,12 @@
-"""The first code in every child: read the Birth, set up logs, signals and the event loop, then run the actor of that role.
+"""The first code in every child: read the spawn spec, set up logs, signals and the event loop, then run the actor of that role.
 
-    python -m supervisor.children.entrypoint NAME [WARM-UP ...]       with the Birth as JSON on standard input
+    python -m supervisor.children.entrypoint NAME [WARM-UP ...]       with the spawn spec as JSON on standard input
 
-A spare process does warm-ups before it waits for its Birth. A warm-up is `module`, which is imported, or
+A spare process does warm-ups before it waits for its spawn spec. A warm-up is `module`, which is imported, or
 `module:function=argument`: the function is called with that text and keeps what it has loaded.
 
-Exit status: 0 after Stop; 1 after a fault, or if the supervisor ends before it has sent a Birth; 2 if the Birth or its settings
-cannot be used, because a restart would not help.
+Exit status: 0 after Stop; 1 after a fault, or if the supervisor ends before it has sent a spawn spec; 2 if the spawn spec or its
+settings cannot be used, because a restart would not help.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import NoReturn
 
 import structlog
 
-from messages.birth import Birth, read_birth
 from messages.errors import ConfigError
 from messages.ids import role_of
 from messages.outcomes import ExitCode
+from messages.spawn_spec import SpawnSpec, read_spawn_spec
 from supervisor.logs import configure_logs
 
 RUN_BY_ROLE = {
@@ -43,7 +43,7 @@ _SWITCH_S = 2e-4  # how long a thread keeps the interpreter while another waits:
 _PR_SET_NAME = 15
 _COLLECT_AT = (10_000, 10, 10)  # new containers before a collection, and collections before one of the next generation
 
-Run = Callable[[Birth], Awaitable[int]]
+Run = Callable[[SpawnSpec], Awaitable[int]]
 
 
 def main(argv: list[str]) -> int:
@@ -53,28 +53,29 @@ def main(argv: list[str]) -> int:
     _ignore_signals(name)
     for warm_up in warm:
         do_warm_up(warm_up)
-    birth_text = _wait_birth()
-    if not birth_text:  # a spare whose supervisor has ended: nobody reads a report
+    spawn_spec_text = _wait_spawn_spec()
+    if not spawn_spec_text:  # a spare whose supervisor has ended: nobody reads a report
         return ExitCode.FAULT
-    birth = read_birth(birth_text)
-    configure_logs(birth.log_format, birth.log_level, birth.name, birth.incarnation)
+    spawn_spec = read_spawn_spec(spawn_spec_text)
+    configure_logs(spawn_spec.log_format, spawn_spec.log_level, spawn_spec.name, spawn_spec.incarnation)
     log = structlog.get_logger()
     try:
         sys.setswitchinterval(_SWITCH_S)
-        run = find_run(birth.name)
+        run = find_run(spawn_spec.name)
         gc.freeze()  # a collection that walks through all that is imported stops an actor for a tenth of a second
         with asyncio.Runner(loop_factory=_new_loop) as runner:
-            return runner.run(_run(run, birth))
+            return runner.run(_run(run, spawn_spec))
     except ConfigError as error:
-        log.error("birth or settings unusable", reason=str(error))
+        log.error("spawn spec or settings unusable", reason=str(error))
         return ExitCode.UNUSABLE
     except Exception:
         log.exception("actor failed")
         return ExitCode.FAULT
 
 
-def _wait_birth() -> bytes:
-    """Say that the warm-ups are done, and wait for the Birth; b"" if the supervisor has ended. Standard input is a socket."""
+def _wait_spawn_spec() -> bytes:
+    """Say that the warm-ups are done, and wait for the spawn spec; b"" if the supervisor has ended. Standard input is a
+    socket."""
     with contextlib.suppress(OSError):  # of another program, which gives a pipe
         os.write(sys.stdin.fileno(), b"w")
     try:
@@ -103,8 +104,8 @@ def do_warm_up(warm_up: str) -> None:
         getattr(loaded, function)(argument)
 
 
-async def _run(run: Run, birth: Birth) -> int:
-    return await run(birth)
+async def _run(run: Run, spawn_spec: SpawnSpec) -> int:
+    return await run(spawn_spec)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -26,7 +26,7 @@ from supervisor.parent.kernel import exit_code_of_ending
 from supervisor.parent.process_sample import sample_of
 from supervisor.policy.own_time import ProcessSample
 
-_BIRTH_BYTES = 65_536
+_SPAWN_SPEC_BYTES = 65_536
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class ChildProcess(Protocol):
     on_exit: OnExit
     on_ending: OnEnding
 
-    def send_birth(self, birth: bytes) -> None:
-        """Give the waiting process its Birth (JSON), after which it becomes that actor. Called once."""
+    def send_spawn_spec(self, spawn_spec: bytes) -> None:
+        """Give the waiting process its spawn spec (JSON), after which it becomes that actor. Called once."""
         ...
 
     @property
     def is_warm(self) -> bool:
-        """True once it has done its warm-ups and waits for its Birth."""
+        """True once it has done its warm-ups and waits for its spawn spec."""
         return True
 
     def kill(self) -> None:
@@ -140,7 +140,7 @@ class LocalProcess(ChildProcess):
     def spawn(
         cls, argv: Sequence[str], on_exit: OnExit, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
     ) -> LocalProcess:
-        """Start `argv` in a session of its own. It waits for `send_birth` on its standard input, and shares the
+        """Start `argv` in a session of its own. It waits for `send_spawn_spec` on its standard input, and shares the
         supervisor's standard output and error. `env` is added to the supervisor's own.
 
         Raises: OSError when the program cannot be started.
@@ -160,11 +160,13 @@ class LocalProcess(ChildProcess):
             ours.close()
             raise
 
-    def send_birth(self, birth: bytes) -> None:
+    def send_spawn_spec(self, spawn_spec: bytes) -> None:
         """Write at most 64 KiB to its standard input and end it. A socket holds that much: the child may not read yet."""
-        assert len(birth) <= _BIRTH_BYTES, f"birth: expected at most {_BIRTH_BYTES} bytes, got {len(birth)}"
+        assert len(spawn_spec) <= _SPAWN_SPEC_BYTES, (
+            f"spawn spec: expected at most {_SPAWN_SPEC_BYTES} bytes, got {len(spawn_spec)}"
+        )
         with contextlib.suppress(OSError):  # it died already: the pidfd will report it
-            self._stdin.sendall(birth)
+            self._stdin.sendall(spawn_spec)
             self._stdin.shutdown(socket.SHUT_WR)
         self._loop.add_reader(self._stdin, self._look)
 

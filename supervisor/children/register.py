@@ -20,7 +20,7 @@ _START_TIME = 19  # in /proc/PID/stat, counted from the field after the name; `m
 
 
 class ChildFacts(msgspec.Struct, frozen=True):
-    """What is known of one process: an incarnation of a child, or (`incarnation` 0) a spare that waits for its Birth."""
+    """What is known of one process: an incarnation of a child, or (`incarnation` 0) a spare that waits for its spawn spec."""
 
     name: str
     incarnation: int = 0
@@ -69,7 +69,7 @@ class ProcessRegister:
         return list(self._by_pid.values())
 
     def add(self, name: str, pid: int) -> None:
-        """Register a process that waits for its Birth, and forget those that have ended without one.
+        """Register a process that waits for its spawn spec, and forget those that have ended without one.
 
         Raises: OSError when the kernel cannot be asked about it now (no descriptor is left); then it is not registered.
         """

@@ -1,4 +1,4 @@
-"""Spare processes: an interpreter that has imported what a child needs and waits for its Birth on standard input.
+"""Spare processes: an interpreter that has imported what a child needs and waits for its spawn spec on standard input.
 
 Most of a restart is Python starting and importing: half a second for an actor, several for a worker with torch. A spare has
 done that in advance. It holds no state, no socket and no device memory, and becomes the next incarnation of its child in
@@ -54,7 +54,7 @@ class Spares:
         return None
 
     def keep(self, name: str, process: ChildProcess) -> None:
-        """Take over a process that waits for its Birth and cannot become its child yet."""
+        """Take over a process that waits for its spawn spec and cannot become its child yet."""
         process.on_exit = partial(self._died, name)
         self._process_by_name[name] = process
 

@@ -18,7 +18,7 @@ ENTRYPOINT = "supervisor.children.entrypoint"
 
 
 class Spawner(Protocol):
-    """Starts processes of children, which then wait for their Birth.
+    """Starts processes of children, which then wait for their spawn spec.
 
     `supervisor_pid`: whose death the children watch; 0 where they are not on the supervisor's machine.
     """
@@ -46,7 +46,7 @@ class Spawner(Protocol):
     def adopt(self) -> list[tuple[ChildFacts, ChildProcess]]:
         """The processes that an earlier supervisor has left, each with what it is; also dead ones: that is reported soon.
 
-        Processes without a Birth are ended instead. By default there are none.
+        Processes without a spawn spec are ended instead. By default there are none.
         """
         return []
 

@@ -6,7 +6,7 @@ from messages.child import Child, SenderState
 from messages.generation import Ack
 from messages.lifecycle import Peer, PeerDown, PeerUp, Progress
 from messages.transport.mailbox import Delivery, MemoryMailbox, MemoryNetwork
-from tests.support.memory_cluster import birth_of
+from tests.support.memory_cluster import spawn_spec_of
 
 
 class _Life:
@@ -25,7 +25,7 @@ def from_gateway(incarnation: int) -> Delivery:
 
 def test_lives_are_told_apart() -> None:
     mailbox = MemoryMailbox(MemoryNetwork(), "scheduler/0", 1)
-    child = Child(birth_of("scheduler/0", None), mailbox, _Life())
+    child = Child(spawn_spec_of("scheduler/0", None), mailbox, _Life())
     assert child.sender_state(Delivery("supervisor/0", 1, Ack(up_to=1))) is SenderState.ALIVE
     assert child.sender_state(from_gateway(1)) is SenderState.UNANNOUNCED
     peer = Peer(name="gateway/0", incarnation=1, endpoint="memory://g")
@@ -39,9 +39,9 @@ def test_lives_are_told_apart() -> None:
 
 async def test_every_fourth_beat_carries_metrics() -> None:
     network = MemoryNetwork()
-    birth = birth_of("scheduler/0", None)
-    supervisor = MemoryMailbox(network, "supervisor/0", birth.supervisor_incarnation, birth.supervisor_endpoint)
-    child = Child(birth, MemoryMailbox(network, "scheduler/0", 1), _Life())
+    spawn_spec = spawn_spec_of("scheduler/0", None)
+    supervisor = MemoryMailbox(network, "supervisor/0", spawn_spec.supervisor_incarnation, spawn_spec.supervisor_endpoint)
+    child = Child(spawn_spec, MemoryMailbox(network, "scheduler/0", 1), _Life())
     child.hello()
     child.ready({})
     for _ in range(5):

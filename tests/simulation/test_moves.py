@@ -152,7 +152,7 @@ def _spy(monkeypatch: pytest.MonkeyPatch) -> None:
         fault(self, doing, error)
 
     def spied_meets(self: Any, met: Fault | None) -> bool:
-        if met is not None and not is_harmed(self._events.child.birth.name):
+        if met is not None and not is_harmed(self._events.child.spawn_spec.name):
             self.edges.aim("worker begins a step", met, nth=0)
             return False
         return meets(self, met)

@@ -1,4 +1,4 @@
-"""The supervisor over real processes of a stub actor: births, deaths, restarts, orders. Every wait has a deadline."""
+"""The supervisor over real processes of a stub actor: starts, deaths, restarts, orders. Every wait has a deadline."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gpu_workers.settings import WorkerSettings, read_settings
-from messages.birth import LISTEN_SOCKET
+from messages.spawn_spec import LISTEN_SOCKET
 from supervisor.config import ServerConfig
 from supervisor.host import n_children
 from supervisor.policy.child_spec import Group, Strategy

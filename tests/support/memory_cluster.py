@@ -17,7 +17,7 @@ from gpu_workers.engine import PlanRefused
 from gpu_workers.hash_chain import HashChainEngine
 from gpu_workers.settings import WorkerSettings
 from messages import generation, lifecycle, steps
-from messages.birth import Birth
+from messages.spawn_spec import SpawnSpec
 from messages.transport.mailbox import MemoryMailbox, MemoryNetwork
 from messages.wire.arrays import int32s
 
@@ -25,9 +25,9 @@ DEADLINE_S = 60.0
 ActorT = TypeVar("ActorT", bound=Actor)
 
 
-def birth_of(name: str, settings: object, incarnation: int = 1) -> Birth:
-    """The birth of an actor in a MemoryCluster. settings: anything that msgspec can encode as JSON."""
-    return Birth(
+def spawn_spec_of(name: str, settings: object, incarnation: int = 1) -> SpawnSpec:
+    """The spawn spec of an actor in a MemoryCluster. settings: anything that msgspec can encode as JSON."""
+    return SpawnSpec(
         name=name,
         incarnation=incarnation,
         endpoint=f"memory://{name}.{incarnation}",
@@ -197,7 +197,7 @@ class MemoryCluster:
     def start(self, kind: type[ActorT], name: str, settings: object, incarnation: int = 1) -> ActorT:
         """Start a real actor and return it; it is not ready yet."""
         self.incarnation_of[name] = incarnation
-        actor = kind(birth_of(name, settings, incarnation), lambda n, i, e: MemoryMailbox(self.network, n, i, e))
+        actor = kind(spawn_spec_of(name, settings, incarnation), lambda n, i, e: MemoryMailbox(self.network, n, i, e))
         self.actors[name] = (actor, asyncio.ensure_future(actor.run()))
         return actor
 

@@ -12,7 +12,7 @@ from actors.cache_directory.settings import DirectorySettings
 from messages import cache
 from messages.transport.mailbox import Delivery
 from messages.wire.arrays import uint64s
-from tests.support.memory_cluster import birth_of
+from tests.support.memory_cluster import spawn_spec_of
 from tests.support.recording_mailbox import RecordingMailbox
 
 SCHEDULER = "scheduler/0"
@@ -24,7 +24,7 @@ class Bench:
     def __init__(self) -> None:
         self.now_s = 100.0
         make: Any = RecordingMailbox
-        self.actor = DirectoryActor(birth_of("cache_directory/0", DirectorySettings()), make, lambda: self.now_s)
+        self.actor = DirectoryActor(spawn_spec_of("cache_directory/0", DirectorySettings()), make, lambda: self.now_s)
         self.post: Any = self.actor.mailbox
 
     def hears(self, message: Any, sender: str = SCHEDULER) -> None:

@@ -12,7 +12,7 @@ from messages.drafts import Drafts, Tails
 from messages.lifecycle import Peer
 from messages.transport.mailbox import Delivery
 from messages.wire.arrays import int32s, int64s
-from tests.support.memory_cluster import birth_of
+from tests.support.memory_cluster import spawn_spec_of
 from tests.support.recording_mailbox import RecordingMailbox
 
 LOOP = [5, 6, 7, 5, 6, 7]
@@ -35,7 +35,7 @@ class Bench:
 
     def __init__(self, **settings: Any) -> None:
         make: Any = RecordingMailbox
-        self.actor = SpeculationActor(birth_of("speculation/0", SpeculationSettings(**settings)), make)
+        self.actor = SpeculationActor(spawn_spec_of("speculation/0", SpeculationSettings(**settings)), make)
         self.mailbox: Any = self.actor.mailbox
         for name in ("scheduler/0", "scheduler/1"):
             self.actor.child.peers[name] = Peer(name=name, incarnation=1, endpoint="memory://")

@@ -14,7 +14,7 @@ from gpu_workers.hash_chain import HashChainEngine, hash_chain_tokens
 from gpu_workers.process.worker import Worker
 from gpu_workers.settings import WorkerSettings
 from messages import lifecycle
-from messages.birth import Birth
+from messages.spawn_spec import SpawnSpec
 from messages.steps import Capacity, Idle, Plan, Reset, Result
 from messages.transport.mailbox import MemoryMailbox, MemoryNetwork
 from messages.wire.message import Message
@@ -35,7 +35,7 @@ class Gang:
         self.lives = [asyncio.create_task(worker.run()) for worker in self.workers]
 
     def _worker(self, rank: int, gang_dir: Path) -> Worker:
-        birth = Birth(
+        spawn_spec = SpawnSpec(
             name=RANKS[rank],
             incarnation=1,
             endpoint=f"memory://{RANKS[rank]}",
@@ -47,7 +47,7 @@ class Gang:
             log_level="error",
             settings=msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(SETTINGS, rank=rank))),
         )
-        return Worker(birth, lambda name, life, endpoint: MemoryMailbox(self.network, name, life, endpoint))
+        return Worker(spawn_spec, lambda name, life, endpoint: MemoryMailbox(self.network, name, life, endpoint))
 
     def scheduler(self, incarnation: int) -> MemoryMailbox:
         """A new life of the scheduler, announced to both ranks."""

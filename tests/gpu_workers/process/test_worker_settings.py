@@ -1,4 +1,4 @@
-"""What a worker reads at its birth, what it makes of it, and what it counts."""
+"""What a worker reads when it starts, what it makes of it, and what it counts."""
 
 from __future__ import annotations
 

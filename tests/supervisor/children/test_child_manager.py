@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import pytest
 
-from messages.birth import LISTEN_SOCKET, Birth
 from messages.ids import SUPERVISOR
 from messages.lifecycle import Cause, ChildState, Hello, PeerDown, PeerUp, Welcome
+from messages.spawn_spec import LISTEN_SOCKET, SpawnSpec
 from messages.transport.mailbox import MemoryMailbox, MemoryNetwork
 from messages.wire.message import Message
 from supervisor.children.child_manager import ChildManager
@@ -65,7 +65,7 @@ def open_stage(tmp_path_factory: pytest.TempPathFactory):
         def on_death(record: ChildRecord, incarnation: int, exit_status: ExitStatus, cause: Cause) -> None:
             deaths.append((record.name, incarnation, cause))
 
-        template = Birth(
+        template = SpawnSpec(
             name="",
             incarnation=0,
             endpoint="",
@@ -89,19 +89,19 @@ async def test_a_process_is_told_who_it_is(open_stage) -> None:
     [gateway] = group("gateway/0", settings=b'{"a":1}').children
     stage = open_stage(replace(group("gateway/0"), children=(replace(gateway, descriptors={LISTEN_SOCKET: 9}),)))
     started, refusals = stage.manager.start(["gateway/0"])
-    birth = stage.spawner.newest("gateway/0").birth
+    spawn_spec = stage.spawner.newest("gateway/0").spawn_spec
     assert ([record.name for record in started], refusals) == (["gateway/0"], [])
-    assert (birth.name, birth.incarnation, birth.descriptors) == ("gateway/0", 1, {LISTEN_SOCKET: 9})
-    assert bytes(birth.settings) == b'{"a":1}'
+    assert (spawn_spec.name, spawn_spec.incarnation, spawn_spec.descriptors) == ("gateway/0", 1, {LISTEN_SOCKET: 9})
+    assert bytes(spawn_spec.settings) == b'{"a":1}'
     assert stage.record("gateway/0").state is ChildState.STARTING
 
 
 async def test_a_gang_shares_incarnation_and_directory(open_stage) -> None:
     stage = open_stage(GANG)
     stage.manager.start(["worker/0.0", "worker/0.1"])
-    births = [stage.spawner.newest(name).birth for name in ("worker/0.0", "worker/0.1")]
-    assert len({(birth.incarnation, birth.gang_dir) for birth in births}) == 1
-    assert os.access(births[0].gang_dir, os.F_OK)
+    spawn_specs = [stage.spawner.newest(name).spawn_spec for name in ("worker/0.0", "worker/0.1")]
+    assert len({(spawn_spec.incarnation, spawn_spec.gang_dir) for spawn_spec in spawn_specs}) == 1
+    assert os.access(spawn_specs[0].gang_dir, os.F_OK)
 
 
 async def test_the_directory_of_a_gang_goes_with_its_last_rank(open_stage) -> None:

@@ -20,7 +20,7 @@ async def spawn(*argv: str, given: bytes = b"", env: dict[str, str] | None = Non
     """A child and the future of its exit status."""
     ended: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
     child = LocalProcess.spawn(argv, ended.set_result, env)
-    child.send_birth(given)
+    child.send_spawn_spec(given)
     return child, ended
 
 
@@ -58,7 +58,7 @@ async def test_memory_is_that_of_the_process_while_it_lives() -> None:
     assert child.resident_bytes() == 0
 
 
-async def test_it_reads_its_birth_from_standard_input() -> None:
+async def test_it_reads_its_spawn_spec_from_standard_input() -> None:
     script = "import sys; sys.exit(len(sys.stdin.buffer.read()) // 1000)"
     _, ended = await spawn(sys.executable, "-c", script, given=b"x" * 42_000)
     assert (await asyncio.wait_for(ended, DEADLINE_S)).code == 42
@@ -129,7 +129,7 @@ async def test_a_closed_standard_input_is_noticed_before_the_death() -> None:
     child = LocalProcess.spawn(["/bin/sh", "-c", "printf w >&0; exec 0<&-; exec sleep 60"], ended.set_result)
     ending: asyncio.Future[ExitStatus | None] = asyncio.get_running_loop().create_future()
     child.on_ending = ending.set_result
-    child.send_birth(b"x")
+    child.send_spawn_spec(b"x")
     assert await asyncio.wait_for(ending, DEADLINE_S) is None  # nobody knows how it will end
     assert child.exit is None
     child.kill()

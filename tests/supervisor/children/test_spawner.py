@@ -27,7 +27,7 @@ async def test_a_child_inherits_its_descriptors_and_no_others(tmp_path: Path) ->
     try:
         ended: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
         process = spawner.spawn(spec, ended.set_result, (str(tmp_path / "seen"),))
-        process.send_birth(b"")
+        process.send_spawn_spec(b"")
         assert await asyncio.wait_for(ended, DEADLINE_S) == ExitStatus(0, "")
     finally:
         os.close(read_end)
@@ -37,7 +37,7 @@ async def test_a_child_inherits_its_descriptors_and_no_others(tmp_path: Path) ->
     assert write_end not in seen
 
 
-async def test_a_child_is_registered_before_it_gets_its_birth(tmp_path: Path) -> None:
+async def test_a_child_is_registered_before_it_gets_its_spawn_spec(tmp_path: Path) -> None:
     spawner = LocalSpawner(tmp_path / "children.json", "tests.support.supervisor.stub_entrypoint")
     ended: asyncio.Future[ExitStatus] = asyncio.get_running_loop().create_future()
     process = spawner.spawn(SPEC, ended.set_result)

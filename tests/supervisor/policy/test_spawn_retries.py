@@ -1,4 +1,4 @@
-"""A birth that the machine refuses is tried again, ever later up to two seconds, and is never lost."""
+"""A start that the machine refuses is tried again, ever later up to two seconds, and is never lost."""
 
 from __future__ import annotations
 

@@ -16,13 +16,13 @@ import msgspec
 from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.gateway_actor import GatewayActor
 from actors.gateway.settings import GatewaySettings
-from messages.birth import LISTEN_SOCKET
 from messages.ids import actor_name, replica_of
 from messages.run_dir import front_endpoint, http_socket
+from messages.spawn_spec import LISTEN_SOCKET
 from messages.transport.mailbox import MemoryMailbox
 from tests.support.gateway.fake_scheduler import FakeScheduler
 from tests.support.gateway.journal_file import lose_unwritten
-from tests.support.memory_cluster import MemoryCluster, ScriptedActor, birth_of
+from tests.support.memory_cluster import MemoryCluster, ScriptedActor, spawn_spec_of
 
 
 class Rig:
@@ -37,8 +37,8 @@ class Rig:
         """Start the gateway, or a new incarnation of it, and wait until it is ready."""
         cluster, name = self.cluster, "gateway/0"
         cluster.incarnation_of[name] = incarnation
-        birth = msgspec.structs.replace(birth_of(name, self.settings, incarnation), descriptors=self._descriptors)
-        actor = GatewayActor(birth, lambda n, i, e: MemoryMailbox(cluster.network, n, i, e))
+        spawn_spec = msgspec.structs.replace(spawn_spec_of(name, self.settings, incarnation), descriptors=self._descriptors)
+        actor = GatewayActor(spawn_spec, lambda n, i, e: MemoryMailbox(cluster.network, n, i, e))
         cluster.actors[name] = (actor, asyncio.ensure_future(actor.run()))
         self.gateway = actor
         await cluster.wait_until(lambda: name in cluster.up)
@@ -128,8 +128,8 @@ async def two_gateways(
         own = [_own(place, index, has_fronts=has_fronts) for index in range(2)]
         sockets = [str(http_socket(place, index)) for index in range(2)]
         async with rig(with_scheduler=False, http_sockets=sockets, **own[0], **fields) as r:
-            birth = birth_of("gateway/1", msgspec.structs.replace(r.settings, **own[1]), 1)
-            second = GatewayActor(birth, lambda n, i, e: MemoryMailbox(r.cluster.network, n, i, e))
+            spawn_spec = spawn_spec_of("gateway/1", msgspec.structs.replace(r.settings, **own[1]), 1)
+            second = GatewayActor(spawn_spec, lambda n, i, e: MemoryMailbox(r.cluster.network, n, i, e))
             r.cluster.incarnation_of["gateway/1"] = 1
             r.cluster.actors["gateway/1"] = (second, asyncio.ensure_future(second.run()))
             await r.cluster.wait_until(lambda: "gateway/1" in r.cluster.up)

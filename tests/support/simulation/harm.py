@@ -92,7 +92,9 @@ class Harm:
 
     def _kill_one_of(self, role: str) -> None:
         """Kill a process that serves; `role` "": any."""
-        living = [p for p in self._machine.processes if p.is_alive and p.birth is not None and role in ("", role_of(p.name))]
+        living = [
+            p for p in self._machine.processes if p.is_alive and p.spawn_spec is not None and role in ("", role_of(p.name))
+        ]
         if living:
             victim = self._chance.choice(living)
             self.n_deaths += 1

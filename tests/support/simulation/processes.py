@@ -18,9 +18,9 @@ from actors.scheduler.scheduler_actor import SchedulerActor
 from actors.speculation.speculation_actor import SpeculationActor
 from actors.vault.vault_actor import VaultActor
 from gpu_workers.process.worker import Worker
-from messages.birth import Birth, read_birth
 from messages.ids import role_of
 from messages.outcomes import ExitCode
+from messages.spawn_spec import SpawnSpec, read_spawn_spec
 from supervisor.children import adopted_process, register
 from supervisor.children.atomic_file import AtomicFile
 from supervisor.children.process import ChildProcess, ExitStatus, OnExit, decode_exit, ignore_ending
@@ -37,7 +37,7 @@ _REAP_S = (0.0001, 0.005)  # from a death to its proof
 _ENDING_S = 0.002  # a process that ends more slowly closes its standard input after this time
 SLOW_REAP_S: dict[str, tuple[float, float]] = {}  # by role: another time from a death to its proof, as that of GPU processes
 _ACTORS: dict[str, Any] = {
-    "cache_directory": lambda birth, make_mailbox: DirectoryActor(birth, make_mailbox, _now_s),
+    "cache_directory": lambda spawn_spec, make_mailbox: DirectoryActor(spawn_spec, make_mailbox, _now_s),
     "speculation": SpeculationActor,
     "worker": Worker,
     "scheduler": SchedulerActor,
@@ -79,7 +79,7 @@ class Machine:
 
     def newest(self, name: str) -> SimulatedProcess | None:
         """The living process that is this child now, or None."""
-        born = (p for p in reversed(self.processes) if p.name == name and p.birth is not None)
+        born = (p for p in reversed(self.processes) if p.name == name and p.spawn_spec is not None)
         process = next(born, None)
         return process if process is not None and process.is_alive else None
 
@@ -108,14 +108,18 @@ class Machine:
         names = {process.name for process in self.processes if role_of(process.name) == role}
         return len(self.ready(role)) == len(names)
 
-    def check_birth(self, birth: Birth) -> None:
-        """A second living process of the same name must never be born, nor one with a number that was used before."""
+    def check_spawn_spec(self, spawn_spec: SpawnSpec) -> None:
+        """A second living process of the same name must never be started, nor one with a number that was used before."""
         for other in self.processes:
-            if other.birth is not None and other.name == birth.name:
+            if other.spawn_spec is not None and other.name == spawn_spec.name:
                 if other.is_alive:
-                    self.problems.append(f"{birth.name}: incarnation {birth.incarnation} beside {other.birth.incarnation}")
-                if other.birth.incarnation >= birth.incarnation:
-                    self.problems.append(f"{birth.name}: incarnation {birth.incarnation} after {other.birth.incarnation}")
+                    self.problems.append(
+                        f"{spawn_spec.name}: incarnation {spawn_spec.incarnation} beside {other.spawn_spec.incarnation}"
+                    )
+                if other.spawn_spec.incarnation >= spawn_spec.incarnation:
+                    self.problems.append(
+                        f"{spawn_spec.name}: incarnation {spawn_spec.incarnation} after {other.spawn_spec.incarnation}"
+                    )
 
 
 class SimulatedProcess(ChildProcess):
@@ -127,7 +131,7 @@ class SimulatedProcess(ChildProcess):
         self.name, self.life = spec.name, SimulatedLife(spec.name, self.pid)
         self._descriptors = {name: machine.kernel.give(fd, self.life) for name, fd in spec.descriptors.items()}
         self.life.on_own_death = lambda: self.die(-9)
-        self.birth: Birth | None = None
+        self.spawn_spec: SpawnSpec | None = None
         self.actor: Any = None
         self.on_death: list[Callable[[], None]] = []
         self._machine = machine
@@ -142,11 +146,11 @@ class SimulatedProcess(ChildProcess):
         """False from the moment of its death, which is proven a little later."""
         return self.life.state is not LifeState.DEAD
 
-    def send_birth(self, birth: bytes) -> None:
-        self.birth = None
-        read = msgspec.structs.replace(read_birth(birth), descriptors=self._descriptors)
-        self._machine.check_birth(read)
-        self.birth = read
+    def send_spawn_spec(self, spawn_spec: bytes) -> None:
+        self.spawn_spec = None
+        read = msgspec.structs.replace(read_spawn_spec(spawn_spec), descriptors=self._descriptors)
+        self._machine.check_spawn_spec(read)
+        self.spawn_spec = read
         loop = self._machine.loop
         loop.call_later(self._machine.chance.uniform(*_BOOT_S), self._begin, context=self.context)
 
@@ -181,7 +185,7 @@ class SimulatedProcess(ChildProcess):
             call()
         self._returncode = returncode
         delay_s = self._machine.chance.uniform(*SLOW_REAP_S.get(role_of(self.name), _REAP_S))
-        if self._supervisor is not None and self.birth is not None:
+        if self._supervisor is not None and self.spawn_spec is not None:
             ending_s = min(delay_s / 2, _ENDING_S)
             self._machine.loop.call_later(ending_s, self._notice_ending, context=self._supervisor_context)
         self._machine.loop.call_later(delay_s, self._prove, context=_context_of(None))
@@ -189,7 +193,7 @@ class SimulatedProcess(ChildProcess):
     def supervisor_died(self) -> None:
         """It becomes a child of the supervisor's parent, who reaps it."""
         self._supervisor = None
-        if self.birth is None:
+        if self.spawn_spec is None:
             self.die(ExitCode.FAULT)  # its standard input has ended
         self.reaper = self._machine.parent
         if self._machine.kernel.is_proven(self.pid) and self.exit is None:
@@ -224,8 +228,8 @@ class SimulatedProcess(ChildProcess):
         self.on_exit(self.exit)
 
     def _begin(self) -> None:
-        assert self.birth is not None
-        self.actor = _ACTORS[role_of(self.name)](self.birth, self._machine.network.mailbox)
+        assert self.spawn_spec is not None
+        self.actor = _ACTORS[role_of(self.name)](self.spawn_spec, self._machine.network.mailbox)
         task = self._machine.loop.create_task(self.actor.run())
         task.add_done_callback(self._ended)
 

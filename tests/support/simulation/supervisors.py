@@ -13,9 +13,9 @@ from contextvars import Context, copy_context
 from dataclasses import replace
 from pathlib import Path
 
-from messages.birth import LISTEN_SOCKET
 from messages.lifecycle import TreeState
 from messages.outcomes import ExitCode
+from messages.spawn_spec import LISTEN_SOCKET
 from supervisor.children.run_dir import RunDir
 from supervisor.config import ServerConfig
 from supervisor.legacy import LegacyFile

@@ -220,7 +220,7 @@ class SimulatedStepThread(StepThread[Any]):
 
     def _is_met(self, epoch: EpochId, step: int, number: int) -> bool:
         worker: Any = self._events
-        place = (worker.child.birth.gang_dir, epoch, step, number)
+        place = (worker.child.spawn_spec.gang_dir, epoch, step, number)
         return self.collectives.is_met(place, worker.settings.rank, worker.settings.tp)
 
 

@@ -99,17 +99,17 @@ class AdoptionCheck:
         by_hash = {content[0]: content for content in gang.ledger._content.values()}
         workers = self._workers()
         gangs = {
-            worker.child.birth.gang_dir for worker in workers if worker._memory_generation == generation
+            worker.child.spawn_spec.gang_dir for worker in workers if worker._memory_generation == generation
         }  # rank 0 knows it
         for worker in workers:
-            if worker.child.birth.gang_dir in gangs:
+            if worker.child.spawn_spec.gang_dir in gangs:
                 states = worker._steps._engine._pages.reshape(-1, PAGE_TOKENS)
-                self._check_kept(gang, states, worker.child.birth.name)
+                self._check_kept(gang, states, worker.child.spawn_spec.name)
                 for page, content in gang.ledger._content.items():
                     expected = _states_of(content, by_hash)
                     self.n_adopted += 1
                     if states[page].tolist() != expected:
-                        self.problems.append(f"page {page} of {worker.child.birth.name}: other content, or no prefix")
+                        self.problems.append(f"page {page} of {worker.child.spawn_spec.name}: other content, or no prefix")
 
     def _check_kept(self, gang: GangView, states: np.ndarray, rank: str) -> None:
         """`states`: [pages, PAGE_TOKENS] uint64, the memory of a rank."""

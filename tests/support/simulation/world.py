@@ -159,7 +159,7 @@ class World:
             if life is not None and life.state is LifeState.DEAD:
                 raise Died from error  # it died at an edge, and what cleaned up has failed
             if "simulated" not in str(error):
-                self._faults.append(f"{child.birth.name} faulted while {doing}: {error!r}")
+                self._faults.append(f"{child.spawn_spec.name} faulted while {doing}: {error!r}")
             return original(child, doing, error)
 
         return fault

@@ -6,7 +6,7 @@ import errno
 import os
 from dataclasses import dataclass, field
 
-from messages.birth import Birth, read_birth
+from messages.spawn_spec import SpawnSpec, read_spawn_spec
 from supervisor.children.process import ChildProcess, ExitStatus, OnExit, decode_exit, ignore_ending
 from supervisor.children.spawner import Spawner
 from supervisor.policy.child_spec import ChildSpec
@@ -18,11 +18,11 @@ class MemoryProcess(ChildProcess):
     def __init__(self, pid: int, on_exit: OnExit) -> None:
         self.pid, self.on_exit, self.on_ending = pid, on_exit, ignore_ending
         self.exit: ExitStatus | None = None
-        self.birth: Birth | None = None
+        self.spawn_spec: SpawnSpec | None = None
         self.n_kills = 0
 
-    def send_birth(self, birth: bytes) -> None:
-        self.birth = read_birth(birth)
+    def send_spawn_spec(self, spawn_spec: bytes) -> None:
+        self.spawn_spec = read_spawn_spec(spawn_spec)
 
     def kill(self) -> None:
         self.n_kills += 1

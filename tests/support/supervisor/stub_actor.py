@@ -27,25 +27,25 @@ from pathlib import Path
 import msgspec
 
 from actors.actor import Actor, Handler
-from messages.birth import Birth
 from messages.child import LIFECYCLE_KINDS
 from messages.errors import ConfigError
 from messages.ids import role_of
 from messages.lifecycle import Peer
 from messages.routes import received_by
+from messages.spawn_spec import SpawnSpec
 from messages.wire.message import Message
 
 
 class StubActor(Actor):
     """One life of the stub."""
 
-    def __init__(self, birth: Birth) -> None:
-        self.behaviour = msgspec.json.decode(birth.settings).get("behaviour", "good")
-        self._diary = Path(birth.run_dir) / f"diary-{birth.name.replace('/', '-')}"
-        super().__init__(birth)
+    def __init__(self, spawn_spec: SpawnSpec) -> None:
+        self.behaviour = msgspec.json.decode(spawn_spec.settings).get("behaviour", "good")
+        self._diary = Path(spawn_spec.run_dir) / f"diary-{spawn_spec.name.replace('/', '-')}"
+        super().__init__(spawn_spec)
 
     def handlers(self) -> Mapping[type[Message], Handler]:
-        return dict.fromkeys(received_by(role_of(self.birth.name)) - LIFECYCLE_KINDS, lambda delivery, message: None)
+        return dict.fromkeys(received_by(role_of(self.spawn_spec.name)) - LIFECYCLE_KINDS, lambda delivery, message: None)
 
     async def start(self) -> dict[str, str]:
         if self.behaviour == "fails":
@@ -89,11 +89,11 @@ class StubActor(Actor):
             diary.write(line + "\n")
 
 
-async def run(birth: Birth) -> int:
+async def run(spawn_spec: SpawnSpec) -> int:
     """Live one life."""
-    behaviour = msgspec.json.decode(birth.settings).get("behaviour", "good")
+    behaviour = msgspec.json.decode(spawn_spec.settings).get("behaviour", "good")
     if behaviour == "unusable":
         raise ConfigError("stub.behaviour: expected something usable, got unusable")
     if behaviour == "silent":
         await asyncio.Event().wait()
-    return await StubActor(birth).run()
+    return await StubActor(spawn_spec).run()

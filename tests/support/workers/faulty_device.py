@@ -26,9 +26,9 @@ _init, _init_engine, _launch = Worker.__init__, HashChainEngine.__init__, HashCh
 def _is_broken(what):
     return any((_switches / f"{{what}}-{{name.replace('/', '-')}}").exists() for name in _names)
 
-def init(self, birth, *more, **fields):
-    _names.append(birth.name)
-    _init(self, birth, *more, **fields)
+def init(self, spawn_spec, *more, **fields):
+    _names.append(spawn_spec.name)
+    _init(self, spawn_spec, *more, **fields)
 
 def init_engine(self, *more, **fields):
     if _is_broken("load"):

@@ -13,7 +13,7 @@ from gpu_workers.hash_chain import HashChainEngine
 from gpu_workers.process.worker import BuildEngine, build_engine, run_worker
 from gpu_workers.settings import WorkerSettings
 from messages import lifecycle
-from messages.birth import Birth
+from messages.spawn_spec import SpawnSpec
 from messages.steps import Reset
 from messages.transport.mailbox import Mailbox, MemoryMailbox, MemoryNetwork
 from messages.transport.zmq_mailbox import ZmqMailbox
@@ -47,7 +47,7 @@ class Stage:
         return self.make.endpoint(self.run_dir, name)
 
     def start(self, settings: WorkerSettings = SETTINGS, build: BuildEngine = build_engine, name: str = "worker/0.0") -> None:
-        birth = Birth(
+        spawn_spec = SpawnSpec(
             name=name,
             incarnation=7,
             endpoint=self.endpoint("worker"),
@@ -59,7 +59,7 @@ class Stage:
             settings=msgspec.Raw(msgspec.json.encode(settings)),
             beat_s=0.02,
         )
-        self.worker = asyncio.create_task(run_worker(birth, self.make.mailbox, build))
+        self.worker = asyncio.create_task(run_worker(spawn_spec, self.make.mailbox, build))
         self.readers = [asyncio.create_task(self._read(self.supervisor)), asyncio.create_task(self._read(self.scheduler))]
 
     async def _read(self, mailbox: Mailbox) -> None:

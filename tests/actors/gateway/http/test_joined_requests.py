@@ -142,7 +142,7 @@ async def test_a_stream_goes_on_behind_its_last_event_after_a_gateway_s_death(
             await first.until_id(cut)
             first.cut()
             await r.kill_gateway()
-            await r.start_gateway(r.gateway.birth.incarnation + 1)
+            await r.start_gateway(r.gateway.spawn_spec.incarnation + 1)
             read = read_up_to(first.body, cut)
             after = {"Last-Event-ID": str(cut)}
             place = f"/v1/streams/{again} {cut}"

@@ -33,7 +33,7 @@ def kinds_in(folder: Path) -> set[Kind]:
 
 async def next_life(r: Rig, scheduler: FakeScheduler) -> None:
     """kill -9 of the gateway, then its next incarnation on the same folder."""
-    life = r.gateway.birth.incarnation
+    life = r.gateway.spawn_spec.incarnation
     await r.kill_gateway()
     scheduler.running.clear()  # a scheduler drops the attempts of a dead gateway
     await r.start_gateway(life + 1)

@@ -104,7 +104,7 @@ async def test_cancel(place: Path) -> None:
 
 async def successor(r: Rig) -> None:
     """kill -9 of the gateway, then its next life on the same journal."""
-    life = r.gateway.birth.incarnation
+    life = r.gateway.spawn_spec.incarnation
     await r.kill_gateway()
     for post in r.cluster.scripted.values():
         if isinstance(post, FakeScheduler):

@@ -99,7 +99,7 @@ async def test_a_forwarded_stream_goes_on_when_its_owner_is_killed_at_any_token(
             for connection in server.connections:
                 connection.transport.abort()
             await r.kill_gateway()
-            await r.start_gateway(r.gateway.birth.incarnation + 1)
+            await r.start_gateway(r.gateway.spawn_spec.incarnation + 1)
             async with asyncio.timeout(DEADLINE_S):
                 while not stream.is_complete:  # a request whose admission was not written is sent again
                     scheduler.step()

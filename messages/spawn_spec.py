@@ -9,7 +9,7 @@ from messages.errors import ConfigError
 LISTEN_SOCKET = "listen"  # name of the descriptor of the listening TCP socket that all gateways share
 
 
-class Birth(msgspec.Struct, frozen=True, kw_only=True):
+class SpawnSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The identity of one incarnation of an actor, its supervisor's address, and its section of the configuration."""
 
     name: str  # "gateway/0", "worker/0.1"
@@ -28,12 +28,12 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True):
     gang_dir: str = ""  # workers: rendezvous directory of this incarnation of the gang
 
 
-def read_birth(text: bytes) -> Birth:
-    """Decode a Birth.
+def read_spawn_spec(text: bytes) -> SpawnSpec:
+    """Decode a spawn spec.
 
     Raises: ConfigError naming the field.
     """
     try:
-        return msgspec.json.decode(text, type=Birth)
+        return msgspec.json.decode(text, type=SpawnSpec)
     except msgspec.DecodeError as error:
-        raise ConfigError(f"birth: {error}") from None
+        raise ConfigError(f"spawn spec: {error}") from None

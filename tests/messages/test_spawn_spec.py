@@ -7,10 +7,10 @@ import json
 import msgspec
 import pytest
 
-from messages.birth import LISTEN_SOCKET, Birth, read_birth
 from messages.errors import ConfigError
+from messages.spawn_spec import LISTEN_SOCKET, SpawnSpec, read_spawn_spec
 
-BIRTH = Birth(
+SPAWN_SPEC = SpawnSpec(
     name="gateway/0",
     incarnation=3,
     endpoint="ipc:///r/gateway-0.3",
@@ -25,16 +25,16 @@ BIRTH = Birth(
 
 
 def changed(**fields: object) -> bytes:
-    """The birth above as JSON, with these fields replaced."""
-    return json.dumps({**json.loads(msgspec.json.encode(BIRTH)), **fields}).encode()
+    """The spawn spec above as JSON, with these fields replaced."""
+    return json.dumps({**json.loads(msgspec.json.encode(SPAWN_SPEC)), **fields}).encode()
 
 
 def test_it_arrives_as_it_was_sent() -> None:
-    assert read_birth(msgspec.json.encode(BIRTH)) == BIRTH
+    assert read_spawn_spec(msgspec.json.encode(SPAWN_SPEC)) == SPAWN_SPEC
 
 
 def test_a_child_without_descriptors_has_an_empty_table() -> None:
-    assert read_birth(msgspec.json.encode(msgspec.structs.replace(BIRTH, descriptors={}))).descriptors == {}
+    assert read_spawn_spec(msgspec.json.encode(msgspec.structs.replace(SPAWN_SPEC, descriptors={}))).descriptors == {}
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_a_child_without_descriptors_has_an_empty_table() -> None:
 )
 def test_a_refusal_names_the_field(fields: dict[str, object], culprit: str) -> None:
     with pytest.raises(ConfigError, match=culprit):
-        read_birth(changed(**fields))
+        read_spawn_spec(changed(**fields))

@@ -1,4 +1,4 @@
-"""A machine without room or processes refuses births: nobody is lost, nobody is left untracked. And a bug ends the server."""
+"""A machine without room refuses to start processes: none is lost or left untracked. And a bug ends the server."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_a_process_that_cannot_be_registered_is_ended(open_rig, monkeypatc
         assert accepted.pid == rig.record("gateway/0").process.pid
 
 
-async def test_a_server_whose_births_are_refused_stops_at_once(open_rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_whose_children_cannot_be_started_stops_at_once(open_rig, monkeypatch: pytest.MonkeyPatch) -> None:
     popen = Refusing(subprocess.Popen, errno.EAGAIN)
     monkeypatch.setattr(process.subprocess, "Popen", popen)
     popen.is_wanted = lambda call: call > 1
