@@ -5,8 +5,8 @@
 A spare process does warm-ups before it waits for its spawn spec. A warm-up is `module`, which is imported, or
 `module:function=argument`: the function is called with that text and keeps what it has loaded.
 
-Exit status: 0 after Stop; 1 after a fault, or if the supervisor ends before it has sent a spawn spec; 2 if the spawn spec or its
-settings cannot be used, because a restart would not help.
+Exit status: 0 after Stop; 1 after a fault, or if the supervisor ends before it has sent a spawn spec; 2 if the spawn spec or
+its settings cannot be used, because a restart would not help.
 """
 
 from __future__ import annotations

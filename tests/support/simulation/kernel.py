@@ -99,7 +99,7 @@ class Kernel:
 
     # -- processes ------------------------------------------------------------------------------------------------
 
-    def born(self, pid: int) -> None:
+    def started(self, pid: int) -> None:
         """A process exists from now on."""
         self._death_by_pid[pid] = list(os.pipe())
 

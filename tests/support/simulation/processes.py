@@ -70,7 +70,7 @@ class Machine:
     def new_pid(self) -> int:
         """The id of a new process."""
         self._n_pids += 1
-        self.kernel.born(self._n_pids)
+        self.kernel.started(self._n_pids)
         return self._n_pids
 
     def process(self, pid: int) -> SimulatedProcess:
@@ -79,8 +79,8 @@ class Machine:
 
     def newest(self, name: str) -> SimulatedProcess | None:
         """The living process that is this child now, or None."""
-        born = (p for p in reversed(self.processes) if p.name == name and p.spawn_spec is not None)
-        process = next(born, None)
+        started = (p for p in reversed(self.processes) if p.name == name and p.spawn_spec is not None)
+        process = next(started, None)
         return process if process is not None and process.is_alive else None
 
     def ready(self, role: str) -> list[Any]:
@@ -123,7 +123,7 @@ class Machine:
 
 
 class SimulatedProcess(ChildProcess):
-    """One process. `actor` is the real actor in it, once it was born."""
+    """One process. `actor` is the real actor in it, once it has started."""
 
     def __init__(self, machine: Machine, spec: ChildSpec, on_exit: OnExit) -> None:
         self.pid, self.on_exit, self.on_ending = machine.new_pid(), on_exit, ignore_ending
