@@ -85,29 +85,27 @@ _LEAST_GANG_HANG_S = 5.0  # the same where a rank may wait for another one that 
 class Worker(LifecycleEvents, StepEvents):
     """The actor of one rank, from Hello to the end of its process."""
 
-    def __init__(
-        self, spawn_spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_engine
-    ) -> None:
-        self.settings = read_settings(spawn_spec.settings)
-        self.log = structlog.get_logger().bind(actor=spawn_spec.name, incarnation=spawn_spec.incarnation)
-        self.mailbox: Mailbox = make_mailbox(spawn_spec.name, spawn_spec.incarnation, spawn_spec.endpoint)
-        self.child = Child(spawn_spec, self.mailbox, self)
+    def __init__(self, spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_engine) -> None:
+        self.settings = read_settings(spec.settings)
+        self.log = structlog.get_logger().bind(actor=spec.name, incarnation=spec.incarnation)
+        self.mailbox: Mailbox = make_mailbox(spec.name, spec.incarnation, spec.endpoint)
+        self.child = Child(spec, self.mailbox, self)
         self.metrics = WorkerMetrics()
         self.registry = CollectorRegistry()
         self.registry.register(self.metrics)
         ProcessCollector(registry=self.registry)
-        self._scheduler = actor_name("scheduler", replica_of(spawn_spec.name))
+        self._scheduler = actor_name("scheduler", replica_of(spec.name))
         self._owner = self._epoch = -1  # of the last Reset: the incarnation of its sender, and its epoch
         self._epoch_id = EpochId(-1)  # _owner and _epoch in one number
         self._n_early = 0  # Idle messages before the Reset of the present scheduler
         self._unsent: deque[Message] = deque(maxlen=_MAX_UNSENT)
         self._loading = LoadingTimes()
         self._capacity: EngineCapacity | None = None
-        self._memory_generation = spawn_spec.incarnation  # without a vault the KV memory is this process's own, and new with it
+        self._memory_generation = spec.incarnation  # without a vault the KV memory is this process's own, and new with it
         self._ending: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        gang_dir = Path(spawn_spec.gang_dir or spawn_spec.run_dir)
+        gang_dir = Path(spec.gang_dir or spec.run_dir)
         self._agreement = GangAgreement(gang_dir, self.settings.rank, self.settings.tp) if self.settings.tp > 1 else None
-        self._memory = memory_of(spawn_spec, self.settings, gang_dir) if self.settings.vault else None
+        self._memory = memory_of(spec, self.settings, gang_dir) if self.settings.vault else None
         kept = self._memory.kept if self._memory is not None else None
         self._steps = StepThread(
             lambda report: build(self.settings, gang_dir, report, kept),
@@ -296,8 +294,6 @@ class Worker(LifecycleEvents, StepEvents):
         )
 
 
-async def run_worker(
-    spawn_spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_engine
-) -> int:
+async def run_worker(spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox, build: BuildEngine = build_engine) -> int:
     """Run the actor of one rank; returns the exit status. The supervisor's entry point calls this."""
-    return await Worker(spawn_spec, make_mailbox, build).run()
+    return await Worker(spec, make_mailbox, build).run()

@@ -67,7 +67,10 @@ async def test_work_that_is_cancelled_before_it_begins_leaves_no_coroutine() -> 
             while front._tasks:
                 await asyncio.sleep(0)
             gc.collect()
-    assert [str(one.message) for one in seen] == []
+    never_awaited = [
+        text for text in (str(one.message) for one in seen) if "never awaited" in text
+    ]  # not what other tests leave
+    assert never_awaited == []
 
 
 async def test_a_message_of_the_server_is_refused_from_a_client() -> None:
