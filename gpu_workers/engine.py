@@ -39,6 +39,11 @@ class Engine(Protocol[Launched]):
         """True while a kernel is compiled, so that the present step takes long. Read by any thread."""
         return False
 
+    @property
+    def late_compilations(self) -> int:
+        """Kernels that were compiled since the warm-up, while requests waited. Read by any thread."""
+        return 0
+
     def capacity(self) -> EngineCapacity:
         """What the gang can hold; each limit is the smallest of its ranks'. With the step times of the warm-up."""
         ...

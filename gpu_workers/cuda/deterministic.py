@@ -17,6 +17,7 @@ from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
 from gpu_workers.batch.uploads import upload_together
 from gpu_workers.cuda.kernels.attention_tiles import TileShape
 from gpu_workers.cuda.kernels.fixed_product import fixed_product
+from gpu_workers.cuda.kernels.fixed_shapes import ProductShape, product_shape
 from gpu_workers.cuda.kernels.paged_fixed import FIXED_SHAPE, most_segments, paged_fixed
 from gpu_workers.cuda.kernels.sampling.sample import sample_rows
 from gpu_workers.cuda.ops import CudaOps, PackedLinear
@@ -32,9 +33,20 @@ _MANY_PAIRS = 1024  # of rows and kv heads: enough programs without sharing the 
 class DeterministicCudaOps(CudaOps):
     """`CudaOps` with products of one order of additions. The gate belongs to the product at every number of rows."""
 
+    def __init__(self) -> None:
+        self._weights: set[tuple[int, int, torch.dtype]] = set()  # rows, columns and dtype of all weights
+
     def linear_weight(self, packed: torch.Tensor) -> PackedLinear:
         """See Ops."""
+        self._weights.add((*packed.shape, packed.dtype))  # pyright: ignore[reportArgumentType]
         return PackedLinear(packed, None, None, None)
+
+    def token_counts(self, most_tokens: int) -> list[int]:
+        """See Ops."""
+        least: dict[tuple[ProductShape, ...], int] = {}
+        for n in range(2, most_tokens + 1):
+            least.setdefault(tuple(product_shape(n, *weight) for weight in sorted(self._weights, key=str)), n)
+        return list(least.values())
 
     def linear(self, x: torch.Tensor, weight: PackedLinear, bias: torch.Tensor | None) -> torch.Tensor:
         """See Ops."""

@@ -15,7 +15,7 @@ import torch
 from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
 from gpu_workers.batch.uploads import upload
 from gpu_workers.cuda.kernels.attention_tiles import TileShape, list_tiles
-from gpu_workers.cuda.kernels.paged_decode import DecodeShape, NewKeys, paged_decode
+from gpu_workers.cuda.kernels.paged_decode import DecodeShape, NewKeys, kernels_of, paged_decode
 from gpu_workers.cuda.kernels.paged_prefill import paged_prefill
 from gpu_workers.layers.attention import Attention, AttentionStep
 from gpu_workers.layers.torch_ops import KvTarget, Ops
@@ -87,6 +87,14 @@ class TritonAttention(Attention):
         assert window is None, "the kernels have no window"
         decode = decode_shape(max(1, step.n_decode), self._n_kv_heads, self._head_dim, self._dtype)
         return TritonStep(step.page_table, step.lengths, step.n_decode, decode, self._long_rows(step), self._prefill)
+
+    def decode_row_counts(self, most_rows: int) -> list[int]:
+        """See Attention."""
+        least: dict[DecodeShape, int] = {}
+        for n in range(1, most_rows + 1):
+            shape = decode_shape(n, self._n_kv_heads, self._head_dim, self._dtype)
+            least.setdefault(kernels_of(shape, n * self._n_kv_heads), n)
+        return list(least.values())
 
     def _long_rows(self, step: StepTensors) -> DeviceTiles | None:
         """The tiles of the rows after the decode rows: cut here, or those that a captured step has found on the device."""

@@ -79,6 +79,11 @@ class Ops(Protocol):
         """gate_up [T, 2 n] -> [T, n]: silu(first half) * second half. May overwrite gate_up."""
         ...
 
+    def token_counts(self, most_tokens: int) -> list[int]:
+        """Numbers of tokens, 2 to most_tokens, which together launch all kernels that any of these numbers does; empty if
+        kernels do not depend on it. Ask after all weights are packed."""
+        return []
+
     def gelu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
         """gate_up [T, 2 n] -> a new [T, n]: gelu(first half), in its tanh form, * second half."""
         gate, up = gate_up.chunk(2, -1)

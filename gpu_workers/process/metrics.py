@@ -28,6 +28,7 @@ class WorkerMetrics(Collector):
         self.drafts_verified = 0
         self.drafts_accepted = 0
         self.rows_last = 0
+        self.late_compilations = 0
         self._step_s = Histogram("tardigrade_worker_step_seconds", "Time of one step on the device.", _STEP_S)
         self._rows = Histogram("tardigrade_worker_rows", "Sequences that run together in one step.", _ROWS)
 
@@ -65,6 +66,10 @@ class WorkerMetrics(Collector):
             "tardigrade_worker_tokens_computed": ("Tokens that the model computed.", self.tokens_computed),
             "tardigrade_worker_tokens_sampled": ("Tokens that were emitted.", self.tokens_sampled),
             "tardigrade_worker_drafts_verified": ("Draft tokens that were verified.", self.drafts_verified),
+            "tardigrade_worker_late_compilations": (
+                "Kernels that were compiled while requests waited; expected: 0.",
+                self.late_compilations,
+            ),
             "tardigrade_worker_drafts_accepted": ("Draft tokens that were accepted.", self.drafts_accepted),
         }
         for name, (documentation, value) in counters.items():

@@ -115,6 +115,11 @@ class StepThread(Generic[Launched]):
         """True while every command is done."""
         return self._n_done == self._n_submitted
 
+    @property
+    def late_compilations(self) -> int:
+        """See Engine; 0 while there is none."""
+        return self._engine.late_compilations if self._engine is not None else 0
+
     def busy_s(self) -> float:
         """How long the present step has been running; 0 while no plan is launched."""
         return time.monotonic() - self._since_s if self._n_begun > self._n_ended else 0.0

@@ -283,6 +283,7 @@ class Worker(LifecycleEvents, StepEvents):
     def beat(self, with_metrics: bool) -> lifecycle.Progress:
         """The progress of this rank, with its metrics if asked for."""
         self._tell_idle()
+        self.metrics.late_compilations = self._steps.late_compilations
         mail = self.mailbox.statistics()
         statistics = {**self.metrics.statistics(), "mail_refused": mail.refused, "mail_lost": mail.lost}
         return lifecycle.Progress(

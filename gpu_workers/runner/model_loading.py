@@ -68,31 +68,33 @@ def load_model_runner(
     if memory is not None and kv.region is not None:
         memory.reserve(kv.region)
     state = allocate_device_state(capacity.n_slots, capacity.max_length, capacity.n_pages, device)
-    if settings.standby and n_kept:  # not the first gang, whose start nobody should wait longer for
-        _warm_large_steps(ModelRunner(model, kv, state, capacity, CapturedSteps()), model, kv)
+    sampler = deterministic_sampler(state) if settings.deterministic else None
+    _warm_large_steps(ModelRunner(model, kv, state, capacity, CapturedSteps(), sampler), model, kv)
     captured = CapturedSteps()
     if device.type == "cpu" or settings.cuda_graphs:
         captured = capture_steps(model, kv, state, capacity.max_step_tokens, lambda fraction: report("graphs", fraction))
-    runner = ModelRunner(model, kv, state, capacity, captured, deterministic_sampler(state) if settings.deterministic else None)
+    runner = ModelRunner(model, kv, state, capacity, captured, sampler)
     report("warm up", 0.0)
-    runner.note_step_times(warm_up(runner))
+    runner.end_warm_up(warm_up(runner))
     report("warm up", 1.0)
     return runner
 
 
 def _warm_large_steps(runner: ModelRunner, model: Model, kv: KvPages) -> None:
-    """Runs steps that fit no graph. The first step of a promoted standby is such a one: the last page of every sequence at
-    once, of which some have one token. Without this it would load and compile kernels, which takes longer than everything else
-    of a takeover: there is a kernel for each range of the number of rows of one token."""
+    """Runs steps that fit no graph: long prompts, alone and beside rows of one token, and the first step of a promoted standby,
+    which is the last page of every sequence at once. Without this such a step would load and compile kernels while requests
+    wait: on an H200 2 to 3 s for each kernel that Triton's cache lacks. There is a kernel for each range of the number of rows
+    of one token. `launch` says what else makes variants of a kernel. On CPUs nothing is compiled, and nothing runs."""
+    if model.device.type != "cuda":
+        return
     warm_up(runner)
     capacity = runner.capacity()
     most_rows = min(capacity.n_slots, capacity.max_step_tokens // PAGE_TOKENS, kv.n_pages)
-    n_single = 0
-    while n_single < most_rows:
+    for n_single in (0, *model.parts.attention.decode_row_counts(most_rows - 1)):
         longer = [PAGE_TOKENS] * min(_LONGER_ROWS, most_rows - n_single)
         run_empty_step(model, kv, [1] * n_single + longer)
-        run_empty_step(model, kv, [1] * n_single + longer[1:] + [PAGE_TOKENS - 3])  # a number of tokens that 16 does not divide
-        n_single = 2 * n_single or 1
+    for n_tokens in model.parts.ops.token_counts(min(capacity.max_step_tokens, kv.n_pages * PAGE_TOKENS)):
+        run_empty_step(model, kv, [n_tokens])
 
 
 def choose_device(settings: WorkerSettings) -> torch.device:

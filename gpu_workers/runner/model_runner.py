@@ -100,9 +100,16 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         """See Engine."""
         return self._compiler is not None and self._compiler.is_compiling
 
-    def note_step_times(self, times: list[StepTime]) -> None:
-        """Add the times of the warm-up to the capacity."""
+    @property
+    def late_compilations(self) -> int:
+        """See Engine."""
+        return self._compiler.n_late if self._compiler is not None else 0
+
+    def end_warm_up(self, times: list[StepTime]) -> None:
+        """Add the times of the warm-up to the capacity. Kernels that are compiled from now on are late."""
         self._capacity = msgspec.structs.replace(self._capacity, step_times=times)
+        if self._compiler is not None:
+            self._compiler.serve()
 
     def reset(self, epoch: int) -> None:
         """See Engine. Pages are not cleared: none is read before it is written."""

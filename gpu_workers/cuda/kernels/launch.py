@@ -5,6 +5,11 @@ until it waits. Three rules make that safe, and every kernel of this folder keep
 1. each program waits (`gdc_wait`) before it reads or writes anything that changes, also before an early return;
 2. because each waits, a kernel that has ended proves that all kernels before it have ended;
 3. letting the next kernel start (`gdc_launch_dependents`) promises nothing about our results, so it may come first.
+
+Triton compiles a kernel anew for each combination of its constants, and of properties of its arguments: a number that is 1 or a
+multiple of 16, an address that 16 divides. A request must never wait for that, so one more rule holds: a number that changes
+from step to step is named in `do_not_specialize`, an array of single words that may begin anywhere in a larger one in
+`do_not_specialize_on_alignment`; all other variants run before a rank is ready (`runner.model_loading`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ follows Flash-Decoding (Dao et al., 2023), the running softmax FlashAttention (D
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -205,6 +205,18 @@ def _join_kernel(
 _PARTS = 8  # that a joining program reads at once
 
 
+def last_joins(shape: DecodeShape, n_pairs: int) -> bool:
+    """True if the last program of a row joins its parts, and no second kernel. n_pairs: of rows and kv heads."""
+    return shape.splits > 1 and shape.least > 0 and n_pairs <= ARRIVALS
+
+
+def kernels_of(shape: DecodeShape, n_pairs: int) -> DecodeShape:
+    """Shapes for which this is equal launch the same kernels. A number of splits is no constant of the first kernel, but of the
+    second one."""
+    has_one = shape.splits == 1 or last_joins(shape, n_pairs)
+    return replace(shape, splits=min(shape.splits, 2), least=min(shape.least, 1)) if has_one else shape
+
+
 @dataclass(frozen=True)
 class NewKeys:
     """What a step adds to the keys of its rows, one token each: k, v [R, n_kv_heads, head_dim] before rotation, heads
@@ -234,7 +246,7 @@ def paged_decode(
     n_rows, n_heads, head_dim = q.shape
     n_kv_heads, splits = k_pages.shape[2], shape.splits
     group, pdl = n_heads // n_kv_heads, dependent_launch(q.device)
-    last_joins = splits > 1 and shape.least > 0 and n_rows * n_kv_heads <= ARRIVALS
+    is_last_joining = last_joins(shape, n_rows * n_kv_heads)
     if splits > 1:
         partial = torch.empty((n_rows, n_heads, splits, head_dim), dtype=torch.float32, device=q.device)
         lse = torch.empty((n_rows, n_heads, splits), dtype=torch.float32, device=q.device)
@@ -246,11 +258,11 @@ def paged_decode(
         scale * LOG2_E, q.stride(0), k.stride(0), v.stride(0), page_table.stride(0), k_pages.stride(0),
         n_kv_heads * head_dim, n_heads, splits, shape.least,
         GROUP=group, GROUP_BLOCK=power_of_two(group, 16), JOINED_HEADS=power_of_two(group), PARTS=_PARTS, D=head_dim,
-        BN=shape.keys, PAGE=PAGE_TOKENS, SPLIT=splits > 1, LAST_JOINS=last_joins, IS_NEW=new is not None,
+        BN=shape.keys, PAGE=PAGE_TOKENS, SPLIT=splits > 1, LAST_JOINS=is_last_joining, IS_NEW=new is not None,
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
         num_warps=shape.warps, num_stages=shape.stages, launch_pdl=pdl,
     )  # fmt: skip
-    if splits > 1 and not last_joins:
+    if splits > 1 and not is_last_joining:
         _join_kernel[(n_rows * n_heads,)](
             partial, lse, lengths, out, n_heads, D=head_dim, BN=shape.keys, SPLITS=splits, IS_NEW=new is not None, PDL=pdl,
             num_warps=4 if splits > 4 else 1, launch_pdl=pdl,

@@ -14,7 +14,7 @@ from gpu_workers.layers.torch_ops import KvTarget
 from messages.steps import PAGE_TOKENS
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["POSITIONS", "KV_SLOTS"])  # see `launch`
 def _rope_store_kernel(
     Q, K, V, POSITIONS, COS_SIN, K_PAGES, V_PAGES, KV_SLOTS, OUT,
     stride_q, stride_k, stride_v, n_heads, stride_page, stride_slot,

@@ -16,7 +16,7 @@ from messages.steps import PAGE_TOKENS
 _PAGES_AT_ONCE = 128
 
 
-@triton.jit(do_not_specialize=["n_table_rows"])
+@triton.jit(do_not_specialize=["n_table_rows"], do_not_specialize_on_alignment=["SLOTS", "POSITIONS", "TOKEN_IDS"])
 def _step_inputs_kernel(
     SLOTS, POSITIONS, TOKENS, PAGES, TOKEN_IDS, KV_SLOTS, LENGTHS, TABLE,
     stride_tokens, stride_pages, stride_table, dummy_slot, n_table_rows,

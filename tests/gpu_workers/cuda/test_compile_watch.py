@@ -1,9 +1,12 @@
-"""A step that waits for the compiler has the general limit; any other has 20 times its expected time."""
+"""A step that waits for the compiler has the general limit; any other has 20 times its expected time. Compilations after the
+warm-up are counted."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+
+import structlog
 
 from gpu_workers.cuda.compile_watch import CompileWatch
 from gpu_workers.process.step_thread import StepThread
@@ -27,6 +30,27 @@ def test_a_kernel_is_compiled_between_the_hooks() -> None:
     assert watch.is_compiling
     hooks.jit_post_compile_hook(key="k", fn=None)
     assert not watch.is_compiling
+
+
+def test_compilations_are_counted_and_logged_from_the_end_of_the_warm_up_on() -> None:
+    hooks: Any = SimpleNamespace()
+    times_s = iter([1.0, 10.0, 12.5])
+    watch = CompileWatch(hooks, lambda: next(times_s))
+
+    def compile_kernel(name: str) -> None:
+        kernel = {"key": "k", "fn": SimpleNamespace(name=name), "repr": f"{name}[num_warps=4](*fp32)"}
+        hooks.jit_cache_hook(**kernel)
+        hooks.jit_post_compile_hook(**kernel)
+
+    with structlog.testing.capture_logs() as logs:
+        compile_kernel("expected")
+        watch.serve()
+        assert (watch.n_late, logs) == (0, [])
+        compile_kernel("late")
+    assert watch.n_late == 1
+    (line,) = logs
+    assert (line["log_level"], line["kernel"], line["took_s"]) == ("warning", "late", 2.5)
+    assert line["variant"] == "late[num_warps=4](*fp32)"
 
 
 async def test_the_limit_of_a_step_follows_from_its_plan() -> None:

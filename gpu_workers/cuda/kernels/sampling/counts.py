@@ -14,7 +14,7 @@ from gpu_workers.cuda.kernels.sampling.logits import IN_PROMPT
 _BLOCK, _PROGRAMS = 512, 16  # tokens at once, programs of one slot
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["SLOTS", "LENGTHS"])
 def _count_kernel(SLOTS, LENGTHS, SAMPLING, TOKENS, COUNTS, V, stride_tokens, BLOCK: tl.constexpr, PROGRAMS: tl.constexpr):
     row = tl.program_id(1).to(tl.int64)
     slot = tl.load(SLOTS + row)

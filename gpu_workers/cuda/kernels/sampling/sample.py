@@ -33,7 +33,7 @@ _REGISTERS, _LEAST_REGISTERS = 64, 128
 _EQUAL_BITS = {torch.bfloat16: 16, torch.float16: 12, torch.float32: 0}  # see `least_kernel`
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["SLOTS", "POSITIONS", "DRAFTS"])
 def _survey_kernel(
     LOGITS, COUNTS, DRAFTS, SLOTS, POSITIONS, SAMPLING, MAXIMA, SUMS, BEST, GREATEST, V, stride_logits, n_chunks, stride_groups,
     CHUNK: tl.constexpr, PDL: tl.constexpr,
@@ -62,7 +62,7 @@ def _survey_kernel(
     tl.store(BEST + at, chunk * CHUNK + place)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["SLOTS", "POSITIONS", "DRAFTS"])
 def _filter_kernel(
     LOGITS, COUNTS, DRAFTS, SLOTS, POSITIONS, SAMPLING, LEAST, MAXIMA, SUMS, V, stride_logits, n_chunks,
     CHUNK: tl.constexpr, PDL: tl.constexpr,
@@ -87,7 +87,7 @@ def _filter_kernel(
         tl.store(SUMS + at, tl.sum(tl.where(stays, tl.exp(x * scale - shift), 0.0), 0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["SLOTS", "POSITIONS", "DRAFTS"])
 def _pick_kernel(
     LOGITS, COUNTS, DRAFTS, SLOTS, POSITIONS, SAMPLING, LEAST, MAXIMA, SUMS, BEST, TOKENS, IDS,
     V, stride_logits, n_chunks, stride_tokens, dummy_slot,

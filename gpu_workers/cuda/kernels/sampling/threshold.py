@@ -104,7 +104,7 @@ def _least_by_walks(
     return low
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["SLOTS", "POSITIONS", "DRAFTS"])
 def least_kernel(
     LOGITS, COUNTS, DRAFTS, SLOTS, POSITIONS, SAMPLING, MAXIMA, SUMS, GREATEST, KEPT, LEAST,
     V, stride_logits, n_chunks, stride_groups,
