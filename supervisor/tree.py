@@ -45,7 +45,7 @@ _GPU_ENV = {
 }
 _PATIENCE_S = 600.0  # what the only gateway fails at (a journal's disk, descriptors) may come back
 _DEFAULT_LENGTH_TOKENS = 8192  # of a model without a known context
-
+_PROMPT_STEP_S = {"cuda": 0.03, "cpu": 0.0}  # `scheduler.step_s` by device, if it is not set: docs/performance.md has figures
 
 _KERNELS = 1  # to be raised when the kernels of the package give other results
 _GANG_WHY = "runs the model; when one rank dies, all of them are restarted"
@@ -114,12 +114,14 @@ def _speculation(config: ServerConfig) -> Group:
 
 
 def _scheduler(config: ServerConfig, facts: StartFacts, replica: int) -> Group:
+    given_s, device_s = config.scheduler.step_s, _PROMPT_STEP_S[facts.placement.device]
     settings = msgspec.structs.replace(
         config.scheduler,
         tp=facts.placement.tp,
         speculation=config.speculate,
         vault=facts.placement.has_vault(config.vault),
         tells_directory=facts.placement.replicas > 1,
+        step_s=device_s if given_s is None else given_s,
     )
     why = "plans the steps of its gang; after its death gateways submit again"
     return replace(_single(config, actor_name("scheduler", replica), why, settings), unit=Unit("replica", replica))

@@ -16,8 +16,9 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     # plans sent before a result is back; 2 or more keep the device busy between steps
     plans_in_flight: Annotated[int, msgspec.Meta(ge=1, le=4)] = 2
     step_tokens: Annotated[int, msgspec.Meta(ge=0, le=1_048_576)] = 0  # token budget of a step; 0: the gang's limit
-    # a step with prompts may last this long, in seconds, while sequences decode; 0: no limit by time; 0.02 is a good value
-    step_s: Annotated[float, msgspec.Meta(ge=0.0, le=60.0)] = 0.0
+    # a step with prompts may last this long, in seconds, while sequences decode; 0: no limit by time; not set: 0.03 on GPUs,
+    # 0 on CPU cores
+    step_s: Annotated[float, msgspec.Meta(ge=0.0, le=60.0)] | None = None
     # part of the device's time that prompts may take while sequences decode
     prompt_share: Annotated[float, msgspec.Meta(ge=0.1, le=0.95)] = 0.6
     max_waiting: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 16_384  # sequences in the queue; above it: refused

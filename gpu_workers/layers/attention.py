@@ -56,7 +56,7 @@ class Attention(Protocol):
     def decode_row_counts(self, most_rows: int) -> list[int]:
         """Numbers of rows of one token, 1 to most_rows, which together launch all kernels that any of these numbers does, in
         steps with longer rows. One number is enough if kernels do not depend on it."""
-        return [1] if most_rows else []
+        return [1] if most_rows > 0 else []
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def _warm_large_steps(runner: ModelRunner, model: Model, kv: KvPages) -> None:
     warm_up(runner)
     capacity = runner.capacity()
     most_rows = min(capacity.n_slots, capacity.max_step_tokens // PAGE_TOKENS, kv.n_pages)
-    for n_single in (0, *model.parts.attention.decode_row_counts(most_rows - 1)):
+    for n_single in (0, *model.parts.attention.decode_row_counts(most_rows - 1)) if most_rows else ():
         longer = [PAGE_TOKENS] * min(_LONGER_ROWS, most_rows - n_single)
         run_empty_step(model, kv, [1] * n_single + longer)
     for n_tokens in model.parts.ops.token_counts(min(capacity.max_step_tokens, kv.n_pages * PAGE_TOKENS)):

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.settings import WorkerSettings, read_settings
 from messages.spawn_spec import LISTEN_SOCKET
 from supervisor.config import ServerConfig
@@ -145,6 +146,15 @@ def test_cpu_steps_are_given_more_time() -> None:
         return next(c.deadlines.step_s for g in groups for c in g.children if c.name == "worker/0.0")
 
     assert step_s(on_cpu()) > step_s(on_gpus())
+
+
+def test_steps_with_prompts_are_bounded_by_time_on_gpus_unless_the_operator_says_otherwise() -> None:
+    def step_s(given_s: float | None, placement: Placement) -> float:
+        config = ServerConfig(scheduler=SchedulerSettings(step_s=given_s))
+        return settings_of(tree_of(config, placement), "scheduler/0")["step_s"]
+
+    assert (step_s(None, on_gpus()), step_s(None, on_cpu())) == (0.03, 0.0)
+    assert [step_s(given_s, placement) for given_s in (0.0, 0.5) for placement in (on_gpus(), on_cpu())] == [0.0, 0.0, 0.5, 0.5]
 
 
 @pytest.mark.parametrize("standby", [False, True], ids=["vault", "standby"])

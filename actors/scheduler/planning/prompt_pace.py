@@ -31,7 +31,7 @@ class PromptPace:
     def __init__(self, cost: StepCost, max_step_tokens: int, settings: SchedulerSettings) -> None:
         """`cost`: learnt from the gang's steps, by whoever applies the results."""
         self._cost = cost
-        self._step_s, self._share = settings.step_s, settings.prompt_share
+        self._step_s, self._share = settings.step_s or 0.0, settings.prompt_share
         self._most_least = max(max_step_tokens // _LEAST_PARTS, _LEAST_TOKENS)
         self._n_probes = 0
         self._first_s = self._others_s = 0.0  # the accounts
