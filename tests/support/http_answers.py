@@ -19,6 +19,9 @@ _TIMES = (
     (re.compile(rb"date: [^\r]*"), b"date: "),
     (re.compile(rb'"(latency_s|time_to_first_token_s|tokens_per_second)":[0-9.e+-]+'), b'"\\1":0'),
     (re.compile(rb"content-length: \d+"), b"content-length: "),
+    (re.compile(rb'"created_at":"[^"]*"'), b'"created_at":""'),
+    (re.compile(rb'\r\n[0-9a-f]+\r\n([^\r]*"done":true)'), b"\r\n0\r\n\\1"),
+    (re.compile(rb'"(\w+_duration)":\d+'), b'"\\1":0'),
 )
 
 
@@ -37,7 +40,7 @@ class HttpAnswer:
     @property
     def n_events(self) -> int:
         """Events of a stream that have come."""
-        return self.received.count(b"data: ")
+        return self.received.count(b"data: ") + self.received.count(b'"done":false')
 
     async def follow(self, host: str, port: int) -> None:
         """Send the request, read the answer to its end, and then ask something else on the same connection."""
@@ -111,6 +114,11 @@ def answers(run: str, n_tokens: int) -> list[HttpAnswer]:
                 "/v1/completions",
                 {**common, "prompt": prompt},
                 f"idempotency-key: {run} whole {nth}\r\n",
+            ),
+            HttpAnswer(
+                f"{run}-ollama-{nth}",
+                "/api/generate",
+                {"prompt": f"{nth}", "raw": True, "stream": True, "options": {"num_predict": n_tokens, "temperature": 0}},
             ),
             HttpAnswer(f"{run}-batch-{nth}", "/v1/batch", {**common, "tokens": [prompt, [*prompt, 5]]}),
         ]

@@ -43,12 +43,21 @@ class StepPublisher:
 
     def record(self, rows: StepRows, ack: Ack | None) -> None:
         """Record rows and endings, then publish them. `ack`: the message to acknowledge to its scheduler afterwards."""
+        for sequence in rows.endings:
+            if sequence.request.order.tells_times:
+                self._note_times(sequence)
         record = rows.record()
         if not record and not self._in_journal and rows.are_admitted:
             self._publish(rows, ack)
             return
         self._in_journal.append(rows)
         self._journal.step(record, lambda: self._on_recorded(rows, ack))
+
+    def _note_times(self, sequence: GrowingSequence) -> None:
+        """What a stream says about its times is recorded with its ending, so that every process says the same."""
+        request, now_s = sequence.request, self._post.now_s()
+        first_s = max(request.first_token_s - request.began_s, 0.0) if request.first_token_s else 0.0
+        sequence.note_times(first_s, max(now_s - request.began_s, 0.0))
 
     def ping(self, request: Request) -> None:
         """Put a ping into the streams of a silent request. It is recorded before it is shown, so that it can be repeated; while

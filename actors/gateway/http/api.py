@@ -20,8 +20,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from actors.gateway.admission.bodies import BodyBudget
 from actors.gateway.admission.caller import caller_of_call
 from actors.gateway.http.endpoint import Call, Endpoint, Services, trace_id_of
-from actors.gateway.http.endpoints import generate, openai, remade, server_facts, streams, tokenize
-from actors.gateway.http.errors import error_response, on_exception, on_http_exception, without_slash
+from actors.gateway.http.endpoints import generate, ollama, ollama_models, openai, remade, server_facts, streams, tokenize
+from actors.gateway.http.errors import error_body_at, error_response, on_exception, on_http_exception, without_slash
 from actors.gateway.http.identity import Identity, Origin, identity_of
 from actors.gateway.requests.refusals import Refusal
 from messages.ids import mint_request_id
@@ -29,7 +29,15 @@ from messages.ids import mint_request_id
 AnswerCall = Callable[[HttpRequest], Awaitable[ASGIApp]]
 OnError = Callable[[HttpRequest, Exception], Awaitable[ASGIApp]]
 
-ENDPOINTS = (*openai.ENDPOINTS, *generate.ENDPOINTS, *streams.ENDPOINTS, *server_facts.ENDPOINTS, *tokenize.ENDPOINTS)
+ENDPOINTS = (
+    *openai.ENDPOINTS,
+    *generate.ENDPOINTS,
+    *streams.ENDPOINTS,
+    *server_facts.ENDPOINTS,
+    *tokenize.ENDPOINTS,
+    *ollama.ENDPOINTS,
+    *ollama_models.ENDPOINTS,
+)
 
 
 def build_app(services: Services, *, for_gateways: bool = False) -> ASGIApp:
@@ -43,6 +51,8 @@ def build_app(services: Services, *, for_gateways: bool = False) -> ASGIApp:
 
 def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
     """An endpoint with what all have in common: request and trace id, the body within its budget, refusals as responses."""
+
+    error_form = error_body_at(endpoint.path)
 
     async def call(http: HttpRequest) -> ASGIApp:
         headers = dict(http.scope["headers"])  # names in lower case, as ASGI has them
@@ -63,7 +73,7 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
                 body.release()
         except Refusal as refusal:
             services.desk.metrics.refused.labels(refusal.code).inc()
-            return error_response(refusal, {"X-Request-Id": identity.given_id or mint_request_id()})
+            return error_response(refusal, {"X-Request-Id": identity.given_id or mint_request_id()}, error_form)
         except ClientDisconnect:
             return Response(status_code=499)
 

@@ -1,4 +1,4 @@
-"""Errors in OpenAI's format: {"error": {"message", "type", "param", "code"}}."""
+"""Errors in OpenAI's format, {"error": {"message", "type", "param", "code"}}, and in those of other APIs at their paths."""
 
 from __future__ import annotations
 
@@ -34,6 +34,19 @@ def error_body(status: int, message: str, field: str = "", name: str = "") -> di
     return {"error": {"message": message, "type": kind, "param": field or None, "code": name or None}}
 
 
+def ollama_error(status: int, message: str, field: str = "", name: str = "") -> dict[str, Any]:
+    """The JSON object of an error in Ollama's format."""
+    return {"error": message}
+
+
+_BODIES_BY_PATH: tuple[tuple[str, ErrorBody], ...] = (("/api/", ollama_error),)
+
+
+def error_body_at(path: str) -> ErrorBody:
+    """The format of errors at a path."""
+    return next((body for start, body in _BODIES_BY_PATH if path.startswith(start)), error_body)
+
+
 def error_response(refusal: Refusal, headers: dict[str, str] | None = None, body_of: ErrorBody = error_body) -> Response:
     """A refusal as an HTTP response, with Retry-After if a retry may help. `body_of`: its body from status, message, field and
     code."""
@@ -55,7 +68,9 @@ def refusal_of(ended: Ended) -> Refusal:
 def without_slash(path: str) -> Response:
     """The redirection of a POST to its path without the slash at the end, in words for clients that do not follow it."""
     meant = path.removesuffix("/")
-    return error_response(Refusal("not_found", f"path: expected {meant}, got {path}", status=307), {"Location": meant})
+    return error_response(
+        Refusal("not_found", f"path: expected {meant}, got {path}", status=307), {"Location": meant}, error_body_at(path)
+    )
 
 
 async def on_http_exception(http: HttpRequest, error: HTTPException) -> Response:
@@ -68,12 +83,13 @@ async def on_http_exception(http: HttpRequest, error: HTTPException) -> Response
         allowed = dict(error.headers or {}).get("Allow", "another method")
         detail = f"method: expected {allowed} for {path}, got {http.method}"
     why = _WHY_BY_STATUS.get(error.status_code, "invalid")
-    return error_response(Refusal(why, detail, status=error.status_code), dict(error.headers or {}))
+    return error_response(Refusal(why, detail, status=error.status_code), dict(error.headers or {}), error_body_at(path))
 
 
 def _unknown_path(http: HttpRequest) -> str:
-    """What is said of a path that no endpoint has."""
-    paths = sorted({route.path.replace(":path}", "}") for route in http.app.routes})
+    """What is said of a path that no endpoint has: the paths of the same API."""
+    form = error_body_at(http.url.path)
+    paths = sorted({route.path.replace(":path}", "}") for route in http.app.routes if error_body_at(route.path) is form})
     close = get_close_matches(http.url.path, paths, n=1, cutoff=_NEAR)
     known = f"did you mean {close[0]}? Known are" if close else "known are"
     return f"path: unknown, got {http.method} {http.url.path[:_MOST_PATH_CHARACTERS]}; {known} {', '.join(paths)}"
@@ -84,4 +100,5 @@ async def on_exception(http: HttpRequest, error: Exception) -> Response:
     structlog.get_logger().error(
         "http handler failed", path=http.url.path, traceparent=http.headers.get("traceparent"), exc_info=error
     )
-    return error_response(Refusal("internal", "an internal error; the server's log has the details"))
+    refusal = Refusal("internal", "an internal error; the server's log has the details")
+    return error_response(refusal, body_of=error_body_at(http.url.path))

@@ -1,6 +1,6 @@
 """The JSON bodies that clients may send, as typed structs with OpenAI's field names.
 
-What becomes of other fields is in `fields/`.
+What becomes of other fields is in `fields/`. A body of another API has tables of its own for that: `IGNORED` and `NOT_OFFERED`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.http.body_errors import unreadable, wrong_field
-from actors.gateway.http.fields.foreign_fields import without_effect
+from actors.gateway.http.fields.foreign_fields import IGNORED_FIELDS, NOT_OFFERED_FIELDS, without_effect
 from actors.gateway.http.fields.unknown_fields import header_of, take_unknown
 from actors.gateway.http.identity import Origin, RequestName
 from actors.gateway.requests.order import Api
@@ -185,8 +185,9 @@ def read_body(raw: bytes | bytearray, kind: type[B], ignored: list[str] | None =
 
 def _drop_unused_fields(fields: dict[str, Any], kind: type[msgspec.Struct]) -> None:
     """Remove fields that have no effect. Raises: Refusal for a field that is not offered, unless the body `kind` has it."""
+    ignored, not_offered = getattr(kind, "IGNORED", IGNORED_FIELDS), getattr(kind, "NOT_OFFERED", NOT_OFFERED_FIELDS)
     for name in [name for name in fields if name not in kind.__struct_fields__]:
-        if without_effect(name, fields[name]):
+        if without_effect(name, fields[name], ignored, not_offered):
             del fields[name]
 
 

@@ -45,6 +45,8 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
         ended = endings.get(sequence.index)
         if ended is not None:
             sequence.end(ended)
+            if ended.lasted_s:
+                sequence.note_times(ended.first_token_s, ended.lasted_s)
         sequence.publish(len(sequence.ids), sequence.ended is not None)
         request.n_open -= sequence.is_end_visible
     if turns.count(RUN_TURN) != len(request.runs):

@@ -10,7 +10,8 @@ import numpy as np
 from messages.generation import Sampling, Terms, Work
 from messages.outcomes import FAILURES, Code, EndReason, NoCode
 
-Api = Literal["chat", "completion", "generate", "zeromq"]
+Api = Literal["chat", "completion", "generate", "zeromq", "ollama_chat", "ollama_generate"]
+_TELLING_TIMES: tuple[Api, ...] = ("ollama_chat", "ollama_generate")
 _SEED_STRIDE = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: spreads the seeds of neighbouring sequences
 _SEED_MASK = 2**63 - 1
 
@@ -39,6 +40,11 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         return self.n * len(self.prompts)
 
     @property
+    def tells_times(self) -> bool:
+        """True if a stream of this request says at its end how long it took."""
+        return self.api in _TELLING_TIMES
+
+    @property
     def log_fields(self) -> dict[str, str]:
         """Fields for log lines about this request: its id, and its trace id if it has one."""
         trace_id = self.terms.trace_id
@@ -56,14 +62,16 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self.sampling, seed=(self.sampling.seed + nth * _SEED_STRIDE) & _SEED_MASK)
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """The one ending of one sequence."""
+class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The one ending of one sequence. Its times are 0 where no answer tells them (`Order.tells_times`)."""
 
     reason: EndReason
     n_cached: Annotated[int, msgspec.Meta(ge=0)] = 0
     code: Code | NoCode = ""  # why it failed
     detail: str = ""
     work: Work | None = None  # what the last attempt has taken; None: the gateway has ended it, or its scheduler did not say
+    first_token_s: float = 0.0  # from the admission until the first token could be seen; 0: none could be before the ending
+    lasted_s: float = 0.0  # from the admission to this ending
 
     @property
     def is_failure(self) -> bool:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 
+import msgspec
 import numpy as np
 
 from actors.gateway.requests.order import Ended, Order
@@ -149,6 +150,11 @@ class GrowingSequence:
         self.tail += self._stop_filter.flush()
         self.ended = ended
         return True
+
+    def note_times(self, first_token_s: float, lasted_s: float) -> None:
+        """Add to its ending how long it took."""
+        if self.ended is not None:
+            self.ended = msgspec.structs.replace(self.ended, first_token_s=first_token_s, lasted_s=lasted_s)
 
     def withdraw(self, ended: Ended) -> None:
         """The request could not be recorded and is not accepted: replace any ending by `ended`. No token becomes visible."""

@@ -39,6 +39,7 @@ class TextModel(Protocol):
 
     vocabulary: int  # number of token ids; the largest is one less
     eos_tokens: list[int]  # ids that end an answer, ascending
+    chat_template: str  # the Jinja source; "": conversations cannot be encoded
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a plain prompt, with the special tokens that prompts of this model begin with. Raises: NoTokenizer,
@@ -87,6 +88,7 @@ class FolderText(TextModel):
         self._special = {name: text for name, text in names.items() if text}
         self.eos_tokens = _eos_tokens(folder, config, tokenizer, self._special.get("eos_token", ""))
         source = _template_source(folder, settings)
+        self.chat_template = source
         self.template = ChatTemplate(source, self._special) if source else None
         self._special_text = SpecialText(tokenizer, self.template.literals if self.template is not None else ())
 
@@ -137,7 +139,7 @@ class IdsOnly(TextModel):
     """A model folder without a tokenizer, such as one with random weights. What needs one raises NoTokenizer."""
 
     def __init__(self, vocabulary: int, eos_tokens: list[int]) -> None:
-        self.vocabulary, self.eos_tokens = vocabulary, eos_tokens
+        self.vocabulary, self.eos_tokens, self.chat_template = vocabulary, eos_tokens, ""
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         raise NoTokenizer("this model has no tokenizer: send token ids")
@@ -166,6 +168,7 @@ class HashChainText(TextModel):
 
     vocabulary = HASH_CHAIN_VOCABULARY
     eos_tokens: list[int] = []
+    chat_template = "{% for turn in messages %}{{ turn.role }}: {{ turn.content }}\n{% endfor %}assistant: "
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         if len(text) > _MOST_TOKENS:

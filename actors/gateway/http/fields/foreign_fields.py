@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from actors.gateway.requests.refusals import invalid, json_text
@@ -55,13 +56,16 @@ NOT_OFFERED_FIELDS: dict[str, tuple[Any, ...]] = {
 }
 
 
-def without_effect(name: str, value: Any) -> bool:
-    """True for a field that is not offered, with a value that changes nothing. Raises: Refusal for any other value of one."""
-    if name in IGNORED_FIELDS:
+def without_effect(name: str, value: Any, ignored: Collection[str], not_offered: Mapping[str, tuple[Any, ...]]) -> bool:
+    """True for a field that is not offered, with a value that changes nothing. Raises: Refusal for any other value of one.
+
+    The tables are those of the API: the fields of which any value is ignored, and those with the values that are accepted.
+    """
+    if name in ignored:
         return True
-    if name not in NOT_OFFERED_FIELDS:
+    if name not in not_offered:
         return False
-    if value is not None and value not in NOT_OFFERED_FIELDS[name]:
-        wanted = " or ".join(dict.fromkeys(json_text(some) for some in (*NOT_OFFERED_FIELDS[name], None)))
+    if value is not None and value not in not_offered[name]:
+        wanted = " or ".join(dict.fromkeys(json_text(some) for some in (*not_offered[name], None)))
         raise invalid(name, f"{wanted} (anything else is not supported by this server)", value)
     return True

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from actors.gateway.http.errors import ErrorBody, error_body
+from actors.gateway.http.errors import ErrorBody, error_body, ollama_error
 from actors.gateway.http.formats.format import StreamWriter
+from actors.gateway.http.formats.ollama_lines import LineWriter, ollama_body
 from actors.gateway.http.formats.openai_chunks import ChunkWriter, whole_body
 from actors.gateway.requests.order import Api
 from actors.gateway.requests.request import Request
@@ -25,7 +26,8 @@ class AnswerFormat:
 
 
 OPENAI = AnswerFormat(ChunkWriter, whole_body)
-_FORMATS: dict[Api, AnswerFormat] = {}
+_OLLAMA = AnswerFormat(LineWriter, ollama_body, ollama_error)
+_FORMATS: dict[Api, AnswerFormat] = {"ollama_chat": _OLLAMA, "ollama_generate": _OLLAMA}
 
 
 def format_of(api: Api) -> AnswerFormat:

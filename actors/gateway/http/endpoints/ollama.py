@@ -1,0 +1,198 @@
+"""Ollama's endpoints that generate: `/api/generate` and `/api/chat`, streamed or whole."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, get_type_hints
+
+import msgspec
+from starlette.types import ASGIApp
+
+from actors.gateway.admission.chat_turns import turns_of
+from actors.gateway.admission.new_request import NewRequest
+from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, json_response, read
+from actors.gateway.http.endpoints.streams import generated
+from actors.gateway.http.fields.foreign_fields import without_effect
+from actors.gateway.http.formats.ollama_lines import content_of, time_text
+from actors.gateway.http.identity import name_of
+from actors.gateway.http.schema import RequestFields
+from actors.gateway.requests.order import Api
+from actors.gateway.requests.refusals import check_model, invalid
+from messages.generation import NO_TOKEN_LIMIT, Sampling
+
+_LATEST = ":latest"
+_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_OUR_NAMES = {  # of the options that are parameters of sampling
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repeat_penalty": "repetition_penalty",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+}
+_DEFAULTS: dict[str, Any] = {"temperature": 0.8, "top_p": 0.9, "top_k": 40}  # Ollama's
+IGNORED_OPTIONS = (  # how a server computes is the operator's to say
+    *("num_ctx", "num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread", "numa", "use_mmap", "use_mlock"),
+    *("low_vram", "f16_kv", "vocab_only", "logits_all", "embedding_only", "repeat_last_n", "penalize_newline"),
+    *("mirostat_eta", "mirostat_tau"),  # of mirostat, which is refused
+)
+_NOT_OFFERED_OPTIONS: dict[str, tuple[Any, ...]] = {"mirostat": (0,), "tfs_z": (1,), "typical_p": (1,)}
+_NOT_OFFERED: dict[str, tuple[Any, ...]] = {
+    "format": ("",),
+    "tools": ([],),
+    "think": (False,),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "images": ([],),
+    "suffix": ("",),
+    "template": ("",),
+}
+
+_kinds = get_type_hints(Sampling, include_extras=True)
+_Chosen = msgspec.defstruct(
+    "_Chosen",
+    [
+        *((name, _kinds[ours] | None, None) for name, ours in _OUR_NAMES.items()),
+        *((name, Any, None) for name in (*IGNORED_OPTIONS, *_NOT_OFFERED_OPTIONS)),
+    ],
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+)
+
+
+class Options(_Chosen, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`options`. None means Ollama's default."""
+
+    num_predict: _Int | None = None  # below 1: up to the end of the context
+    top_k: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None = None
+    seed: _Int | None = None  # below 0: another one for each request
+    stop: str | list[str] | None = None
+
+    def request_fields(self, *, stream: bool) -> RequestFields:
+        """The fields of our own with the same meaning. Raises: Refusal for an option that is not offered."""
+        for name in _NOT_OFFERED_OPTIONS:
+            without_effect(f"options.{name}", getattr(self, name), (), _TABLE_OF_OPTIONS)
+        asked = {ours: getattr(self, name) for name, ours in _OUR_NAMES.items()} | {"top_k": self.top_k}
+        given: dict[str, Any] = _DEFAULTS | {name: value for name, value in asked.items() if value is not None}
+        given["seed"] = None if self.seed is None or self.seed < 0 else self.seed
+        return RequestFields(**given, stop=self.stop, stream=stream)
+
+
+_TABLE_OF_OPTIONS = {f"options.{name}": values for name, values in _NOT_OFFERED_OPTIONS.items()}
+
+
+class ModelBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The model, by one of the two names that Ollama's clients give this field."""
+
+    model: Annotated[str, msgspec.Meta(max_length=256)] | None = None
+    name: Annotated[str, msgspec.Meta(max_length=256)] | None = None
+
+    def check_model(self, services: Services) -> None:
+        """Return if it is the served model, with or without `:latest`. Raises: Refusal."""
+        asked, served = self.model or self.name or "", services.settings.model_name
+        if asked != served:
+            check_model(asked.removesuffix(_LATEST), served.removesuffix(_LATEST))
+
+
+class _GeneratingBody(ModelBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    IGNORED: ClassVar = frozenset[str]()
+    NOT_OFFERED: ClassVar = _NOT_OFFERED
+
+    options: Options | None = None
+    stream: bool | None = None
+    keep_alive: float | str | None = None  # the model stays loaded as long as the server runs
+
+    @property
+    def is_streamed(self) -> bool:
+        """Streams are the default."""
+        return self.stream is not False
+
+
+class OllamaGenerateBody(_GeneratingBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /api/generate."""
+
+    prompt: str | None = None
+    system: str | None = None
+    raw: bool | None = None  # the prompt is not put into the model's template
+    context: list[_Int] | None = None  # of an earlier answer, which this prompt goes on with
+
+
+class OllamaChatBody(_GeneratingBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /api/chat."""
+
+    messages: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=4096)] | None = None
+
+
+async def generate(services: Services, call: Call) -> ASGIApp:
+    """POST /api/generate. Raises: Refusal."""
+    if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
+        return elsewhere
+    body = await read(services, call, OllamaGenerateBody)
+    body.check_model(services)
+    if not body.prompt:
+        return _loaded(services, call, body, is_chat=False)
+    for name in ("system", "context") if body.raw else ():
+        if getattr(body, name):
+            raise invalid(name, "nothing beside raw: true", getattr(body, name))
+    return await generated(services, call, _new(services, call, body, "ollama_generate", **await _prompt(services, body)))
+
+
+async def chat(services: Services, call: Call) -> ASGIApp:
+    """POST /api/chat. Raises: Refusal."""
+    if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
+        return elsewhere
+    body = await read(services, call, OllamaChatBody)
+    body.check_model(services)
+    if not body.messages:
+        return _loaded(services, call, body, is_chat=True)
+    for index, message in enumerate(body.messages):
+        if message.get("images"):
+            raise invalid(f"messages[{index}].images", "none (this server's models read text alone)", message["images"])
+    turns = turns_of(body.messages)
+    return await generated(services, call, _new(services, call, body, "ollama_chat", turns=turns, prompt_field="messages"))
+
+
+async def _prompt(services: Services, body: OllamaGenerateBody) -> dict[str, Any]:
+    """The prompt as a field of `NewRequest`. A model without a chat template takes it as it is."""
+    prompt = body.prompt or ""
+    has_template = bool(services.model.chat_template)
+    if body.system and not has_template:
+        raise invalid("system", "nothing, because this model has no chat template", body.system)
+    if body.raw or not (has_template or body.context):
+        return {"texts": [prompt]}
+    turns = [{"role": "system", "content": body.system}] if body.system else []
+    turns.append({"role": "user", "content": prompt})
+    if not body.context:
+        return {"turns": turns}
+    encoder = services.admission.builder.encoder
+    known = encoder.check_ids(body.context, "context").tolist()
+    added = await encoder.encode_chat(turns, "prompt") if has_template else (await encoder.encode([prompt], "prompt"))[0]
+    return {"ids": [[*known, *added]]}
+
+
+def _new(services: Services, call: Call, body: _GeneratingBody, api: Api, **fields: Any) -> NewRequest:
+    """The request for admission. An answer that would be longer than the context ends with it, as Ollama's do."""
+    settings, options = services.settings, body.options or Options()
+    name = name_of(
+        call.identity,
+        call.scope["path"],
+        call.body,
+        mint=lambda: services.owners.mint("ollama-"),
+        is_streamed=body.is_streamed and settings.journal_http_streams,
+    )
+    limit = options.num_predict if options.num_predict is not None and options.num_predict > 0 else NO_TOKEN_LIMIT
+    asked = options.request_fields(stream=body.is_streamed)
+    return asked.new_request(api, name, call.origin, call.ignored, max_tokens=None, default_max_tokens=limit, **fields)
+
+
+def _loaded(services: Services, call: Call, body: _GeneratingBody, *, is_chat: bool) -> ASGIApp:
+    """The answer to a request without a prompt, with which clients load a model, or unload it by keep_alive 0."""
+    why = "unload" if body.keep_alive in (0, "0", "0s", "0m") else "load"
+    head = {"model": services.settings.model_name, "created_at": time_text(services.started_s)}
+    return json_response({**head, **content_of("", is_chat=is_chat), "done": True, "done_reason": why}, ignored=call.ignored)
+
+
+ENDPOINTS = (
+    Endpoint("POST", "/api/generate", generate, needs_open=True),
+    Endpoint("POST", "/api/chat", chat, needs_open=True),
+)

@@ -1,0 +1,103 @@
+"""Answers as Ollama gives them: a stream of JSON objects, one a line, or one object. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from actors.gateway.http.errors import ollama_error, refusal_of
+from actors.gateway.http.formats.format import StreamWriter
+from actors.gateway.http.formats.openai_chunks import finish_reason
+from actors.gateway.requests.order import Ended, Order
+from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.text.tokenizer import TextModel
+
+_encode = msgspec.json.Encoder().encode
+_NS = 1e9
+
+
+class LineWriter(StreamWriter):
+    """Writes a line for each token with text, and a last one with counts and durations. A ping is a line with an empty text,
+    because clients read every line as JSON.
+    """
+
+    content_type, has_ids = b"application/x-ndjson", False
+
+    def __init__(self, request: Request, model_name: str, model: TextModel) -> None:
+        self._request, self._model_name = request, model_name
+        head = _encode(head_of(request.order, model_name))[:-1]
+        if request.order.api == "ollama_chat":
+            self._before, self._after = head + b',"message":{"role":"assistant","content":', b'},"done":false}'
+        else:
+            self._before, self._after = head + b',"response":', b',"done":false}'
+        self.ping = self._line("") + b"\n"
+
+    def openings(self) -> list[bytes]:
+        """None: the first line is that of a token."""
+        return []
+
+    def token(self, sequence: GrowingSequence, number: int) -> bytes:
+        """The line of one token; b"" without text."""
+        text = sequence.texts[number]
+        return self._line(text) if text else b""
+
+    def ending(self, sequence: GrowingSequence) -> bytes:
+        """The line of the text that became certain by the ending."""
+        return self._line(sequence.tail) if sequence.tail else b""
+
+    def last(self, failure: Ended | None) -> list[bytes]:
+        """The error, or the line that says why the answer is over."""
+        if failure is not None:
+            return [_encode(ollama_error(500, refusal_of(failure).detail))]
+        return [_encode(_finished(self._request, self._model_name, ""))]
+
+    def _line(self, text: str) -> bytes:
+        return self._before + _encode(text) + self._after
+
+
+def ollama_body(request: Request, model_name: str, model: TextModel) -> Iterator[bytes]:
+    """The JSON object of a request that is over, in one piece."""
+    sequence = request.sequences[0]
+    yield _encode(_finished(request, model_name, "".join(sequence.texts) + sequence.tail))
+
+
+def head_of(order: Order, model_name: str) -> dict[str, Any]:
+    """What every object begins with. The time is that of the request, so that a later process writes the same bytes."""
+    return {"model": model_name, "created_at": time_text(order.created_s)}
+
+
+def time_text(unix_s: float) -> str:
+    """Unix time as RFC 3339 has it, in UTC."""
+    return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def content_of(text: str, *, is_chat: bool) -> dict[str, Any]:
+    """The field with a text."""
+    return {"message": {"role": "assistant", "content": text}} if is_chat else {"response": text}
+
+
+def _finished(request: Request, model_name: str, text: str) -> dict[str, Any]:
+    """The object of an answer that is over. Its durations are those that the journal has."""
+    order, sequence = request.order, request.sequences[0]
+    ended = sequence.ended
+    assert ended is not None, "the request is over"
+    is_chat = order.api == "ollama_chat"
+    all_ns, first_ns = int(ended.lasted_s * _NS), int((ended.first_token_s or ended.lasted_s) * _NS)
+    found = {
+        **head_of(order, model_name),
+        **content_of(text, is_chat=is_chat),
+        "done": True,
+        "done_reason": finish_reason(ended),
+        "total_duration": all_ns,
+        "load_duration": 0,
+        "prompt_eval_count": request.n_prompt[0],
+        "prompt_eval_duration": first_ns,
+        "eval_count": len(sequence.ids),
+        "eval_duration": all_ns - first_ns,
+    }
+    if not is_chat:
+        found["context"] = [*order.prompt_of(0).tolist(), *sequence.ids]
+    return found
