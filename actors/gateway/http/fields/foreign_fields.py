@@ -49,11 +49,32 @@ NOT_OFFERED_FIELDS: dict[str, tuple[Any, ...]] = {
     "guided_choice": (),
     "guided_grammar": (),
     "structured_outputs": ({},),
+    "regex": (),
+    "ebnf": (),
+    "grammar": ("",),
+    "json_schema": (),
+    "format": ("",),
     "chat_template": (),
     "chat_template_kwargs": ({},),
     "documents": ([],),
     "thinking_token_budget": (),
 }
+# Fields that clients of other servers send, and that are ignored here. Only these names are logged: any other name may be text
+# that a client has written.
+LOGGED_NAMES = frozenset(
+    name
+    for names in (
+        ("stream_options.continuous_usage_stats", "request_id", "session_id", "cache_salt", "return_token_ids", "echo"),
+        ("return_tokens_as_token_ids", "stream_interval", "repetition_detection", "include_reasoning", "extra_body"),
+        ("kv_transfer_params", "vllm_xargs", "mm_processor_kwargs", "guided_decoding_backend", "guided_whitespace_pattern"),
+        ("rid", "lora_path", "separate_reasoning", "stream_reasoning"),
+        ("options", "keep_alive", "think", "raw", "template", "system", "images", "context"),
+        ("n_predict", "cache_prompt", "id_slot", "samplers", "mirostat", "mirostat_tau", "mirostat_eta", "typical_p", "tfs_z"),
+        ("dry_multiplier", "xtc_probability", "n_probs", "timings_per_token", "top_a", "num_ctx", "num_predict"),
+        ("thinking", "provider", "transforms", "route", "models", "plugins", "reasoning", "extra_headers"),
+    )
+    for name in names
+)
 
 
 def without_effect(name: str, value: Any, ignored: Collection[str], not_offered: Mapping[str, tuple[Any, ...]]) -> bool:

@@ -9,9 +9,11 @@ from typing import Any, get_args
 import msgspec
 import structlog
 
+from actors.gateway.http.fields.foreign_fields import LOGGED_NAMES
+
 IGNORED_HEADER = "X-Ignored-Fields"
 _MOST_TOLD = 32  # names in one answer
-_MOST_LOGGED = 256  # pairs of an endpoint and a name
+_OTHER = "one that no known API has"
 _MOST_CHARACTERS = 80  # of a name
 # fields of one endpoint that mean nothing at the others; any other one is refused there, because a limit would be lost
 _HARMLESS_ELSEWHERE = frozenset(("request_id", "return_token_strs"))
@@ -39,19 +41,18 @@ def header_of(names: Iterable[str]) -> str:
 
 
 class IgnoredFieldsLog:
-    """Logs each ignored field of each endpoint once."""
+    """Logs each ignored field of each endpoint once. Names that a client may have written itself are in no line."""
 
     def __init__(self) -> None:
         self._logged: set[tuple[str, str]] = set()
 
     def note(self, endpoint: str, names: Iterable[str]) -> None:
         """Fields of one body were ignored. `endpoint`: its path."""
-        for name in map(_printable, names):
-            if (endpoint, name) in self._logged or len(self._logged) >= _MOST_LOGGED:
-                continue
-            self._logged.add((endpoint, name))
-            is_last = {"note": "other names are not logged"} if len(self._logged) == _MOST_LOGGED else {}
-            structlog.get_logger().warning("unknown field is ignored", field=name, endpoint=endpoint, **is_last)
+        for name in names:
+            shown = name if name in LOGGED_NAMES else _OTHER
+            if (endpoint, shown) not in self._logged:
+                self._logged.add((endpoint, shown))
+                structlog.get_logger().warning("unknown field is ignored", field=shown, endpoint=endpoint)
 
 
 def _take(fields: dict[str, Any], name: str, path: str, ignored: list[str]) -> None:

@@ -45,12 +45,12 @@ async def test_each_name_is_logged_once_for_each_endpoint() -> None:
         with capture_logs() as lines:
             for path in (PLAIN, PLAIN, BATCH):
                 key = "prompts" if path == BATCH else "prompt"
-                answer = await http.post(path, json={key: ["a"], "max_tokens": 2, "colour": 1})
-                assert answer.headers[HEADER] == "colour", answer.text
+                answer = await http.post(path, json={key: ["a"], "max_tokens": 2, "cache_salt": 1})
+                assert answer.headers[HEADER] == "cache_salt", answer.text
             tokens = await http.post("/tokenize", json={"prompt": "a", "colour": 1})
             assert tokens.headers[HEADER] == "colour"
         told = [(line["field"], line["endpoint"]) for line in lines if line["event"] == "unknown field is ignored"]
-        assert told == [("colour", PLAIN), ("colour", BATCH), ("colour", "/tokenize")]
+        assert told == [("cache_salt", PLAIN), ("cache_salt", BATCH), ("one that no known API has", "/tokenize")]
 
 
 async def test_a_stream_says_it_too_also_when_it_is_asked_for_again(tmp_path: Path) -> None:
@@ -105,5 +105,4 @@ def test_many_names_are_bounded_in_the_answer_and_in_the_log() -> None:
     log = IgnoredFieldsLog()
     with capture_logs() as lines:
         log.note(CHAT, map(str, range(10_000)))
-    assert len(lines) == 256
-    assert "note" in lines[-1]
+    assert [line["field"] for line in lines] == ["one that no known API has"]
