@@ -20,9 +20,11 @@ from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.records import FinishedRecord, encode_record, request_record, suspect_record
 from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.metrics import GatewayMetrics
+from actors.gateway.requests.access_log import AccessLog
 from actors.gateway.requests.order import Ended, Order, model_changed
 from actors.gateway.requests.refusals import journal_unavailable
 from actors.gateway.requests.request import Gap, GrowingSequence, Request
+from actors.gateway.requests.work_done import ending_of
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.tokenizer import TextModel
 from messages import generation
@@ -30,7 +32,6 @@ from messages.outcomes import Code, EndReason, NoCode
 
 _SWEEP_S = 1.0
 _CODE_BY_REASON: dict[EndReason, Code] = {"failed": "internal", "quarantined": "quarantined"}
-_MOST_SERIOUS_FIRST: tuple[EndReason, ...] = ("quarantined", "failed", "cancelled", "length", "stop")
 
 
 class RequestDesk:
@@ -48,7 +49,7 @@ class RequestDesk:
     ) -> None:
         self._settings, self._post, self._journal = settings, post, journal
         self._model, self.identity, self.metrics = model, identity, metrics
-        self._log = structlog.get_logger()
+        self._log, self._access_log = structlog.get_logger(), AccessLog(settings.model_name, is_on=settings.access_log)
         self.dispatcher = Dispatcher(
             settings, incarnation, post, self._end_without_tokens, lambda *blamed: self.poison.blamed(*blamed)
         )
@@ -275,10 +276,10 @@ class RequestDesk:
     def _finish(self, request: Request, now_s: float) -> None:
         request.ended_s = now_s
         self._unregister(request)
-        reasons = {s.ended.reason for s in request.sequences if s.ended is not None}
-        ending = next(r for r in _MOST_SERIOUS_FIRST if r in reasons)
+        ending = ending_of(request)
         self.metrics.requests.labels(request.order.api, ending).inc()
         self.metrics.whole_s.observe(now_s - request.began_s)
+        self._access_log.ended(request, ending)
         self.keep_finished(request, now_s)
 
     def add_undelivered(self, request: Request, since_s: float) -> None:

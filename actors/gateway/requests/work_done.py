@@ -1,9 +1,12 @@
-"""What a request has taken at its schedulers, over all of its sequences. Pure."""
+"""How a request has ended, and what it has taken at its schedulers, over all of its sequences. Pure."""
 
 from __future__ import annotations
 
 from actors.gateway.requests.request import Request
 from messages.generation import Work
+from messages.outcomes import EndReason
+
+_MOST_SERIOUS_FIRST: tuple[EndReason, ...] = ("quarantined", "failed", "cancelled", "length", "stop")
 
 
 def work_of(request: Request) -> Work | None:
@@ -21,6 +24,12 @@ def work_of(request: Request) -> Work | None:
         n_drafted=sum(work.n_drafted for work in works),
         n_accepted=sum(work.n_accepted for work in works),
     )
+
+
+def ending_of(request: Request) -> EndReason:
+    """The most serious ending of the sequences of a request that is over."""
+    reasons = {sequence.ended.reason for sequence in request.sequences if sequence.ended is not None}
+    return next(reason for reason in _MOST_SERIOUS_FIRST if reason in reasons)
 
 
 def server_timing(request: Request) -> str:

@@ -1,0 +1,54 @@
+"""The access log: one line for each request, whatever its ending and its API; none while it is off."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from messages.generation import Work
+from tests.support.gateway.gateway_rig import rig
+
+PLAIN, GENERATE = "/v1/completions", "/v1/generate"
+WORK = Work(queue_s=0.001, prefill_s=0.25, decode_s=1.5)
+
+
+def lines_of(log: list[Any]) -> list[dict[str, Any]]:
+    return [line for line in log if line["event"] == "request"]
+
+
+async def test_a_line_has_what_was_asked_and_what_it_took() -> None:
+    with capture_logs() as log:
+        async with rig(access_log=True) as r, r.http() as http:
+            r.scheduler().work = WORK
+            body = {"prompt": [1, 2, 3], "max_tokens": 5, "n": 2, "ignore_eos": True}
+            answer = await http.post(PLAIN, json=body, headers={"X-Request-Id": "mine"})
+            assert answer.status_code == 200
+    (line,) = lines_of(log)
+    assert line.pop("total_ms") >= line.pop("first_token_ms") >= 0
+    assert line == {
+        "event": "request", "log_level": "info", "request": "mine", "model": "hash-chain", "api": "completion", "status": 200,
+        "ending": "length", "prompt_tokens": 3, "output_tokens": 10, "queue_ms": 1.0, "prefill_ms": 250.0, "decode_ms": 1500.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("ending", "status"), [("failed", 500), ("quarantined", 422)])
+async def test_a_failure_has_its_status(ending: Any, status: int) -> None:
+    with capture_logs() as log:
+        async with rig(access_log=True, with_scheduler=False) as r, r.http() as http:
+            scheduler = await r.add_scheduler(is_automatic=False)
+            call = asyncio.ensure_future(http.post(GENERATE, json={"prompt": "a"}))
+            await r.cluster.wait_until(lambda: bool(scheduler.running))
+            scheduler.fail(next(iter(scheduler.running)), reason=ending)
+            assert (await call).status_code == status
+    (line,) = lines_of(log)
+    assert (line["status"], line["ending"], line["queue_ms"]) == (status, ending, None)
+
+
+async def test_nothing_is_logged_while_it_is_off() -> None:
+    with capture_logs() as log:
+        async with rig() as r, r.http() as http:
+            assert (await http.post(GENERATE, json={"prompt": "a", "max_tokens": 2})).status_code == 200
+    assert lines_of(log) == []
