@@ -196,16 +196,16 @@ _HARMS = [
     Observer.rank_suspended,
     Observer.rank_hung,
     Observer.device_failed,
-    Observer.rank_replaced,
     Observer.scheduler_killed,
+    pytest.param(Observer.rank_replaced, marks=pytest.mark.long),
 ]
 
 
 _LASTING = (Observer.rank_replaced,)  # the restart of other processes comes first
 
 
+@pytest.mark.parametrize("harm", _HARMS, ids=lambda harm: getattr(harm, "__name__", None))
 @pytest.mark.parametrize("tp", [1, pytest.param(2, marks=pytest.mark.long)])
-@pytest.mark.parametrize("harm", _HARMS, ids=lambda harm: harm.__name__)
 def test_sequences_leave_a_replica_that_cannot_compute(
     harm: Callable[[Observer], None], tp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
