@@ -69,14 +69,14 @@ class Pause(Harm):
             return 0
         process = self._machine.newest(self.name)
         assert process is not None
-        assert process.birth is not None
+        assert process.spawn_spec is not None
         process.pause()
         self._loop.call_later(self.for_s, process.resume)
-        return process.birth.incarnation
+        return process.spawn_spec.incarnation
 
     def _is_replaced(self, incarnation: int) -> bool:
         process = self._machine.newest(self.name) if self.name != SUPERVISOR else None
-        is_new = process is not None and process.birth is not None and process.birth.incarnation > incarnation
+        is_new = process is not None and process.spawn_spec is not None and process.spawn_spec.incarnation > incarnation
         return is_new and process is not None and process.actor is not None and process.actor.child.is_ready
 
 
