@@ -276,6 +276,7 @@ class GatewayActor(Actor, Post, Status):
             "gateway": self.spawn_spec.name,
             "model": self.settings.model_name,
             **self.statistics(),
+            **metrics.totals(),
             "time_to_first_token": metrics.first_token_s.summary_ms(),
             "inter_token": metrics.gap_s.summary_ms(),
             "request": metrics.whole_s.summary_ms(),

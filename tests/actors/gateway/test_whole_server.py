@@ -117,6 +117,10 @@ async def test_metrics_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         assert samples["tardigrade_time_to_first_token_seconds_count"] == 3
         assert samples["tardigrade_active_sequences"] == 0
         summary = (await http.get("/v1/metrics")).json()
+        assert summary["total_requests"] == summary["request"]["count"] > 0
+        assert summary["total_tokens_generated"] > 0
+        assert summary["avg_latency_ms"] == summary["request"]["mean_ms"]
+        assert summary["avg_throughput"] > 0
         assert summary["gateway"] == "gateway/0", "the latencies are those of one gateway"
         assert summary["request"]["count"] == 3
         assert summary["inter_token"]["count"] == 21
