@@ -38,6 +38,14 @@ class Wishes:
     standby: bool | None = None  # a second gang for each replica; None: chosen here
 
 
+class PlacementRefused(ConfigError):
+    """Wishes that cannot be had. `key`: the wish that is refused; `offer`: the value that the text names, or the greatest."""
+
+    def __init__(self, key: str, offer: int, text: str) -> None:
+        super().__init__(f"{key}: {text}")
+        self.key, self.offer = key, offer
+
+
 @dataclass(frozen=True)
 class Placement:
     """Where the ranks run. Rank k of replica r runs on `gpus[r * tp + k]`, or on CPU cores where there are no `gpus`."""
@@ -101,10 +109,10 @@ def plan_placement(host: Host, model: ModelConfig | None, wishes: Wishes) -> Pla
 
 
 def check_gpus(host: Host, wishes: Wishes) -> None:
-    """Check the number of GPUs, before the model is looked for. Raises: ConfigError if there are fewer than asked for."""
+    """Check the number of GPUs, before the model is looked for. Raises: PlacementRefused if there are fewer than asked for."""
     if wishes.gpus is not None and wishes.gpus > len(host.gpus):
         there = f"at most {len(host.gpus)} ({_named(host.gpus)})" if host.gpus else "0 (CPU cores; no GPU is visible here)"
-        raise ConfigError(f"gpus: expected {there}, got {wishes.gpus}")
+        raise PlacementRefused("gpus", len(host.gpus), f"expected {there}, got {wishes.gpus}")
 
 
 def _on_cpu(host: Host, model: ModelConfig | None, wishes: Wishes) -> Placement:
@@ -119,7 +127,7 @@ def _on_cpu(host: Host, model: ModelConfig | None, wishes: Wishes) -> Placement:
     weight_bytes, most_replicas = replica_bytes * replicas, host.memory_bytes // replica_bytes
     if 1 <= most_replicas < replicas:
         room = f"({_gib(replica_bytes)} GiB of weights each, {_gib(host.memory_bytes)} GiB of memory)"
-        raise ConfigError(f"replicas: expected at most {most_replicas} {room}, got {replicas}")
+        raise PlacementRefused("replicas", most_replicas, f"expected at most {most_replicas} {room}, got {replicas}")
     if weight_bytes > host.memory_bytes:
         smaller = "; --dtype bfloat16 halves them" if dtype == "float32" else ""
         raise ConfigError(
@@ -140,10 +148,10 @@ class _OnGpus:
         self._room = GpuRoom(self._memory_bytes, self._worker)
 
     def placement(self) -> Placement:
-        """Raises: ConfigError naming the key."""
+        """Raises: ConfigError naming the key; a PlacementRefused where a number is refused."""
         n_gpus, replicas = len(self._gpus), self._wishes.replicas
         if replicas > n_gpus:
-            raise ConfigError(f"replicas: expected at most {n_gpus} (the number of GPUs), got {replicas}")
+            raise PlacementRefused("replicas", n_gpus, f"expected at most {n_gpus} (the number of GPUs), got {replicas}")
         if self._model is None:
             tp = self._wishes.tp or 1
             self._check_number(tp)
@@ -181,7 +189,8 @@ class _OnGpus:
         n_gpus, replicas = len(self._gpus), self._wishes.replicas or 1
         if tp * replicas > n_gpus:
             shared = f" for {replicas} replicas" if replicas > 1 else ""
-            raise ConfigError(f"tp: expected at most {n_gpus // replicas} ({_count(n_gpus, 'GPU')}{shared}), got {tp}")
+            most = n_gpus // replicas
+            raise PlacementRefused("tp", most, f"expected at most {most} ({_count(n_gpus, 'GPU')}{shared}), got {tp}")
 
     def _best_tp(self, model: ModelConfig) -> int:
         """The least tp that holds the model; if both `replicas` and `gpus` are given, the greatest, so that all GPUs are used.
@@ -198,25 +207,26 @@ class _OnGpus:
         room_by_size = {size: self._room.tokens(self._estimate(model, size)) for size in sizes}
         size = max(sizes, key=lambda one: room_by_size[one])
         if room_by_size[size] < self._least_tokens():
-            raise ConfigError(self._no_room(model, size, room_by_size[size]))
+            raise self._no_room(model, size, room_by_size[size])
         return size
 
-    def _no_room(self, model: ModelConfig, size: int, room_tokens: int) -> str:
-        """The error text: why `size` ranks are not enough, and how many would be."""
+    def _no_room(self, model: ModelConfig, size: int, room_tokens: int) -> ConfigError:
+        """The error: why `size` ranks are not enough, and how many would be."""
         weights = f"{_gib(self._estimate(model, size).weight_bytes)} GiB of weights a GPU in {self._dtype}"
+        gpu_gib = f"{_gib(self._memory_bytes)} GiB"
         if self._wishes.max_length and room_tokens > 0:
-            return (
-                f"max_length: expected at most {room_tokens} tokens beside {weights} (tp {size},"
-                f" {_gib(self._memory_bytes)} GiB a GPU), got {self._wishes.max_length}"
-            )
+            beside = f"beside {weights} (tp {size}, {gpu_gib} a GPU)"
+            return ConfigError(f"max_length: expected at most {room_tokens} tokens {beside}, got {self._wishes.max_length}")
         enough = (s for s in split_sizes(model) if self._room.tokens(self._estimate(model, s)) >= self._least_tokens())
         needed = next(enough, None)
         if needed is None:
-            return f"model: expected one that fits GPUs of {_gib(self._memory_bytes)} GiB, got {weights} with tp {size}"
+            return ConfigError(f"model: expected one that fits GPUs of {gpu_gib}, got {weights} with tp {size}")
         key = "tp" if self._wishes.tp else "gpus"
         total = needed if self._wishes.tp else needed * max(self._wishes.replicas, 1)
         got = self._wishes.tp or len(self._gpus)
-        return f"{key}: expected at least {total} of {_gib(self._memory_bytes)} GiB each for this model, got {got} ({weights})"
+        return PlacementRefused(
+            key, total, f"expected at least {total} of {gpu_gib} each for this model, got {got} ({weights})"
+        )
 
     def _estimate(self, model: ModelConfig, tp: int) -> RankEstimate:
         return estimate_cuda_rank(model, tp, self._dtype, self._worker.step_tokens, self._worker.slots)
@@ -255,9 +265,11 @@ def _check_split(model: ModelConfig, tp: int, most: int) -> None:
     if can_split(model, tp):
         return
     sizes = [size for size in split_sizes(model) if size <= max(most, 1)]
-    raise ConfigError(
-        f"tp: expected {_choice(sizes)} (the model has {_count(model.n_kv_heads, 'KV head')} and"
-        f" {_count(model.n_heads, 'head')}), got {tp}"
+    raise PlacementRefused(
+        "tp",
+        sizes[-1],
+        f"expected {_choice(sizes)} (the model has {_count(model.n_kv_heads, 'KV head')} and"
+        f" {_count(model.n_heads, 'head')}), got {tp}",
     )
 
 

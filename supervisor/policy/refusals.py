@@ -1,9 +1,60 @@
-"""What cannot be computed deterministically, as far as it is known before a rank loads the model."""
+"""What works instead of a placement that is refused; and what is known not to be deterministic before a model loads. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from gpu_workers.model_store.model_config import ModelConfig
 from messages.errors import ConfigError
-from supervisor.policy.placement import Placement
+from supervisor.policy.machine import Host
+from supervisor.policy.placement import Placement, PlacementRefused, Wishes, plan_placement
+
+_LEFT_TO_PLAN: dict[str, Any] = {"gpus": None, "tp": 0, "replicas": 0}  # the wishes that say how many, and their defaults
+
+
+def plan_or_offer(host: Host, model: ModelConfig | None, wishes: Wishes) -> Placement:
+    """`plan_placement`. If the value that its refusal offers would be refused too, the error names other wishes that work.
+
+    Raises: ConfigError naming the key, what would work and what came.
+    """
+    try:
+        return plan_placement(host, model, wishes)
+    except PlacementRefused as refused:
+        if _works(host, model, replace(wishes, **{refused.key: refused.offer})):
+            raise
+        offer = next((one for one in _nearest(host, wishes) if _works(host, model, one)), None)
+        if offer is None:  # the host itself does not suffice: the refusal of the freest wishes says what it lacks
+            return plan_placement(host, model, replace(wishes, **_LEFT_TO_PLAN))
+        raise ConfigError(f"{refused}; it works {_difference(wishes, offer)}") from None
+
+
+def _works(host: Host, model: ModelConfig | None, wishes: Wishes) -> bool:
+    try:
+        plan_placement(host, model, wishes)
+    except ConfigError:
+        return False
+    return True
+
+
+def _nearest(host: Host, wishes: Wishes) -> Iterator[Wishes]:
+    """Other wishes: with one of the numbers changed, the nearest first; then with two and three of them left to the plan."""
+    keys = [key for key, free in _LEFT_TO_PLAN.items() if getattr(wishes, key) != free]
+    for key in reversed(keys):
+        wanted = getattr(wishes, key)
+        numbers = sorted(range(1, max(wanted, len(host.gpus)) + 1), key=lambda one, wanted=wanted: abs(one - wanted))
+        yield from (replace(wishes, **{key: number}) for number in numbers if number != wanted)
+    for n_free in range(1, len(keys) + 1):
+        yield replace(wishes, **{key: _LEFT_TO_PLAN[key] for key in keys[-n_free:]})
+        yield replace(wishes, **{key: _LEFT_TO_PLAN[key] for key in keys[:n_free]})
+
+
+def _difference(wishes: Wishes, offer: Wishes) -> str:
+    """What is changed, as flags: "with --replicas 1", "without --gpus and --tp"."""
+    changed = {key: getattr(offer, key) for key in _LEFT_TO_PLAN if getattr(offer, key) != getattr(wishes, key)}
+    given = [f"--{key} {value}" for key, value in changed.items() if value != _LEFT_TO_PLAN[key]]
+    return f"with {given[0]}" if given else f"without {' and '.join(f'--{key}' for key in changed)}"
 
 
 def check_deterministic(placement: Placement, attention: str) -> None:
