@@ -6,6 +6,7 @@ around every send) take a fifth of a short request's time. Every other request g
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ from actors.gateway.http.endpoint import Call, Endpoint, Services, trace_id_of
 from actors.gateway.http.endpoints import generate, ollama, ollama_models, openai, remade, server_facts, streams, tokenize
 from actors.gateway.http.errors import error_body_at, error_response, on_exception, on_http_exception, without_slash
 from actors.gateway.http.identity import Identity, Origin, identity_of
-from actors.gateway.requests.refusals import Refusal
+from actors.gateway.requests.refusals import Refusal, stopped
 from messages.ids import mint_request_id
 
 AnswerCall = Callable[[HttpRequest], Awaitable[ASGIApp]]
@@ -76,6 +77,8 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
             return error_response(refusal, {"X-Request-Id": identity.given_id or mint_request_id()}, error_form)
         except ClientDisconnect:
             return Response(status_code=499)
+        except asyncio.CancelledError:  # by uvicorn: the gateway ends before there is an answer
+            return error_response(stopped())
 
     return call
 

@@ -22,6 +22,7 @@ from actors.gateway.http.formats.registry import format_of
 from actors.gateway.http.hangup import may_return, watch_hangup
 from actors.gateway.http.stream_events import StreamEvents, failure_of, stream_headers
 from actors.gateway.requests.reader import Reader
+from actors.gateway.requests.refusals import stopped
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.work_done import server_timing
 
@@ -59,6 +60,7 @@ class _Answer:
     def __init__(self, desk: RequestDesk, request: Request, longest_s: float, start: int = -1) -> None:
         self._desk, self._longest_s, self._start = desk, longest_s, start
         self.request, self.reader = request, Reader(request)
+        self._has_begun = False  # to send
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watch = watch_hangup(scope, receive, self.reader.leave)
@@ -74,6 +76,10 @@ class _Answer:
                 self._desk.retained.read(self.request.order.request, asyncio.get_running_loop().time())
         except (OSError, TimeoutError):
             self.reader.has_left = True
+        except asyncio.CancelledError:  # by uvicorn: the gateway ends
+            if self._has_begun or self.reader.has_left:
+                raise
+            await error_response(stopped(), {"X-Request-Id": self.request.order.request})(scope, receive, send)
         finally:
             watch.cancel()
             self.reader.close()
@@ -99,9 +105,10 @@ class EventStream(_Answer):
         await reader.wait_settled(_SETTLE_S)
         failure = _failure(self.request)
         if failure is not None and not self.request.n_generated and not self._events.start:
+            self._has_begun = True
             await failure(scope, receive, send)
             return
-        sender = chunk_sender(scope, send)
+        self._has_begun, sender = True, chunk_sender(scope, send)
         await sender.begin(stream_headers(self.request, self._events.content_type))
         while not reader.has_left:
             events = self._events.take_some()
@@ -138,4 +145,5 @@ class WholeAnswer(_Answer):
             if self.request.order.ignored_fields:
                 headers[IGNORED_HEADER] = self.request.order.ignored_fields
             response = Response(await join_pieces(self._render()), 200, headers, media_type="application/json")
+        self._has_begun = True
         await response(scope, receive, send)

@@ -102,6 +102,11 @@ def check_one_given(**fields: object) -> None:
         raise Refusal("invalid", detail, field=first)
 
 
+def stopped() -> Refusal:
+    """This gateway ends before it has an answer."""
+    return Refusal("unavailable", "the server was stopped before the answer began", retry_after_s=1.0)
+
+
 def journal_unavailable() -> Refusal:
     """The refusal of a request that the journal cannot record."""
     detail = "the request journal cannot be written, so no new request can be accepted"

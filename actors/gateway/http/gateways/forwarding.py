@@ -24,7 +24,7 @@ from actors.gateway.http.errors import error_response
 from actors.gateway.http.gateways.forwarded_call import LEAVE, ForwardedCall, known
 from actors.gateway.http.hangup import watch_hangup
 from actors.gateway.http.stream_events import Begun, run_in
-from actors.gateway.requests.refusals import Refusal
+from actors.gateway.requests.refusals import Refusal, stopped
 
 _OWNER_AWAY_S = 60.0  # longest time without any byte of the owner's while it cannot be reached
 _OTHERS_S = 20.0  # longest wait for the gateways that may have a request
@@ -76,6 +76,10 @@ class Forwarded:
                 await self._answer(scope, receive, send)
         except TimeoutError:
             structlog.get_logger().warning("forwarded call not answered in time", owner=self._path)
+        except asyncio.CancelledError:  # by uvicorn: this gateway ends
+            if self._has_begun:
+                raise
+            await self._give_up(stopped(), scope, receive, send)
         finally:
             watch.cancel()
 
@@ -93,10 +97,14 @@ class Forwarded:
                 if loop.time() > until_s:
                     break
                 await asyncio.sleep(_RETRY_S)
+        refusal = Refusal("unavailable", "the gateway that owns this request does not answer", retry_after_s=1.0)
+        await self._give_up(refusal, scope, receive, send)
+
+    async def _give_up(self, refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse the call if the client has nothing of its answer; cut a connection on which an earlier process began it."""
         if self._cut is not None:
             self._cut()
         elif not (self._has_begun or self._has_left):
-            refusal = Refusal("unavailable", "the gateway that owns this request does not answer", retry_after_s=1.0)
             await error_response(refusal)(scope, receive, send)
 
     async def _pass_on(self, head: _Head, reader: asyncio.StreamReader, scope: Scope, receive: Receive, send: Send) -> bool:

@@ -183,6 +183,26 @@ async def test_an_owner_that_stays_away_is_a_503(monkeypatch: pytest.MonkeyPatch
         assert alone.status == 503
 
 
+async def test_a_gateway_that_ends_refuses_what_it_has_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvicorn cancels such calls, and would answer them with status 500."""
+    tried = asyncio.Event()
+
+    def refuse_connection(call: Forwarded) -> Any:
+        tried.set()
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(Forwarded, "_connected", refuse_connection)
+    async with two_gateways() as (r, second, _):
+        forwarded = AsgiStream(second, "/v1/completions", BODY, {"Idempotency-Key": key_of(0)})
+        await tried.wait()
+        whole = AsgiStream(r, "/v1/completions", BODY | {"stream": False}, {"Idempotency-Key": key_of(0)})
+        await until_submitted(r, 1)
+        for call in (forwarded, whole):
+            call._task.cancel()
+            await call.end()
+            assert (call.status, call.headers["retry-after"]) == (503, "1")
+
+
 def test_an_id_has_the_same_owner_everywhere_and_minted_ids_belong_to_their_gateway() -> None:
     sockets = [str(index) for index in range(4)]
     gateways = [Owners(index, sockets) for index in range(4)]
