@@ -46,10 +46,11 @@ class Fault(Enum):
 
 Count = Counter[tuple[str, Fault]]
 _NEVER = (
-    *("Fault", "StatusWanted", "StatusReport", "Drain", "Drained", "StepFailed"),  # not in a run without orders and bugs
+    *("Fault", "StatusWanted", "StatusReport", "StepFailed"),  # not in a run without orders and bugs
     *("Refused", "InventoryWanted"),  # what was asked for fits, and between living processes no update is lost
 )
-_LOADING = ("gateway", "supervisor")  # roles of "Loading": the hash chain has nothing to load
+_FRONT_ROLES = ("gateway", "supervisor")  # the hash chain has nothing to load, and only gateways are drained
+_ROLES: dict[str, tuple[str, ...]] = dict.fromkeys(("Loading", "Drain", "Drained"), _FRONT_ROLES)
 # Messages at a gateway's front. A gateway sends those of a client and gets the others when it passes a stream on. It rarely
 # passes on that a client leaves, and rarely refuses a request or passes a refusal on.
 _RARELY = ("gateway sends CancelRequest", "gateway sends Failed", "gateway gets Failed")
@@ -65,7 +66,7 @@ def _pairs() -> Iterator[tuple[str, Fault]]:
         kind = route.kind.__name__
         if kind in _NEVER:
             continue
-        may = _LOADING if kind == "Loading" else roles
+        may = _ROLES.get(kind, roles)
         receivers = [role for role in route.receivers if role in may]
         senders = [role for role in route.senders if role in may]
         if receivers and senders:

@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from actors.gateway.dispatch.step_publisher import StepPublisher
+from actors.gateway.journal import frames
 from actors.gateway.journal.journal import Journal
 from actors.gateway.takeover.remainder import Remainder
 from actors.pages.seal_table import SealTable
@@ -22,7 +23,10 @@ from actors.scheduler.sequences.sequence import Sequence
 from messages.lifecycle import Cause
 from messages.transport.arrivals import ArrivalKind, Arrivals
 from messages.wire.envelope import Envelope
+from supervisor.children import rendezvous
 from supervisor.children.child_manager import ChildManager
+from supervisor.operator.orders import Orders
+from supervisor.policy import liveness
 from tests.support.simulation.world import simulate
 
 
@@ -54,7 +58,7 @@ def _any_number(arrivals: Arrivals, envelope: Envelope, route: bytes, honest: An
     return ArrivalKind.NEXT
 
 
-MUTATIONS: dict[str, tuple[type[Any], str, Any]] = {
+MUTATIONS: dict[str, tuple[Any, str, Any]] = {
     "a Submit that comes again is a new sequence": (SchedulerActor, "on_submit", _submit_anew),
     "a Result of an earlier epoch counts": (StepTracker, "is_current", lambda tracker, epoch: True),
     "tokens are shown before they are recorded": (StepPublisher, "record", _publish_first),
@@ -64,6 +68,10 @@ MUTATIONS: dict[str, tuple[type[Any], str, Any]] = {
     "a response that goes on begins again": (Remainder, "push", lambda remainder, data: data),
     "messages count in any order and number": (Arrivals, "note", _any_number),
     "the next supervisor adopts nobody": (ChildManager, "adopt", lambda children: []),
+    "a frame of the journal needs no checksum": (frames, "_checksum", lambda facts, payload, salt: bytes(8)),
+    "an order dies with its supervisor": (Orders, "resume", lambda orders: None),
+    "incarnations begin at 1 in each server": (rendezvous, "read_newest", lambda path, decode: None),
+    "a pause of the supervisor counts as silence of the others": (liveness, "_OVERSLEPT", float("inf")),
     "endings are not in the journal": (Journal, "finish", lambda journal, *args, **options: None),
 }
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any
 
 from actors.gateway.settings import GatewaySettings
@@ -14,6 +15,17 @@ from tests.support.simulation.edges import Count, Fault
 from tests.support.simulation.network import Loss
 
 FAULTS_S = 3.0  # faults happen within about twice this time
+
+
+class Outage(Enum):
+    """How a whole server ends, before it is started again; see faults/outages.py."""
+
+    STOP = "stop"
+    DRAIN = "drain"
+    DEATH = "death"
+
+
+_OUTAGES = (*((),) * 12, *((outage,) for outage in Outage), (Outage.DEATH, Outage.STOP))
 
 
 @dataclass(frozen=True)
@@ -36,12 +48,21 @@ class Scenario:
     n_rolls: int = 0  # rolling restarts
     n_parent_deaths: int = 0
     vocabulary: int = 32_768  # of the hash chain; in a small one tokens repeat, so that there are drafts, some of them right
+    n_flips: int = 0  # of bits in a journal, most of them just before its gateway dies
+    n_common_pauses: int = 0  # of all processes at the same time
+    outages: tuple[Outage, ...] = ()  # the whole server ends, and is started again
     sought: tuple[str, Fault] | None = None  # an edge at which this fault shall happen, soon after the beginning
 
     @property
     def is_harmful(self) -> bool:
         """Processes may die of something else than a rolling restart."""
-        return any((self.n_deaths, self.n_pauses, self.n_device_faults, self.n_aims, self.n_supervisor_deaths))
+        deadly = (self.n_deaths, self.n_pauses, self.n_device_faults, self.n_aims, self.n_supervisor_deaths, self.n_flips)
+        return any((*deadly, self.n_common_pauses, self.outages))
+
+    @property
+    def is_calm(self) -> bool:
+        """Nothing dies or is replaced, but all processes may pause together."""
+        return not replace(self, n_common_pauses=0).is_harmful and not self.n_rolls
 
 
 @dataclass
@@ -64,6 +85,7 @@ class Outcome:
 def scenario_of(seed: int) -> Scenario:
     """The scenario of a seed: deaths always; pauses, full disks, clock jumps, lost and repeated messages in some of them."""
     chance, more = random.Random(f"scenario {seed}"), random.Random(f"more {seed}")
+    whole = random.Random(f"whole server {seed}")
     return Scenario(
         n_clients=chance.randrange(2, 9),
         n_deaths=chance.choice((0, 1, 2, 3, 5, 7)),
@@ -80,6 +102,10 @@ def scenario_of(seed: int) -> Scenario:
         n_rolls=more.choice((0, 0, 0, 1)),
         vocabulary=more.choice((32_768, 32_768, 4)),
         n_parent_deaths=more.choice((0, 0, 0, 1, 2)),
+        outages=whole.choice(_OUTAGES),
+        n_flips=whole.choice((0, 0, 0, 1, 3)),
+        n_common_pauses=whole.choice((0, 0, 0, 0, 0, 0, 0, 1)),
+        longest_pause_s=whole.choice((9.0, 9.0, 9.0, 30.0)),
     )
 
 

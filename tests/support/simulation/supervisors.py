@@ -13,6 +13,7 @@ from contextvars import Context, copy_context
 from dataclasses import replace
 from pathlib import Path
 
+from messages.ids import replica_of
 from messages.lifecycle import TreeState
 from messages.outcomes import ExitCode
 from messages.spawn_spec import LISTEN_SOCKET
@@ -21,6 +22,7 @@ from supervisor.config import ServerConfig
 from supervisor.legacy import LegacyFile
 from supervisor.parent.link import ALIVE, KEEP, ParentLink, pack_exits
 from supervisor.policy.placement import Placement
+from supervisor.policy.states import TreeOrder
 from supervisor.server import Server, decode_server, half_restarted, read_server
 from supervisor.supervisor import Supervisor
 from supervisor.tree import StartFacts, build_tree
@@ -47,13 +49,19 @@ class SimulatedParent:
         self.context = copy_context()
         self.ending: asyncio.Future[int] = machine.loop.create_future()
         self.n_deaths = self.n_rolls = self.n_own_deaths = 0
-        self._is_stop_ordered = False
+        self._stop_drain_s: float | None = None  # of an order to stop; None: there is none
+        self._config = ServerConfig()
+        self._next: asyncio.TimerHandle | None = None  # the next supervisor
         machine.on_orphan_exit = self._reaped
 
     @property
     def run_dir(self) -> Path:
         """The run directory of the server."""
         return self._folder / "run"
+
+    def journal_of(self, gateway: str) -> Path:
+        """The folder of a gateway's journal."""
+        return self._folder / f"journal-{replica_of(gateway)}"
 
     @property
     def is_serving(self) -> bool:
@@ -62,19 +70,63 @@ class SimulatedParent:
 
     def start(self, config: ServerConfig) -> None:
         """Start the first supervisor."""
+        self._config = config
+        self._start()
+
+    def start_again(self) -> None:
+        """The next server, in the directories of one that has ended."""
+        kernel, life = self._machine.kernel, self.life
+        life.state, life.held, self.supervisor = LifeState.DEAD, [], None
+        kernel.close_all_of(life)
+        for fd in self._kept.values():
+            kernel.close(fd)
+        (self._folder / "http").unlink()
+        self._exits, self._end, self._stop_drain_s = {}, None, None
+        self._machine.parent += 1
+        self.ending = self._machine.loop.create_future()
+        self._start()
+
+    def _start(self) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         listener.bind(str(self._folder / "http"))
         listener.listen(1024)
         run_dir = RunDir.acquire(self.run_dir)
         self._kept = {f"{_RUN_DIR} {run_dir.path}".encode(): run_dir.lock_fd, f"{LISTEN_SOCKET} ".encode(): listener.detach()}
-        _server(config, run_dir, self._folder, self._kept[f"{LISTEN_SOCKET} ".encode()]).save()
+        _server(self._config, run_dir, self._folder, self._kept[f"{LISTEN_SOCKET} ".encode()]).save()
         self._fork()
 
-    def stop(self) -> None:
-        """SIGTERM: passed on to the supervisor, and to the next one if this one dies."""
-        self._is_stop_ordered = True
+    def stop(self, drain_s: float = 0.0) -> None:
+        """SIGTERM: passed on to the supervisor, and to the next one if this one dies. `drain_s`: the longest drain before."""
+        self._stop_drain_s = drain_s
         if self.supervisor is not None:
-            self._machine.loop.call_soon(self.supervisor.orders.stop, 0.0, context=self.context)
+            self._machine.loop.call_soon(self.supervisor.orders.stop, drain_s, context=self.context)
+
+    def drain(self, deadline_s: float) -> None:
+        """`supervisor drain`, once."""
+        if self.supervisor is not None:
+            self._machine.loop.call_soon(self.supervisor.orders.drain, deadline_s, False, context=self.context)
+
+    @property
+    def is_draining(self) -> bool:
+        """A supervisor knows that it shall drain, or stop."""
+        return self.supervisor is not None and self.supervisor.orders.present is not TreeOrder.NONE
+
+    @property
+    def is_drained(self) -> bool:
+        """A supervisor knows that no gateway has anything left to finish."""
+        return self.supervisor is not None and self.supervisor.orders.is_drained
+
+    def die_with_all(self) -> None:
+        """Every process dies at once: the parent, the supervisor and all children."""
+        if self._next is not None:
+            self._next.cancel()
+        if not self.ending.done():
+            self.ending.set_result(ExitCode.FORCED)
+        self.n_deaths += 1
+        self.life.state, self.life.held, self.supervisor, self._end = LifeState.DEAD, [], None, None
+        self._machine.kernel.close_all_of(self.life)
+        for process in self._machine.processes:
+            process.die(-9)
 
     def roll(self) -> None:
         """Order a rolling restart, and order it again until the server takes it."""
@@ -87,7 +139,7 @@ class SimulatedParent:
 
     def _order_roll(self) -> None:
         """In the supervisor's process, whose operator tries again while it is refused."""
-        if self.ending.done() or self._is_stop_ordered:
+        if self.ending.done() or self._stop_drain_s is not None:
             return
         supervisor = self.supervisor
         if supervisor is not None and not supervisor._restart(supervisor._server.encoded()):
@@ -124,7 +176,8 @@ class SimulatedParent:
                 process.supervisor_died()
         outside = copy_context()
         outside.run(PROCESS.set, None)
-        self._machine.loop.call_later(self._machine.chance.uniform(*_NEXT_S), self._fork, context=outside)
+        wait_s = self._machine.chance.uniform(*_NEXT_S)
+        self._next = self._machine.loop.call_later(wait_s, self._fork, context=outside)
 
     def _fork(self) -> None:
         life = SimulatedLife("supervisor", self._machine.new_pid())
@@ -164,8 +217,8 @@ class SimulatedParent:
         self.supervisor = Supervisor(server, server.display(), spawner, self._machine.network.mailbox, link, target)
         task = self._machine.loop.create_task(self.supervisor.run())
         task.add_done_callback(self._ended)
-        if self._is_stop_ordered:
-            self._machine.loop.call_later(_OPEN_S, self.supervisor.orders.stop, 0.0)
+        if self._stop_drain_s is not None:
+            self._machine.loop.call_later(_OPEN_S, self.supervisor.orders.stop, self._stop_drain_s)
 
     def _ended(self, task: asyncio.Task[int]) -> None:
         if task.cancelled() or task.exception() is not None:

@@ -30,7 +30,7 @@ from tests.support.simulation.clients.http_connection import make_connections_co
 from tests.support.simulation.clients.wishes import Door, Wish, wishes_of
 from tests.support.simulation.clients.zmq_client import ZmqClient
 from tests.support.simulation.edges import Edges
-from tests.support.simulation.harm import Harm
+from tests.support.simulation.faults.harm import Harm
 from tests.support.simulation.kernel import Kernel, make_secrets_repeatable
 from tests.support.simulation.network import Loss, SimulatedNetwork
 from tests.support.simulation.processes import Machine, SimulatedProcess, make_processes_findable
@@ -110,6 +110,9 @@ class World:
         await self._until(lambda: all(task.done() for task in work), _END_S, "a client still waits")
         self._problems += self._history.problems
         self._problems += [repr(task.exception()) for task in work if task.done() and task.exception() is not None]
+        if self._scenario.is_calm:
+            dead = [process.name for process in self._machine.processes if not process.is_alive]
+            self._problems += [f"{name} was killed, although nothing was wrong with it" for name in dead]
         if not self._problems:
             await self._stop()
         self._problems += self._faults + self._machine.problems + self._adoptions.problems
@@ -184,8 +187,8 @@ class World:
             return ZmqClient(wish, self._history, self._chance, self._loop, self._sockets, endpoints)
         client = HttpClient(wish, self._history, self._chance, self._folder, self._folder / "http")
         client.may_be_cut = lambda: wish.door is not Door.PLAIN or self._may_cut() or client.may_lose_events()
-        # the disk refuses, the streams go on, and several sequences come in another order from the next process
-        client.may_lose_events = lambda: wish.n > 1 and self._scenario.n_disk_failures > 0
+        # the disk refuses or loses steps, the streams go on, and several sequences come in another order from the next process
+        client.may_lose_events = lambda: wish.n > 1 and (self._scenario.n_disk_failures > 0 or self.harm.n_flips > 0)
         return client
 
     def _gateways(self) -> list[str]:

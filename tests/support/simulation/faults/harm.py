@@ -1,14 +1,17 @@
-"""The faults of a simulated run: deaths, pauses, a full disk, cut links, jumps of the wall clock."""
+"""Carries out the faults of a simulated run, at random times and at edges."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from messages.ids import SUPERVISOR, role_of
 from tests.support.simulation.edges import OF_DEVICES, PAIRS, Fault
+from tests.support.simulation.faults.flipped_bits import flip_bit
+from tests.support.simulation.faults.outages import Outages
 from tests.support.simulation.processes import Machine, SimulatedProcess
-from tests.support.simulation.scenario import FAULTS_S, Scenario
+from tests.support.simulation.scenario import FAULTS_S, Outage, Scenario
 from tests.support.simulation.supervisors import SimulatedParent
 from tests.support.simulation.threads import SimulatedWriter
 from tests.support.simulation.virtual_loop import LifeState
@@ -16,8 +19,11 @@ from tests.support.simulation.virtual_loop import LifeState
 _AIMS_PER_SEED = 2
 _STRIDE = 101  # prime, so that the aims of one seed are far from each other in the table
 _SUPERVISOR_SHARE = 0.2  # of the pauses
+_LAG_S = 0.05  # between the first and the last process that continues after a pause of all
+_DEADLY_SHARE = 0.8  # of flipped bits
 _CLIENT_SHARE = 0.3  # of the cuts
 _OF_ONE_ROLE = ("Hello", "Welcome", "Loading", "Ready")  # messages that a process sends or gets when it begins
+_OF_DRAINS = ("Drain", "Drained")
 _OF_BEGINNINGS = (*_OF_ONE_ROLE, "PeerUp", "PeerDown", "Reset", "Capacity", "ReplicaState", "spawns")
 
 
@@ -28,7 +34,8 @@ class Harm:
         """`harmed`: the roles to which something was done are added to it."""
         self._seed, self._harmed, self._scenario, self._machine, self._parent = seed, harmed, scenario, machine, parent
         self._loop, self._chance, self._network = machine.loop, machine.chance, machine.network
-        self.n_deaths = self._n_aims = 0
+        self._outages = Outages(machine, parent)
+        self.n_deaths = self.n_flips = self._n_aims = 0
         self.clock_ahead_s = 0.0  # of the wall clock
         self.cut_client: Callable[[], None] = lambda: None
 
@@ -48,12 +55,16 @@ class Harm:
             + [self._harm_device] * s.n_device_faults
             + [self._roll] * s.n_rolls
             + [self._parent.die] * s.n_parent_deaths
+            + [self._flip] * s.n_flips
+            + [self._pause_all] * s.n_common_pauses
+            + [partial(self._outages.begin, outage) for outage in s.outages]
         )
         self._chance.shuffle(kinds)
         for kind in kinds:
             await asyncio.sleep(self._chance.uniform(0.0, 2 * FAULTS_S / max(len(kinds), 1)))
             kind()
-        await asyncio.sleep(s.longest_pause_s if s.n_pauses else 0.0)
+        await self._outages.wait()
+        await asyncio.sleep(s.longest_pause_s if s.n_pauses or s.n_common_pauses else 0.0)
         SimulatedWriter.refuses = False
 
     def _victim(self) -> SimulatedProcess | None:
@@ -87,6 +98,8 @@ class Harm:
             self._kill_supervisor()
         elif kind == "RankEnding":
             self._kill_one_of("worker")
+        elif kind in _OF_DRAINS:
+            self._outages.begin(Outage.DRAIN)
         elif kind in _OF_BEGINNINGS:
             self._kill_one_of(role if kind in _OF_ONE_ROLE and role != role_of(SUPERVISOR) else "")
 
@@ -131,6 +144,30 @@ class Harm:
             self._harmed.add(role_of(victim.name))
             victim.pause()
             self._loop.call_later(for_s, victim.resume)
+
+    def _pause_all(self) -> None:
+        """Pause every process, as a machine that sleeps does. They continue within a moment."""
+        for_s = self._chance.uniform(1.0, self._scenario.longest_pause_s)
+        for life in [self._parent.life, *(process.life for process in self._machine.processes)]:
+            if life.state is LifeState.RUNNING:
+                self._harmed.add(role_of(life.name))
+                life.state = LifeState.PAUSED
+                self._loop.call_later(for_s + self._chance.uniform(0.0, _LAG_S), self._loop.resume, life)
+
+    def _flip(self) -> None:
+        """Flip a bit in a gateway's journal, most often just before the gateway dies and reads it."""
+        gateways = [
+            p for p in self._machine.processes if p.is_alive and p.spawn_spec is not None and role_of(p.name) == "gateway"
+        ]
+        if not gateways:
+            return
+        victim = self._chance.choice(gateways)
+        if flip_bit(self._parent.journal_of(victim.name), self._chance):
+            self.n_flips += 1
+            self._harmed.add("gateway")
+            if self._chance.random() < _DEADLY_SHARE:
+                self.n_deaths += 1
+                victim.die(-9)
 
     def _fill_disk(self) -> None:
         SimulatedWriter.refuses = True
