@@ -83,7 +83,7 @@ def load_model_runner(
 def _warm_large_steps(runner: ModelRunner, model: Model, kv: KvPages) -> None:
     """Runs steps that fit no graph: long prompts, alone and beside rows of one token, and the first step of a promoted standby,
     which is the last page of every sequence at once. Without this such a step would load and compile kernels while requests
-    wait: on an H200 2 to 3 s for each kernel that Triton's cache lacks. There is a kernel for each range of the number of rows
+    wait: seconds for each kernel that Triton's cache lacks. There is a kernel for each range of the number of rows
     of one token. `launch` says what else makes variants of a kernel. On CPUs nothing is compiled, and nothing runs."""
     if model.device.type != "cuda":
         return
