@@ -17,11 +17,19 @@ PAGE_FLAGS = ("--set", f'gateway.allowed_origins=["{PAGE}"]')
 _TIMES = (
     (re.compile(rb'"created":\d+'), b'"created":0'),
     (re.compile(rb"date: [^\r]*"), b"date: "),
-    (re.compile(rb'"(latency_s|time_to_first_token_s|tokens_per_second)":[0-9.e+-]+'), b'"\\1":0'),
+    (
+        re.compile(
+            rb'"(latency_s|latency_ms|total_latency_ms|batch_throughput_tokens_per_sec|time_to_first_token_s|tokens_per_second|throughput_tokens_per_sec)":[0-9.e+-]+'
+        ),
+        b'"\\1":0',
+    ),
     (re.compile(rb"content-length: \d+"), b"content-length: "),
+    (re.compile(rb"server-timing: [^\r]*"), b"server-timing: "),
     (re.compile(rb'"created_at":"[^"]*"'), b'"created_at":""'),
     (re.compile(rb'\r\n[0-9a-f]+\r\n([^\r]*"done":true)'), b"\r\n0\r\n\\1"),
     (re.compile(rb'"(\w+_duration)":\d+'), b'"\\1":0'),
+    (re.compile(rb"\r\n[0-9a-f]+\r\n(event: message_delta)"), b"\r\n0\r\n\\1"),
+    (re.compile(rb'"(input_tokens|cache_read_input_tokens)":\d+'), b'"\\1":0'),  # another run finds another cache
 )
 
 
@@ -119,6 +127,11 @@ def answers(run: str, n_tokens: int) -> list[HttpAnswer]:
                 f"{run}-ollama-{nth}",
                 "/api/generate",
                 {"prompt": f"{nth}", "raw": True, "stream": True, "options": {"num_predict": n_tokens, "temperature": 0}},
+            ),
+            HttpAnswer(
+                f"{run}-anthropic-{nth}",
+                "/v1/messages",
+                {**common, "stream": True, "messages": [{"role": "user", "content": f"{nth}"}]},
             ),
             HttpAnswer(f"{run}-batch-{nth}", "/v1/batch", {**common, "tokens": [prompt, [*prompt, 5]]}),
         ]

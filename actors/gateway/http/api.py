@@ -21,7 +21,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from actors.gateway.admission.bodies import BodyBudget
 from actors.gateway.admission.caller import caller_of_call
 from actors.gateway.http.endpoint import Call, Endpoint, Services, trace_id_of
-from actors.gateway.http.endpoints import generate, ollama, ollama_models, openai, remade, server_facts, streams, tokenize
+from actors.gateway.http.endpoints import (
+    anthropic,
+    generate,
+    ollama,
+    ollama_models,
+    openai,
+    remade,
+    server_facts,
+    streams,
+    tokenize,
+)
 from actors.gateway.http.errors import error_body_at, error_response, on_exception, on_http_exception, without_slash
 from actors.gateway.http.identity import Identity, Origin, identity_of
 from actors.gateway.requests.refusals import Refusal, stopped
@@ -36,6 +46,7 @@ ENDPOINTS = (
     *streams.ENDPOINTS,
     *server_facts.ENDPOINTS,
     *tokenize.ENDPOINTS,
+    *anthropic.ENDPOINTS,
     *ollama.ENDPOINTS,
     *ollama_models.ENDPOINTS,
 )

@@ -19,6 +19,14 @@ from messages.outcomes import Code, FineCode
 
 _TYPES: dict[int, str] = dict.fromkeys((307, 400, 403, 404, 405, 409, 413, 422, 431), "invalid_request_error")
 _TYPES |= {429: "rate_limit_error", 503: "service_unavailable_error"}
+_ANTHROPIC_TYPES: dict[int, str] = {
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
 _NEAR = 0.75  # how alike a path must be to be proposed: /v1/metrics is not what /v1/embeddings meant (0.64)
 _MOST_PATH_CHARACTERS = 120
 _WHY_BY_STATUS: dict[int, Code | FineCode] = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
@@ -39,7 +47,13 @@ def ollama_error(status: int, message: str, field: str = "", name: str = "") -> 
     return {"error": message}
 
 
-_BODIES_BY_PATH: tuple[tuple[str, ErrorBody], ...] = (("/api/", ollama_error),)
+def anthropic_error(status: int, message: str, field: str = "", name: str = "") -> dict[str, Any]:
+    """The JSON object of an error in Anthropic's format."""
+    kind = _ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+_BODIES_BY_PATH: tuple[tuple[str, ErrorBody], ...] = (("/api/", ollama_error), ("/v1/messages", anthropic_error))
 
 
 def error_body_at(path: str) -> ErrorBody:

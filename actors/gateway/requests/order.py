@@ -10,7 +10,7 @@ import numpy as np
 from messages.generation import Sampling, Terms, Work
 from messages.outcomes import FAILURES, Code, EndReason, NoCode
 
-Api = Literal["chat", "completion", "generate", "zeromq", "ollama_chat", "ollama_generate"]
+Api = Literal["chat", "completion", "generate", "zeromq", "ollama_chat", "ollama_generate", "messages"]
 _TELLING_TIMES: tuple[Api, ...] = ("ollama_chat", "ollama_generate")
 _SEED_STRIDE = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: spreads the seeds of neighbouring sequences
 _SEED_MASK = 2**63 - 1

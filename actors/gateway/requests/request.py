@@ -151,6 +151,11 @@ class GrowingSequence:
         self.ended = ended
         return True
 
+    @property
+    def matched_stop(self) -> str:
+        """The stop string that has ended it; "" if none has."""
+        return self._stop_filter.matched
+
     def note_times(self, first_token_s: float, lasted_s: float) -> None:
         """Add to its ending how long it took."""
         if self.ended is not None:

@@ -16,6 +16,7 @@ class StopStringFilter:
         self._stop_strings = tuple(s for s in stop_strings if s)
         self._held = ""
         self.is_matched = False
+        self.matched = ""  # the stop string that was found
 
     def push(self, piece: str) -> str:
         """Take the next piece of text; returns what is safe to show now: "" for everything after a stop string."""
@@ -24,10 +25,10 @@ class StopStringFilter:
         if self.is_matched or not piece:
             return ""
         text = self._held + piece
-        found = [at for s in self._stop_strings if (at := text.find(s)) >= 0]
-        if found:
+        if any(s in text for s in self._stop_strings):
             self.is_matched, self._held = True, ""
-            return text[: self._first_complete(text, min(found))]
+            at, self.matched = self._first_complete(text)
+            return text[:at]
         safe = len(text) - self._held_length(text)
         self._held = text[safe:]
         return text[:safe]
@@ -37,14 +38,10 @@ class StopStringFilter:
         rest, self._held = self._held, ""
         return rest
 
-    def _first_complete(self, text: str, fallback: int) -> int:
-        """Where the stop string starts that ends first in `text`; the longest one if several end there."""
-        best_end, best_at = len(text) + 1, fallback
-        for s in self._stop_strings:
-            at = text.find(s)
-            if at >= 0 and (at + len(s), at) < (best_end, best_at):
-                best_end, best_at = at + len(s), at
-        return best_at
+    def _first_complete(self, text: str) -> tuple[int, str]:
+        """Where the stop string starts that ends first in `text`, and which it is; the longest one if several end there."""
+        _, at, found = min((at + len(s), at, s) for s in self._stop_strings if (at := text.find(s)) >= 0)
+        return at, found
 
     def _held_length(self, text: str) -> int:
         """Length of the longest suffix of `text` that is a proper prefix of a stop string."""

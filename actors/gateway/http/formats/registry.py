@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from actors.gateway.http.errors import ErrorBody, error_body, ollama_error
+from actors.gateway.http.errors import ErrorBody, anthropic_error, error_body, ollama_error
+from actors.gateway.http.formats.anthropic_events import MessageEvents, message_body
 from actors.gateway.http.formats.format import StreamWriter
 from actors.gateway.http.formats.ollama_lines import LineWriter, ollama_body
 from actors.gateway.http.formats.openai_chunks import ChunkWriter, whole_body
@@ -26,8 +27,9 @@ class AnswerFormat:
 
 
 OPENAI = AnswerFormat(ChunkWriter, whole_body)
+_ANTHROPIC = AnswerFormat(MessageEvents, message_body, anthropic_error)
 _OLLAMA = AnswerFormat(LineWriter, ollama_body, ollama_error)
-_FORMATS: dict[Api, AnswerFormat] = {"ollama_chat": _OLLAMA, "ollama_generate": _OLLAMA}
+_FORMATS: dict[Api, AnswerFormat] = {"ollama_chat": _OLLAMA, "ollama_generate": _OLLAMA, "messages": _ANTHROPIC}
 
 
 def format_of(api: Api) -> AnswerFormat:

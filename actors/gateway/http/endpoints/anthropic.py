@@ -1,0 +1,109 @@
+"""Anthropic's endpoints: `/v1/messages`, streamed or whole, and the number of tokens that a conversation has."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from starlette.types import ASGIApp
+
+from actors.gateway.admission.chat_turns import turns_of
+from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, json_response, read
+from actors.gateway.http.endpoints.streams import generated
+from actors.gateway.http.identity import name_of
+from actors.gateway.http.schema import RequestFields
+from actors.gateway.requests.refusals import check_model, invalid
+
+PATH = "/v1/messages"
+_Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_BETA = ("beta",)  # in the address of what Anthropic's client calls beta
+
+
+class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    IGNORED: ClassVar = frozenset(("metadata", "service_tier", "inference_geo", "cache_control"))
+    NOT_OFFERED: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "tools": ([],),
+        "tool_choice": ({"type": "none"}, {"type": "auto"}),
+        "thinking": ({"type": "disabled"},),
+        "mcp_servers": ([],),
+        "container": (),
+        "output_config": ({},),
+        "output_format": (),
+        "context_management": ({},),
+    }
+
+    messages: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=4096)]
+    model: Annotated[str, msgspec.Meta(max_length=256)] | None = None
+    system: str | list[dict[str, Any]] | None = None
+
+    def turns(self) -> list[dict[str, str]]:
+        """The turns for the model's template. Raises: Refusal."""
+        for index, message in enumerate(self.messages):
+            if message.get("role") not in ("user", "assistant"):
+                raise invalid(f"messages[{index}].role", "user or assistant", message.get("role"))
+        turns = turns_of(self.messages)
+        if turns[-1]["role"] != "user":
+            raise invalid("messages", "the last message to be the user's, because answers cannot be begun here", "assistant")
+        return [{"role": "system", "content": _system_text(self.system)}, *turns] if self.system else turns
+
+
+class MessagesBody(_Conversation, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/messages."""
+
+    max_tokens: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    stop_sequences: list[str] | None = None
+    temperature: _Share | None = None
+    top_p: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None
+    top_k: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
+    stream: bool | None = None
+
+
+class CountTokensBody(_Conversation, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/messages/count_tokens."""
+
+
+async def messages(services: Services, call: Call) -> ASGIApp:
+    """POST /v1/messages. An answer that would be longer than the context ends with it. Raises: Refusal."""
+    if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
+        return elsewhere
+    body = await read(services, call, MessagesBody)
+    is_streamed = bool(body.stream) and services.settings.journal_http_streams
+    name = name_of(call.identity, PATH, call.body, mint=lambda: services.owners.mint("msg_"), is_streamed=is_streamed)
+    given = {"temperature": body.temperature, "top_p": body.top_p, "top_k": body.top_k, "stop": body.stop_sequences}
+    fields: dict[str, Any] = {**given, "model": body.model, "stream": body.stream}
+    new = RequestFields(**fields).new_request(
+        "messages",
+        name,
+        call.origin,
+        call.ignored,
+        max_tokens=None,
+        default_max_tokens=body.max_tokens,
+        turns=body.turns(),
+        prompt_field="messages",
+    )
+    return await generated(services, call, new)
+
+
+async def count_tokens(services: Services, call: Call) -> ASGIApp:
+    """POST /v1/messages/count_tokens. Raises: Refusal."""
+    body = await read(services, call, CountTokensBody)
+    check_model(body.model or "", services.settings.model_name)
+    ids = await services.admission.builder.encoder.encode_chat(body.turns(), "messages")
+    return json_response({"input_tokens": len(ids)}, ignored=call.ignored)
+
+
+def _system_text(system: str | list[dict[str, Any]] | None) -> str:
+    """The system prompt, which may come as blocks of text. Raises: Refusal."""
+    if not isinstance(system, list):
+        return system or ""
+    for index, block in enumerate(system):
+        if block.get("type") != "text" or not isinstance(block.get("text"), str):
+            raise invalid(f"system[{index}]", '{"type": "text", "text": ...}', block)
+    return "".join(block["text"] for block in system)
+
+
+ENDPOINTS = (
+    Endpoint("POST", PATH, messages, needs_open=True, query=_BETA),
+    Endpoint("POST", PATH + "/count_tokens", count_tokens, query=_BETA),
+)

@@ -1,0 +1,105 @@
+"""Answers as Anthropic's Messages API gives them: named events, or one message. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from actors.gateway.http.errors import anthropic_error, refusal_of
+from actors.gateway.http.formats.format import EVENT_STREAM, StreamWriter
+from actors.gateway.requests.order import Ended
+from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.text.tokenizer import TextModel
+
+_encode = msgspec.json.Encoder().encode
+_DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":'
+_BLOCK_STOP = b'event: content_block_stop\ndata: {"type":"content_block_stop","index":0}\n'
+_MESSAGE_STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n'
+
+
+class MessageEvents(StreamWriter):
+    """Writes the events of one message, which has one block of text."""
+
+    content_type, has_ids = EVENT_STREAM, True
+    ping = b'event: ping\ndata: {"type":"ping"}\n\n'
+
+    def __init__(self, request: Request, model_name: str, model: TextModel) -> None:
+        self._request, self._model_name = request, model_name
+
+    def openings(self) -> list[bytes]:
+        """The message without content, and the beginning of its block."""
+        usage = {"input_tokens": self._request.n_prompt[0], "output_tokens": 0}
+        message = _message(self._request, self._model_name, [], None, None, usage)
+        block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+        return [_event({"type": "message_start", "message": message}), _event(block)]
+
+    def token(self, sequence: GrowingSequence, number: int) -> bytes:
+        """The event of one token; b"" without text."""
+        text = sequence.texts[number]
+        return _DELTA + _encode(text) + b"}}\n" if text else b""
+
+    def ending(self, sequence: GrowingSequence) -> bytes:
+        """The text that became certain by the ending, and the end of the block unless the request has failed."""
+        ended = sequence.ended
+        tail = _DELTA + _encode(sequence.tail) + b"}}\n" if sequence.tail else b""
+        if ended is None or ended.is_failure:
+            return tail
+        return tail + b"\n" + _BLOCK_STOP if tail else _BLOCK_STOP
+
+    def last(self, failure: Ended | None) -> list[bytes]:
+        """The error, or why the message is over and its usage, and its end."""
+        if failure is not None:
+            refusal = refusal_of(failure)
+            return [b"event: error\ndata: " + _encode(anthropic_error(refusal.status, refusal.detail)) + b"\n"]
+        why, matched = _stop_of(self._request)
+        delta = {"stop_reason": why, "stop_sequence": matched}
+        return [_event({"type": "message_delta", "delta": delta, "usage": _usage_of(self._request)}), _MESSAGE_STOP]
+
+
+def message_body(request: Request, model_name: str, model: TextModel) -> Iterator[bytes]:
+    """The message of a request that is over, in one piece."""
+    sequence = request.sequences[0]
+    content = [{"type": "text", "text": "".join(sequence.texts) + sequence.tail}]
+    yield _encode(_message(request, model_name, content, *_stop_of(request), _usage_of(request)))
+
+
+def _event(data: dict[str, Any]) -> bytes:
+    return b"event: " + data["type"].encode() + b"\ndata: " + _encode(data) + b"\n"
+
+
+def _message(
+    request: Request, model_name: str, content: list[Any], why: str | None, matched: str | None, usage: dict[str, int]
+) -> dict[str, Any]:
+    return {
+        "id": request.order.request,
+        "type": "message",
+        "role": "assistant",
+        "model": model_name,
+        "content": content,
+        "stop_reason": why,
+        "stop_sequence": matched,
+        "usage": usage,
+    }
+
+
+def _stop_of(request: Request) -> tuple[str, str | None]:
+    """Why a message is over, and the stop string that ended it."""
+    sequence = request.sequences[0]
+    if sequence.ended is not None and sequence.ended.reason == "length":
+        return "max_tokens", None
+    matched = sequence.matched_stop
+    return ("stop_sequence", matched) if matched else ("end_turn", None)
+
+
+def _usage_of(request: Request) -> dict[str, int]:
+    """The usage. Prompt tokens that were cached are not counted among the input tokens."""
+    n_prompt, ended = request.n_prompt[0], request.sequences[0].ended
+    n_cached = min(ended.n_cached, n_prompt) if ended is not None else 0
+    return {
+        "input_tokens": n_prompt - n_cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": n_cached,
+        "output_tokens": request.n_generated,
+    }
