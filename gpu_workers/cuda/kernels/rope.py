@@ -16,7 +16,7 @@ from messages.steps import PAGE_TOKENS
 
 @triton.jit(do_not_specialize_on_alignment=["POSITIONS", "KV_SLOTS"])  # see `launch`
 def _rope_store_kernel(
-    Q, K, V, POSITIONS, COS_SIN, K_PAGES, V_PAGES, KV_SLOTS, OUT,
+    Q, K, V, POSITIONS, COS_SIN, K_PAGES, V_PAGES, SLOT_MAPPING, OUT,
     stride_q, stride_k, stride_v, n_heads, stride_page, stride_slot,
     GROUP: tl.constexpr, GROUP_BLOCK: tl.constexpr, HALF: tl.constexpr, HALF_BLOCK: tl.constexpr, PAGE: tl.constexpr,
     PDL: tl.constexpr,
@@ -42,7 +42,7 @@ def _rope_store_kernel(
     tl.store(out + HALF, (b * cos[None, :] + a * sin[None, :]).to(OUT.dtype.element_ty), mask=inside)
 
     kv_offset = kv_head * (2 * HALF) + d
-    slot = tl.load(KV_SLOTS + token)
+    slot = tl.load(SLOT_MAPPING + token)
     place = slot // PAGE * stride_page + slot % PAGE * stride_slot + kv_offset
     a = tl.load(K + token * stride_k + kv_offset, mask=in_half, other=0.0).to(tl.float32)
     b = tl.load(K + token * stride_k + kv_offset + HALF, mask=in_half, other=0.0).to(tl.float32)

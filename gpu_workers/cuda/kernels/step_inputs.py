@@ -18,7 +18,7 @@ _PAGES_AT_ONCE = 128
 
 @triton.jit(do_not_specialize=["n_table_rows"], do_not_specialize_on_alignment=["SLOTS", "POSITIONS", "TOKEN_IDS"])
 def _step_inputs_kernel(
-    SLOTS, POSITIONS, TOKENS, PAGES, TOKEN_IDS, KV_SLOTS, LENGTHS, TABLE,
+    SLOTS, POSITIONS, TOKENS, PAGES, TOKEN_IDS, SLOT_MAPPING, LENGTHS, TABLE,
     stride_tokens, stride_pages, stride_table, dummy_slot, n_table_rows,
     PAGE: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -30,7 +30,7 @@ def _step_inputs_kernel(
     position = tl.load(POSITIONS + row)
     tl.store(TOKEN_IDS + row, tl.load(TOKENS + slot * stride_tokens + position).to(tl.int64))
     page = tl.load(PAGES + slot * stride_pages + position // PAGE).to(tl.int64)
-    tl.store(KV_SLOTS + row, page * PAGE + position % PAGE)
+    tl.store(SLOT_MAPPING + row, page * PAGE + position % PAGE)
     length = tl.where(slot == dummy_slot, 0, position + 1).to(tl.int32)
     tl.store(LENGTHS + row, length)
     n_pages = tl.where(row < n_table_rows, tl.cdiv(length, PAGE), 0)
