@@ -141,4 +141,4 @@ class Alive(Message, frozen=True):
 
 
 ClientMessage = Generate | Received | CancelRequest | ModelsWanted | StatsWanted
-FrontMessage = Accepted | Chunk | Finished | Failed | Models | Stats | Alive
+GatewayMessage = Accepted | Chunk | Finished | Failed | Models | Stats | Alive

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 DEFAULT_PORT = 8000
-FRONT_FILE = "front-{index}"
+ZEROMQ_FILE = "zeromq-{index}"
 HTTP_FILE = "http-{index}"
 
 
@@ -32,23 +32,23 @@ def vault_path(run_dir: Path, replica: int) -> Path:
     return run_dir / f"vault-{replica}"
 
 
-def front_endpoint(run_dir: Path, gateway: int = 0) -> str:
-    """The endpoint of one gateway's front, its public ZeroMQ socket, in a run directory."""
-    return f"ipc://{run_dir / FRONT_FILE.format(index=gateway)}"
+def zeromq_endpoint(run_dir: Path, gateway: int = 0) -> str:
+    """The endpoint of one gateway's public ZeroMQ socket in a run directory."""
+    return f"ipc://{run_dir / ZEROMQ_FILE.format(index=gateway)}"
 
 
-def fronts_beside(socket: Path) -> list[str]:
-    """The endpoints of the gateways whose sockets are in the same run directory as one gateway's front, in order. Those of
+def zeromq_endpoints_beside(socket: Path) -> list[str]:
+    """The endpoints of the gateways whose sockets are in the same run directory as one gateway's public one, in order. Those of
     dead processes may be among them. Any other path: none.
     """
-    prefix, folder = FRONT_FILE.format(index=""), socket.parent
-    if not _is_front(socket.name, prefix) or not folder.is_dir():
+    prefix, folder = ZEROMQ_FILE.format(index=""), socket.parent
+    if not _is_zeromq_socket(socket.name, prefix) or not folder.is_dir():
         return []
-    numbers = sorted(int(name.removeprefix(prefix)) for name in os.listdir(folder) if _is_front(name, prefix))
-    return [front_endpoint(folder, number) for number in numbers]
+    numbers = sorted(int(name.removeprefix(prefix)) for name in os.listdir(folder) if _is_zeromq_socket(name, prefix))
+    return [zeromq_endpoint(folder, number) for number in numbers]
 
 
-def _is_front(name: str, prefix: str) -> bool:
+def _is_zeromq_socket(name: str, prefix: str) -> bool:
     return name.startswith(prefix) and name.removeprefix(prefix).isdecimal()
 
 

@@ -57,7 +57,7 @@ def _config_flags(command: Any) -> Any:
         click.option("--gateways", type=int, help="Processes that accept requests. Default: 1."),
         click.option("--host", help="Address that HTTP listens on. Default: 127.0.0.1."),
         click.option("--port", type=int, help="Port of HTTP; 0: any free one. Default: 8000."),
-        click.option("--front-tcp-port", type=int, help="TCP port for ZeroMQ clients on this host. Default: none."),
+        click.option("--zeromq-port", type=int, help="TCP port for ZeroMQ clients on this host. Default: none."),
         click.option("--dtype", "worker__dtype", help="auto, float32, bfloat16 or float16. Default: auto."),
         click.option("--load-format", "worker__load_format", help="auto, or random: random weights, for tests. Default: auto."),
         click.option("--deterministic/--no-deterministic", "worker__deterministic", default=None, help=_DETERMINISTIC),
@@ -193,13 +193,13 @@ def status(port: int, run_dir: Path | None, as_json: bool) -> None:
       0  the server answered
       6  no server was found
     """
-    from messages.run_dir import front_endpoint
+    from messages.run_dir import zeromq_endpoint
     from supervisor.operator import calls as operator_calls
     from supervisor.operator.status_table import print_status
 
     where = run_dir_for(port, run_dir)
     report = reach(lambda: operator_calls.ask_status(where))
-    print_status(report, as_json, front_endpoint(where))
+    print_status(report, as_json, zeromq_endpoint(where))
 
 
 @main.command(short_help="Refuse new requests, wait for those in progress.")

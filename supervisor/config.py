@@ -46,8 +46,8 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("gateway", "max_length"): "max_length",
     ("gateway", "numerics"): "worker.dtype and tp",
     ("gateway", "deterministic"): "worker.deterministic",
-    ("gateway", "front_endpoint"): "run_dir",
-    ("gateway", "front_tcp_endpoint"): "front_tcp_port",
+    ("gateway", "zeromq_endpoint"): "run_dir",
+    ("gateway", "zeromq_tcp_endpoint"): "zeromq_port",
     ("gateway", "http_sockets"): "gateways",
     ("gateway", "have_gateways_changed"): "gateways",
     ("gateway", "journal_path"): "state_dir",
@@ -96,8 +96,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     gateways: _Small = 1  # processes that accept requests
     host: str = "127.0.0.1"  # address that HTTP listens on
     port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 8000  # of HTTP; 0: any free one
-    front_tcp_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0  # port for ZeroMQ clients; 0: no TCP, Unix sockets only
-    front_tcp_host: str = "127.0.0.1"  # where ZeroMQ clients connect over TCP: an address of this host
+    zeromq_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0  # port for ZeroMQ clients; 0: no TCP, Unix sockets only
+    zeromq_host: str = "127.0.0.1"  # where ZeroMQ clients connect over TCP: an address of this host
     max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: the model's context length
     speculate: bool = True  # speculative decoding with drafts from the text so far
     # KV memory and weights outlive gangs and schedulers, which then load and compute little again; not set: on GPUs
@@ -164,13 +164,13 @@ def _derived_keys(table: Table) -> Iterator[str]:
 
 def _conflicts(config: ServerConfig) -> Iterator[str]:
     """The errors that depend on several keys."""
-    if config.front_tcp_port and config.front_tcp_host not in ("127.0.0.1", "::1", "localhost"):
+    if config.zeromq_port and config.zeromq_host not in ("127.0.0.1", "::1", "localhost"):
         yield (
-            f"front_tcp_host: expected an address of this host (127.0.0.1), got {config.front_tcp_host};"
+            f"zeromq_host: expected an address of this host (127.0.0.1), got {config.zeromq_host};"
             " ZeroMQ over a network needs encryption, which is not supported yet"
         )
-    if config.port and config.port == config.front_tcp_port:
-        yield f"front_tcp_port: expected another port than port, got {config.port} for both"
+    if config.port and config.port == config.zeromq_port:
+        yield f"zeromq_port: expected another port than port, got {config.port} for both"
     if config.supervisor.frozen_s < 4 * config.supervisor.beat_s:
         yield (
             f"supervisor.frozen_s: expected at least four times supervisor.beat_s ({4 * config.supervisor.beat_s:g} s),"
@@ -181,5 +181,5 @@ def _conflicts(config: ServerConfig) -> Iterator[str]:
             f"scheduler.unacked_messages: expected at least twice gateway.ack_messages ({2 * config.gateway.ack_messages}),"
             f" got {config.scheduler.unacked_messages}"
         )
-    if config.gateways > 1 and config.front_tcp_port + config.gateways - 1 > 65_535:
-        yield f"front_tcp_port: expected room for {config.gateways} ports, got {config.front_tcp_port}"
+    if config.gateways > 1 and config.zeromq_port + config.gateways - 1 > 65_535:
+        yield f"zeromq_port: expected room for {config.gateways} ports, got {config.zeromq_port}"

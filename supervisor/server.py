@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from messages.run_dir import front_endpoint
+from messages.run_dir import zeromq_endpoint
 from messages.spawn_spec import SpawnSpec
 from supervisor.children.atomic_file import AtomicFile
 from supervisor.children.run_dir import RunDir
@@ -63,8 +63,8 @@ class Server:
 
     def display(self) -> Display:
         """What the terminal shows of it."""
-        front, is_json = front_endpoint(self.run_dir.path, 0), self.log_format == "json"
-        return Display(self.model_name, self.url, front, takes_text=self.takes_text, is_json=is_json)
+        zeromq, is_json = zeromq_endpoint(self.run_dir.path, 0), self.log_format == "json"
+        return Display(self.model_name, self.url, zeromq, takes_text=self.takes_text, is_json=is_json)
 
     def save(self) -> None:
         """Write all of this into the run directory."""

@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 
 from messages.ids import FIRST_SEAT, STANDBY_SEAT, actor_name
-from messages.run_dir import custodian_socket, front_endpoint, http_socket
+from messages.run_dir import custodian_socket, http_socket, zeromq_endpoint
 from messages.spawn_spec import LISTEN_SOCKET
 from supervisor.children.entrypoint import warm_ups
 from supervisor.config import ServerConfig
@@ -128,7 +128,7 @@ def _scheduler(config: ServerConfig, facts: StartFacts, replica: int) -> Group:
 
 
 def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
-    tcp = f"tcp://{config.front_tcp_host}:{config.front_tcp_port + index}" if config.front_tcp_port else ""
+    tcp = f"tcp://{config.zeromq_host}:{config.zeromq_port + index}" if config.zeromq_port else ""
     settings = msgspec.structs.replace(
         config.gateway,
         model_name=config.model_name or facts.model_name,
@@ -136,8 +136,8 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         max_length=_length(config, facts) or _DEFAULT_LENGTH_TOKENS,
         numerics=_numerics(config, facts.placement),
         deterministic=config.worker.deterministic,
-        front_endpoint=front_endpoint(facts.run_dir, index),
-        front_tcp_endpoint=tcp,
+        zeromq_endpoint=zeromq_endpoint(facts.run_dir, index),
+        zeromq_tcp_endpoint=tcp,
         http_sockets=[str(http_socket(facts.run_dir, i)) for i in range(config.gateways)] if config.gateways > 1 else [],
         journal_path=str(facts.state_dir / f"journal-{index}"),
         gateways=config.gateways,

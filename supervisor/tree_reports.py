@@ -108,6 +108,8 @@ class TreeReports:
 
     def retired(self, title: str, reason: str, pause_s: float) -> None:
         """Raise an alarm: the server goes on without this group, which is started again after `pause_s` seconds."""
-        self._log.error("retired: the server goes on without it", group=title, reason=reason, next_start_s=pause_s)
+        self._log.error(
+            "group not restarted for now: the server continues without it", group=title, reason=reason, next_start_s=pause_s
+        )
         self.notice()
         notify(f"STATUS={self.state}: {title} is retired, next start in {pause_s:g} s ({reason})")

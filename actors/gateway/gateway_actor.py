@@ -103,14 +103,14 @@ class GatewayActor(Actor, Post, Status):
         builder = OrderBuilder(settings, self.model)
         admission = self.admission = Admission(builder, self.bodies, self.desk, self.wall_s, self.now_s)
         owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
-        if settings.front_endpoint:
+        if settings.zeromq_endpoint:
             self.zmq_server = ZmqServer(settings, self.spawn_spec.incarnation, admission, self.desk, owners, self.summary)
             self.zmq_server.open()
         body_reader = BodyReader(settings.max_length, settings.max_batch)
         services = Services(settings, self.model, admission, self.desk, self, body_reader, owners, started_s=int(self.wall_s()))
         self.http_app = build_app(services)
         address = await self._serve_http(services, left)
-        return {"http": address, "front": settings.front_endpoint, "resumed": str(resumed), "model": settings.model_name}
+        return {"http": address, "zeromq": settings.zeromq_endpoint, "resumed": str(resumed), "model": settings.model_name}
 
     async def _serve_http(self, services: Services, left: list[LeftConnection]) -> str:
         """Serve HTTP, and go on with the answers on the connections that were left; returns the address, "" without one."""

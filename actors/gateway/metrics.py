@@ -42,8 +42,8 @@ class GatewayMetrics:
         self._declare_latencies(registry)
 
     def _declare_connections_and_journal(self, registry: CollectorRegistry) -> None:
-        self.front_garbage = Counter(
-            "tardigrade_front_garbage", "ZeroMQ messages of clients that could not be decoded.", registry=registry
+        self.zeromq_undecodable = Counter(
+            "tardigrade_zeromq_undecodable", "ZeroMQ messages of clients that could not be decoded.", registry=registry
         )
         self.cut = Counter(
             "tardigrade_http_cut",

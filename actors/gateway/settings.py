@@ -30,8 +30,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     numerics: str = ""  # what beside the model decides the exact tokens: dtype, ranks, devices, kernels
     deterministic: bool = False  # the worker's setting of this name
     max_length: _Positive = 8192  # tokens of one sequence, prompt and output
-    front_endpoint: str = ""  # address for ZeroMQ clients, "ipc://..."; "": none
-    front_tcp_endpoint: str = ""  # a second address for them, "tcp://127.0.0.1:5555"; "": none
+    zeromq_endpoint: str = ""  # address for ZeroMQ clients, "ipc://..."; "": none
+    zeromq_tcp_endpoint: str = ""  # a second address for them, "tcp://127.0.0.1:5555"; "": none
     custodian_socket: str = ""  # the custodian's unix socket; "": client connections end with this process
     http_sockets: list[str] = []  # where gateways forward calls to each other, by index; empty: there is only one
     # names in Host beside addresses and localhost; ["*"]: any; empty: any if not on loopback

@@ -215,7 +215,7 @@ class _Stream(OpenCall):
     def moved(self) -> None:
         self.state.is_repeated = True
 
-    def handle(self, message: public.FrontMessage) -> None:
+    def handle(self, message: public.GatewayMessage) -> None:
         match self.state.handle(message):
             case Next.RESEND:
                 self.resend()
@@ -239,6 +239,6 @@ class _Question(OpenCall):
     def message(self) -> Message:
         return self._message
 
-    def handle(self, message: public.FrontMessage) -> None:
+    def handle(self, message: public.GatewayMessage) -> None:
         if not self.answer.done():
             self.answer.set_result(message)

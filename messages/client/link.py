@@ -27,7 +27,7 @@ from messages.wire.message import Message
 SILENCE_S = 2.0
 _AWAY_LOOKS = 10  # a gateway is gone when it has said nothing between so many looks, one after each quarter of SILENCE_S
 _LINGER_MS = 100  # after close: time for the last confirmation to leave
-_KINDS = (*get_args(public.ClientMessage), *get_args(public.FrontMessage))
+_KINDS = (*get_args(public.ClientMessage), *get_args(public.GatewayMessage))
 
 
 class OpenCall(Protocol):
@@ -37,7 +37,7 @@ class OpenCall(Protocol):
         """The message to send, also when it is sent again."""
         ...
 
-    def handle(self, message: public.FrontMessage) -> None:
+    def handle(self, message: public.GatewayMessage) -> None:
         """Handle a message about this call."""
         ...
 

@@ -15,7 +15,7 @@ from messages import public
 from messages.errors import ConfigError, InvalidRequest
 from messages.generation import Sampling, SamplingOptions, Terms, TermsOptions
 from messages.ids import mint_request_id, seed_of
-from messages.run_dir import front_endpoint, fronts_beside, run_dir_of
+from messages.run_dir import run_dir_of, zeromq_endpoint, zeromq_endpoints_beside
 from messages.transport.zmq_options import PUBLIC_FRAME_BYTES
 from messages.wire.arrays import MAX_ARRAY_ITEMS, int32s
 
@@ -60,7 +60,7 @@ def endpoint_of(endpoint: str | None, port: int) -> str:
     if endpoint in (None, ""):
         if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65_535:
             raise ConfigError(f"port: expected 0 to 65535, got {port!r}")
-        return front_endpoint(run_dir_of(port))
+        return zeromq_endpoint(run_dir_of(port))
     if not isinstance(endpoint, str) or not endpoint.startswith(("ipc://", "tcp://")):
         expected = "expected ipc://PATH or tcp://HOST:PORT (or port=, the HTTP port of a server on this machine)"
         raise ConfigError(f"endpoint: {expected}, got {endpoint!r}")
@@ -78,19 +78,19 @@ def endpoints_of(endpoint: str | Sequence[str] | None, port: int) -> list[str]:
 
 def gateways_of(endpoints: Sequence[str]) -> list[str]:
     """The endpoints of all gateways of a server, as far as they are known: the given ones and, where one of them is a gateway's
-    "ipc://.../front-N", those beside it, in the order of their numbers.
+    "ipc://.../zeromq-N", those beside it, in the order of their numbers.
     """
     known = list(endpoints)
     for endpoint in endpoints:
         if endpoint.startswith("ipc://"):
-            known += [one for one in fronts_beside(Path(endpoint.removeprefix("ipc://"))) if one not in known]
+            known += [one for one in zeromq_endpoints_beside(Path(endpoint.removeprefix("ipc://"))) if one not in known]
     return known
 
 
 def absence_of(endpoint: str) -> str:
     """Why no server may answer at this endpoint, as far as this machine shows it; the rest of an error's sentence."""
     if endpoint.startswith("tcp://"):
-        return "; a server has ZeroMQ over TCP only with --front-tcp-port, which is not its HTTP port"
+        return "; a server has ZeroMQ over TCP only with --zeromq-port, which is not its HTTP port"
     path = endpoint.removeprefix("ipc://")
     if path.startswith("@") or Path(path).exists():  # a name without a file, or a server that does not answer
         return ""

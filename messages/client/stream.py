@@ -81,7 +81,7 @@ class StreamState:
         is_repeated = self.is_repeated or self.is_accepted or bool(self.tokens)
         return msgspec.structs.replace(self._generate, have=0 if self._is_replay else len(self.tokens), is_repeated=is_repeated)
 
-    def handle(self, message: public.FrontMessage) -> Next:
+    def handle(self, message: public.GatewayMessage) -> Next:
         """Handle one message about this request; returns what the client must do next."""
         if self.is_over:
             return Next.NOTHING

@@ -7,11 +7,11 @@ import zmq
 INTERNAL_FRAME_BYTES = 64 << 20  # above the largest plan: 4 M tokens of int32 in a frame of arrays
 PUBLIC_FRAME_BYTES = 16 << 20  # above the largest prompt that is accepted
 _PIPE_MESSAGES = 1024 + 64  # credit window and slack: a healthy link never reaches it
-_FRONT_SENDS_MESSAGES = 512  # per client: any process can connect here, and frames may be large
+_PUBLIC_SENDS_MESSAGES = 512  # per client: any process can connect here, and frames may be large
 # No limit, as for inboxes, or libzmq 4.3.5 would stop reading from a client that is ahead of us; if that client then leaves
 # while one of its PINGs is unread, libzmq ends the process ("Assertion failed: !_io_error"). The server reads whatever has come
 # at every turn of its loop, and counts what it keeps (BodyBudget, RefusalQueue).
-_FRONT_TAKES_MESSAGES = 0
+_PUBLIC_TAKES_MESSAGES = 0
 
 
 def _common(
@@ -30,14 +30,14 @@ def _common(
 
 def inbox(context: zmq.Context, endpoint: str) -> zmq.Socket:
     """A bound ROUTER: an actor's inbox."""
-    # No limit, see `_FRONT_TAKES_MESSAGES`; the senders' credit bounds what comes.
+    # No limit, see `_PUBLIC_TAKES_MESSAGES`; the senders' credit bounds what comes.
     return _bound(_common(context.socket(zmq.ROUTER), INTERNAL_FRAME_BYTES, takes_messages=0), endpoint)
 
 
-def front(context: zmq.Context, endpoint: str) -> zmq.Socket:
-    """A bound ROUTER: a gateway's public front."""
+def public_router(context: zmq.Context, endpoint: str) -> zmq.Socket:
+    """A bound ROUTER: a gateway's public ZeroMQ socket."""
     socket = context.socket(zmq.ROUTER)
-    return _bound(_common(socket, PUBLIC_FRAME_BYTES, _FRONT_TAKES_MESSAGES, _FRONT_SENDS_MESSAGES), endpoint)
+    return _bound(_common(socket, PUBLIC_FRAME_BYTES, _PUBLIC_TAKES_MESSAGES, _PUBLIC_SENDS_MESSAGES), endpoint)
 
 
 def _bound(socket: zmq.Socket, endpoint: str) -> zmq.Socket:

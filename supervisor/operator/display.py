@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from messages.run_dir import DEFAULT_PORT, front_endpoint, run_dir_of
+from messages.run_dir import DEFAULT_PORT, run_dir_of, zeromq_endpoint
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Display:
     """Shows the progress of a start, and how to use the server.
 
-    `url`: the address for HTTP clients; `front`: the endpoint for ZeroMQ clients. `takes_text`: False for a model without a
+    `url`: the address for HTTP clients; `zeromq`: the endpoint for ZeroMQ clients. `takes_text`: False for a model without a
     tokenizer, whose clients send token ids. `is_json`: the log is JSON lines. `is_live`: True if standard error is a terminal;
     None: find out.
     """
@@ -36,13 +36,13 @@ class Display:
         self,
         model_name: str,
         url: str,
-        front: str,
+        zeromq: str,
         *,
         takes_text: bool = True,
         is_json: bool = False,
         is_live: bool | None = None,
     ) -> None:
-        self._model_name, self._url, self._front = model_name, url, front
+        self._model_name, self._url, self._zeromq = model_name, url, zeromq
         self._takes_text, self._is_json = takes_text, is_json
         self._is_live = not is_json and (sys.stderr.isatty() if is_live is None else is_live)
         self._progress: Progress | None = None
@@ -70,9 +70,9 @@ class Display:
         self.close()
         if self._is_json:
             log, after_s = structlog.get_logger(), round(after_s, 3)
-            log.info("serving", model=self._model_name, url=self._url, front=self._front, after_s=after_s)
+            log.info("serving", model=self._model_name, url=self._url, zeromq=self._zeromq, after_s=after_s)
         else:
-            self.say(serving_text(self._model_name, self._url, self._front, after_s, self._takes_text))
+            self.say(serving_text(self._model_name, self._url, self._zeromq, after_s, self._takes_text))
 
     def failed(self, reason: str) -> None:
         """Print why the server gives up. `reason` is one line."""
@@ -96,18 +96,18 @@ class Display:
             self._progress = None
 
 
-def serving_text(model_name: str, url: str, front: str, after_s: float, takes_text: bool = True) -> str:
+def serving_text(model_name: str, url: str, zeromq: str, after_s: float, takes_text: bool = True) -> str:
     """Where the server listens, with commands to copy. They run in any shell in this directory. `takes_text`: False for a
     model that is asked with token ids."""
-    flag, supervisor = _server_flag(url, front), supervisor_command()
-    call, client = _text_calls(model_name, url, front) if takes_text else _token_calls(model_name, url, front)
+    flag, supervisor = _server_flag(url, zeromq), supervisor_command()
+    call, client = _text_calls(model_name, url, zeromq) if takes_text else _token_calls(model_name, url, zeromq)
     width = len(f"{supervisor} status{flag}")
     return "\n".join(
         [
             "",
             f"Tardigrade serves {model_name} after {after_s:.1f} s.",
             f"  HTTP (OpenAI)   {url}/v1",
-            f"  ZeroMQ          {front}",
+            f"  ZeroMQ          {zeromq}",
             "",
             "  Try it:" if takes_text else "  Try it (this model has no tokenizer, so prompts are token ids):",
             *call,
@@ -121,19 +121,19 @@ def serving_text(model_name: str, url: str, front: str, after_s: float, takes_te
     )
 
 
-def _text_calls(model_name: str, url: str, front: str) -> tuple[list[str], str]:
+def _text_calls(model_name: str, url: str, zeromq: str) -> tuple[list[str], str]:
     """A curl command that streams an answer to a question, and the same sort of call in Python."""
     question = [{"role": "user", "content": "What is the capital of France?"}]
     options = {"max_tokens": 64, "temperature": 0.2}  # at the API's default of 1.0 a small model soon writes nonsense
     body = {"model": model_name, "messages": question, **options, "stream": True}
-    client = f"print(Client('{front}').generate('The capital of France is', max_tokens=32, temperature=0.2).text)"
+    client = f"print(Client('{zeromq}').generate('The capital of France is', max_tokens=32, temperature=0.2).text)"
     return _curl(f"{url}/v1/chat/completions", body), client
 
 
-def _token_calls(model_name: str, url: str, front: str) -> tuple[list[str], str]:
+def _token_calls(model_name: str, url: str, zeromq: str) -> tuple[list[str], str]:
     """The same with token ids instead of text."""
     body = {"model": model_name, "tokens": [1, 2, 3], "max_tokens": 16}
-    return _curl(f"{url}/v1/generate", body), f"print(Client('{front}').generate([1, 2, 3], max_tokens=16).tokens)"
+    return _curl(f"{url}/v1/generate", body), f"print(Client('{zeromq}').generate([1, 2, 3], max_tokens=16).tokens)"
 
 
 def _curl(url: str, body: dict[str, object]) -> list[str]:
@@ -156,11 +156,11 @@ def _shell_path(path: Path) -> str:
     return shlex.quote(str(path.relative_to(here)) if path.is_relative_to(here) else str(path))
 
 
-def _server_flag(url: str, front: str) -> str:
+def _server_flag(url: str, zeromq: str) -> str:
     """The flag by which `supervisor status` and its like find this server; empty for the default port."""
     port = urlsplit(url).port or 0
-    if front != front_endpoint(run_dir_of(port), 0):
-        return f" --run-dir {Path(front.removeprefix('ipc://')).parent}"
+    if zeromq != zeromq_endpoint(run_dir_of(port), 0):
+        return f" --run-dir {Path(zeromq.removeprefix('ipc://')).parent}"
     return "" if port == DEFAULT_PORT else f" --port {port}"
 
 

@@ -48,25 +48,25 @@ _COLUMNS = (
 )
 
 
-def print_status(report: StatusReport, as_json: bool, front: str = "") -> None:
-    """Print to standard output, in the width of the terminal ($COLUMNS where it is set). front: the endpoint for ZeroMQ
+def print_status(report: StatusReport, as_json: bool, zeromq: str = "") -> None:
+    """Print to standard output, in the width of the terminal ($COLUMNS where it is set). zeromq: the endpoint for ZeroMQ
     clients, which the table names."""
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
         return
-    text = status_text(report, shutil.get_terminal_size((_PLAIN_WIDTH, 24)).columns, front)
+    text = status_text(report, shutil.get_terminal_size((_PLAIN_WIDTH, 24)).columns, zeromq)
     if sys.stdout.isatty():
         text = text.replace(report.state, f"\033[1m{report.state}\033[0m", 1)
     print(text)
 
 
-def status_text(report: StatusReport, width: int, front: str = "") -> str:
+def status_text(report: StatusReport, width: int, zeromq: str = "") -> str:
     """The report in lines of at most `width` characters, as long as names and numbers leave room for that."""
     heads = [
         f"{_state_text(report)}  {report.model}  {report.url}  up {span_text(report.uptime_s)}",
         report.layout,
         _supervisor_text(report),
-        f"ZeroMQ: {front}" if front else "",
+        f"ZeroMQ: {zeromq}" if zeromq else "",
     ]
     lines = [line for head in heads if head for line in _folded(head, width, "")]
     is_wide = width >= _WIDE

@@ -67,7 +67,7 @@ async def test_a_prompt_that_hangs(
     server: RealServer, devices: FaultyDevices, prompt_before: list[int], prompt: list[int]
 ) -> None:
     await asyncio.to_thread(server.wait_serving)
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         if prompt_before:
             await ask(client, prompt_before, 100)
         async with hang(server, devices):
@@ -78,7 +78,7 @@ async def test_a_prompt_that_hangs(
 async def test_a_stream_that_hangs_beyond_what_its_gang_has_computed(server: RealServer, devices: FaultyDevices) -> None:
     await asyncio.to_thread(server.wait_serving)
     prompt, tokens = [6] * 20, list[int]()
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         stream = client.stream(tokens=prompt, max_tokens=N_TOKENS, temperature=0.0, deadline_s=DEADLINE_S)
         async for piece in stream:
             is_there = len(tokens) < N_BEFORE <= len(tokens) + len(piece.ids)

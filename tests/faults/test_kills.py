@@ -43,7 +43,7 @@ Fault = tuple[int, tuple[str, ...], signal.Signals]  # when all streams have so 
 async def run_with(server: RealServer, faults: list[Fault], salt: int = 0) -> None:
     """All streams, and each fault at its time; every victim must come back as a new life."""
     await asyncio.to_thread(server.wait_serving)
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         streams = Streams(client, salt, LONG_PROMPT_TOKENS if salt else 0)
         work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
         hit: dict[str, int] = {}  # name -> the last life that was hit

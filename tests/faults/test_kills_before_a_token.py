@@ -79,7 +79,7 @@ def held(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("held", [100], indirect=True)
 async def test_ranks_that_are_killed_before_every_token_cost_no_stream(held: HeldServer) -> None:
-    async with AsyncClient(held.server.front) as client:
+    async with AsyncClient(held.server.zeromq) as client:
         streams = Streams(client)
         work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
         life = 0
@@ -98,7 +98,7 @@ async def test_ranks_that_are_killed_before_every_token_cost_no_stream(held: Hel
 @pytest.mark.parametrize("held", [2], indirect=True)
 async def test_kills_that_spend_the_budget_end_the_server_and_the_next_start_goes_on(held: HeldServer) -> None:
     server = held.server
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         streams = Streams(client)
         work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
         life = 0

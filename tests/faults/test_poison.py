@@ -44,7 +44,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealServ
 
 
 async def test_a_request_that_kills_the_worker_is_quarantined(server: RealServer) -> None:
-    async with AsyncClient(server.front) as client, httpx.AsyncClient(timeout=DEADLINE_S) as http:
+    async with AsyncClient(server.zeromq) as client, httpx.AsyncClient(timeout=DEADLINE_S) as http:
         streams = Streams(client)
         work = asyncio.gather(*(streams.follow(index) for index in range(len(streams.tokens))))
         await streams.wait_running(5)

@@ -47,7 +47,7 @@ def processes_of(server: RealServer) -> set[int]:
 
 async def test_streams_do_not_notice_the_death_of_the_supervisor(server: RealServer) -> None:
     before = await asyncio.to_thread(incarnations, server)
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         streams = Streams(client, salt=1)
         work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
         for n_tokens in (20, 80):
@@ -83,7 +83,7 @@ async def test_a_child_that_dies_without_a_supervisor_is_replaced_and_its_exit_i
 ) -> None:
     before = await asyncio.to_thread(incarnations, server)
     victim = await asyncio.to_thread(server.child, name)
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         streams = Streams(client, salt=2)
         work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
         await streams.wait_running(20)
@@ -110,7 +110,7 @@ async def test_a_supervisor_is_killed_while_a_child_restarts(server: RealServer)
 
 async def test_streams_do_not_notice_the_death_of_the_parent(server: RealServer) -> None:
     before = await asyncio.to_thread(incarnations, server)
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         streams = Streams(client, salt=3)
         work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
         await streams.wait_running(20)
@@ -154,7 +154,7 @@ def test_children_without_a_supervisor_end_by_themselves() -> None:
 async def test_streams_go_on_after_everything_was_killed_and_started_again() -> None:
     server = await asyncio.to_thread(RealServer, *FLAGS)
     try:
-        async with AsyncClient(server.front) as client:
+        async with AsyncClient(server.zeromq) as client:
             streams = Streams(client)
             work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
             await streams.wait_running(20)

@@ -33,7 +33,7 @@ ORDERS = (("vault/0", "active", "scheduler/0"), ("standby", "active", "active"))
 @pytest.mark.parametrize("victims", ORDERS, ids="-".join)
 async def test_kills_in_series_lose_and_change_nothing(server: RealServer, victims: tuple[str, ...]) -> None:
     await asyncio.to_thread(server.wait_serving)
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         streams = Streams(client)
         work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
         for n_tokens, victim in zip((10, 30, 50), victims, strict=True):

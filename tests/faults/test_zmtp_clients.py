@@ -50,8 +50,8 @@ def test_clients_that_leave_with_heartbeats_unread_do_not_end_the_gateway() -> N
     with real_server("--model", "hash-chain", "--gpus", "0") as server:
         before = server.child("gateway/0")
         for _ in range(N_CLIENTS):
-            speak_and_leave(server.run_dir / "front-0", burst())
-        with Client(server.front) as client:
+            speak_and_leave(server.run_dir / "zeromq-0", burst())
+        with Client(server.zeromq) as client:
             assert len(client.generate("hello", max_tokens=8).tokens) == 8
         assert (server.child("gateway/0").pid, server.child("gateway/0").incarnation) == (before.pid, before.incarnation)
         assert "Assertion failed" not in server.log()

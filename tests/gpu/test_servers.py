@@ -77,7 +77,7 @@ def flags_of(layout: str, n_kv_heads: int = 3) -> tuple[str, ...]:
 
 
 async def ask_all(server: RealServer, prompts: list[list[int]]) -> list[list[int]]:
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         options: dict[str, Any] = {"max_tokens": N_TOKENS, "temperature": 0.0, "ignore_eos": True}
         return [list(a.tokens) for a in await asyncio.gather(*(client.generate(prompt, **options) for prompt in prompts))]
 

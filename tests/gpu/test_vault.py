@@ -134,7 +134,7 @@ async def follow(client: AsyncClient, index: int, tokens: list[int]) -> None:
 async def ask_all(server: RealServer, victims: tuple[str, ...] = ()) -> list[list[int]]:
     """The answers to all prompts at once; meanwhile the victims are killed one by one, with a standby ready each time."""
     answers: list[list[int]] = [[] for _ in range(N_STREAMS)]
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         work = asyncio.gather(*(follow(client, i, tokens) for i, tokens in enumerate(answers)))
         for victim in victims:
             await asyncio.to_thread(hit, server, victim, signal.SIGKILL)

@@ -72,7 +72,7 @@ async def refuse(http: httpx.AsyncClient, path: str, content: bytes, status: int
 def babble(server: RealServer) -> None:
     """Garbage on the public ZeroMQ socket and on the actors' own: as messages, as bytes, as half a frame."""
     context = zmq.Context()
-    for endpoint in (server.front, f"ipc://{server.run_dir}/supervisor"):
+    for endpoint in (server.zeromq, f"ipc://{server.run_dir}/supervisor"):
         stranger = context.socket(zmq.DEALER)
         stranger.connect(endpoint)
         for frames in ([b""], [b"\x81\xa4kind\xa8Generate", b""], [b"\xc1" * 50, b"x"], [b"a"] * 20, [b"\x91" * 5000, b""]):
@@ -96,7 +96,7 @@ async def test_everything_wrong_is_refused_and_nothing_else_happens() -> None:
     server = await asyncio.to_thread(RealServer, "--model", "hash-chain", "--set", "worker.hash_chain_step_s=0.002")
     try:
         before = await asyncio.to_thread(server.status)
-        async with AsyncClient(server.front) as client, httpx.AsyncClient(base_url=server.url, timeout=60) as http:
+        async with AsyncClient(server.zeromq) as client, httpx.AsyncClient(base_url=server.url, timeout=60) as http:
             stream = asyncio.ensure_future(client.generate([1, 2, 3], max_tokens=N_TOKENS, temperature=0.0))
             for refusal in REFUSALS:
                 await refuse(http, *refusal)

@@ -68,12 +68,12 @@ async def answer(client: AsyncClient, prompt: str) -> list[int]:
 
 def test_it_listens_nowhere_else(server: RealServer) -> None:
     """Each of several ranks on CPUs has a port of gloo; SECURITY.md says what that means."""
-    with Client(server.front) as client:
+    with Client(server.zeromq) as client:
         client.generate("Nobody else", max_tokens=1)  # so that a journal is there
     children = server.wait_serving().children
     n_ranks = sum(role_of(child.name) == "worker" for child in children)
     roles = check_inventory(server, n_gloo_ranks=n_ranks if n_ranks > 1 else 0)
-    assert roles == {role_of(child.name) for child in children} | {"supervisor", "front"}
+    assert roles == {role_of(child.name) for child in children} | {"supervisor", "zeromq"}
 
 
 async def wait_until_active(client: AsyncClient, n: int) -> None:
@@ -84,7 +84,7 @@ async def wait_until_active(client: AsyncClient, n: int) -> None:
 
 
 async def test_greedy_tokens_equal_transformers(server: RealServer, reference: dict[str, list[int]]) -> None:
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         together = await asyncio.gather(*(answer(client, prompt) for prompt in reference))
         assert dict(zip(reference, together, strict=True)) == reference
         again = await asyncio.gather(*(answer(client, prompt) for prompt in reference))  # prefixes are cached now
@@ -101,7 +101,7 @@ def test_the_three_ways_give_one_answer(server: RealServer) -> None:
         whole = api.chat.completions.create(**options).choices[0].message.content
         chunks = list(api.chat.completions.create(**options, stream=True, stream_options={"include_usage": True}))
     streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-    with Client(server.front) as client:
+    with Client(server.zeromq) as client:
         native = client.chat([question], max_tokens=N_TOKENS, temperature=0.0)
     assert whole == streamed == native.text
     assert "Paris" in native.text
@@ -112,7 +112,7 @@ def test_the_three_ways_give_one_answer(server: RealServer) -> None:
 async def test_min_p_of_one_leaves_the_greedy_token(server: RealServer, reference: dict[str, list[int]]) -> None:
     prompt = PLAIN[0]
     options: dict[str, Any] = {"max_tokens": N_TOKENS, "temperature": 1.5, "min_p": 1.0, "seed": 7}
-    async with AsyncClient(server.front) as client, httpx.AsyncClient(timeout=60.0) as http:
+    async with AsyncClient(server.zeromq) as client, httpx.AsyncClient(timeout=60.0) as http:
         native = await client.generate(prompt, **options)
         answer = await http.post(f"{server.url}/v1/completions", json={"prompt": prompt, **options})
     assert native.tokens == reference[prompt]
@@ -124,7 +124,7 @@ async def test_a_stop_token_does_not_come_before_min_tokens(server: RealServer, 
     prompt = PLAIN[0]
     stop = reference[prompt][2]
     options: dict[str, Any] = {"max_tokens": N_TOKENS, "temperature": 0.0, "stop_tokens": [stop]}
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         early = await client.generate(prompt, **options)
         late = await client.generate(prompt, min_tokens=9, **options)
     assert early.tokens == reference[prompt][: reference[prompt].index(stop) + 1]
@@ -136,7 +136,7 @@ async def test_a_stop_token_does_not_come_before_min_tokens(server: RealServer, 
 async def test_thirty_two_streams_end_as_without_kills(server: RealServer, name: str) -> None:
     options: dict[str, Any] = {"max_tokens": 40, "temperature": 0.0, "ignore_eos": True}
     prompts = [f"{prompt} {n}" for n in range(2) for prompt in (*PLAIN, *CHAT[:4])]
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         calm = await asyncio.gather(*(client.generate(prompt, **options) for prompt in prompts))
         work = [asyncio.ensure_future(client.generate(prompt, **options)) for prompt in prompts]
         for _ in range(3):  # three calls of the same server: about as long as the first steps of the streams take
@@ -157,7 +157,7 @@ async def rows_per_step(http: httpx.AsyncClient, server: RealServer) -> dict[flo
 
 async def test_sixty_four_at_once_run_together(server: RealServer) -> None:
     options: dict[str, Any] = {"max_tokens": 16, "temperature": 1.0, "seed": 5, "ignore_eos": True}
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         await asyncio.to_thread(server.kill, "worker/0.0", signal.SIGSTOP)  # nobody is done before the last one has come
         try:
             work = [asyncio.ensure_future(client.generate(f"{n} is a number and", **options)) for n in range(64)]

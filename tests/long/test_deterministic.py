@@ -61,7 +61,7 @@ async def wait_running(streams: list[Bits], n_tokens: int) -> None:
 async def test_a_run_with_kills_equals_each_request_alone(server: RealServer) -> None:
     assert ", deterministic" in (await asyncio.to_thread(server.status)).layout
     alone: list[Bits] = [[] for _ in range(N_STREAMS)]
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         for index, bits in enumerate(alone):
             await follow(client, index, bits)
         assert all(len(bits) == N_TOKENS for bits in alone)

@@ -63,7 +63,7 @@ async def test_damaged_journals_of_two_gateways_are_finished_by_one(seed: int) -
     server = await asyncio.to_thread(RealServer, *_FLAGS, "--gateways", "2")
     try:
         groups = [Asked(0), Asked(1)]
-        async with AsyncClient(server.front) as first, AsyncClient(f"ipc://{server.run_dir}/front-1") as second:
+        async with AsyncClient(server.zeromq) as first, AsyncClient(f"ipc://{server.run_dir}/zeromq-1") as second:
             work = [asyncio.ensure_future(g.follow(client)) for g, client in zip(groups, (first, second), strict=True)]
             async with asyncio.timeout(DEADLINE_S):
                 while not all(len(ids) > 20 for group in groups for ids in group.tokens.values()):
@@ -76,7 +76,7 @@ async def test_damaged_journals_of_two_gateways_are_finished_by_one(seed: int) -
         flip_one_byte_in_each(files, chance)
         server._flags = ("--gpus", "0", *_FLAGS)
         await asyncio.to_thread(server.start_again)
-        async with AsyncClient(server.front) as client, asyncio.timeout(DEADLINE_S):
+        async with AsyncClient(server.zeromq) as client, asyncio.timeout(DEADLINE_S):
             for group in groups:
                 await group.ask_again(client)
         assert not (server.run_dir / "journal-1").exists()
@@ -91,7 +91,7 @@ async def test_clients_of_a_gateway_that_does_not_come_back_go_on_at_another_one
     server = await asyncio.to_thread(RealServer, *_FLAGS, "--gateways", "4")
     try:
         group = Asked(3)
-        async with AsyncClient(f"ipc://{server.run_dir}/front-3") as client:
+        async with AsyncClient(f"ipc://{server.run_dir}/zeromq-3") as client:
             work = asyncio.ensure_future(group.follow(client))
             async with asyncio.timeout(DEADLINE_S):
                 while not all(len(ids) > 20 for ids in group.tokens.values()):

@@ -50,7 +50,7 @@ def test_a_stop_reaches_a_supervisor_that_becomes_the_parent(server: RealServer)
 
 
 async def test_a_drain_goes_on_when_the_parent_is_killed(server: RealServer) -> None:
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         streams = Streams(client)
         work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
         await streams.wait_running(20)
@@ -84,7 +84,7 @@ async def test_streams_notice_no_series_of_deaths_above_the_actors(server: RealS
     replaced the supervisor, which adopts nobody yet."""
     before = {child.name: child.incarnation for child in (await asyncio.to_thread(server.status)).children}
     chance = random.Random(1)
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         for salt in range(N_KILLS):
             streams = Streams(client, salt=salt)
             work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))

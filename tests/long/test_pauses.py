@@ -25,7 +25,7 @@ def incarnations(server: RealServer) -> dict[str, int]:
 
 async def streams_around_a_pause(server: RealServer, salt: int, pids: list[int], seconds: float) -> None:
     """Streams run, processes are paused in the middle, and all of the streams end with the right tokens."""
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         streams = Streams(client, salt)
         work = [asyncio.create_task(streams.follow(index)) for index in range(N_STREAMS)]
         await streams.wait_running(5)

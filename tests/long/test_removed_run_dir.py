@@ -42,7 +42,7 @@ def server(tmp_path: Path) -> Iterator[RealServer]:
 
 
 async def test_streams_survive_kills_in_a_directory_that_was_emptied(server: RealServer) -> None:
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         for salt, name in enumerate(("gateway/0", "scheduler/0", "worker/0.0", "custodian/0", "supervisor")):
             streams = Streams(client, salt=salt, extra_tokens=1)
             work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))

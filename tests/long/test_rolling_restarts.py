@@ -74,7 +74,7 @@ async def http_round(server: RealServer, run: str) -> dict[str, bytes]:
 
 
 async def zeromq_round(server: RealServer, salt: int) -> None:
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         streams = Streams(client, salt)
         await asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
         streams.check()

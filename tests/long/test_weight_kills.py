@@ -48,7 +48,7 @@ def is_loading(report: StatusReport, name: str, after: int) -> bool:
 
 
 def answer(server: RealServer) -> list[int]:
-    with Client(server.front) as client:
+    with Client(server.zeromq) as client:
         return list(client.generate(PROMPT, max_tokens=24, temperature=0.0, ignore_eos=True).tokens)
 
 

@@ -83,7 +83,7 @@ class Pause(Harm):
 def _wishes(chance: random.Random, *sizes: Any) -> Iterator[Wish]:
     max_tokens = 400 if Pause.name == SUPERVISOR else 80  # nobody replaces a supervisor here before its pause is over
     for index in range(_N_STREAMS):
-        yield Wish(f"request-{index}", "gateway/0", [index] * 20, max_tokens=max_tokens, seed=0, door=Door.FRONT)
+        yield Wish(f"request-{index}", "gateway/0", [index] * 20, max_tokens=max_tokens, seed=0, door=Door.IN_PROCESS)
 
 
 @pytest.mark.parametrize(("name", "for_s"), _PAUSES)

@@ -124,7 +124,7 @@ class Observer(Harm):
 def _wishes(chance: random.Random, *sizes: Any) -> Iterator[Wish]:
     for index in range(_N_CLIENTS):
         prompt = [index] * 20
-        yield Wish(f"request-{index}", "gateway/0", prompt, Observer.max_tokens, seed=0, door=Door.FRONT)
+        yield Wish(f"request-{index}", "gateway/0", prompt, Observer.max_tokens, seed=0, door=Door.IN_PROCESS)
 
 
 def _spy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ("custodian.socket=x", "custodian.socket: unknown key; did you mean custodian.max_sockets?"),
         ("worker.tp=2", "worker.tp: the supervisor sets this key; set tp instead"),
         ("gateway.journal_path=x", "gateway.journal_path: the supervisor sets this key; set state_dir instead"),
-        ("front_tcp_host=0.0.0.0", None),
+        ("zeromq_host=0.0.0.0", None),
         ("gateway.ack_messages=300", "scheduler.unacked_messages: expected at least twice gateway.ack_messages (600), got 512"),
         ("supervisor.frozen_s=1", "supervisor.frozen_s: expected at least four times supervisor.beat_s (2 s), got 1"),
     ],
@@ -96,13 +96,13 @@ def test_all_errors_are_said_at_once(tmp_path: Path) -> None:
 
 
 def test_zeromq_does_not_listen_on_a_network_without_keys() -> None:
-    with pytest.raises(ConfigError, match=r"front_tcp_host: .* got 0\.0\.0\.0"):
-        load_config(None, [{"front_tcp_port": 5555, "front_tcp_host": "0.0.0.0"}])
+    with pytest.raises(ConfigError, match=r"zeromq_host: .* got 0\.0\.0\.0"):
+        load_config(None, [{"zeromq_port": 5555, "zeromq_host": "0.0.0.0"}])
 
 
 def test_one_port_serves_one_protocol() -> None:
-    with pytest.raises(ConfigError, match=r"front_tcp_port: "):
-        load_config(None, [{"front_tcp_port": 8000}])
+    with pytest.raises(ConfigError, match=r"zeromq_port: "):
+        load_config(None, [{"zeromq_port": 8000}])
 
 
 def test_a_file_that_is_not_there_or_no_toml_is_named(tmp_path: Path) -> None:

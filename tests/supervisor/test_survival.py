@@ -93,7 +93,7 @@ def test_streams_survive_the_death_of_anybody_behind_the_gateway(server: Running
 
 
 def test_streams_of_the_client_library_survive_the_gateway_too(server: RunningServer) -> None:
-    endpoint = f"ipc://{server.run_dir}/front-0"
+    endpoint = f"ipc://{server.run_dir}/zeromq-0"
 
     def tell(number: int, into: dict[int, list[int]]) -> None:
         with Client(endpoint) as client:

@@ -131,13 +131,13 @@ def test_length_is_the_smaller_of_wish_and_model(asked: int, made_for: int, leng
 
 
 def test_gateways_share_the_listener_and_own_their_journals() -> None:
-    groups = tree_of(ServerConfig(gateways=2, front_tcp_port=5000))
+    groups = tree_of(ServerConfig(gateways=2, zeromq_port=5000))
     children = [child for group in groups for child in group.children if child.name.startswith("gateway")]
     assert [child.descriptors for child in children] == [{LISTEN_SOCKET: 9}] * 2
     second = settings_of(groups, "gateway/1")
     assert second["journal_path"] == "/s/journal-1"
-    assert second["front_endpoint"] == "ipc:///r/front-1"
-    assert second["front_tcp_endpoint"] == "tcp://127.0.0.1:5001"
+    assert second["zeromq_endpoint"] == "ipc:///r/zeromq-1"
+    assert second["zeromq_tcp_endpoint"] == "tcp://127.0.0.1:5001"
 
 
 def test_cpu_steps_are_given_more_time() -> None:

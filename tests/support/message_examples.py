@@ -10,7 +10,7 @@ import numpy as np
 from messages import cache, drafts, generation, lifecycle, public, steps
 from messages.generation import Sampling, Terms
 from messages.logprobs import TokenLogprobs
-from messages.public import ClientMessage, FrontMessage
+from messages.public import ClientMessage, GatewayMessage
 from messages.routes import INTERNAL_KINDS
 from messages.wire.arrays import float32s, int32s, int64s, uint64s
 from messages.wire.codec import Codec
@@ -179,7 +179,7 @@ PUBLIC: tuple[Message, ...] = (
     public.Alive(incarnation=2),
 )
 
-PUBLIC_KINDS = (*get_args(ClientMessage), *get_args(FrontMessage))
+PUBLIC_KINDS = (*get_args(ClientMessage), *get_args(GatewayMessage))
 
 
 def codec_of(message: Message) -> Codec[Message]:

@@ -38,7 +38,7 @@ class RealServer:
         self._start("0")
         self.url = self.status().url
         self.port = int(self.url.rpartition(":")[2])
-        self.front = f"ipc://{self.run_dir}/front-0"
+        self.zeromq = f"ipc://{self.run_dir}/zeromq-0"
 
     def start_again(self) -> None:
         """A new supervisor on the same port and in the same directory."""

@@ -44,7 +44,7 @@ class ForwardedStream(OpenCall):
     def message(self) -> Message:
         return msgspec.structs.replace(self._generate, have=self._have, is_repeated=True)
 
-    def handle(self, message: public.FrontMessage) -> None:
+    def handle(self, message: public.GatewayMessage) -> None:
         match message:
             case public.Accepted() if self._is_cancelled:
                 self.cancel()

@@ -1,4 +1,4 @@
-"""The other gateways of this server: which of them has a request that a client asks for here, and links to their fronts."""
+"""The other gateways of this server: which of them has a request that a client asks for here, and links to them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from messages.client.link import ClientLink
 
 
 class OtherGateways:
-    """Links to the fronts of other gateways, each made when the first stream needs it."""
+    """Links to other gateways, each made when the first stream needs it."""
 
     def __init__(self, owners: Owners) -> None:
         self._owners = owners
@@ -23,7 +23,7 @@ class OtherGateways:
     async def link_to_owner(self, request_id: str) -> ClientLink | None:
         """A link to the gateway that knows this id; None if no other one does. Raises: Refusal if one does not answer."""
         socket = await who_knows(self._owners.other_sockets, request_id)
-        return self._link(self._owners.front_beside(socket)) if socket else None
+        return self._link(self._owners.zeromq_endpoint_beside(socket)) if socket else None
 
     async def close(self) -> None:
         """Close all links."""

@@ -39,7 +39,7 @@ from messages.wire.codec import Codec
 from messages.wire.message import Message
 
 _BEAT_S = 0.5
-_KINDS = (*public.ClientMessage.__args__, *public.FrontMessage.__args__)
+_KINDS = (*public.ClientMessage.__args__, *public.GatewayMessage.__args__)
 _DETAIL_CHARACTERS = 2_000  # longest text of a refusal, because thousands of them may wait for one client
 
 
@@ -69,13 +69,13 @@ class ZmqServer:
 
     def open(self) -> None:
         """Bind the socket to its one or two addresses, and start to send Alive every 0.5 s."""
-        endpoint, tcp_endpoint = self._settings.front_endpoint, self._settings.front_tcp_endpoint
+        endpoint, tcp_endpoint = self._settings.zeromq_endpoint, self._settings.zeromq_tcp_endpoint
         self._context = zmq.Context()
         path = endpoint.removeprefix("ipc://")
         self._path = path if path != endpoint else ""
         if self._path and os.path.exists(path):
             os.unlink(path)  # left by an earlier incarnation, which has ended
-        socket = self._socket = zmq_options.front(self._context, endpoint)
+        socket = self._socket = zmq_options.public_router(self._context, endpoint)
         if self._path:
             os.chmod(path, 0o600)
         if tcp_endpoint:
@@ -103,7 +103,7 @@ class ZmqServer:
                 raise WireError(f"frames: expected 2, got {len(frames) - 1}")
             message = self._codec.decode(frames[1], frames[2])
         except WireError as error:
-            self._desk.metrics.front_garbage.inc()
+            self._desk.metrics.zeromq_undecodable.inc()
             self._refuse(identity, request_in(frames), Refusal("invalid", str(error), field=field_in(str(error))))
             return
         client = self._clients.heard(identity)
@@ -291,5 +291,5 @@ class ZmqServer:
     def _bind_again(self) -> None:
         """Somebody has removed the socket file: make it again, so that new clients find this gateway."""
         with suppress(zmq.ZMQError, OSError):  # its directory has gone too, or no descriptor is left: the next beat tries again
-            self._socket.bind(self._settings.front_endpoint)
+            self._socket.bind(self._settings.zeromq_endpoint)
             os.chmod(self._path, 0o600)

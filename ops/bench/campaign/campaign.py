@@ -21,7 +21,7 @@ import httpx
 from messages.client import AsyncClient
 from messages.ids import role_of
 from messages.lifecycle import StatusReport
-from messages.run_dir import front_endpoint
+from messages.run_dir import zeromq_endpoint
 from ops.bench.campaign.deck import Card, Deck, Harm, Phase
 from ops.bench.campaign.processes import BACK_S, PARENT, STANDBY, Processes, Victim
 from ops.bench.campaign.zmq_streams import follow_zmq
@@ -69,12 +69,12 @@ async def run_campaign(plan: CampaignPlan, say: Callable[[str], None]) -> Campai
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=plan.options.deadline_s, limits=limits))
-        fronts = [
-            await stack.enter_async_context(AsyncClient(front_endpoint(plan.run_dir, index))) for index in range(n_gateways)
+        clients = [
+            await stack.enter_async_context(AsyncClient(zeromq_endpoint(plan.run_dir, index))) for index in range(n_gateways)
         ]
-        for front in fronts:
-            await front.models()  # a client that has never been connected gives up while its gateway restarts
-        campaign = _Campaign(plan, report, http, fronts)
+        for client in clients:
+            await client.models()  # a client that has never been connected gives up while its gateway restarts
+        campaign = _Campaign(plan, report, http, clients)
         number, end_s = 0, time.monotonic() + plan.limit_s
         while len(campaign.result.cards) < plan.n_faults and time.monotonic() < end_s:
             number += 1
@@ -86,8 +86,8 @@ async def run_campaign(plan: CampaignPlan, say: Callable[[str], None]) -> Campai
 
 
 class _Campaign:
-    def __init__(self, plan: CampaignPlan, report: StatusReport, http: httpx.AsyncClient, fronts: list[AsyncClient]) -> None:
-        self._plan, self._http, self._fronts = plan, http, fronts
+    def __init__(self, plan: CampaignPlan, report: StatusReport, http: httpx.AsyncClient, clients: list[AsyncClient]) -> None:
+        self._plan, self._http, self._clients = plan, http, clients
         self._chance = random.Random(plan.seed)
         self._processes = Processes(plan.run_dir, report, self._chance)
         self._deck = Deck(plan.targets or self._processes.roles, plan.harms, self._chance)
@@ -119,7 +119,7 @@ class _Campaign:
         running = {}
         for index, stream in enumerate(self._plan.make_streams(number)):
             if index % 3 == 0:
-                work = follow_zmq(self._fronts[index // 3 % len(self._fronts)], self._plan.options, stream)
+                work = follow_zmq(self._clients[index // 3 % len(self._clients)], self._plan.options, stream)
             else:
                 stream.key = f"episode {number} stream {index}" if index % 3 == 1 else ""
                 work = follow_accepted(self._http, self._plan.options, stream)

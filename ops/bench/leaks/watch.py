@@ -18,7 +18,7 @@ from pathlib import Path
 
 from messages.client import AsyncClient
 from messages.lifecycle import StatusReport
-from messages.run_dir import front_endpoint
+from messages.run_dir import zeromq_endpoint
 from ops.bench.leaks.holdings import Allowance, Growth, Holding, descendants_of, files_under, growths, holding_of
 from ops.bench.leaks.requests import RequestMix
 from ops.bench.own_server import OwnServer
@@ -77,7 +77,7 @@ class LeakWatch:
     async def run(self) -> Watched:
         """The whole watch. Raises: WrongAnswer, DidNotComeBack."""
         began_s = time.monotonic()
-        async with AsyncClient(front_endpoint(self._server.run_dir)) as client:
+        async with AsyncClient(zeromq_endpoint(self._server.run_dir)) as client:
             mix = RequestMix(self._server.port, client, self._plan.seed)
             names = [child.name for child in (await self._status()).children]
             targets = [*names, _SUPERVISOR]

@@ -86,11 +86,11 @@ def test_a_server_that_is_not_there_is_told_with_the_usual_reason(tmp_path: Path
         client.models(0.01)
     said = str(caught.value)
     assert said.startswith(
-        f"ipc://{tmp_path}/tardigrade-8123/front-0: no server answered within 0.01 s; there is no such socket."
+        f"ipc://{tmp_path}/tardigrade-8123/zeromq-0: no server answered within 0.01 s; there is no such socket."
     )
     assert "--run-dir" in said
     assert "pass its ZeroMQ endpoint" in said
-    assert "--front-tcp-port" in absence_of("tcp://127.0.0.1:8000")
+    assert "--zeromq-port" in absence_of("tcp://127.0.0.1:8000")
     assert [absence_of(endpoint) for endpoint in ("ipc://@abstract", f"ipc://{tmp_path}")] == ["", ""]
 
 

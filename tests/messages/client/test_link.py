@@ -19,7 +19,7 @@ from messages.wire.codec import Codec
 from messages.wire.message import Message
 from tests.support.waiting import until
 
-KINDS = (*get_args(public.ClientMessage), *get_args(public.FrontMessage))
+KINDS = (*get_args(public.ClientMessage), *get_args(public.GatewayMessage))
 
 
 class Gateway:
@@ -30,7 +30,7 @@ class Gateway:
         self.peer = b""
         self._codec: Codec[Message] = Codec(KINDS)
         self._context = zmq.Context()
-        self._socket = zmq_options.front(self._context, endpoint)
+        self._socket = zmq_options.public_router(self._context, endpoint)
         self._reader: ZmqReader | None = None
         if is_reading:
             self.read()
@@ -85,7 +85,7 @@ class Call(OpenCall):
 
 @pytest.fixture
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return f"ipc://{tmp_path_factory.mktemp('link') / 'front'}"
+    return f"ipc://{tmp_path_factory.mktemp('link') / 'zeromq'}"
 
 
 @pytest.fixture(autouse=True)
@@ -222,7 +222,7 @@ async def test_what_may_be_lost_is_not_kept(link: ClientLink, open_gateway: Call
 async def test_calls_beyond_the_socket_wait_in_the_link_and_arrive_once(
     link: ClientLink, open_gateway: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zmq_options, "_FRONT_TAKES_MESSAGES", 16)  # a gateway's machine that takes no more
+    monkeypatch.setattr(zmq_options, "_PUBLIC_TAKES_MESSAGES", 16)  # a gateway's machine that takes no more
     gateway = open_gateway(is_reading=False)
     await until(lambda: link.is_connected)
     keys = [f"{number} {'x' * 240}" for number in range(10_000)]

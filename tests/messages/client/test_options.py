@@ -13,7 +13,7 @@ from messages.client.options import Options, deadline_of, endpoint_of, request_o
 from messages.errors import ConfigError, InvalidRequest
 from messages.generation import SERVER_TERMS, Sampling, SamplingOptions, Terms, TermsOptions
 from messages.public import ChatTurn, Generate
-from messages.run_dir import front_endpoint, run_dir_of
+from messages.run_dir import run_dir_of, zeromq_endpoint
 
 LONG = "x" * 300
 
@@ -114,7 +114,7 @@ def test_deadlines() -> None:
 
 
 def test_where_the_server_is() -> None:
-    assert endpoint_of(None, 8000) == endpoint_of("", 8000) == front_endpoint(run_dir_of(8000))
+    assert endpoint_of(None, 8000) == endpoint_of("", 8000) == zeromq_endpoint(run_dir_of(8000))
     assert endpoint_of("tcp://127.0.0.1:5555", 8000) == "tcp://127.0.0.1:5555"
     for endpoint in ("localhost:8000", "http://localhost:8000", 8000):
         with pytest.raises(ConfigError, match=r"endpoint: expected ipc://.*, got .*8000"):

@@ -166,7 +166,7 @@ async def test_answers_to_a_dead_process_do_not_reach_the_next_one_at_its_addres
     """Both have a link with the same number, and what the first one sent says nothing about what the second one sends."""
     network = MemoryNetwork()
     scheduler = MemoryMailbox(network, "scheduler/0", 1)
-    old, new = (MemoryMailbox(network, "gateway/0", incarnation, "memory://front") for incarnation in (1, 2))
+    old, new = (MemoryMailbox(network, "gateway/0", incarnation, "memory://gateway") for incarnation in (1, 2))
     old.connect("scheduler/0", 1, scheduler.endpoint)
     new.connect("scheduler/0", 1, scheduler.endpoint)
     old.send("scheduler/0", Ack(up_to=1))

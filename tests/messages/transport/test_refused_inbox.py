@@ -15,7 +15,7 @@ DEADLINE_S = 60.0
 
 def test_a_socket_that_cannot_be_bound_is_closed(tmp_path: Path) -> None:
     context = zmq.Context()
-    for make in (zmq_options.inbox, zmq_options.front):
+    for make in (zmq_options.inbox, zmq_options.public_router):
         with pytest.raises(zmq.ZMQError) as kept:
             make(context, f"ipc://{tmp_path}/no/such/directory")
         assert kept.value.errno  # its traceback holds the socket, as that of an actor's error does

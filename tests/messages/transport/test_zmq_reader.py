@@ -97,7 +97,7 @@ async def test_what_is_said_after_the_end_is_not_sent_and_no_error(context: zmq.
 
 async def test_the_address_of_a_sender_is_told_where_it_is_wanted(context: zmq.Context, tmp_path: Path) -> None:
     endpoint, heard = f"ipc://{tmp_path}/r", list[tuple[bytes, str]]()
-    socket = zmq_options.front(context, endpoint)
+    socket = zmq_options.public_router(context, endpoint)
     socket.bind("tcp://127.0.0.1:*")
     tcp_endpoint = str(socket.getsockopt_string(zmq.LAST_ENDPOINT))
     router = ZmqReader(

@@ -9,24 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from messages.run_dir import front_endpoint, run_dir_of
+from messages.run_dir import run_dir_of, zeromq_endpoint
 from supervisor.logs import configure_logs
 from supervisor.operator.display import Display, serving_text, supervisor_command
 
 
 def test_the_line_to_copy_is_valid_json() -> None:
-    text = serving_text("a model", "http://127.0.0.1:8000", "ipc:///run/front-0", 1.25)
+    text = serving_text("a model", "http://127.0.0.1:8000", "ipc:///run/zeromq-0", 1.25)
     body = text.partition("-d '")[2].partition("'\n")[0]
     assert json.loads(body)["model"] == "a model"
     assert "after 1.2 s" in text
-    assert "ipc:///run/front-0" in text
+    assert "ipc:///run/zeromq-0" in text
 
 
 def test_the_hints_name_the_server_that_they_are_for() -> None:
-    fronts = [front_endpoint(run_dir_of(port)) for port in (8000, 8123)]
-    assert "supervisor stop " in serving_text("m", "http://127.0.0.1:8000", fronts[0], 1.0)
-    assert "supervisor stop --port 8123 " in serving_text("m", "http://127.0.0.1:8123", fronts[1], 1.0)
-    assert "supervisor stop --run-dir /r " in serving_text("m", "http://[::1]:8123", "ipc:///r/front-0", 1.0)
+    endpoints = [zeromq_endpoint(run_dir_of(port)) for port in (8000, 8123)]
+    assert "supervisor stop " in serving_text("m", "http://127.0.0.1:8000", endpoints[0], 1.0)
+    assert "supervisor stop --port 8123 " in serving_text("m", "http://127.0.0.1:8123", endpoints[1], 1.0)
+    assert "supervisor stop --run-dir /r " in serving_text("m", "http://[::1]:8123", "ipc:///r/zeromq-0", 1.0)
 
 
 def test_the_commands_run_without_the_environment_of_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ def test_the_commands_run_without_the_environment_of_the_server(tmp_path: Path, 
     assert supervisor_command() == f"'{folder}/supervisor'"
     monkeypatch.chdir(tmp_path / "an env")
     assert supervisor_command() == "bin/supervisor"
-    text = serving_text("m", "http://127.0.0.1:8000", "ipc:///r/front-0", 1.0)
+    text = serving_text("m", "http://127.0.0.1:8000", "ipc:///r/zeromq-0", 1.0)
     assert '\n    bin/python -c "from messages.client' in text
     assert "\n  bin/supervisor status --run-dir /r    show" in text
     assert "\n  bin/supervisor stop --run-dir /r      finish" in text
@@ -48,7 +48,7 @@ def test_the_commands_run_without_the_environment_of_the_server(tmp_path: Path, 
 
 
 def test_a_model_without_a_tokenizer_is_asked_with_token_ids() -> None:
-    text = serving_text("m", "http://127.0.0.1:8000", "ipc:///run/front-0", 1.0, takes_text=False)
+    text = serving_text("m", "http://127.0.0.1:8000", "ipc:///run/zeromq-0", 1.0, takes_text=False)
     assert "curl -N http://127.0.0.1:8000/v1/generate " in text
     body = text.partition("-d '")[2].partition("'\n")[0]
     assert json.loads(body)["tokens"] == [1, 2, 3]
@@ -61,7 +61,7 @@ def test_with_a_json_log_every_line_is_json(monkeypatch: pytest.MonkeyPatch) -> 
     written = io.StringIO()
     monkeypatch.setattr(sys, "stderr", written)
     configure_logs("json", "info", "supervisor/0", 1)
-    display = Display("m", "http://127.0.0.1:8000", "ipc:///run/front-0", is_json=True, is_live=True)
+    display = Display("m", "http://127.0.0.1:8000", "ipc:///run/zeromq-0", is_json=True, is_live=True)
     display.loading("worker/0.0", "weights", 0.5)
     display.serving(1.25)
     display.failed("no more")

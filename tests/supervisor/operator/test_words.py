@@ -156,7 +156,7 @@ def test_status_says_how_many_requests_are_left_while_it_drains(n_active: int, s
     draining = msgspec.structs.replace(report(child), state=TreeState.DRAINING)
     assert status_text(draining, 80).startswith(f"draining, {said}  m  http://u")
     assert "left  m" not in status_text(report(child), 80)
-    assert "ZeroMQ: ipc:///r/front-0" in status_text(report(child), 80, "ipc:///r/front-0").splitlines()
+    assert "ZeroMQ: ipc:///r/zeromq-0" in status_text(report(child), 80, "ipc:///r/zeromq-0").splitlines()
 
 
 def test_status_fits_80_columns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from tests.support.fuzz.mutations import mutated_once
 
 _AT_ONCE = 25  # conversations of one client
 _ANSWER_MS = 60_000
-_CODEC: Codec[Message] = Codec((*public.ClientMessage.__args__, *public.FrontMessage.__args__))
+_CODEC: Codec[Message] = Codec((*public.ClientMessage.__args__, *public.GatewayMessage.__args__))
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def conversation(chance: random.Random) -> Conversation:
     return Conversation(request, frames, is_asked=damaged != 0)
 
 
-def fuzz_front(chance: random.Random, endpoint: str, n_damaged: int) -> Counter[str]:
+def fuzz_zeromq(chance: random.Random, endpoint: str, n_damaged: int) -> Counter[str]:
     """So many conversations, each with one damaged message. Every request that was asked rightly ends. Returns how many
     messages of each kind came back."""
     heard: Counter[str] = Counter()

@@ -12,13 +12,13 @@ import httpx
 from gpu_workers.hash_chain import hash_chain_tokens
 from ops.bench.leaks.holdings import descendants_of
 from tests.support.fuzz import mutations as fuzz
-from tests.support.fuzz.conversations import fuzz_front
+from tests.support.fuzz.conversations import fuzz_zeromq
 from tests.support.fuzz.inbox_case import fuzz_inboxes
 from tests.support.fuzz.listeners import listeners
 from tests.support.real_server import RealServer, real_server
 
 _N_CLIENTS = 4
-_ROLES = {"supervisor", "custodian", "cache_directory", "speculation", "worker", "scheduler", "gateway", "front"}
+_ROLES = {"supervisor", "custodian", "cache_directory", "speculation", "worker", "scheduler", "gateway", "zeromq"}
 _SPARE_DESCRIPTORS = 8  # connections that are being closed, log files that were rotated
 _SPARE_BYTES = 64 << 20
 
@@ -27,7 +27,7 @@ def check_inventory(server: RealServer, n_gloo_ranks: int = 0) -> set[str]:
     """The server, with all its processes, listens on 127.0.0.1 at its port and in its private directory, and nowhere else.
 
     `n_gloo_ranks`: ranks on CPUs of which each has one port of 127.0.0.1 more, where gloo meets the other ranks.
-    Returns the roles of the sockets in the directory; "front" is the one of ZeroMQ clients.
+    Returns the roles of the sockets in the directory; "zeromq" is the one of ZeroMQ clients.
     """
     own = f"tcp 127.0.0.1:{server.port}"
     by_pid = {pid: listeners(pid) for pid in (server.process.pid, *descendants_of(server.process.pid))}
@@ -59,7 +59,7 @@ def fuzz_server(seed: int, n_requests: int, n_frames: int, n_messages: int = 0) 
     with real_server("--model", "hash-chain") as server:
         address = ("127.0.0.1", server.port)
         fuzz.fuzz_http(random.Random(seed), address, 300)  # what is made once is made now
-        fuzz_front(random.Random(seed), server.front, 100)
+        fuzz_zeromq(random.Random(seed), server.zeromq, 100)
         before = {child.name: (child.pid, child.incarnation) for child in server.status().children}
         gateway = before["gateway/0"][0]
         assert check_inventory(server) == _ROLES
@@ -67,7 +67,7 @@ def fuzz_server(seed: int, n_requests: int, n_frames: int, n_messages: int = 0) 
         statuses = _fuzz_http(seed + 1, address, n_requests)
         assert statuses[200] > n_requests / 6, statuses
         assert statuses[400] > n_requests / 6, statuses
-        heard = fuzz_front(random.Random(seed + 2), server.front, n_frames)
+        heard = fuzz_zeromq(random.Random(seed + 2), server.zeromq, n_frames)
         assert heard["Accepted"] > n_frames / 2, heard
         assert heard["Failed"] > n_frames / 4, heard
         if n_messages:

@@ -28,7 +28,7 @@ def fuzz_inboxes(server: RealServer, seed: int, n_messages: int) -> None:
 
 async def _streams_meanwhile(server: RealServer, report: StatusReport, seed: int, n_messages: int) -> None:
     fuzz = asyncio.create_task(asyncio.to_thread(fuzz_all, seed, server.run_dir, report, n_messages))
-    async with AsyncClient(server.front) as client:
+    async with AsyncClient(server.zeromq) as client:
         salt, is_last = 0, False
         while not is_last:
             salt, is_last = salt + 1, fuzz.done()

@@ -17,7 +17,7 @@ from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.gateway_actor import GatewayActor
 from actors.gateway.settings import GatewaySettings
 from messages.ids import actor_name, replica_of
-from messages.run_dir import front_endpoint, http_socket
+from messages.run_dir import http_socket, zeromq_endpoint
 from messages.spawn_spec import LISTEN_SOCKET
 from messages.transport.mailbox import MemoryMailbox
 from tests.support.gateway.fake_scheduler import FakeScheduler
@@ -118,14 +118,14 @@ class SecondGateway:
 
 @asynccontextmanager
 async def two_gateways(
-    folder: str = "", *, has_fronts: bool = False, **fields: Any
+    folder: str = "", *, has_zeromq: bool = False, **fields: Any
 ) -> AsyncIterator[tuple[Rig, Any, FakeScheduler]]:
     """Gateway 0, which a test may kill, gateway 1, and a scheduler that both know. `folder`: with journals; "": a new one.
-    `has_fronts`: clients reach them over ZeroMQ too.
+    `has_zeromq`: clients reach them over ZeroMQ too.
     """
     with TemporaryDirectory(prefix="tg-") as new_folder:
         place = Path(folder or new_folder)
-        own = [_own(place, index, has_fronts=has_fronts) for index in range(2)]
+        own = [_own(place, index, has_zeromq=has_zeromq) for index in range(2)]
         sockets = [str(http_socket(place, index)) for index in range(2)]
         async with rig(with_scheduler=False, http_sockets=sockets, **own[0], **fields) as r:
             spawn_spec = spawn_spec_of("gateway/1", msgspec.structs.replace(r.settings, **own[1]), 1)
@@ -142,6 +142,6 @@ async def two_gateways(
                 await r.cluster.kill("gateway/1")
 
 
-def _own(place: Path, index: int, *, has_fronts: bool) -> dict[str, str]:
-    front = {"front_endpoint": front_endpoint(place, index)} if has_fronts else {}
-    return {"journal_path": str(place / f"journal-{index}"), **front}
+def _own(place: Path, index: int, *, has_zeromq: bool) -> dict[str, str]:
+    zeromq = {"zeromq_endpoint": zeromq_endpoint(place, index)} if has_zeromq else {}
+    return {"journal_path": str(place / f"journal-{index}"), **zeromq}

@@ -21,7 +21,7 @@ COMPLETION = {"prompt": [1, 2], "max_tokens": 30, "temperature": 0}
 async def journal_rig(**settings: Any) -> AsyncIterator[tuple[Rig, FakeScheduler, FaultyDisk]]:
     """A gateway with a ZeroMQ endpoint, a scheduler that sends when the test calls `step`, and the disk of its journal."""
     with TemporaryDirectory(prefix="tg-") as folder:
-        places = {"front_endpoint": f"ipc://{folder}/front", "journal_path": str(Path(folder) / "journal")}
+        places = {"zeromq_endpoint": f"ipc://{folder}/zeromq", "journal_path": str(Path(folder) / "journal")}
         async with rig(with_scheduler=False, **places, **settings) as r:
             scheduler = await r.add_scheduler(is_automatic=False)
             yield r, scheduler, replace_disk(r.gateway.journal)

@@ -30,7 +30,7 @@ class ZmqConnection:
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.connect(endpoint)
-        self._codec: Codec[Message] = Codec((*public.ClientMessage.__args__, *public.FrontMessage.__args__))
+        self._codec: Codec[Message] = Codec((*public.ClientMessage.__args__, *public.GatewayMessage.__args__))
 
     async def send(self, message: Message) -> None:
         """Send one message."""
@@ -71,8 +71,8 @@ class ZmqConnection:
 async def zmq_rig(n: int = 1, **settings: Any) -> AsyncIterator[tuple[Rig, list[ZmqConnection]]]:
     """A gateway with a ZeroMQ endpoint and without a scheduler, and `n` connections to it."""
     with TemporaryDirectory(prefix="tg-") as folder:
-        async with rig(with_scheduler=False, front_endpoint=f"ipc://{folder}/front-0", **settings) as r:
-            connections = [ZmqConnection(r.settings.front_endpoint) for _ in range(n)]
+        async with rig(with_scheduler=False, zeromq_endpoint=f"ipc://{folder}/zeromq-0", **settings) as r:
+            connections = [ZmqConnection(r.settings.zeromq_endpoint) for _ in range(n)]
             try:
                 yield r, connections
             finally:

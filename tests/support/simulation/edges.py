@@ -1,7 +1,7 @@
 """The points of a run at which a process touches the world outside of it, and the faults that are aimed at them.
 
     gets KIND            a message, before it is handled and after that; also of a ZeroMQ client
-    sends KIND           a message; also to a ZeroMQ client, or to another gateway's front
+    sends KIND           a message; also to a ZeroMQ client, or to another gateway
     commits              entries of the journal; the process may also die in the middle of the write
     begins, ends a step  the engine of a rank; a step may also fail, hang or be refused
     writes a connection  bytes of an HTTP answer
@@ -51,10 +51,10 @@ _NEVER = (
 )
 _FRONT_ROLES = ("gateway", "supervisor")  # the hash chain has nothing to load, and only gateways are drained
 _ROLES: dict[str, tuple[str, ...]] = dict.fromkeys(("Loading", "Drain", "Drained"), _FRONT_ROLES)
-# Messages at a gateway's front. A gateway sends those of a client and gets the others when it passes a stream on. It rarely
+# Messages at a gateway's public socket. A gateway sends those of a client and gets the others when it passes a stream on. It rarely
 # passes on that a client leaves, and rarely refuses a request or passes a refusal on.
 _RARELY = ("gateway sends CancelRequest", "gateway sends Failed", "gateway gets Failed")
-_FRONT = ("Generate", "Received", "CancelRequest", "Accepted", "Chunk", "Finished", "Failed", "Alive")
+_PUBLIC = ("Generate", "Received", "CancelRequest", "Accepted", "Chunk", "Finished", "Failed", "Alive")
 OF_DEVICES = (Fault.FAILS, Fault.HANGS, Fault.REFUSES)  # for an edge "worker begins a step"
 _SYNCHRONOUS = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_AFTER)
 _AWAITED = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_BEFORE, Fault.STOPS_AFTER)
@@ -74,8 +74,8 @@ def _pairs() -> Iterator[tuple[str, Fault]]:
             yield from ((f"{role} gets {kind}", fault) for role in receivers for fault in _AWAITED)
     others = ("gateway writes a connection", "gateway gives a descriptor", "supervisor writes a file", "supervisor spawns")
     yield from ((edge, fault) for edge in (*others, "gateway commits", "worker begins a step") for fault in _SYNCHRONOUS)
-    fronts = [f"gateway {verb} {kind}" for verb in ("gets", "sends") for kind in _FRONT]
-    yield from ((edge, fault) for edge in fronts if edge not in _RARELY for fault in _SYNCHRONOUS)
+    public = [f"gateway {verb} {kind}" for verb in ("gets", "sends") for kind in _PUBLIC]
+    yield from ((edge, fault) for edge in public if edge not in _RARELY for fault in _SYNCHRONOUS)
     yield "gateway commits", Fault.DIES_DURING
     yield from (("worker begins a step", fault) for fault in OF_DEVICES)
     yield from (("worker ends a step", fault) for fault in _SYNCHRONOUS)

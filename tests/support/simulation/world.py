@@ -22,8 +22,8 @@ import structlog
 from messages.child import Child
 from messages.ids import replica_of, role_of
 from messages.outcomes import ExitCode
-from messages.run_dir import front_endpoint
-from tests.support.simulation.clients.client import Client, FrontClient
+from messages.run_dir import zeromq_endpoint
+from tests.support.simulation.clients.client import Client, InProcessClient
 from tests.support.simulation.clients.history import History
 from tests.support.simulation.clients.http_client import HttpClient
 from tests.support.simulation.clients.http_connection import make_connections_countable
@@ -180,10 +180,10 @@ class World:
     # -- the server -----------------------------------------------------------------------------------------------
 
     def _client(self, wish: Wish) -> Client:
-        if wish.door is Door.FRONT:
-            return FrontClient(wish, self._history, self._chance, self._loop, self._gateway)
+        if wish.door is Door.IN_PROCESS:
+            return InProcessClient(wish, self._history, self._chance, self._loop, self._gateway)
         if wish.door is Door.ZEROMQ:
-            endpoints = [front_endpoint(self._parent.run_dir, replica_of(name)) for name in self._gateways()]
+            endpoints = [zeromq_endpoint(self._parent.run_dir, replica_of(name)) for name in self._gateways()]
             return ZmqClient(wish, self._history, self._chance, self._loop, self._sockets, endpoints)
         client = HttpClient(wish, self._history, self._chance, self._folder, self._folder / "http")
         client.may_be_cut = lambda: wish.door is not Door.PLAIN or self._may_cut() or client.may_lose_events()

@@ -52,7 +52,7 @@ class Sockets:
     def make_virtual(self, patch: Callable[[Any, str, Any], None]) -> None:
         """Let gateways and client libraries use them. `patch(object, name, value)` must undo itself after the simulation."""
         patch(zmq, "Context", lambda: SimpleNamespace(term=lambda: None, destroy=lambda linger: None))
-        patch(zmq_options, "front", lambda context, endpoint: Router(self, endpoint))
+        patch(zmq_options, "public_router", lambda context, endpoint: Router(self, endpoint))
         patch(zmq_options, "unconnected", lambda context, identity, most_bytes: Dealer(self))
         patch(server, "ZmqReader", Reader)
         patch(client_link, "ZmqReader", Reader)

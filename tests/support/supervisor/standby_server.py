@@ -43,7 +43,7 @@ def hit(server: RealServer, victim: str, how: signal.Signals) -> tuple[str, int]
 
 def n_cached(server: RealServer) -> int:
     """Tokens of the prompt that were found in pages."""
-    with Client(server.front) as client:
+    with Client(server.zeromq) as client:
         return client.generate(PROMPT, max_tokens=4, temperature=0.0).n_cached
 
 

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from messages.ids import mint_request_id
-from messages.run_dir import front_endpoint
+from messages.run_dir import zeromq_endpoint
 
 
 class Owners:
@@ -41,9 +41,9 @@ class Owners:
         """The sockets of all other gateways."""
         return [socket for index, socket in enumerate(self._sockets) if index != self._own]
 
-    def front_beside(self, socket: str) -> str:
+    def zeromq_endpoint_beside(self, socket: str) -> str:
         """The endpoint for ZeroMQ clients of the gateway that listens for the others at `socket`."""
-        return front_endpoint(Path(socket).parent, self._sockets.index(socket))
+        return zeromq_endpoint(Path(socket).parent, self._sockets.index(socket))
 
     def mint(self, prefix: str) -> str:
         """A new id that this gateway owns."""

@@ -59,8 +59,8 @@ def n_recorded(r: Rig) -> int:
 async def test_every_stream_is_exact_whoever_dies(seed: int) -> None:
     chance = random.Random(seed)
     with TemporaryDirectory(prefix="tg-") as folder:
-        places: dict[str, Any] = {"front_endpoint": f"ipc://{folder}/front-0", "journal_path": str(Path(folder) / "journal")}
-        async with rig(with_scheduler=False, max_length=512, **places) as r, AsyncClient(places["front_endpoint"]) as client:
+        places: dict[str, Any] = {"zeromq_endpoint": f"ipc://{folder}/zeromq-0", "journal_path": str(Path(folder) / "journal")}
+        async with rig(with_scheduler=False, max_length=512, **places) as r, AsyncClient(places["zeromq_endpoint"]) as client:
             r.cluster.start(SchedulerActor, "scheduler/0", SchedulerSettings())
             r.cluster.introduce(Gang(r.cluster, WORKER))
             await r.cluster.wait_until(lambda: r.gateway.living("scheduler") and r.gateway.living("worker"))

@@ -163,7 +163,7 @@ async def test_a_client_that_does_not_come_back_is_waited_for_only_so_long_and_k
 
 
 async def test_the_client_library_confirms_the_end_and_a_cancelled_request_owes_nothing() -> None:
-    async with zmq_rig(1, handover_s=LONG_S) as (r, _), AsyncClient(r.settings.front_endpoint) as client:
+    async with zmq_rig(1, handover_s=LONG_S) as (r, _), AsyncClient(r.settings.zeromq_endpoint) as client:
         scheduler = await r.add_scheduler(is_automatic=False)
         whole = asyncio.ensure_future(client.generate([1, 2], max_tokens=8, sampling=GREEDY))
         await everything_computed(r, scheduler)

@@ -30,7 +30,7 @@ def refused(answer: httpx.Response) -> bool:
 
 
 async def test_streams_go_on_and_new_requests_are_refused_until_the_disk_recovers() -> None:
-    async with journal_rig() as (r, scheduler, disk), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
+    async with journal_rig() as (r, scheduler, disk), r.http() as http, AsyncClient(r.settings.zeromq_endpoint) as client:
         pieces = client.stream(tokens=[5, 6], max_tokens=40, sampling=GREEDY)
         first = asyncio.ensure_future(anext(pieces))  # pyright: ignore[reportArgumentType]
         await until(lambda: bool(scheduler.running))
@@ -107,7 +107,7 @@ async def test_an_answer_that_was_complete_before_the_refusal_is_withdrawn_all_t
 
 
 async def test_a_zeromq_request_that_meets_the_refusal_itself_was_never_accepted() -> None:
-    async with journal_rig() as (r, scheduler, disk), AsyncClient(r.settings.front_endpoint) as client:
+    async with journal_rig() as (r, scheduler, disk), AsyncClient(r.settings.zeromq_endpoint) as client:
         disk.refuse()
         with pytest.raises(Unavailable, match="journal"):
             await client.generate([7], max_tokens=3, request="mine")
@@ -120,7 +120,7 @@ async def test_a_zeromq_request_that_meets_the_refusal_itself_was_never_accepted
 
 
 async def test_a_full_buffer_pauses_the_scheduler_and_everything_arrives_afterwards() -> None:
-    async with journal_rig(journal_buffer_bytes=1) as (r, scheduler, disk), AsyncClient(r.settings.front_endpoint) as client:
+    async with journal_rig(journal_buffer_bytes=1) as (r, scheduler, disk), AsyncClient(r.settings.zeromq_endpoint) as client:
         answer = asyncio.ensure_future(client.generate([5, 6], max_tokens=20, sampling=GREEDY))
         await until(lambda: bool(scheduler.running))
         scheduler.step(2)
@@ -137,7 +137,7 @@ async def test_a_full_buffer_pauses_the_scheduler_and_everything_arrives_afterwa
 
 async def test_a_gateway_killed_while_its_disk_refuses_computes_the_same_tokens_again() -> None:
     """Its successor's journal knows the request, but fewer tokens than the client holds."""
-    async with journal_rig() as (r, scheduler, disk), AsyncClient(r.settings.front_endpoint) as client:
+    async with journal_rig() as (r, scheduler, disk), AsyncClient(r.settings.zeromq_endpoint) as client:
         answer = asyncio.ensure_future(client.generate([5, 6], max_tokens=40, sampling=GREEDY))
         await until(lambda: bool(scheduler.running))
         scheduler.step(2)
@@ -209,7 +209,7 @@ def texts_of(stream: str) -> dict[int, str]:
 
 async def test_a_damaged_step_costs_no_request_and_changes_no_token() -> None:
     """The client holds tokens behind the damaged step; they are computed again and it sees each once."""
-    async with journal_rig() as (r, scheduler, _), AsyncClient(r.settings.front_endpoint) as client:
+    async with journal_rig() as (r, scheduler, _), AsyncClient(r.settings.zeromq_endpoint) as client:
         answer = asyncio.ensure_future(client.generate([5, 6], max_tokens=40, sampling=GREEDY))
         await until(lambda: bool(scheduler.running))
         for n in range(1, 5):
@@ -247,7 +247,7 @@ def test_the_refusal_is_worth_reading() -> None:
 
 
 async def test_a_disk_that_hangs_is_told_and_what_waits_goes_on_when_it_answers() -> None:
-    async with journal_rig() as (r, scheduler, disk), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
+    async with journal_rig() as (r, scheduler, disk), r.http() as http, AsyncClient(r.settings.zeromq_endpoint) as client:
         writer = r.gateway.journal._writer
         assert writer is not None
         writer._hang_s = 0.05

@@ -20,7 +20,7 @@ def n_steps_recorded(gateway: object) -> int:
 
 
 async def test_tokens_that_nobody_can_come_back_for_are_not_recorded() -> None:
-    async with journal_rig() as (r, scheduler, _), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
+    async with journal_rig() as (r, scheduler, _), r.http() as http, AsyncClient(r.settings.zeromq_endpoint) as client:
         scheduler.is_automatic = True
         answer = await http.post("/v1/generate", json={"tokens": [1, 2], "max_tokens": 30, "temperature": 0})
         assert answer.json()["tokens"] == oracle([1, 2], 30)
@@ -35,7 +35,7 @@ async def test_tokens_that_nobody_can_come_back_for_are_not_recorded() -> None:
 
 async def test_what_is_not_recorded_does_not_overtake_what_is() -> None:
     """A message for both kinds of clients waits for the disk; the next one, for one that is not recorded, waits behind it."""
-    async with journal_rig() as (r, scheduler, disk), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
+    async with journal_rig() as (r, scheduler, disk), r.http() as http, AsyncClient(r.settings.zeromq_endpoint) as client:
         plain = asyncio.ensure_future(http.post("/v1/completions", json=COMPLETION))
         await until(lambda: len(scheduler.running) == 1)
         resumable = asyncio.ensure_future(client.generate([5, 6], max_tokens=2, sampling=GREEDY))
@@ -56,7 +56,7 @@ async def test_what_is_not_recorded_does_not_overtake_what_is() -> None:
 
 
 async def test_every_sixteenth_message_is_acknowledged() -> None:
-    async with journal_rig(ack_messages=16) as (r, scheduler, _), AsyncClient(r.settings.front_endpoint) as client:
+    async with journal_rig(ack_messages=16) as (r, scheduler, _), AsyncClient(r.settings.zeromq_endpoint) as client:
         answer = asyncio.ensure_future(client.generate([5, 6], max_tokens=40, sampling=GREEDY))
         await until(lambda: bool(scheduler.running))
         for _ in range(15):

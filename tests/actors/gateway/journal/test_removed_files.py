@@ -44,7 +44,7 @@ async def next_life(r: Rig, scheduler: FakeScheduler) -> None:
 async def test_what_lived_in_removed_files_is_written_again(remove, is_busy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_log, "_LOOK_S", 0.0)
     monkeypatch.setattr(writer, "_LOOK_S", 0.001)
-    async with journal_rig() as (r, scheduler, _), AsyncClient(r.settings.front_endpoint) as client:
+    async with journal_rig() as (r, scheduler, _), AsyncClient(r.settings.zeromq_endpoint) as client:
         folder = Path(r.settings.journal_path)
         scheduler.is_automatic = True
         await client.generate([9], max_tokens=5, sampling=GREEDY, request="done")

@@ -26,7 +26,7 @@ async def test_a_request_ends_at_its_own_deadline_in_every_api() -> None:
 
 
 async def test_the_scheduler_knows_the_deadline_of_a_request() -> None:
-    async with zmq_rig() as (r, _), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
+    async with zmq_rig() as (r, _), r.http() as http, AsyncClient(r.settings.zeromq_endpoint) as client:
         scheduler = await r.add_scheduler()
         await client.generate([1, 2], max_tokens=2, deadline_s=500.0)
         await http.post("/v1/completions", json={"prompt": [1, 2], "max_tokens": 2, "deadline_s": 400.0})

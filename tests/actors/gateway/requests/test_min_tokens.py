@@ -71,7 +71,7 @@ def test_text_that_comes_with_the_ending_is_looked_at_only_behind_min_tokens() -
 
 
 async def test_more_than_may_be_generated_is_refused_by_name() -> None:
-    async with zmq_rig(max_length=64) as (r, _), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
+    async with zmq_rig(max_length=64) as (r, _), r.http() as http, AsyncClient(r.settings.zeromq_endpoint) as client:
         await r.add_scheduler()
         for fields, most in (({"max_tokens": 5, "min_tokens": 6}, "5"), ({"max_tokens": 5, "min_tokens": -1}, "0")):
             answer = await http.post("/v1/completions", json={"prompt": [1, 2], **fields})

@@ -108,7 +108,7 @@ def test_other_seeds_are_refused_only_if_the_prompt_itself_kills() -> None:
 
 
 async def test_the_same_prompt_under_another_id_is_not_computed_again() -> None:
-    async with zmq_rig() as (r, _), r.http() as http, AsyncClient(r.settings.front_endpoint) as client:
+    async with zmq_rig() as (r, _), r.http() as http, AsyncClient(r.settings.zeromq_endpoint) as client:
         scheduler = await r.add_scheduler(is_automatic=False)
         body = {"prompt": [1, 2, 3], "max_tokens": 4, "temperature": 0}
         asked = asyncio.ensure_future(http.post("/v1/completions", json=body))
@@ -219,7 +219,7 @@ async def test_an_equal_request_that_waits_for_the_directory_ends_too() -> None:
 
 
 async def test_a_zeromq_client_sees_that_its_request_was_quarantined() -> None:
-    async with zmq_rig() as (r, _), AsyncClient(r.settings.front_endpoint) as client:
+    async with zmq_rig() as (r, _), AsyncClient(r.settings.zeromq_endpoint) as client:
         scheduler = await r.add_scheduler(is_automatic=False)
         asked = asyncio.ensure_future(client.generate([1, 2, 3], max_tokens=4, temperature=0.0))
         await r.cluster.wait_until(lambda: scheduler.running)

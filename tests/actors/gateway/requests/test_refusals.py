@@ -203,7 +203,7 @@ def test_every_code_has_a_status_and_a_line_in_the_guide() -> None:
 
 
 async def test_a_zeromq_client_gets_the_finer_code() -> None:
-    async with zmq_rig() as (r, _), AsyncClient(r.settings.front_endpoint) as client:
+    async with zmq_rig() as (r, _), AsyncClient(r.settings.zeromq_endpoint) as client:
         with pytest.raises(InvalidRequest, match="model: expected") as refused:
             await client.generate("x", model="another")
         assert refused.value.code == "model_not_found"

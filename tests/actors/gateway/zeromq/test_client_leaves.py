@@ -28,7 +28,7 @@ async def test_though_the_client_is_closed_at_once(leave: Callable) -> None:
     async with zmq_rig() as (r, _):
 
         async def talk() -> None:
-            async with AsyncClient(r.settings.front_endpoint) as client:
+            async with AsyncClient(r.settings.zeromq_endpoint) as client:
                 await leave(client.stream(tokens=[6], max_tokens=100, sampling=GREEDY))
 
         scheduler = await r.add_scheduler(is_automatic=False)

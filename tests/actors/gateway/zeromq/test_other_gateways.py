@@ -35,15 +35,18 @@ def folder():
 @asynccontextmanager
 async def gateway_of_before(folder: str, number: int) -> AsyncIterator[tuple[Rig, FakeScheduler]]:
     """The gateway with this number of a server that has more than two."""
-    places: dict[str, Any] = {"front_endpoint": f"ipc://{folder}/front-{number}", "journal_path": f"{folder}/journal-{number}"}
+    places: dict[str, Any] = {
+        "zeromq_endpoint": f"ipc://{folder}/zeromq-{number}",
+        "journal_path": f"{folder}/journal-{number}",
+    }
     async with rig(with_scheduler=False, **places) as r:
         yield r, await r.add_scheduler(is_automatic=False)
 
 
 @asynccontextmanager
-async def fronts_of(folder: str) -> AsyncIterator[list[ZmqConnection]]:
+async def connections_of(folder: str) -> AsyncIterator[list[ZmqConnection]]:
     """A bare connection to each of two gateways."""
-    connections = [ZmqConnection(f"ipc://{folder}/front-{index}") for index in range(2)]
+    connections = [ZmqConnection(f"ipc://{folder}/zeromq-{index}") for index in range(2)]
     try:
         yield connections
     finally:
@@ -54,7 +57,7 @@ async def fronts_of(folder: str) -> AsyncIterator[list[ZmqConnection]]:
 @pytest.mark.parametrize("number", [2, 3])  # whose journal is adopted by gateway 0 and gateway 1
 async def test_a_client_of_a_gateway_that_is_gone_goes_on_at_another_one(folder: str, number: int) -> None:
     """It comes to gateway 0, which has adopted its request or asks gateway 1 for it."""
-    async with AsyncClient(f"ipc://{folder}/front-{number}") as client:
+    async with AsyncClient(f"ipc://{folder}/zeromq-{number}") as client:
         async with gateway_of_before(folder, number) as (_, scheduler):
             running = asyncio.ensure_future(client.generate([5], max_tokens=12, sampling=GREEDY))
             stream = client.stream(tokens=[6], max_tokens=12, sampling=GREEDY)
@@ -63,7 +66,7 @@ async def test_a_client_of_a_gateway_that_is_gone_goes_on_at_another_one(folder:
             scheduler.step(4)
             assert (await first).ids == oracle([6], 12)[: len(first.result().ids)]
             await until(lambda: scheduler.acked == scheduler.sent)
-        async with two_gateways(folder, has_fronts=True, gateways=2) as (_, _, scheduler):
+        async with two_gateways(folder, has_zeromq=True, gateways=2) as (_, _, scheduler):
             assert client._link is not None
             assert client._link.move()
             pieces = [first.result()]
@@ -75,7 +78,7 @@ async def test_a_client_of_a_gateway_that_is_gone_goes_on_at_another_one(folder:
             assert (await running).tokens == oracle([5], 12)
             assert len(scheduler.submits) == 2, "nothing is computed twice"
             assert {len(submit.tokens) for submit in scheduler.submits} == {5}, "both go on after four tokens"
-            assert client._link.endpoint == f"ipc://{folder}/front-0"
+            assert client._link.endpoint == f"ipc://{folder}/zeromq-0"
 
 
 async def _collect(stream: Any, pieces: list[Any]) -> None:
@@ -84,9 +87,9 @@ async def _collect(stream: Any, pieces: list[Any]) -> None:
 
 async def test_a_forwarded_stream_goes_on_when_the_gateway_that_has_it_is_killed(folder: str) -> None:
     async with (
-        two_gateways(folder, has_fronts=True) as (r, _, scheduler),
-        fronts_of(folder) as (first, _),
-        AsyncClient(f"ipc://{folder}/front-1") as second,
+        two_gateways(folder, has_zeromq=True) as (r, _, scheduler),
+        connections_of(folder) as (first, _),
+        AsyncClient(f"ipc://{folder}/zeromq-1") as second,
     ):
         asked = {"max_tokens": 12, "sampling": GREEDY, "request": "mine"}
         await first.send(request_of([5], None, None, asked))  # by a process that dies then
@@ -117,10 +120,10 @@ def _n_tokens(client: AsyncClient, request: str) -> int:
 
 async def test_what_the_client_says_reaches_the_gateway_that_has_its_request(folder: str) -> None:
     async with (
-        two_gateways(folder, has_fronts=True, stream_window_tokens=256) as (_, _, scheduler),
-        fronts_of(folder) as fronts,
+        two_gateways(folder, has_zeromq=True, stream_window_tokens=256) as (_, _, scheduler),
+        connections_of(folder) as wires,
     ):
-        zero, one = fronts
+        zero, one = wires
         await zero.send(generate(n=1000))
         assert isinstance(await zero.receive(), public.Accepted)
         await one.send(generate(n=1000, is_repeated=True))
@@ -149,12 +152,15 @@ async def test_a_request_whose_client_left_the_forwarding_gateway_is_cancelled(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("actors.gateway.zeromq.server._BEAT_S", 0.001)
-    async with two_gateways(folder, has_fronts=True, orphan_s=0.0) as (_, second, scheduler), fronts_of(folder) as fronts:
-        await fronts[0].send(generate())
-        assert isinstance(await fronts[0].receive(), public.Accepted)
-        await fronts[1].send(generate(is_repeated=True))
+    async with (
+        two_gateways(folder, has_zeromq=True, orphan_s=0.0) as (_, second, scheduler),
+        connections_of(folder) as wires,
+    ):
+        await wires[0].send(generate())
+        assert isinstance(await wires[0].receive(), public.Accepted)
+        await wires[1].send(generate(is_repeated=True))
         await until(lambda: scheduler.running)
-        assert isinstance(await fronts[1].receive(), public.Accepted)
+        assert isinstance(await wires[1].receive(), public.Accepted)
         for client in second.gateway.zmq_server._clients._clients.values():
             client.heard_s -= 3600.0
         await until(lambda: scheduler.cancels)
@@ -164,8 +170,11 @@ async def test_a_client_that_has_gone_from_the_forwarding_gateway_to_the_right_o
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("actors.gateway.zeromq.server._BEAT_S", 0.001)
-    async with two_gateways(folder, has_fronts=True, orphan_s=0.0) as (_, second, scheduler), fronts_of(folder) as fronts:
-        zero, one = fronts
+    async with (
+        two_gateways(folder, has_zeromq=True, orphan_s=0.0) as (_, second, scheduler),
+        connections_of(folder) as wires,
+    ):
+        zero, one = wires
         for request in ("r", "other"):
             await zero.send(generate(request=request, n=8))
             assert isinstance(await _next_of(zero, public.Accepted), public.Accepted)
@@ -187,7 +196,7 @@ async def test_a_client_that_has_gone_from_the_forwarding_gateway_to_the_right_o
 
 
 async def test_an_id_that_nobody_knows_is_a_new_request_and_a_position_in_it_is_refused(folder: str) -> None:
-    async with two_gateways(folder, has_fronts=True) as (_, _, scheduler), fronts_of(folder) as (_, one):
+    async with two_gateways(folder, has_zeromq=True) as (_, _, scheduler), connections_of(folder) as (_, one):
         await one.send(generate(is_repeated=True, have=3))
         failed = await one.receive()
         assert isinstance(failed, public.Failed)
@@ -202,8 +211,8 @@ async def test_while_a_gateway_that_may_have_it_is_away_an_accepted_request_wait
 ) -> None:
     monkeypatch.setattr(OTHERS_S, 0.01)
     monkeypatch.setattr("messages.client.async_client._RETRY_S", 0.01)
-    endpoints = [f"ipc://{folder}/front-{index}" for index in range(2)]
-    async with two_gateways(folder, has_fronts=True) as (r, second, scheduler), AsyncClient(endpoints) as client:
+    endpoints = [f"ipc://{folder}/zeromq-{index}" for index in range(2)]
+    async with two_gateways(folder, has_zeromq=True) as (r, second, scheduler), AsyncClient(endpoints) as client:
         running = asyncio.ensure_future(client.generate([5], max_tokens=8, sampling=GREEDY))
         await until(lambda: scheduler.running)
         scheduler.step(4)
@@ -231,9 +240,9 @@ async def test_a_request_that_nobody_has_accepted_begins_at_the_next_gateway_whe
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(OTHERS_S, 0.01)
-    async with two_gateways(folder, has_fronts=True) as (r, _, scheduler), fronts_of(folder):
+    async with two_gateways(folder, has_zeromq=True) as (r, _, scheduler), connections_of(folder):
         await asyncio.to_thread(os.unlink, r.settings.http_sockets[0])
-        async with AsyncClient([f"ipc://{folder}/front-{index}" for index in range(2)]) as client:
+        async with AsyncClient([f"ipc://{folder}/zeromq-{index}" for index in range(2)]) as client:
             await client.models()
             assert client._link is not None
             monkeypatch.setattr(client._link._reader, "send", lambda frames: False)  # it hangs: nothing reaches it
@@ -251,7 +260,7 @@ async def test_a_client_whose_first_gateway_never_answers_asks_the_next_one(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("messages.client.async_client.CONNECT_S", 0.05)
-    async with rig(front_endpoint=f"ipc://{folder}/front-1"), AsyncClient(f"ipc://{folder}/front-0") as client:
+    async with rig(zeromq_endpoint=f"ipc://{folder}/zeromq-1"), AsyncClient(f"ipc://{folder}/zeromq-0") as client:
         async with asyncio.timeout(DEADLINE_S):
             while not await _is_connected(client):  # on a slow machine the second gateway may take longer as well
                 pass

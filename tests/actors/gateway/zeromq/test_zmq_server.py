@@ -58,13 +58,13 @@ async def test_a_call_that_fails_inside_is_answered(monkeypatch: pytest.MonkeyPa
 
 async def test_work_that_is_cancelled_before_it_begins_leaves_no_coroutine() -> None:
     async with zmq_rig() as (r, _):
-        front = r.gateway.zmq_server
-        assert front is not None
+        server = r.gateway.zmq_server
+        assert server is not None
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
-            front._on_frames([b"client", *front._codec.encode(public.StatsWanted(call="c"))])
-            assert [task.cancel() for task in front._tasks] == [True]
-            while front._tasks:
+            server._on_frames([b"client", *server._codec.encode(public.StatsWanted(call="c"))])
+            assert [task.cancel() for task in server._tasks] == [True]
+            while server._tasks:
                 await asyncio.sleep(0)
             gc.collect()
     never_awaited = [

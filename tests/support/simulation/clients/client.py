@@ -77,8 +77,8 @@ class _Connection:
 _CLOSED = object()
 
 
-class FrontClient(Client):
-    """Asks as the ZeroMQ front does: in the gateway's process, with the numbers of the tokens that it has."""
+class InProcessClient(Client):
+    """Asks as the ZeroMQ server does: in the gateway's process, with the numbers of the tokens that it has."""
 
     def __init__(
         self,

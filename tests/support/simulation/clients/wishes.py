@@ -18,7 +18,7 @@ from messages.generation import Sampling, Terms
 class Door(Enum):
     """How a client asks."""
 
-    FRONT = "front"  # in the gateway's process: tokens with their numbers, also of several sequences
+    IN_PROCESS = "in_process"  # in the gateway's process: tokens with their numbers, also of several sequences
     ZEROMQ = "zeromq"  # with the client library, asked again under its id at any gateway
     STREAM = "stream"  # HTTP, streamed, with an Idempotency-Key; after a cut it goes on with Last-Event-ID
     RESUME = "resume"  # the same, but after a cut it reads GET /v1/streams/{id}
@@ -39,7 +39,7 @@ class Wish:
     stop_at: int = -1  # the token with this number in the first sequence is a stop token, -1: none
     leaves_after: int = -1
     asks_after_s: float = 0.0  # when it asks, after the beginning
-    door: Door = Door.FRONT
+    door: Door = Door.IN_PROCESS
     vocabulary: int = 32_768
 
     def __post_init__(self) -> None:
@@ -55,7 +55,7 @@ class Wish:
     @property
     def has_ids(self) -> bool:
         """The answer has token ids."""
-        return self.door in (Door.FRONT, Door.ZEROMQ, Door.WHOLE)
+        return self.door in (Door.IN_PROCESS, Door.ZEROMQ, Door.WHOLE)
 
     def shown(self, index: int) -> list[int]:
         """The tokens whose text is shown: all but a stop token."""
@@ -76,7 +76,7 @@ class Wish:
         return Sampling(temperature=1.0, seed=self.seed) if self.seed else Sampling(temperature=0.0)
 
     def new_request(self) -> NewRequest:
-        """The request as the gateway gets it from the ZeroMQ front, the same each time."""
+        """The request as the gateway gets it from the ZeroMQ server, the same each time."""
         return NewRequest(
             request=self.request,
             api="zeromq",
@@ -124,7 +124,7 @@ def wishes_of(
     for index in range(n_clients):
         n_tokens = chance.randrange(1, 60)
         own = [chance.randrange(1000) % vocabulary for _ in range(chance.randrange(1, 60))]
-        door = chance.choice((Door.FRONT, Door.ZEROMQ, Door.ZEROMQ, *Door))
+        door = chance.choice((Door.IN_PROCESS, Door.ZEROMQ, Door.ZEROMQ, *Door))
         yield Wish(
             request=f"request-{index}",
             gateway=chance.choice(gateways),

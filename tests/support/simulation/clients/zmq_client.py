@@ -1,4 +1,4 @@
-"""A ZeroMQ client of a simulated server: the client library over the gateways' real fronts, in a process of its own.
+"""A ZeroMQ client of a simulated server: the client library over the gateways' real ZeroMQ sockets, in a process of its own.
 
 It asks again under the same id, at the next gateway, until it has the whole answer: its process may be stopped, or die while it
 reads. Some cancel what the process before has begun. Some leave the ids to the library, and get a new one each time.
@@ -26,7 +26,7 @@ _LIFE_S, _STOP_S = 0.3, (0.1, 8.0)  # the first is a mean
 
 
 class ZmqClient(Client):
-    """See the file's header. `endpoints`: of the gateways' fronts."""
+    """See the file's header. `endpoints`: of the gateways."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The ZeroMQ front and the client library over real sockets: streams, resumption, refusals, garbage."""
+"""The ZeroMQ server and the client library over real sockets: streams, resumption, refusals, garbage."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def place() -> Iterator[Path]:
 
 
 def settings_in(place: Path, **more: object) -> dict:
-    return {"front_endpoint": f"ipc://{place}/front-0", "journal_path": str(place / "journal"), **more}
+    return {"zeromq_endpoint": f"ipc://{place}/zeromq-0", "journal_path": str(place / "journal"), **more}
 
 
 async def test_generate_chat_models_stats(place: Path) -> None:
-    async with rig(**settings_in(place)) as r, AsyncClient(r.settings.front_endpoint) as client:
+    async with rig(**settings_in(place)) as r, AsyncClient(r.settings.zeromq_endpoint) as client:
         answer = await client.generate("hello", max_tokens=5, temperature=0.0)
         assert answer.tokens == oracle(text_ids("hello"), 5)
         assert answer.text == ids_text(answer.tokens)
@@ -50,7 +50,7 @@ async def test_generate_chat_models_stats(place: Path) -> None:
         assert chat.tokens == oracle(text_ids("user: hi\nassistant: "), 3)
         assert await client.models() == ["hash-chain"]
         assert "time_to_first_token" in await client.stats()
-        assert stat.S_IMODE(os.stat(place / "front-0").st_mode) == 0o600
+        assert stat.S_IMODE(os.stat(place / "zeromq-0").st_mode) == 0o600
         assert stat.S_IMODE(os.stat(place / "journal").st_mode) == 0o700
 
 
@@ -58,7 +58,7 @@ async def test_sync_client(place: Path) -> None:
     async with rig(**settings_in(place)) as r:
 
         def talk() -> tuple[list[int], str]:
-            with Client(r.settings.front_endpoint) as client:
+            with Client(r.settings.zeromq_endpoint) as client:
                 ids = [i for piece in client.stream(tokens=[1, 2], max_tokens=4, sampling=GREEDY) for i in piece.ids]
                 return ids, client.generate("ab", max_tokens=2, temperature=0.0).text
 
@@ -68,7 +68,7 @@ async def test_sync_client(place: Path) -> None:
 
 
 async def test_logprobs_and_stop(place: Path) -> None:
-    async with rig(**settings_in(place)) as r, AsyncClient(r.settings.front_endpoint) as client:
+    async with rig(**settings_in(place)) as r, AsyncClient(r.settings.zeromq_endpoint) as client:
         answer = await client.generate([1], max_tokens=3, sampling=Sampling(temperature=0.0, logprobs=2))
         logprobs = [piece.logprobs for piece in answer.pieces if piece.logprobs is not None]
         assert sum(some.n_tokens for some in logprobs) == 3
@@ -81,7 +81,7 @@ async def test_logprobs_and_stop(place: Path) -> None:
 
 
 async def test_cancel(place: Path) -> None:
-    async with rig(with_scheduler=False, **settings_in(place)) as r, AsyncClient(r.settings.front_endpoint) as client:
+    async with rig(with_scheduler=False, **settings_in(place)) as r, AsyncClient(r.settings.zeromq_endpoint) as client:
         scheduler = await r.add_scheduler(is_automatic=False)
         running = asyncio.ensure_future(client.generate([5], max_tokens=100, sampling=GREEDY, request="mine"))
         await until(lambda: scheduler.running)
@@ -113,7 +113,7 @@ async def successor(r: Rig) -> None:
 
 
 async def test_streams_resume_at_the_next_token_after_the_gateway_died(place: Path) -> None:
-    async with rig(with_scheduler=False, **settings_in(place)) as r, AsyncClient(r.settings.front_endpoint) as client:
+    async with rig(with_scheduler=False, **settings_in(place)) as r, AsyncClient(r.settings.zeromq_endpoint) as client:
         scheduler = await r.add_scheduler(is_automatic=False)
         prompts = [[i, i + 1] for i in range(8)]
         answers = [asyncio.ensure_future(client.generate(p, max_tokens=30, sampling=GREEDY)) for p in prompts]
@@ -133,7 +133,7 @@ async def test_streams_resume_at_the_next_token_after_the_gateway_died(place: Pa
 
 
 async def test_a_finished_request_is_still_told_after_the_gateway_died(place: Path) -> None:
-    async with rig(with_scheduler=False, **settings_in(place)) as r, AsyncClient(r.settings.front_endpoint) as client:
+    async with rig(with_scheduler=False, **settings_in(place)) as r, AsyncClient(r.settings.zeromq_endpoint) as client:
         scheduler = await r.add_scheduler(is_automatic=False)
         running = asyncio.ensure_future(client.generate([3], max_tokens=6, sampling=GREEDY, request="kept"))
         await until(lambda: scheduler.running)
@@ -147,7 +147,7 @@ async def test_a_finished_request_is_still_told_after_the_gateway_died(place: Pa
 
 
 async def test_refusals_name_the_field(place: Path) -> None:
-    async with rig(max_length=64, **settings_in(place)) as r, AsyncClient(r.settings.front_endpoint) as client:
+    async with rig(max_length=64, **settings_in(place)) as r, AsyncClient(r.settings.zeromq_endpoint) as client:
         for field, options in {
             "tokens": {"prompt": [40_000]},
             "max_tokens": {"prompt": [1], "max_tokens": 64},
@@ -165,7 +165,7 @@ async def test_refusals_name_the_field(place: Path) -> None:
 
 
 async def test_a_request_said_twice_under_one_id_is_computed_once(place: Path) -> None:
-    async with rig(**settings_in(place)) as r, AsyncClient(r.settings.front_endpoint) as client:
+    async with rig(**settings_in(place)) as r, AsyncClient(r.settings.zeromq_endpoint) as client:
         one = await client.generate("hello", request="mine", max_tokens=5)
         two = await client.generate("hello", request="mine", max_tokens=5)
         assert one.tokens == two.tokens
@@ -175,7 +175,7 @@ async def test_a_request_said_twice_under_one_id_is_computed_once(place: Path) -
 
 
 async def test_a_request_that_cannot_be_said_harms_no_other(place: Path) -> None:
-    async with rig(**settings_in(place)) as r, AsyncClient(r.settings.front_endpoint) as client:
+    async with rig(**settings_in(place)) as r, AsyncClient(r.settings.zeromq_endpoint) as client:
         for wrong in ("a\ud800", "x" * 20_000_000):
             with pytest.raises(InvalidRequest, match=r"^prompt: "):
                 await client.generate(wrong)
@@ -188,7 +188,7 @@ async def test_a_request_that_cannot_be_said_harms_no_other(place: Path) -> None
 
 
 async def test_failed_request_and_nobody_there(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with rig(with_scheduler=False, **settings_in(place)) as r, AsyncClient(r.settings.front_endpoint) as client:
+    async with rig(with_scheduler=False, **settings_in(place)) as r, AsyncClient(r.settings.zeromq_endpoint) as client:
         scheduler = await r.add_scheduler(is_automatic=False)
         failing = asyncio.ensure_future(client.generate([1], sampling=GREEDY))
         await until(lambda: scheduler.running)
@@ -202,11 +202,11 @@ async def test_failed_request_and_nobody_there(place: Path, monkeypatch: pytest.
 
 
 async def test_garbage_is_answered_and_changes_nothing(place: Path) -> None:
-    async with rig(**settings_in(place)) as r, AsyncClient(r.settings.front_endpoint) as client:
+    async with rig(**settings_in(place)) as r, AsyncClient(r.settings.zeromq_endpoint) as client:
         context = zmq.asyncio.Context()
         socket = context.socket(zmq.DEALER)
-        socket.connect(r.settings.front_endpoint)
-        codec = Codec((*public.ClientMessage.__args__, *public.FrontMessage.__args__))
+        socket.connect(r.settings.zeromq_endpoint)
+        codec = Codec((*public.ClientMessage.__args__, *public.GatewayMessage.__args__))
         good = codec.encode(public.Generate(request="g", sampling=GREEDY, prompt="x", terms=Terms(max_tokens=1)))
         alive = codec.encode(public.Alive(incarnation=1))
         wrong = msgspec.msgpack.encode({"kind": "Generate", "request": "w", "sampling": {"temperature": "hot"}})
@@ -236,11 +236,11 @@ async def test_garbage_is_answered_and_changes_nothing(place: Path) -> None:
 
 
 async def test_a_client_that_does_not_confirm_stops_only_its_own_stream(place: Path) -> None:
-    async with rig(stream_window_tokens=256, **settings_in(place)) as r, AsyncClient(r.settings.front_endpoint) as client:
+    async with rig(stream_window_tokens=256, **settings_in(place)) as r, AsyncClient(r.settings.zeromq_endpoint) as client:
         context = zmq.asyncio.Context()
         socket = context.socket(zmq.DEALER)
-        socket.connect(r.settings.front_endpoint)
-        codec = Codec((*public.ClientMessage.__args__, *public.FrontMessage.__args__))
+        socket.connect(r.settings.zeromq_endpoint)
+        codec = Codec((*public.ClientMessage.__args__, *public.GatewayMessage.__args__))
         await socket.send_multipart(
             codec.encode(public.Generate(request="slow", sampling=GREEDY, tokens=int32s([1]), terms=Terms(max_tokens=800)))
         )
@@ -276,11 +276,11 @@ async def test_the_client_library_imports_neither_torch_nor_the_server() -> None
 
 async def test_a_socket_that_was_removed_is_made_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_BEAT_S", 0.001)
-    async with rig(**settings_in(place)) as r, AsyncClient(r.settings.front_endpoint) as old:
+    async with rig(**settings_in(place)) as r, AsyncClient(r.settings.zeromq_endpoint) as old:
         for _ in range(2):
-            (place / "front-0").unlink()
-            await until(lambda: (place / "front-0").exists() and stat.S_IMODE(os.stat(place / "front-0").st_mode) == 0o600)
-            async with AsyncClient(r.settings.front_endpoint) as new:
+            (place / "zeromq-0").unlink()
+            await until(lambda: (place / "zeromq-0").exists() and stat.S_IMODE(os.stat(place / "zeromq-0").st_mode) == 0o600)
+            async with AsyncClient(r.settings.zeromq_endpoint) as new:
                 for client in (old, new):
                     answer = await client.generate("hello", max_tokens=5, temperature=0.0)
                     assert answer.tokens == oracle(text_ids("hello"), 5)

@@ -1,4 +1,4 @@
-"""The ZeroMQ front, message by message: a request said twice, cancelled early, windows, journals that know nothing."""
+"""The ZeroMQ server, message by message: a request said twice, cancelled early, windows, journals that know nothing."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_the_window_bounds_what_is_on_the_way_and_received_opens_it() -> N
 
 
 async def test_a_successor_with_another_journal_computes_the_same_tokens_again() -> None:
-    async with zmq_rig() as (r, _), AsyncClient(r.settings.front_endpoint) as client:
+    async with zmq_rig() as (r, _), AsyncClient(r.settings.zeromq_endpoint) as client:
         scheduler = await r.add_scheduler(is_automatic=False)
         answer = asyncio.ensure_future(client.generate([5, 6], max_tokens=40, sampling=GREEDY))
         async with asyncio.timeout(DEADLINE_S):
