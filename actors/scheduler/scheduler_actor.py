@@ -174,7 +174,7 @@ class SchedulerActor(Actor):
     def on_idle(self, delivery: Delivery, idle: steps.Idle) -> None:
         """Rank 0 has nothing to do. If it should have, something is lost: all sequences start again in a new epoch."""
         if delivery.sender == self._seats.ranks[0] and self._idleness.reported(self._gang.awaited, time.monotonic()):
-            self.log.error("mail lost between scheduler and gang", awaited=self._gang.awaited)
+            self.log.error("messages between scheduler and gang were lost", awaited=self._gang.awaited)
             self._gang.abandon_epoch()
             self._begin_epoch()
 
@@ -194,10 +194,18 @@ class SchedulerActor(Actor):
     def _end_forced(self, endings: list[ForcedEnding]) -> None:
         for ending in endings:
             attempt, trace = ending.sequence.attempt, ending.sequence.terms.trace_id.hex()
-            self.log.error("sequence ended by force", attempt=attempt, trace=trace, reason=ending.reason, detail=ending.detail)
+            self.log.error(
+                "sequence ended after deaths of workers",
+                attempt=attempt,
+                trace=trace,
+                reason=ending.reason,
+                detail=ending.detail,
+            )
             self._end(ending.sequence, ending.reason, ending.detail)
         if self._gang.probation.is_active:
-            self.log.warning("probation", sequences=len(self._gang.probation), waiting=len(self._queues.waiting))
+            self.log.warning(
+                "suspect sequences are computed alone", sequences=len(self._gang.probation), waiting=len(self._queues.waiting)
+            )
 
     def tick(self) -> None:
         n_steps = self._gang.tracker.n_done

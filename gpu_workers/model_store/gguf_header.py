@@ -136,7 +136,7 @@ def check_architecture(name: str) -> str:
 
 def _format(kind: int) -> str:
     if kind not in _FORMAT_BY_TYPE:
-        raise ValueError(f"the type of a value is {kind}, which the format does not have")
+        raise ValueError(f"value type: expected one of the GGUF format, got {kind}")
     return _FORMAT_BY_TYPE[kind]
 
 

@@ -158,7 +158,7 @@ class Worker(LifecycleEvents, StepEvents):
             self.metrics.dropped += 1
 
     def _begin_epoch(self, incarnation: int, reset: Reset) -> None:
-        self.log.info("reset", epoch=reset.epoch, scheduler_incarnation=incarnation)
+        self.log.info("epoch begun", epoch=reset.epoch, scheduler_incarnation=incarnation)
         self._owner, self._epoch = incarnation, reset.epoch
         self._epoch_id = epoch_id(incarnation, reset.epoch)
         self._unsent.clear()

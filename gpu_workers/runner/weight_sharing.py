@@ -42,7 +42,7 @@ def load_shared(load: Load, placement: WeightPlacement, vault: WeightVault, on_p
         if model is None:
             model = _load_and_seal(load, placement, vault, on_progress)
         took_s = round(time.monotonic() - began_s, 3)
-        structlog.get_logger().info("weights", reused=was_there, bytes=vault.shared_bytes, seconds=took_s)
+        structlog.get_logger().info("weights mapped", reused=was_there, bytes=vault.shared_bytes, seconds=took_s)
         return model
 
 

@@ -166,7 +166,7 @@ class CudaDriver(Driver):
                 self._allow(address, n_bytes, _READ)
                 return
             except CudaError as error:
-                structlog.get_logger().warning("shared memory can be written", reason=str(error))
+                structlog.get_logger().warning("shared memory could not be made read-only", reason=str(error))
         self._allow(address, n_bytes, _READ_WRITE)
 
     def _allow(self, address: int, n_bytes: int, flags: int) -> None:

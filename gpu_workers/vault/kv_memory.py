@@ -58,7 +58,7 @@ class KvMemory:
                 self._replace(kept.descriptor, _read_meta(kept.meta).number, region.n_bytes)
             assert self._descriptor is not None
             region.share(self._descriptor)
-            self._log.info("KV memory", reused=kept is not None, bytes=region.n_bytes)
+            self._log.info("KV memory mapped", reused=kept is not None, bytes=region.n_bytes)
 
     def kept_bytes(self) -> int:
         """The size of the memory of the gang before, which the next gang should have too; 0 if there is none."""
@@ -111,8 +111,8 @@ class KvMemory:
         self._descriptor, self.number, self._n_bytes = descriptor, number, n_bytes
 
     def _find(self, n_bytes: int = 0, is_suspect: bool = False) -> KeptDescriptor | None:
-        """The memory of this layout and of `n_bytes` (0: of any size). All other memory is dropped, and all that `is_suspect`,
-        so that the device has room for the new one."""
+        """The kept memory of this layout and of `n_bytes` (0: of any size). Drops all other memory of the rank, and all of it if
+        it `is_suspect`, so that the device has room for new memory."""
         found: KeptDescriptor | None = None
         try:
             with DescriptorClient(self._path, wait_s=_WAIT_S) as client:
@@ -124,7 +124,7 @@ class KvMemory:
                         os.close(entry.descriptor)
                         client.drop(self._owner, entry.key)
         except DescriptorError as error:
-            self._log.warning("no KV memory from the vault", reason=str(error))
+            self._log.warning("the vault did not give the KV memory", reason=str(error))
         return found
 
     def _give(self) -> None:

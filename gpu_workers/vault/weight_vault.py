@@ -126,7 +126,7 @@ class WeightVault:
             with DescriptorClient(self._path, wait_s=_WAIT_S) as client:
                 return client.find(self._owner)
         except DescriptorError as error:
-            self._log.warning("no weights from the vault", reason=str(error))
+            self._log.warning("the vault did not give the weights", reason=str(error))
             return []
 
     def _choose(self, entries: list[KeptDescriptor]) -> tuple[int, SealedWeights] | None:
@@ -148,7 +148,7 @@ class WeightVault:
         except msgspec.DecodeError:
             return None
         if sealed.n_checks >= _MOST_CHECKS:
-            self._log.error("weights given up", reason="processes that read them have died", n=sealed.n_checks)
+            self._log.error("shared weights dropped", reason="processes that read them have died", n=sealed.n_checks)
         return sealed if entry.key == self._key and sealed.n_checks < _MOST_CHECKS else None
 
     def _is_used(self) -> bool:

@@ -169,7 +169,7 @@ def _find(look: Callable[[], Found | None], target: str) -> Found:
         if (found := look()) is not None:
             return found
         time.sleep(_LOOK_S)
-    raise ConfigError(f"fault: expected something that runs for {target!r} within {_FIND_S:g} s, got none")
+    raise ConfigError(f"fault: expected a running target for {target!r} within {_FIND_S:g} s, got none")
 
 
 def _look(target: str, run_dir: Path, chance: random.Random) -> Found | None:

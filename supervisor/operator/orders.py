@@ -84,7 +84,9 @@ class Orders:
             return
         self._failure, self.end_reason = left.exit_status, left.reason
         left_s = max(left.end_s - time.monotonic(), 0.0)
-        self._log.warning("the order to the last supervisor goes on", order=left.order.value, left_s=round(left_s, 3))
+        self._log.warning(
+            "an order that the previous supervisor received is continued", order=left.order.value, left_s=round(left_s, 3)
+        )
         if left.order is TreeOrder.DRAIN:
             self.drain(left_s, then_stop=False)
         elif left.order is TreeOrder.DRAIN_AND_STOP:

@@ -63,12 +63,12 @@ class OperatorServer:
                 self._children.send(record, message)
             return
         if not reply_to.startswith(self._reply_prefix) or len(self._links) >= _MAX_LINKS:
-            structlog.get_logger().warning("operator not answered", reply_to=reply_to, links=len(self._links))
+            structlog.get_logger().warning("call of an operator not answered", reply_to=reply_to, links=len(self._links))
             return
         try:
             self._mailbox.connect(delivery.sender, delivery.sender_incarnation, reply_to)
         except zmq.ZMQError as error:  # no descriptor is left
-            structlog.get_logger().warning("operator not answered", reply_to=reply_to, reason=str(error))
+            structlog.get_logger().warning("call of an operator not answered", reply_to=reply_to, reason=str(error))
             return
         self._mailbox.send(delivery.sender, message)
         if (known := self._links.pop(delivery.sender, None)) is not None:

@@ -98,7 +98,7 @@ class RollingRestart:
                 self._note(self.roll.replaced())
         except _Failed as error:
             self._note(self.roll.failed(str(error)))
-            self._log.error("rolling restart stopped", reason=str(error), left_as_they_were=self.roll.todo)
+            self._log.error("rolling restart stopped", reason=str(error), not_replaced=self.roll.todo)
         finally:
             self._group, self._before = None, {}
             self._children.spares.hold(False)
@@ -124,7 +124,7 @@ class RollingRestart:
         await self._wait_ready(wanted, records)
         now_s = time.monotonic()
         facts = {"took_s": round(now_s - began_s, 3), "down_s": round(now_s - handed_over_s, 3)}
-        self._log.info("replaced", group=title, **facts)
+        self._log.info("group replaced", group=title, **facts)
         await self._children.wait_until(lambda: False, _SETTLE_S)
 
     async def _end(self, records: list[ChildRecord]) -> None:

@@ -158,7 +158,7 @@ class GatewayCustody(Custodian):
     def _note_not_kept(self, keys: list[str]) -> None:
         """The custodian has no room for these sockets: their connections end if this process dies before it has."""
         if self._again_timer is None and not self._is_closed:
-            self._log.warning("custodian: no room for a connection; it is given again until there is")
+            self._log.warning("custodian: no room for a connection; it is offered again later")
             self._again_timer = self._later(_AGAIN_S, self._give_again)
         self._told.difference_update(keys)
         self._not_kept.update(dict.fromkeys(key for key in keys if key in self._holds))

@@ -134,4 +134,4 @@ class StepPublisher:
         try:
             self._post.send(sender, generation.Ack(up_to=number))
         except (UnknownPeer, MailboxFull):
-            structlog.get_logger().warning("ack not sent", to=sender, number=number)
+            structlog.get_logger().warning("acknowledgement not sent", to=sender, number=number)

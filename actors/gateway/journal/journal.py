@@ -103,7 +103,11 @@ class Journal:
         self._unreadable = sorted(replay.unreadable)
         if replay.unreadable or replay.shortened:
             unreadable, shortened = self._unreadable, sorted(replay.shortened)
-            self._log.error("journal: requests lost, tokens computed again", lost=unreadable, computed_again=shortened)
+            self._log.error(
+                "journal: damaged records; lost requests, and requests whose tokens are computed again",
+                lost=unreadable,
+                computed_again=shortened,
+            )
         for other in unclaimed_folders(self._path, self._gateways):
             unfinished += self._adopt(other, {one.order.request for one in unfinished})
         return unfinished

@@ -36,12 +36,12 @@ class SealStore:
             if found is not None:
                 return found
         except DescriptorError as error:
-            self._log.warning("no seal table from the vault", reason=str(error))
+            self._log.warning("the vault did not give the seal table", reason=str(error))
         self._drop()
         try:
             self._descriptor, table = create_table(generation, n_pages)
         except OSError as error:
-            self._log.error("no seal table", reason=str(error))
+            self._log.error("a seal table could not be made", reason=str(error))
             return None
         self.give_again()
         return table
@@ -64,7 +64,7 @@ class SealStore:
                 try:
                     table = map_table(kept.descriptor)
                 except (ValueError, OSError) as error:
-                    self._log.warning("a damaged seal table", reason=str(error))
+                    self._log.warning("the seal table is damaged", reason=str(error))
                     return None
                 return table if (table.generation, table.n_pages) == (generation, n_pages) else None
         return None

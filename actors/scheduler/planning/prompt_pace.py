@@ -62,7 +62,9 @@ class PromptPace:
         return self._others_s > 0.0 and self._left_s > 0.0 and self._left_tokens > 0
 
     def first(self, start: int, wanted: int) -> int:
-        """Tokens of the first prompt in order, from position `start` on, in this plan, when `has_first`: 1 to `wanted`."""
+        """How many tokens of the first prompt in order this plan computes, from position `start` on: 1 to `wanted`.
+
+        Call it only while `has_first`."""
         n_tokens = self._chunk(start, min(wanted, self._part_tokens), self._part_s)
         self._first_s -= self._charge(start, n_tokens)
         if n_tokens == wanted and self._first_s > 0.0:  # the others may have the rest
