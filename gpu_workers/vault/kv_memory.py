@@ -111,8 +111,8 @@ class KvMemory:
         self._descriptor, self.number, self._n_bytes = descriptor, number, n_bytes
 
     def _find(self, n_bytes: int = 0, is_suspect: bool = False) -> KeptDescriptor | None:
-        """The kept memory of this layout and of `n_bytes` (0: of any size). Drops all other memory of the rank, and all of it if
-        it `is_suspect`, so that the device has room for new memory."""
+        """The kept memory of this layout and of `n_bytes` (0: of any size). Drops all other memory of the rank, and this too
+        if it `is_suspect`, so that the device has room for new memory."""
         found: KeptDescriptor | None = None
         try:
             with DescriptorClient(self._path, wait_s=_WAIT_S) as client:

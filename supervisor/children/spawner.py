@@ -44,7 +44,7 @@ class Spawner(Protocol):
         """Write down what a process is now, so that the next supervisor can adopt it. By default nothing is written."""
 
     def adopt(self) -> list[tuple[ChildFacts, ChildProcess]]:
-        """The processes that an earlier supervisor has left, each with its facts. Dead ones are among them: their end is reported soon.
+        """The processes that an earlier supervisor has left, each with its facts. The end of dead ones is reported soon.
 
         Processes without a spawn spec are ended instead. By default there are none.
         """
