@@ -194,17 +194,11 @@ class SchedulerActor(Actor):
     def _end_forced(self, endings: list[ForcedEnding]) -> None:
         for ending in endings:
             attempt, trace = ending.sequence.attempt, ending.sequence.terms.trace_id.hex()
-            self.log.error(
-                "sequence ended after deaths of workers",
-                attempt=attempt,
-                trace=trace,
-                reason=ending.reason,
-                detail=ending.detail,
-            )
+            self.log.error("sequence ended by force", attempt=attempt, trace=trace, reason=ending.reason, detail=ending.detail)
             self._end(ending.sequence, ending.reason, ending.detail)
         if self._gang.probation.is_active:
             self.log.warning(
-                "suspect sequences are computed alone", sequences=len(self._gang.probation), waiting=len(self._queues.waiting)
+                "suspects are computed alone", sequences=len(self._gang.probation), waiting=len(self._queues.waiting)
             )
 
     def tick(self) -> None:

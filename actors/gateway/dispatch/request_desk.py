@@ -146,12 +146,7 @@ class RequestDesk:
             try:
                 taken = sequence.accept(first, ids, logprobs if sequence.wants_logprobs else None, n_cached)
             except Gap as gap:
-                self._log.error(
-                    "tokens are missing before those of this message",
-                    sender=sender,
-                    gap=str(gap),
-                    **sequence.request.order.log_fields,
-                )
+                self._log.error("tokens are missing", sender=sender, gap=str(gap), **sequence.request.order.log_fields)
                 self.dispatcher.submit_again(sequence)
                 continue
             if taken:
