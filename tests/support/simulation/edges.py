@@ -49,10 +49,10 @@ _NEVER = (
     *("Fault", "StatusWanted", "StatusReport", "StepFailed"),  # not in a run without orders and bugs
     *("Refused", "InventoryWanted"),  # what was asked for fits, and between living processes no update is lost
 )
-_FRONT_ROLES = ("gateway", "supervisor")  # the hash chain has nothing to load, and only gateways are drained
-_ROLES: dict[str, tuple[str, ...]] = dict.fromkeys(("Loading", "Drain", "Drained"), _FRONT_ROLES)
-# Messages at a gateway's public socket. A gateway sends those of a client and gets the others when it passes a stream on. It rarely
-# passes on that a client leaves, and rarely refuses a request or passes a refusal on.
+_ENTRY_ROLES = ("gateway", "supervisor")  # the hash chain has nothing to load, and only gateways are drained
+_ROLES: dict[str, tuple[str, ...]] = dict.fromkeys(("Loading", "Drain", "Drained"), _ENTRY_ROLES)
+# Messages at a gateway's public socket. A gateway sends those of a client and gets the others when it passes a stream on. It
+# rarely passes on that a client leaves, and rarely refuses a request or passes a refusal on.
 _RARELY = ("gateway sends CancelRequest", "gateway sends Failed", "gateway gets Failed")
 _PUBLIC = ("Generate", "Received", "CancelRequest", "Accepted", "Chunk", "Finished", "Failed", "Alive")
 OF_DEVICES = (Fault.FAILS, Fault.HANGS, Fault.REFUSES)  # for an edge "worker begins a step"
