@@ -69,6 +69,23 @@ class SamplingOptions(TypedDict, total=False):
     logprobs: int
 
 
+class GrammarKind(StrEnum):
+    """The language of a grammar."""
+
+    JSON_SCHEMA = "json_schema"
+    REGEX = "regex"
+    LARK = "lark"
+    CHOICE = "choice"  # a JSON list of strings, one of which is the answer
+    LLGUIDANCE = "llguidance"  # a grammar of the library llguidance, as JSON; admission turns all others into it
+
+
+class Grammar(WishPart, frozen=True):
+    """What the text of an answer must be. Tokens that would break it are never sampled."""
+
+    kind: GrammarKind
+    text: LongText
+
+
 class Terms(WishPart, frozen=True):
     """What a client asks for besides its prompt and its `Sampling`. Carried whole from the API to the scheduler's sequence.
 
@@ -84,6 +101,7 @@ class Terms(WishPart, frozen=True):
     # Seconds from its arrival: if it is not finished by then, it ends with the code "deadline". None: the server's limit alone.
     deadline_s: Annotated[float, msgspec.Meta(gt=0.0)] | None = None
     speculation: bool = True  # draft tokens may be used
+    grammar: Grammar | None = None  # the whole answer matches it, unless another limit ends it before; None: any text
     trace_id: TraceId = NO_TRACE  # of a distributed trace (W3C Trace Context); HTTP clients give it as the header `traceparent`
     caller: CallerId = b""  # who has sent the request: a digest, made where the request arrives
     # The scheduler may collect this many tokens before it sends them. The first and the last of an attempt are sent at once.
@@ -104,6 +122,7 @@ class TermsOptions(TypedDict, total=False):
     priority: int
     deadline_s: float | None
     speculation: bool
+    grammar: Grammar | None
     trace_id: bytes
 
 

@@ -80,6 +80,8 @@ class NewSequence(Part, frozen=True):
     sampling: Sampling
     min_tokens: Count = 0  # none of `banned_tokens` is sampled before this many tokens are generated
     banned_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # empty unless min_tokens asks for it
+    grammar: LongText = ""  # of llguidance, which the generated tokens follow; "": none
+    end_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # which end an answer where the grammar may
 
 
 class Plan(Message, frozen=True):

@@ -13,6 +13,8 @@ from gpu_workers.batch.device_state import allocate_device_state
 from gpu_workers.batch.step_tensors import StepTensors
 from gpu_workers.cuda.symmetric_group import SymmetricGroup
 from gpu_workers.engine import ReportLoading
+from gpu_workers.grammar.grammar_table import GrammarTable
+from gpu_workers.grammar.vocabulary import find_vocabulary
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.layers.shard import shard_model
 from gpu_workers.layers.tensor_group import DistributedGroup, FixedOrderGroup, SingleRank, TensorGroup
@@ -48,12 +50,11 @@ def load_model_runner(
     """
     device = choose_device(settings)
     config = read_model_config(Path(settings.model_folder))
-    group = join_gang(settings, gang_dir, device, report)
     model = build_model(
         config,
         Path(settings.model_folder),
         WeightPlacement(device, getattr(torch, settings.dtype_name)),
-        group=group,
+        group=join_gang(settings, gang_dir, device, report),
         attention=settings.attention,
         deterministic=settings.deterministic,
         load_format="random" if settings.load_format == "random" else "safetensors",
@@ -73,7 +74,8 @@ def load_model_runner(
     captured = CapturedSteps()
     if device.type == "cpu" or settings.cuda_graphs:
         captured = capture_steps(model, kv, state, capacity.max_step_tokens, lambda fraction: report("graphs", fraction))
-    runner = ModelRunner(model, kv, state, capacity, captured, sampler)
+    grammars = GrammarTable(find_vocabulary(Path(settings.model_folder), config.vocabulary))
+    runner = ModelRunner(model, kv, state, capacity, captured, sampler, grammars)
     report("warm up", 0.0)
     runner.end_warm_up(warm_up(runner))
     report("warm up", 1.0)

@@ -27,6 +27,7 @@ from gpu_workers.batch.step_arrays import StepArrays, build_step
 from gpu_workers.batch.step_tensors import build_batch
 from gpu_workers.cuda.compile_watch import watch_triton
 from gpu_workers.engine import Engine
+from gpu_workers.grammar.grammar_table import GrammarTable
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.models.model import Model
 from gpu_workers.runner.backend import CapturedSteps
@@ -77,9 +78,11 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         capacity: EngineCapacity,
         captured: CapturedSteps,
         sample: SampleTokens | None = None,
+        grammars: GrammarTable | None = None,
     ) -> None:
         """`kv` has one page more than `capacity` promises, the state's dummy page. Steps that fit `captured` run there. sample:
-        chooses the tokens that captured steps do not choose; None: `sample_tokens`."""
+        chooses the tokens that captured steps do not choose; None: `sample_tokens`. grammars: without it, plans with
+        grammars are refused."""
         self._model, self._kv, self._state = model, kv, state
         self._capacity = capacity
         self._graphs, self._programs = captured.graphs, captured.programs
@@ -88,6 +91,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         self.kv_region = kv.region
         self._compiler = watch_triton() if self._is_cuda else None
         self._slots = SlotTable(capacity)
+        self._grammars = grammars or GrammarTable(None)
         self._has_kernel_sampler = captured.graphs is not None or sample is not None
         self._sample_tokens = sample or (lambda logits, rows: sample_tokens(logits, rows, state.tokens))
 
@@ -114,6 +118,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
     def reset(self, epoch: int) -> None:
         """See Engine. Pages are not cleared: none is read before it is written."""
         self._slots = SlotTable(self._capacity)
+        self._grammars.reset()
         if self._graphs is not None:
             self._graphs.pool.counts.invalidate()
 
@@ -124,14 +129,17 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
     @torch.inference_mode()
     def launch(self, plan: Plan) -> Iterable[PendingStep]:
         """See Engine. Steps of a lease on a CPU begin when they are collected. Raises: PlanRefused."""
+        self._grammars.check(plan)
         self._slots.apply(plan)
+        self._grammars.enter(plan)
         self._state.write_tokens(plan)
         self._state.write_pages(plan)
         if self._has_kernel_sampler:
             self._state.write_sampling(plan, self._slots.sampling)
         if self._graphs is not None and plan.new:
             self._graphs.pool.counts.invalidate(np.array([new.slot for new in plan.new], np.int64))
-        if self._graphs is not None and len(plan.row_slots):
+        has_grammar = self._grammars.has_any(plan.row_slots)  # its masks are not in captured steps
+        if self._graphs is not None and len(plan.row_slots) and not has_grammar:
             return self._run_captured(plan, self._graphs)
         steps = (self._run_step(plan, index) for index in range(plan.n_steps))
         return steps if self.max_in_flight == 1 and plan.n_steps > 1 else list(steps)
@@ -222,7 +230,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
             ids = computed.greedy.clone()  # the next step writes there
         else:
             logits = logits.float()
-            ids = self._sample_tokens(logits, rows)
+            ids = self._sample_tokens(self._grammars.mask(logits, rows, self._state.tokens), rows)
         self._state.tokens.view(-1).index_copy_(0, computed.places, ids.to(torch.int32))
         if rows.wants_logprobs:
             logprobs = compute_logprobs(logits, ids, rows.logprobs).to_host()

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from messages import cache, drafts, generation, lifecycle, public, steps
-from messages.generation import Sampling, Terms
+from messages.generation import Grammar, GrammarKind, Sampling, Terms
 from messages.logprobs import TokenLogprobs
 from messages.public import ClientMessage, GatewayMessage
 from messages.routes import INTERNAL_KINDS
@@ -44,6 +44,7 @@ _CHILD = lifecycle.ChildStatus(
     retired="worker/0.1: died 5 times in a row before it was ready",
 )
 _WORK = generation.Work(queue_s=0.25, prefill_s=0.5, decode_s=1.5, n_drafted=4, n_accepted=3)
+_GRAMMAR = Grammar(kind=GrammarKind.LLGUIDANCE, text="{}")
 _SAMPLING = Sampling(temperature=0.5, top_p=0.9, top_k=40, min_p=0.05, seed=7, repetition_penalty=1.25, logprobs=2)
 
 INTERNAL: tuple[Message, ...] = (
@@ -87,7 +88,7 @@ INTERNAL: tuple[Message, ...] = (
         tokens=int32s([1, 2, 3]),
         n_prompt=2,
         sampling=_SAMPLING,
-        terms=Terms(max_tokens=16, stop_tokens=[2], priority=-1, caller=b"caller-1"),
+        terms=Terms(max_tokens=16, stop_tokens=[2], priority=-1, caller=b"caller-1", grammar=_GRAMMAR),
         suspicion=generation.Suspicion(deaths=2, certain=1, reach=5, passed=3),
     ),
     generation.ReplicaState(
@@ -135,7 +136,18 @@ INTERNAL: tuple[Message, ...] = (
         epoch=2,
         step=9,
         n_steps=1,
-        new=[steps.NewSequence(slot=1, n_tokens=3, n_prompt=3, sampling=_SAMPLING, min_tokens=2, banned_tokens=[2])],
+        new=[
+            steps.NewSequence(
+                slot=1,
+                n_tokens=3,
+                n_prompt=3,
+                sampling=_SAMPLING,
+                min_tokens=2,
+                banned_tokens=[2],
+                grammar="{}",
+                end_tokens=[2],
+            )
+        ],
         new_tokens=int32s([1, 2, 3]),
         page_slots=int32s([1]),
         page_indices=int32s([0]),

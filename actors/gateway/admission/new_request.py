@@ -48,6 +48,7 @@ class NewRequest:
     prompt_field: str = "prompt"
     max_tokens_field: str = "max_tokens"
     request_field: str = "request"
+    grammar_field: str = "grammar"
 
     @property
     def n_sequences(self) -> int:

@@ -13,8 +13,9 @@ from actors.gateway.admission.prompt_encoder import PromptEncoder
 from actors.gateway.requests.order import Order
 from actors.gateway.requests.refusals import Refusal, check_model, invalid, prompt_too_long
 from actors.gateway.settings import GatewaySettings
+from actors.gateway.text.grammars import GrammarError, compile_grammar
 from actors.gateway.text.tokenizer import TextModel
-from messages.generation import MAX_STOP_STRINGS, MAX_STOP_TOKENS, NO_TOKEN_LIMIT, Terms
+from messages.generation import MAX_STOP_STRINGS, MAX_STOP_TOKENS, NO_TOKEN_LIMIT, Grammar, Terms
 
 _PROMPTS_A_TURN = 256  # checked without a turn of the event loop: 3 ms
 
@@ -31,13 +32,14 @@ class OrderBuilder:
         Raises: Refusal naming the field.
         """
         prompts = await self._tokens(new)
+        grammar = await self._grammar(new)
         return Order(
             request=new.request,
             api=new.api,
             created_s=created_s,
             prompts=[prompt.tobytes() for prompt in prompts],
             sampling=new.sampling,
-            terms=self._terms(new, prompts),
+            terms=self._terms(new, prompts, grammar),
             n=new.n,
             is_whole=new.is_whole,
             is_resumable=new.is_resumable,
@@ -108,20 +110,37 @@ class OrderBuilder:
         if n_tokens >= limit:
             raise prompt_too_long(field, limit, n_tokens)
 
-    def _terms(self, new: NewRequest, prompts: Sequence[np.ndarray]) -> Terms:
+    def _terms(self, new: NewRequest, prompts: Sequence[np.ndarray], grammar: Grammar | None) -> Terms:
         """The client's terms, completed by the server: the token limit, the end tokens, the group size."""
         terms = new.terms
         max_tokens = self._max_tokens(new, prompts)
         if terms.min_tokens > max_tokens:
             raise invalid("min_tokens", f"at most {max_tokens}, the most tokens that may be generated", terms.min_tokens)
-        eos_tokens = [] if terms.ignore_eos else self.encoder.model.eos_tokens
+        eos_tokens = [] if terms.ignore_eos and grammar is None else self.encoder.model.eos_tokens
         reads_groups = new.is_whole and not terms.stop and new.sampling.logprobs < 0  # no need to look at single tokens
         return msgspec.structs.replace(
             terms,
             max_tokens=max_tokens,
+            grammar=grammar,
             stop_tokens=sorted({*eos_tokens, *terms.stop_tokens}),
             group_tokens=self._settings.whole_tokens if reads_groups else 1,
         )
+
+    async def _grammar(self, new: NewRequest) -> Grammar | None:
+        """The grammar that ranks follow; None without one."""
+        wanted, field, model = new.terms.grammar, new.grammar_field, self.encoder.model
+        if wanted is None:
+            return None
+        if not model.takes_grammars:
+            raise Refusal("invalid", f"{field}: expected none for a model without a tokenizer or end token", field=field)
+        if new.terms.min_tokens:
+            raise invalid("min_tokens", f"0 beside {field}", new.terms.min_tokens)
+        try:
+            return await asyncio.to_thread(compile_grammar, wanted)
+        except GrammarError as error:
+            raise Refusal(
+                "invalid", f"{field}: expected a grammar that this server can enforce, got: {error}", field=field
+            ) from None
 
     def _max_tokens(self, new: NewRequest, prompts: Sequence[np.ndarray]) -> int:
         longest, limit = max(len(prompt) for prompt in prompts), self._settings.max_length

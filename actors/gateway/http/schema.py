@@ -15,10 +15,11 @@ from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.http.body_errors import unreadable, wrong_field
 from actors.gateway.http.fields.foreign_fields import IGNORED_FIELDS, NOT_OFFERED_FIELDS, without_effect
 from actors.gateway.http.fields.unknown_fields import header_of, take_unknown
+from actors.gateway.http.fields.wanted_grammar import wanted_grammar
 from actors.gateway.http.identity import Origin, RequestName
 from actors.gateway.requests.order import Api
 from actors.gateway.requests.refusals import Refusal, invalid, json_text
-from messages.generation import MAX_TOP_LOGPROBS, NO_TOKEN_LIMIT, SERVER_TERMS, Sampling, Terms
+from messages.generation import MAX_TOP_LOGPROBS, NO_TOKEN_LIMIT, SERVER_TERMS, Grammar, Sampling, Terms
 from messages.ids import seed_of
 
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -33,13 +34,14 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 # The fields of `Sampling` and the terms, each with its range, or None for the default. `logprobs` differs from route to route;
-# stop tokens are called `stop_token_ids`, as in vLLM, and a trace id comes as a header.
+# stop tokens are called `stop_token_ids`, as in vLLM, a trace id comes as a header, and a grammar in one of several fields.
 _SAMPLING = {name: kind for name, kind in get_type_hints(Sampling, include_extras=True).items() if name != "logprobs"}
 _TERMS = {
     name: kind
     for name, kind in get_type_hints(Terms, include_extras=True).items()
-    if name not in SERVER_TERMS and name not in ("stop_tokens", "trace_id")
+    if name not in SERVER_TERMS and name not in ("stop_tokens", "trace_id", "grammar")
 }
+_GRAMMARS = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
 _Optional = msgspec.defstruct(
     "_Optional",
     [(name, kind | None, None) for name, kind in (_SAMPLING | _TERMS).items()],
@@ -61,6 +63,12 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
     stop_token_ids: list[_Int] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
+    guided_json: dict[str, Any] | str | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
 
     def sampling(self, request_id: str, logprobs: int) -> Sampling:
         """The `Sampling` of this body, with a seed derived from the request's id if the client gives none. `logprobs` -1: none.
@@ -73,12 +81,14 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
         given["seed"] = seed_of(request_id) if self.seed is None else self.seed & _SEED_MASK
         return Sampling(**given, logprobs=logprobs)
 
-    def terms(self, max_tokens: int | None, origin: Origin) -> Terms:
+    def terms(self, max_tokens: int | None, origin: Origin, grammar: Grammar | None = None) -> Terms:
         """The `Terms` of this body. `max_tokens` None: up to the context length."""
         given = _given(self, _TERMS)
         given["max_tokens"] = _or(max_tokens, NO_TOKEN_LIMIT)
         given["stop"] = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        return Terms(**given, stop_tokens=self.stop_token_ids or [], trace_id=origin.trace_id, caller=origin.caller)
+        return Terms(
+            **given, stop_tokens=self.stop_token_ids or [], trace_id=origin.trace_id, caller=origin.caller, grammar=grammar
+        )
 
     @property
     def n_or_one(self) -> int:
@@ -97,7 +107,8 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
         **fields: Any,
     ) -> NewRequest:
         """The request for admission. `ignored`: names of unknown fields; `fields`: those of `NewRequest` that differ from
-        route to route."""
+        route to route. Raises: Refusal."""
+        grammar, grammar_field = wanted_grammar(_given(self, _GRAMMARS))
         return NewRequest(
             **fields,
             request=name.request,
@@ -109,7 +120,8 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
             digest=name.digest,
             api=api,
             sampling=self.sampling(name.request, logprobs),
-            terms=self.terms(max_tokens, origin),
+            terms=self.terms(max_tokens, origin, grammar),
+            grammar_field=grammar_field or "grammar",
             model=self.model or "",
             n=self.n_or_one,
             is_whole=not self.stream,

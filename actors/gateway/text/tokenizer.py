@@ -40,6 +40,7 @@ class TextModel(Protocol):
     vocabulary: int  # number of token ids; the largest is one less
     eos_tokens: list[int]  # ids that end an answer, ascending
     chat_template: str  # the Jinja source; "": conversations cannot be encoded
+    takes_grammars: bool = False  # answers can be made to match a grammar
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a plain prompt, with the special tokens that prompts of this model begin with. Raises: NoTokenizer,
@@ -87,6 +88,7 @@ class FolderText(TextModel):
         names = {name: _token_text(settings.get(name)) for name in _SPECIAL_NAMES}
         self._special = {name: text for name, text in names.items() if text}
         self.eos_tokens = _eos_tokens(folder, config, tokenizer, self._special.get("eos_token", ""))
+        self.takes_grammars = bool(self.eos_tokens)
         source = _template_source(folder, settings)
         self.chat_template = source
         self.template = ChatTemplate(source, self._special) if source else None

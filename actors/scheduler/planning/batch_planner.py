@@ -263,6 +263,8 @@ class BatchPlanner:
             return 1
         if any(row.count != 1 or not row.samples for row in builder.rows) or len(builder.rows) != len(self._queues.running):
             return 1
+        if any(row.sequence.terms.grammar is not None for row in builder.rows):
+            return 1  # the host computes which tokens may follow the last one
         n_steps = 1 + min(most_steps - 1, *(row.sequence.n_samples_left for row in builder.rows))
         short = sum(row.sequence.pages_short(row.start + n_steps) for row in builder.rows)
         if n_steps == 1 or short > self._ledger.n_available:

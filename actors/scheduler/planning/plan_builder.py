@@ -134,6 +134,7 @@ def _entry_of(sequence: Sequence) -> NewSequence:
     """What the ranks need to know of a sequence that enters a slot."""
     min_tokens = sequence.terms.min_tokens
     is_early = sequence.n_generated < min_tokens
+    grammar = sequence.terms.grammar
     return NewSequence(
         slot=sequence.slot,
         n_tokens=sequence.known,
@@ -141,4 +142,6 @@ def _entry_of(sequence: Sequence) -> NewSequence:
         sampling=sequence.sampling,
         min_tokens=min_tokens if is_early else 0,
         banned_tokens=sequence.terms.stop_tokens if is_early else [],
+        grammar=grammar.text if grammar is not None else "",
+        end_tokens=sequence.terms.stop_tokens if grammar is not None else [],
     )

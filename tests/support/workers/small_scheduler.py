@@ -28,6 +28,8 @@ class Running:
     is_sent: bool = False
     min_tokens: int = 0
     banned_tokens: list[int] = field(default_factory=list)  # until min_tokens are generated
+    grammar: str = ""
+    end_tokens: list[int] = field(default_factory=list)  # where the grammar may end
 
     @property
     def output(self) -> list[int]:
@@ -150,6 +152,8 @@ def _entry_of(sequence: Running) -> NewSequence:
         sampling=sequence.sampling,
         min_tokens=sequence.min_tokens,
         banned_tokens=sequence.banned_tokens,
+        grammar=sequence.grammar,
+        end_tokens=sequence.end_tokens,
     )
 
 

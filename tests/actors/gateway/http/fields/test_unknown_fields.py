@@ -78,7 +78,7 @@ async def test_strict_fields_refuse() -> None:
     ("kind", "fields", "field"),
     [
         (ChatBody, {"messages": HELLO, "tools": [{"type": "function"}]}, "tools"),
-        (ChatBody, {"messages": HELLO, "structured_outputs": {"regex": "a"}}, "structured_outputs"),
+        (ChatBody, {"messages": HELLO, "chat_template": "{{ messages }}"}, "chat_template"),
         (ChatBody, {"messages": HELLO, "echo": True}, "echo"),
         (ChatBody, {"prompt": "a"}, "prompt"),
         (CompletionBody, {"prompt": "a", "max_completion_tokens": 5}, "max_completion_tokens"),

@@ -1,0 +1,61 @@
+"""Grammars at the door: a JSON schema, a regular expression, a Lark grammar or a choice becomes the grammar that ranks follow.
+
+Everything is checked before anything is computed. Schemas follow llguidance: a keyword that it does not enforce is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from llguidance import LLMatcher
+
+from messages.generation import Grammar, GrammarKind
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
+# Between the parts of a JSON text: as json.dumps writes it. Free white space invites small models to write nothing else.
+_JSON_OPTIONS: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
+class GrammarError(ValueError):
+    """The grammar cannot be used; the text says why."""
+
+
+@lru_cache(maxsize=256)
+def compile_grammar(grammar: Grammar) -> Grammar:
+    """The same as a grammar of kind LLGUIDANCE. Blocks for a millisecond, and longer for large schemas.
+
+    Raises: GrammarError.
+    """
+    source = _source(grammar)
+    is_wrong, reasons = LLMatcher.validate_grammar_with_warnings(source)
+    if is_wrong:
+        raise GrammarError("; ".join(reasons))
+    return Grammar(kind=GrammarKind.LLGUIDANCE, text=source)
+
+
+def _source(grammar: Grammar) -> str:
+    try:
+        match grammar.kind:
+            case GrammarKind.JSON_SCHEMA:
+                return LLMatcher.grammar_from_json_schema(grammar.text, defaults=_JSON_OPTIONS)
+            case GrammarKind.REGEX:
+                return LLMatcher.grammar_from_regex(grammar.text)
+            case GrammarKind.LARK:
+                return LLMatcher.grammar_from_lark(grammar.text)
+            case GrammarKind.CHOICE:
+                return LLMatcher.grammar_from_lark("start: " + " | ".join(json.dumps(one) for one in _choices(grammar.text)))
+            case GrammarKind.LLGUIDANCE:
+                return grammar.text
+    except ValueError as error:
+        raise GrammarError(str(error)) from None
+
+
+def _choices(text: str) -> list[str]:
+    choices = json.loads(text)
+    if not isinstance(choices, list) or not choices or not all(isinstance(one, str) and one for one in choices):
+        raise GrammarError("a list of texts that are not empty")
+    return choices

@@ -1,0 +1,43 @@
+"""Grammars at the door: all kinds become one, and what cannot be enforced is refused with its reason."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from actors.gateway.text.grammars import GrammarError, compile_grammar
+from messages.generation import Grammar, GrammarKind
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (GrammarKind.JSON_SCHEMA, '{"type": "object"}'),
+        (GrammarKind.REGEX, "[a-z]{3}"),
+        (GrammarKind.LARK, 'start: "a" | "b"'),
+        (GrammarKind.CHOICE, json.dumps(['with "quotes"', "back\\slash", "été"])),
+    ],
+)
+def test_every_kind_becomes_one_that_compiles(kind: GrammarKind, text: str) -> None:
+    compiled = compile_grammar(Grammar(kind=kind, text=text))
+    assert compiled.kind is GrammarKind.LLGUIDANCE
+    assert compile_grammar(compiled) == compiled
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "reason"),
+    [
+        (GrammarKind.JSON_SCHEMA, '{"type": "object", "uniqueItems": true}', "uniqueItems"),
+        (GrammarKind.JSON_SCHEMA, '{"type": "objekt"}', "objekt"),
+        (GrammarKind.JSON_SCHEMA, "{", "EOF"),
+        (GrammarKind.REGEX, "[a", "unclosed"),
+        (GrammarKind.LARK, "start: other", "other"),
+        (GrammarKind.CHOICE, '["a", 7]', "a list of texts"),
+        (GrammarKind.CHOICE, "[", "Expecting value"),
+        (GrammarKind.LLGUIDANCE, "no grammar", "no grammar"),
+    ],
+)
+def test_what_cannot_be_enforced_is_refused(kind: GrammarKind, text: str, reason: str) -> None:
+    with pytest.raises(GrammarError, match=reason):
+        compile_grammar(Grammar(kind=kind, text=text))

