@@ -17,7 +17,7 @@ from tests.support.simulation import network, threads, world
 from tests.support.simulation.clients.client import Client
 from tests.support.simulation.clients.history import Kind
 from tests.support.simulation.clients.wishes import Door, Wish
-from tests.support.simulation.harm import Harm
+from tests.support.simulation.faults.harm import Harm
 from tests.support.simulation.scenario import Scenario
 from tests.support.simulation.virtual_loop import LifeState
 

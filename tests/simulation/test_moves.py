@@ -23,7 +23,7 @@ from supervisor.config import ServerConfig, SupervisorSettings
 from tests.support.simulation import network, processes, threads, world
 from tests.support.simulation.clients.wishes import Door, Wish
 from tests.support.simulation.edges import Fault
-from tests.support.simulation.harm import Harm
+from tests.support.simulation.faults.harm import Harm
 from tests.support.simulation.network import SimulatedMailbox
 from tests.support.simulation.processes import SimulatedProcess
 from tests.support.simulation.scenario import Scenario

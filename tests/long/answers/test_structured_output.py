@@ -68,7 +68,7 @@ async def over_zeromq(client: AsyncClient, index: int, pieces: list[str]) -> Non
 async def ask_all(server: RealServer, victims: tuple[str, ...] = ()) -> list[str]:
     """All answers; meanwhile the victims are killed in the middle of the answers."""
     streams: list[list[str]] = [[] for _ in range(N_STREAMS)]
-    async with AsyncClient(server.front) as zeromq, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as http:
+    async with AsyncClient(server.zeromq) as zeromq, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as http:
         calls = [
             over_http(http, index, pieces) if index % 3 else over_zeromq(zeromq, index, pieces)
             for index, pieces in enumerate(streams)
