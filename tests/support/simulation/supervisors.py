@@ -84,7 +84,8 @@ class SimulatedParent:
         self._exits, self._end, self._stop_drain_s = {}, None, None
         self._machine.parent += 1
         self.ending = self._machine.loop.create_future()
-        self._start()
+        # on the loop, because the new supervisor may die at an edge
+        self._next = self._machine.loop.call_later(0.0, self._start, context=copy_context())
 
     def _start(self) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
