@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any
 
 from starlette.responses import PlainTextResponse
@@ -12,11 +11,11 @@ from starlette.types import ASGIApp
 
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
 from actors.gateway.http.endpoints.ollama import ModelBody
+from actors.gateway.http.endpoints.server_facts import server_version
 from actors.gateway.http.formats.ollama_lines import time_text
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.text.model_card import ModelCard, model_card
 
-PACKAGE = "tardigrade-serve"
 _FOREVER = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
@@ -29,11 +28,6 @@ class ShowBody(ModelBody, frozen=True, kw_only=True, forbid_unknown_fields=True)
 async def running(services: Services, call: Call) -> ASGIApp:
     """GET /: what Ollama's command asks for before it does anything else."""
     return PlainTextResponse("Tardigrade is running")
-
-
-async def server_version(services: Services, call: Call) -> ASGIApp:
-    """GET /api/version."""
-    return json_response({"version": version(PACKAGE)})
 
 
 async def tags(services: Services, call: Call) -> ASGIApp:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 from starlette.responses import Response
@@ -9,6 +10,8 @@ from starlette.types import ASGIApp
 
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response
 from actors.gateway.requests.refusals import check_model
+
+_PACKAGE = "tardigrade-serve"
 
 
 async def models(services: Services, call: Call) -> ASGIApp:
@@ -33,6 +36,11 @@ async def live(services: Services, call: Call) -> ASGIApp:
     return json_response({"status": "live"})
 
 
+async def server_version(services: Services, call: Call) -> ASGIApp:
+    """GET /version, and Ollama's /api/version."""
+    return json_response({"version": version(_PACKAGE)})
+
+
 async def summary(services: Services, call: Call) -> ASGIApp:
     """GET /v1/metrics: the latencies of the gateway that answers. /metrics has those of all gateways."""
     return json_response(await services.status.summary())
@@ -55,7 +63,10 @@ ENDPOINTS = (
     Endpoint("GET", "/v1/health", health, query=None),
     Endpoint("GET", "/health", health, query=None),
     Endpoint("GET", "/ready", health, query=None),
+    Endpoint("GET", "/readyz", health, query=None),
     Endpoint("GET", "/live", live, query=None),
+    Endpoint("GET", "/livez", live, query=None),
+    Endpoint("GET", "/version", server_version, query=None),
     Endpoint("GET", "/v1/metrics", summary, query=None),
     Endpoint("GET", "/metrics", exposition, query=None),
 )

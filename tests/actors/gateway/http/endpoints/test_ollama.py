@@ -142,7 +142,8 @@ async def test_errors_have_ollamas_form_and_name_the_field() -> None:
         unknown = await http.post("/api/generate", json={"prompt": "", "options": {"num_ctx": 5, "temprature": 1}})
         assert unknown.headers["x-ignored-fields"] == "options.temprature"
         assert (await http.get("/")).text == "Tardigrade is running"
-        assert (await http.get("/api/version")).json()["version"]
+        assert (await http.get("/api/version")).json() == (await http.get("/version")).json()
+        assert [(await http.get(path)).status_code for path in ("/livez", "/readyz")] == [200, 200]
 
 
 async def test_a_ping_is_a_line_that_clients_can_read_and_a_late_failure_is_an_error_line() -> None:
