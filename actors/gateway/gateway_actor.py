@@ -61,9 +61,8 @@ class GatewayActor(Actor, Post, Status):
         self.bodies = BodyBudget(self.settings.max_body_bytes, self.settings.max_bodies_bytes)
         self.tree = TreeStatus(self.mailbox.endpoint, self.child.report)
         self.http_server: HttpServer | None = None
-        self.custody: GatewayCustody | None = None
-        if self.settings.custodian_socket:
-            self.custody = GatewayCustody(spawn_spec.name, Path(self.settings.custodian_socket), self.later)
+        custodian = self.settings.custodian_socket
+        self.custody = GatewayCustody(spawn_spec.name, Path(custodian), self.later) if custodian else None
         self.forward_server: HttpServer | None = None  # for calls that other gateways forward
         self.zmq_server: ZmqServer | None = None
         self.draining: Draining | None = None

@@ -1,4 +1,4 @@
-"""The process of one rank: a control task for messages and beats, a step thread for the device.
+"""The process of one rank: a control task for messages and heartbeats, a step thread for the device.
 
         supervisor / scheduler             control task (this file)              step thread
         ----------------------             ------------------------              -----------
@@ -11,9 +11,8 @@
         Progress                 <-----    every beat_s, also while a step runs
         Fault, exit status FAULT <-----                              <-----      any error of the device
 
-It differs from `actors.actor.Actor` because a step must not stop the beats. `Progress` also says how long the present step has
-been running, so the supervisor can tell a long step from a dead process, and a stuck step from an idle one. A fault is never
-repaired here: the state of the device is unknown, and the other ranks wait in a collective. The whole gang is restarted.
+It differs from `actors.actor.Actor` because a step must not stop the heartbeats. `Progress` also says how long the present step
+has run. A fault is never repaired here, because the state of the device is unknown: the whole gang is restarted.
 """
 
 from __future__ import annotations

@@ -51,14 +51,13 @@ class RequestDesk:
         self._model, self.identity, self.metrics = model, identity, metrics
         self._log, self._access_log = structlog.get_logger(), AccessLog(settings.model_name, is_on=settings.access_log)
         self.dispatcher = Dispatcher(
-            settings, incarnation, post, self._end_without_tokens, lambda *blamed: self.poison.blamed(*blamed)
+            settings, incarnation, post, self._end_without_tokens, lambda *who: self.poison.blamed(*who)
         )
         self.dispatcher.failover.on_suspicion = lambda one: journal.step(suspect_record(one), lambda: None)
         self._request_by_id: dict[str, Request] = {}
         self._deadline_by_number: dict[int, Timer] = {}
         self.retained = RetainedRequests(journal, identity, settings.retention_s)
-        self._next_number = journal.next_number
-        journal.on_pinned = self._record_again
+        self._next_number, journal.on_pinned = journal.next_number, self._record_again
         self.gate = AdmissionGate(journal, settings.max_active_requests)
         self.poison = PoisonHandling(settings.retention_s, self.dispatcher, post, journal, self._end_without_tokens)
         self._publisher = StepPublisher(settings, post, journal, metrics, self.gate, self._finish)
