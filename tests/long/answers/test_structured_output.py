@@ -7,9 +7,11 @@ import importlib.util
 import json
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
+import ollama
 import openai
 import pytest
 
@@ -57,6 +59,15 @@ async def over_http(client: openai.AsyncOpenAI, index: int, pieces: list[str]) -
             assert chunk.choices[0].finish_reason == "stop"
 
 
+async def over_ollama(client: ollama.AsyncClient, index: int, pieces: list[str]) -> None:
+    """The same with Ollama's client."""
+    turns = [{"role": "user", "content": f"Describe person number {index} as JSON."}]
+    options = {"temperature": index % 2, "seed": index, "num_predict": 120}
+    async for part in await client.chat("smollm2", turns, format=SCHEMA, options=options, stream=True):
+        pieces.append(part.message.content or "")
+        assert part.done_reason in (None, "stop")
+
+
 async def over_zeromq(client: AsyncClient, index: int, pieces: list[str]) -> None:
     """Dates that match an expression."""
     grammar = Grammar(kind=GrammarKind.REGEX, text=DATE)
@@ -69,11 +80,11 @@ async def ask_all(server: RealServer, victims: tuple[str, ...] = ()) -> list[str
     """All answers; meanwhile the victims are killed in the middle of the answers."""
     streams: list[list[str]] = [[] for _ in range(N_STREAMS)]
     async with AsyncClient(server.zeromq) as zeromq, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as http:
-        calls = [
-            over_http(http, index, pieces) if index % 3 else over_zeromq(zeromq, index, pieces)
-            for index, pieces in enumerate(streams)
-        ]
-        work = asyncio.gather(*calls)
+        tags = ollama.AsyncClient(host=server.url)
+        calls: list[Callable[[int, list[str]], Awaitable[None]]] = [
+            partial(over_zeromq, zeromq), partial(over_http, http), partial(over_ollama, tags),
+        ]  # fmt: skip
+        work = asyncio.gather(*(calls[index % 3](index, pieces) for index, pieces in enumerate(streams)))
         if victims:
             async with asyncio.timeout(3 * DEADLINE_S):
                 while min(map(len, streams)) < 5:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, get_type_hints
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal, get_type_hints
 
 import msgspec
 from starlette.types import ASGIApp
@@ -37,7 +38,6 @@ IGNORED_OPTIONS = (  # how a server computes is the operator's to say
 )
 _NOT_OFFERED_OPTIONS: dict[str, tuple[Any, ...]] = {"mirostat": (0,), "tfs_z": (1,), "typical_p": (1,)}
 _NOT_OFFERED: dict[str, tuple[Any, ...]] = {
-    "format": ("",),
     "tools": ([],),
     "think": (False,),
     "logprobs": (False,),
@@ -68,14 +68,14 @@ class Options(_Chosen, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seed: _Int | None = None  # below 0: another one for each request
     stop: str | list[str] | None = None
 
-    def request_fields(self, *, stream: bool) -> RequestFields:
+    def request_fields(self, *, stream: bool, grammar: dict[str, Any] | None) -> RequestFields:
         """The fields of our own with the same meaning. Raises: Refusal for an option that is not offered."""
         for name in _NOT_OFFERED_OPTIONS:
             without_effect(f"options.{name}", getattr(self, name), (), _TABLE_OF_OPTIONS)
         asked = {ours: getattr(self, name) for name, ours in _OUR_NAMES.items()} | {"top_k": self.top_k}
         given: dict[str, Any] = _DEFAULTS | {name: value for name, value in asked.items() if value is not None}
         given["seed"] = None if self.seed is None or self.seed < 0 else self.seed
-        return RequestFields(**given, stop=self.stop, stream=stream)
+        return RequestFields(**given, stop=self.stop, stream=stream, structured_outputs=grammar)
 
 
 _TABLE_OF_OPTIONS = {f"options.{name}": values for name, values in _NOT_OFFERED_OPTIONS.items()}
@@ -100,12 +100,20 @@ class _GeneratingBody(ModelBody, frozen=True, kw_only=True, forbid_unknown_field
 
     options: Options | None = None
     stream: bool | None = None
+    format: Literal["", "json"] | dict[str, Any] | None = None  # "json", or the JSON schema of the answer
     keep_alive: float | str | None = None  # the model stays loaded as long as the server runs
 
     @property
     def is_streamed(self) -> bool:
         """Streams are the default."""
         return self.stream is not False
+
+    @property
+    def grammar(self) -> dict[str, Any] | None:
+        """`format` as `structured_outputs` has it."""
+        if not self.format:
+            return None
+        return {"json_object": True} if self.format == "json" else {"json": self.format}
 
 
 class OllamaGenerateBody(_GeneratingBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -181,8 +189,9 @@ def _new(services: Services, call: Call, body: _GeneratingBody, api: Api, **fiel
         is_streamed=body.is_streamed and settings.journal_http_streams,
     )
     limit = options.num_predict if options.num_predict is not None and options.num_predict > 0 else NO_TOKEN_LIMIT
-    asked = options.request_fields(stream=body.is_streamed)
-    return asked.new_request(api, name, call.origin, call.ignored, max_tokens=None, default_max_tokens=limit, **fields)
+    asked = options.request_fields(stream=body.is_streamed, grammar=body.grammar)
+    new = asked.new_request(api, name, call.origin, call.ignored, max_tokens=None, default_max_tokens=limit, **fields)
+    return replace(new, grammar_field="format")
 
 
 def _loaded(services: Services, call: Call, body: _GeneratingBody, *, is_chat: bool) -> ASGIApp:
