@@ -106,6 +106,6 @@ def test_streams_flow_again_within_a_second(name: str, for_s: float, monkeypatch
     monkeypatch.setattr(world, "Harm", Pause)
     monkeypatch.setattr(threads, "_STEP_S", (0.9 * _STEP_S, _STEP_S))
     monkeypatch.setattr(network, "_SLOW_SHARE", 0.0)
-    outcome = world.simulate(3, Scenario(n_deaths=0, n_clients=_N_STREAMS))
+    outcome = world.simulate(3, Scenario(n_deaths=0, n_pauses=1, n_clients=_N_STREAMS))
     assert not outcome.problems
     assert 0.0 <= Pause.healed_s <= _HEALED_S

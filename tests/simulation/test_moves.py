@@ -184,7 +184,7 @@ def observe(monkeypatch: pytest.MonkeyPatch, harm: Callable[[Observer], None], *
     monkeypatch.setattr(network, "_SLOW_SHARE", 0.0)
     monkeypatch.setitem(processes.SLOW_REAP_S, "worker", (0.15, 0.2))
     _spy(monkeypatch)
-    outcome = world.simulate(7, Scenario(n_deaths=0, n_clients=_N_CLIENTS, tp=settings["tp"]))
+    outcome = world.simulate(7, Scenario(n_deaths=1, n_clients=_N_CLIENTS, tp=settings["tp"]))
     assert not outcome.problems
     assert Observer.seen.left
     return Observer.seen

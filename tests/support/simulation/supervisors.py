@@ -80,8 +80,8 @@ class SimulatedParent:
         kernel.close_all_of(life)
         for fd in self._kept.values():
             kernel.close(fd)
-        (self._folder / "http").unlink()
-        self._exits, self._end, self._stop_drain_s = {}, None, None
+        (self._folder / "http").unlink(missing_ok=True)
+        self._kept, self._exits, self._end, self._stop_drain_s = {}, {}, None, None  # `_start` may not come: see `die_with_all`
         self._machine.parent += 1
         self.ending = self._machine.loop.create_future()
         # on the loop, because the new supervisor may die at an edge
