@@ -1,0 +1,51 @@
+"""Answers that match a grammar on a CUDA device: the same laws as on a CPU, and the same tokens."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from gpu_workers.runner.model_runner import ModelRunner
+from tests.gpu_workers.grammar.test_grammar_runs import (  # noqa: F401  (the tests of the CPU, collected with this runner)
+    OBJECT,
+    WORDS,
+    answer,
+    test_an_answer_that_moves_to_another_slot_goes_on,
+    test_answers_of_many_seeds_match_and_differ,
+    test_drafts_change_nothing,
+    test_every_answer_matches_its_grammar,
+    test_neighbours_with_and_without_grammars_change_nothing,
+    test_steps_after_the_end_bring_nothing_but_end_tokens,
+)
+from tests.support.workers.sampling_kinds import KINDS
+from tests.support.workers.tiny_model import load_runner, write_model
+from tests.support.workers.tiny_tokenizer import tiny_tokenizer, write_tokenizer
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def runners(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelRunner, ModelRunner]:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    folder = write_model(tmp_path_factory.mktemp("tiny"))
+    write_tokenizer(folder)
+    return load_runner(folder, "cuda"), load_runner(folder, "cpu")
+
+
+@pytest.fixture(scope="module")
+def runner(runners: tuple[ModelRunner, ModelRunner]) -> ModelRunner:
+    return runners[0]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return tiny_tokenizer()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("grammar", [WORDS, OBJECT], ids=["expression", "schema"])
+def test_device_gives_the_tokens_of_the_cpu(runners: tuple[ModelRunner, ModelRunner], kind: str, grammar: str) -> None:
+    device, cpu = (answer(runner, grammar, KINDS[kind]) for runner in runners)
+    assert device == cpu
