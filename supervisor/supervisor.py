@@ -287,7 +287,7 @@ class Supervisor:
         self._policy.expect(names)
         for name in names:
             self._liveness.gone(name)
-            self.children.ending_news.tell(self.children.record_by_name[name], "ended")
+            self.children.ending_news.tell_ordered(self.children.record_by_name[name], "ended")
 
     # -- messages -------------------------------------------------------------------------------------------------
 

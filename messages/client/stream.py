@@ -142,6 +142,8 @@ class StreamState:
         if is_forgotten and self.tokens:
             self._is_replay, self._replayed = True, 0  # the journal lost it: let the server compute the same tokens again
             return Next.RESEND
+        if failed.field == "have":  # asked by a gateway between, which had passed on tokens that never came
+            return Next.RESEND
         if failed.code == "unavailable" and (self.is_accepted or self.tokens):
             return Next.RETRY  # it is in a journal: the gateway that has it comes back
         if failed.code == "unavailable" and self.is_repeated and not self._generate.is_repeated:

@@ -65,7 +65,7 @@ class ChildManager:
         self._run_dir, self._mailbox = run_dir, mailbox
         self._spawn_spec_template, self._incarnations = spawn_spec_template, incarnations
         self._spawner, self._on_death = spawner, on_death
-        self.ending_news = EndingNews(self.record_by_name, self.send, spawner.ran_out_of_memory)
+        self.ending_news = EndingNews(self.record_by_name, self.send, spawner.ran_out_of_memory, self._note)
         self.spares = Spares(self._spawn_spare, has_spares)
         self._changed = asyncio.Event()
         self._log = structlog.get_logger()
@@ -156,9 +156,13 @@ class ChildManager:
                 record.enter(ChildState.ENDING)
                 record.phase = reason
             record.killed_for = record.killed_for or cause
+            self._note(record)  # first: if this supervisor dies, the next one kills the child
             self.ending_news.tell(record, record.killed_for)
-            self._spawner.note(record.process, record.facts)
             record.process.kill()
+
+    def _note(self, record: ChildRecord) -> None:
+        if record.process is not None:
+            self._spawner.note(record.process, record.facts)
 
     def welcome(self, record: ChildRecord, hello: Hello) -> None:
         """Answer a Hello: connect to the child's inbox and send it the peers that are ready."""

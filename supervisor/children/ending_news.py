@@ -25,15 +25,17 @@ OnEnding = Callable[[ChildRecord, int], None]
 
 
 class EndingNews:
-    """`send(record, message)` sends a message to a child. `ran_out_of_memory` says so of the last SIGKILL from outside."""
+    """`send(record, message)` sends a message to a child. `ran_out_of_memory` says so of the last SIGKILL from outside.
+    `note(record)` writes down what the next supervisor has to know of it."""
 
     def __init__(
         self,
         records: Mapping[str, ChildRecord],
         send: Callable[[ChildRecord, Message], None],
         ran_out_of_memory: Callable[[], bool],
+        note: Callable[[ChildRecord], None],
     ) -> None:
-        self._records, self._send, self._ran_out_of_memory = records, send, ran_out_of_memory
+        self._records, self._send, self._ran_out_of_memory, self._note = records, send, ran_out_of_memory, note
         self._on_ending: OnEnding = lambda record, incarnation: None
         self._has_successor: Callable[[str], bool] = lambda name: False
 
@@ -50,6 +52,13 @@ class EndingNews:
                 record.killed_for = cause  # the kernel's count explains one death, and this one is asked about again
             self.tell(record, cause)
         self._on_ending(record, incarnation)
+
+    def tell_ordered(self, record: ChildRecord, cause: Cause) -> None:
+        """This rank will be ended. Noted before it is told: if this supervisor dies in between, the next one kills the rank."""
+        if role_of(record.name) == "worker" and record.is_alive:
+            record.killed_for = record.killed_for or cause
+            self._note(record)
+            self.tell(record, record.killed_for)
 
     def tell(self, record: ChildRecord, cause: Cause) -> None:
         """This child ends for this cause. Does nothing if it is no rank, or none that its scheduler knows."""

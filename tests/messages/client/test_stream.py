@@ -91,6 +91,17 @@ def test_nothing_counts_after_the_ending() -> None:
     assert state.answer().reason == "length"
 
 
+def test_a_gateway_between_that_asked_for_too_much_is_asked_again() -> None:
+    """It had passed on tokens that never came here, and the request's gateway has lost them."""
+    state = new_state()
+    refused = public.Failed(request="r", code="invalid", field="have", detail="expected at most 5, got 8")
+    assert state.handle(refused) is Next.RESEND
+    assert state.generate().have == 0
+    state.handle(chunk(0, 12))
+    state.handle(finished(12))
+    assert state.answer().tokens == WHOLE
+
+
 def test_a_server_that_forgot_computes_again_and_is_compared() -> None:
     forgot = public.Failed(request="r", code="not_found", field="request", detail="unknown")
     state = new_state()

@@ -28,9 +28,13 @@ class Stage:
         self.sent: list[tuple[str, Message]] = []
         self.oom_kills = 0
         records = {record.name: record for record in (self.rank, self.scheduler)}
+        self.noted: list[tuple[str, Cause | None, int]] = []  # (name, killed for, messages that were sent before)
         self.news = EndingNews(
-            records, lambda record, message: self.sent.append((record.name, message)), self.ran_out_of_memory
+            records, lambda record, message: self.sent.append((record.name, message)), self.ran_out_of_memory, self._note
         )
+
+    def _note(self, record: ChildRecord) -> None:
+        self.noted.append((record.name, record.killed_for, len(self.sent)))
 
     def ran_out_of_memory(self) -> bool:
         """As `OutOfMemoryKills.has_risen`: a kill explains one death."""
@@ -68,6 +72,16 @@ def test_a_rank_with_a_successor_and_one_that_nobody_knows_are_not_reported() ->
     stage = Stage()
     stage.rank.is_announced = False
     assert stage.ends(-9) == []
+
+
+def test_an_ordered_end_is_noted_before_the_scheduler_hears_of_it() -> None:
+    """Or the rank would live on under the next supervisor, and its scheduler would wait for its death for ever."""
+    stage = Stage()
+    stage.news.tell_ordered(stage.scheduler, "ended")
+    assert (stage.noted, stage.sent) == ([], []), "it is no rank"
+    stage.news.tell_ordered(stage.rank, "ended")
+    assert stage.noted == [("worker/1.0", "ended", 0)]
+    assert [message.cause for _, message in stage.sent if isinstance(message, RankEnding)] == ["ended"]
 
 
 def test_the_kernel_tells_how_a_process_ends_before_it_is_reaped() -> None:
