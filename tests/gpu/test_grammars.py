@@ -8,9 +8,6 @@ from tokenizers import Tokenizer
 
 from gpu_workers.runner.model_runner import ModelRunner
 from tests.gpu_workers.grammar.test_grammar_runs import (  # noqa: F401  (the tests of the CPU, collected with this runner)
-    OBJECT,
-    WORDS,
-    answer,
     test_an_answer_that_moves_to_another_slot_goes_on,
     test_answers_of_many_seeds_match_and_differ,
     test_drafts_change_nothing,
@@ -18,6 +15,7 @@ from tests.gpu_workers.grammar.test_grammar_runs import (  # noqa: F401  (the te
     test_neighbours_with_and_without_grammars_change_nothing,
     test_steps_after_the_end_bring_nothing_but_end_tokens,
 )
+from tests.support.workers.grammar_runs import OBJECT, WORDS, answer
 from tests.support.workers.sampling_kinds import KINDS
 from tests.support.workers.tiny_model import load_runner, write_model
 from tests.support.workers.tiny_tokenizer import tiny_tokenizer, write_tokenizer

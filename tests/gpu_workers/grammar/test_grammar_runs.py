@@ -6,27 +6,16 @@ import json
 import re
 
 import pytest
-from llguidance import LLMatcher
 from tokenizers import Tokenizer
 
 from gpu_workers.engine import PlanRefused
 from gpu_workers.runner.model_runner import ModelRunner
 from messages.generation import Sampling
+from tests.support.workers.grammar_runs import OBJECT, REGEX, WORDS, answer, constrained, run_to_end
 from tests.support.workers.sampling_kinds import KINDS, alone, prompt_of
-from tests.support.workers.small_scheduler import Row, Running, SmallScheduler
+from tests.support.workers.small_scheduler import Row, SmallScheduler
 from tests.support.workers.tiny_model import load_runner, write_model
 from tests.support.workers.tiny_tokenizer import END, tiny_tokenizer, write_tokenizer
-
-REGEX = r"[a-c]{2,4}(-[0-9]{3}){2,5}!"
-WORDS = LLMatcher.grammar_from_regex(REGEX)
-SCHEMA = {
-    "type": "object",
-    "properties": {"ok": {"type": "boolean"}, "n": {"enum": [1, 22, 333]}, "s": {"type": "string", "maxLength": 4}},
-    "required": ["ok", "n", "s"],
-    "additionalProperties": False,
-}
-OBJECT = LLMatcher.grammar_from_json_schema(json.dumps(SCHEMA), {"whitespace_flexible": False})
-LONGEST = 60
 
 
 @pytest.fixture(scope="module")
@@ -39,27 +28,6 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> ModelRunner:
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     return tiny_tokenizer()
-
-
-def constrained(scheduler: SmallScheduler, grammar: str, sampling: Sampling, generated: list[int] | None = None) -> Running:
-    """A sequence that follows a grammar; with `generated`, one that goes on after these tokens."""
-    s = scheduler.add([*prompt_of(45), *(generated or [])], sampling)
-    s.n_prompt, s.grammar, s.end_tokens = 45, grammar, [END]
-    return s
-
-
-def run_to_end(scheduler: SmallScheduler, s: Running) -> list[int]:
-    """Single steps until the end token, which is the last of the answer."""
-    scheduler.prefill(s)
-    while s.output[-1] != END:
-        assert len(s.output) < LONGEST
-        scheduler.decode([s], 1)
-    return s.output
-
-
-def answer(runner: ModelRunner, grammar: str, sampling: Sampling) -> list[int]:
-    scheduler = SmallScheduler(runner)
-    return run_to_end(scheduler, constrained(scheduler, grammar, sampling))
 
 
 @pytest.mark.parametrize("kind", KINDS)
