@@ -15,10 +15,10 @@ from tests.gpu_workers.grammar.test_grammar_runs import (  # noqa: F401  (the te
     test_neighbours_with_and_without_grammars_change_nothing,
     test_steps_after_the_end_bring_nothing_but_end_tokens,
 )
-from tests.support.workers.grammar_runs import OBJECT, WORDS, answer
+from tests.support.workers.grammar.grammar_runs import OBJECT, WORDS, answer
+from tests.support.workers.grammar.tiny_tokenizer import tiny_tokenizer, write_tokenizer
 from tests.support.workers.sampling_kinds import KINDS
 from tests.support.workers.tiny_model import load_runner, write_model
-from tests.support.workers.tiny_tokenizer import tiny_tokenizer, write_tokenizer
 
 pytestmark = pytest.mark.gpu
 

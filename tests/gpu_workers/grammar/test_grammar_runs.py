@@ -11,11 +11,11 @@ from tokenizers import Tokenizer
 from gpu_workers.engine import PlanRefused
 from gpu_workers.runner.model_runner import ModelRunner
 from messages.generation import Sampling
-from tests.support.workers.grammar_runs import OBJECT, REGEX, WORDS, answer, constrained, run_to_end
+from tests.support.workers.grammar.grammar_runs import OBJECT, REGEX, WORDS, answer, constrained, run_to_end
+from tests.support.workers.grammar.tiny_tokenizer import END, tiny_tokenizer, write_tokenizer
 from tests.support.workers.sampling_kinds import KINDS, alone, prompt_of
 from tests.support.workers.small_scheduler import Row, SmallScheduler
 from tests.support.workers.tiny_model import load_runner, write_model
-from tests.support.workers.tiny_tokenizer import END, tiny_tokenizer, write_tokenizer
 
 
 @pytest.fixture(scope="module")

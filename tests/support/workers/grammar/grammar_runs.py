@@ -8,9 +8,9 @@ from llguidance import LLMatcher
 
 from gpu_workers.runner.model_runner import ModelRunner
 from messages.generation import Sampling
+from tests.support.workers.grammar.tiny_tokenizer import END
 from tests.support.workers.sampling_kinds import prompt_of
 from tests.support.workers.small_scheduler import Running, SmallScheduler
-from tests.support.workers.tiny_tokenizer import END
 
 REGEX = r"[a-c]{2,4}(-[0-9]{3}){2,5}!"
 WORDS = LLMatcher.grammar_from_regex(REGEX)
