@@ -18,6 +18,7 @@ from tests.support.fuzz.listeners import listeners
 from tests.support.real_server import RealServer, real_server
 
 _N_CLIENTS = 4
+_CONTEXT = "1024"  # tokens
 _ROLES = {"supervisor", "custodian", "cache_directory", "speculation", "worker", "scheduler", "gateway", "zeromq"}
 _SPARE_DESCRIPTORS = 8  # connections that are being closed, log files that were rotated
 _SPARE_BYTES = 64 << 20
@@ -56,7 +57,8 @@ def _fuzz_http(seed: int, address: tuple[str, int], n_requests: int) -> Counter[
 
 def fuzz_server(seed: int, n_requests: int, n_frames: int, n_messages: int = 0) -> None:
     """Nothing restarts, nothing grows, and an ordinary request is answered as before. `n_messages`: to internal inboxes."""
-    with real_server("--model", "hash-chain") as server:
+    # a request whose limit of tokens was damaged is answered to the end of the context
+    with real_server("--model", "hash-chain", "--max-length", _CONTEXT) as server:
         address = ("127.0.0.1", server.port)
         fuzz.fuzz_http(random.Random(seed), address, 300)  # what is made once is made now
         fuzz_zeromq(random.Random(seed), server.zeromq, 100)
