@@ -30,6 +30,14 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     client.close()
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Python's own handler of SIGINT: a shell starts its background jobs with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def until(condition: Callable[[], bool]) -> None:
     end_s = time.monotonic() + DEADLINE_S
     while not condition():
@@ -65,7 +73,7 @@ def test_a_stream_that_outlives_its_client_is_over(client: Client) -> None:
 
 
 @pytest.mark.parametrize("call", ["generate", "stream"])
-def test_an_interrupt_ends_the_call_and_not_the_client(client: Client, call: str) -> None:
+def test_an_interrupt_ends_the_call_and_not_the_client(client: Client, call: str, interruptible: None) -> None:
     def interrupt() -> None:
         until(lambda: is_busy(client))
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
