@@ -32,7 +32,6 @@ from messages.spawn_spec import LISTEN_SOCKET
 from supervisor.children.run_dir import RunDir, RunDirTaken
 from supervisor.children.state_dir import can_be_made, default_state_dir, hold_state_dir, note_gateways
 from supervisor.config import ServerConfig, changed, described
-from supervisor.legacy import LegacyFile
 from supervisor.listener import is_loopback, listen
 from supervisor.logs import configure_logs
 from supervisor.operator.display import Display
@@ -40,6 +39,7 @@ from supervisor.parent.kernel import outlive_parent
 from supervisor.parent.link import ParentLink
 from supervisor.parent.memory_copy import keep_copies
 from supervisor.policy.placement import Placement
+from supervisor.saved_state import SavedStateFile
 from supervisor.server import Server, StartInputs, as_json, half_restarted, read_next_server, read_server
 from supervisor.succession import leave_to_next
 from supervisor.supervisor import Supervisor
@@ -93,7 +93,7 @@ def resume(link: ParentLink) -> int:
     run_dir.note_processes(link.parent_pid)
     descriptors = {name: kept.fd for name, kept in link.kept.items()}
     server, target = read_server(run_dir, descriptors), None
-    if LegacyFile(run_dir.legacy_path).left.roll.is_open:
+    if SavedStateFile(run_dir.saved_state_path).left.roll.is_open:
         target = read_next_server(run_dir, descriptors)
         server = replace(target, groups=half_restarted(server.groups, target.groups))
     configure_logs(server.log_format, server.log_level, "supervisor/0", 0)
@@ -222,5 +222,5 @@ def run_server(server: Server, display: Display, link: ParentLink | None = None,
         exit_status = ExitCode.FAULT
     is_replaced = exit_status in (ExitCode.FAULT, ExitCode.HAND_OVER)
     if is_replaced and link is not None and link.has_parent:  # nothing is released: the next supervisor has it
-        leave_to_next(exit_status, link, LegacyFile(server.run_dir.legacy_path))
+        leave_to_next(exit_status, link, SavedStateFile(server.run_dir.saved_state_path))
     return exit_status

@@ -24,11 +24,11 @@ import structlog
 
 from messages.outcomes import ExitCode
 from supervisor.children.entrypoint import leave
-from supervisor.legacy import LegacyFile
 from supervisor.operator.notify import notify
 from supervisor.operator.orders import Orders
 from supervisor.parent.execution import STOP_SIGNALS, ParentState, execute_parent
 from supervisor.parent.link import ParentLink
+from supervisor.saved_state import SavedStateFile
 
 _SETTLE_S = 0.05  # in which the event loop handles signals that have come before they were blocked
 _RETRY_S = 0.05
@@ -38,8 +38,8 @@ _REPEATED = 2  # interrupts that a parent remembers
 class Succession:
     """Watches the parent from its construction on."""
 
-    def __init__(self, link: ParentLink, orders: Orders, legacy: LegacyFile) -> None:
-        self._orders, self._legacy = orders, legacy
+    def __init__(self, link: ParentLink, orders: Orders, saved: SavedStateFile) -> None:
+        self._orders, self._saved = orders, saved
         self._link = link
         link.on_parent_death, link.on_parent_frozen = self._parent_died, self._parent_froze
 
@@ -51,7 +51,7 @@ class Succession:
             os.kill(pid, signal.SIGKILL)
 
     def _parent_died(self) -> None:
-        self._legacy.note_parent_death()
+        self._saved.note_parent_death()
         notify(f"MAINPID={os.getpid()}")
         log = structlog.get_logger()
         if self._orders.is_stopping:
@@ -62,11 +62,11 @@ class Succession:
         asyncio.get_running_loop().call_later(_SETTLE_S, self._orders.hand_over)
 
 
-def leave_to_next(exit_status: int, link: ParentLink, legacy: LegacyFile) -> NoReturn:
+def leave_to_next(exit_status: int, link: ParentLink, saved: SavedStateFile) -> NoReturn:
     """End this supervisor so that the parent starts the next one; if the parent is dead, become the parent."""
     if not link.has_lost_parent:
         leave(exit_status)
-    interrupts = min(legacy.now.order.n_interrupts, _REPEATED)
+    interrupts = min(saved.now.order.n_interrupts, _REPEATED)
     state = ParentState(
         kept={f"{name} {kept.value}": kept.fd for name, kept in link.kept.items()},
         exits=link.exits.code_by_pid,

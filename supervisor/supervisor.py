@@ -24,7 +24,6 @@ from supervisor.children.exit_cause import cause_of_silence
 from supervisor.children.process import ExitStatus
 from supervisor.children.rendezvous import Incarnations
 from supervisor.children.spawner import LocalSpawner, Spawner
-from supervisor.legacy import LegacyFile
 from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
 from supervisor.operator.orders import Orders
@@ -37,6 +36,7 @@ from supervisor.policy.restart_policy import RestartPolicy
 from supervisor.policy.spawn_retries import SpawnRetries
 from supervisor.policy.states import TreeOrder
 from supervisor.restart.rolling import RollingRestart
+from supervisor.saved_state import SavedStateFile
 from supervisor.server import Server
 from supervisor.succession import Succession
 from supervisor.tree_reports import TreeReports
@@ -74,11 +74,11 @@ class Supervisor:
             server.groups, server.run_dir, self._mailbox, template, incarnations, spawner, self._on_death, spares
         )
         self.children.ending_news.connect(self._on_ending, self._policy.has_successor)
-        self._legacy = LegacyFile(server.run_dir.legacy_path)
-        self.orders = Orders(self.children, display, server.settings.drain_s, self._on_stopping, self._legacy)
-        self._status = TreeReports(server, self.children, self._policy, self.orders, display, self._legacy, self._link)
-        self._rolling = RollingRestart(server, target, self.children, self._legacy, self._is_whole, self._expect)
-        self._succession = Succession(self._link, self.orders, self._legacy)
+        self._saved = SavedStateFile(server.run_dir.saved_state_path)
+        self.orders = Orders(self.children, display, server.settings.drain_s, self._on_stopping, self._saved)
+        self._status = TreeReports(server, self.children, self._policy, self.orders, display, self._saved, self._link)
+        self._rolling = RollingRestart(server, target, self.children, self._saved, self._is_whole, self._expect)
+        self._succession = Succession(self._link, self.orders, self._saved)
         self._reports = ChildReports(self.children, self._policy, self._liveness, self.orders, display, on_ready=self._on_ready)
         self._operator_server = OperatorServer(
             server.run_dir.path, self._mailbox, self.children, self.orders, self.report, self._restart
@@ -133,7 +133,7 @@ class Supervisor:
         """Take over the children and the order of the last supervisor, then start the children that have no process."""
         adopted = self.children.adopt()
         self.orders.has_served = self._server.run_dir.has_served
-        self._policy.recall(self._legacy.left.memory)
+        self._policy.recall(self._saved.left.memory)
         if adopted:
             self._take_over(adopted)
         self.orders.resume()
@@ -201,7 +201,7 @@ class Supervisor:
         is_foreign = cause in ("killed", "out_of_memory")
         self._rolling.note_death(record, incarnation, cause)
         actions = self._policy.died(record.name, incarnation, time.monotonic(), cannot_succeed, is_foreign)
-        self._legacy.note_memory(self._policy.memory())
+        self._saved.note_memory(self._policy.memory())
         self._carry_out(actions)
 
     def _on_ending(self, record: ChildRecord, incarnation: int) -> None:
@@ -265,7 +265,7 @@ class Supervisor:
             for names in self._spawn_retries.due(now_s):
                 self._start(names)
             self.children.retry_writes()
-            self._legacy.retry()
+            self._saved.retry()
             self._link.beat()
             notify("WATCHDOG=1")
 

@@ -11,13 +11,13 @@ from messages import lifecycle
 from messages.lifecycle import TreeState
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
-from supervisor.legacy import LegacyFile
 from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
 from supervisor.operator.orders import Orders
 from supervisor.parent.link import ParentLink
 from supervisor.policy.restart_policy import RestartPolicy
 from supervisor.policy.states import tree_state
+from supervisor.saved_state import SavedStateFile
 from supervisor.server import Server
 
 
@@ -31,13 +31,13 @@ class TreeReports:
         policy: RestartPolicy,
         orders: Orders,
         display: Display,
-        legacy: LegacyFile,
+        saved: SavedStateFile,
         link: ParentLink,
     ) -> None:
         self._server, self._children, self._policy = server, children, policy
-        self._orders, self._display, self._legacy, self._link = orders, display, legacy, link
+        self._orders, self._display, self._saved, self._link = orders, display, saved, link
         self._began_s = time.monotonic()  # this supervisor
-        legacy.note_beginning(self._began_s)
+        saved.note_beginning(self._began_s)
         self._shown, self._was_complete = TreeState.STARTING, False  # as last noticed
         self._log = structlog.get_logger()
 
@@ -64,15 +64,15 @@ class TreeReports:
         now_s = time.monotonic()
         return lifecycle.StatusReport(
             state=self.state,
-            uptime_s=now_s - self._legacy.now.began_s,
+            uptime_s=now_s - self._saved.now.began_s,
             model=self._server.model_name,
             url=self._server.url,
             layout=self._server.layout[:256],
-            restart=self._legacy.now.roll.progress(),
+            restart=self._saved.now.roll.progress(),
             children=[self._child(record, now_s, with_metrics) for record in self._children.records],
             supervisor_pid=os.getpid(),
             parent_pid=self._link.parent_pid,
-            parent_deaths=self._legacy.now.n_parent_deaths,
+            parent_deaths=self._saved.now.n_parent_deaths,
         )
 
     def _child(self, record: ChildRecord, now_s: float, with_metrics: bool) -> lifecycle.ChildStatus:

@@ -9,7 +9,7 @@ $XDG_RUNTIME_DIR/tardigrade-<port>/    or /tmp/tardigrade-<uid>/<port>/ without 
     incarnations.json     the newest incarnation of every actor; kept across servers
     server.json           what this server consists of, for the next supervisor
     server.next.json      what it consists of after the rolling restart that is under way
-    legacy.json           the order and the budgets that the next supervisor goes on with
+    supervisor.json       the order and the budgets that the next supervisor goes on with
     served                exists once the whole tree has served
     end.json              how the last server ended, for the operator's commands
     supervisor            inbox (a socket, like the next ones)
@@ -41,7 +41,7 @@ _PID, _PARENT_PID = "supervisor.pid", "parent.pid"
 _REGISTER = "children.json"
 _SERVER = "server.json"
 _SERVED = "served"
-_LEGACY = "legacy.json"
+_SAVED_STATE = "supervisor.json"
 _NEXT_SERVER = "server.next.json"
 _ORPHAN_DEATH_S = 10.0
 _LONGEST_SOCKET_NAME = "cache_directory-00.00.1234567890"
@@ -157,9 +157,9 @@ class RunDir:
         return self.path / _NEXT_SERVER
 
     @property
-    def legacy_path(self) -> Path:
+    def saved_state_path(self) -> Path:
         """The file with what a supervisor leaves to the next one."""
-        return self.path / _LEGACY
+        return self.path / _SAVED_STATE
 
     @property
     def has_served(self) -> bool:
@@ -254,7 +254,7 @@ class RunDir:
 
     def _clear(self) -> None:
         for entry in self.path.iterdir():
-            if entry.is_socket() or entry.name in (_PID, _PARENT_PID, _REGISTER, _SERVER, _SERVED, _LEGACY, _NEXT_SERVER):
+            if entry.is_socket() or entry.name in (_PID, _PARENT_PID, _REGISTER, _SERVER, _SERVED, _SAVED_STATE, _NEXT_SERVER):
                 entry.unlink(missing_ok=True)
             elif entry.name.startswith("gang-") and entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)

@@ -27,12 +27,12 @@ from messages.lifecycle import ChildState
 from messages.outcomes import ExitCode
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
-from supervisor.legacy import LegacyFile, StandingOrder
 from supervisor.operator import shutdown
 from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
 from supervisor.policy.draining import DrainEnd, DrainWatch
 from supervisor.policy.states import TreeOrder, next_order
+from supervisor.saved_state import SavedStateFile, StandingOrder
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -40,12 +40,12 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Orders:
     """The present order to the tree, and the tasks that carry it out.
 
-    `on_stopping` is called once, before the first child is stopped: from then on deaths are expected. `legacy`: where the order
+    `on_stopping` is called once, before the first child is stopped: from then on deaths are expected. `saved`: where the order
     is written down, so that the next supervisor goes on with it.
     """
 
     def __init__(
-        self, children: ChildManager, display: Display, drain_s: float, on_stopping: Callable[[], None], legacy: LegacyFile
+        self, children: ChildManager, display: Display, drain_s: float, on_stopping: Callable[[], None], saved: SavedStateFile
     ) -> None:
         self.present = TreeOrder.NONE
         self.ending: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -54,8 +54,8 @@ class Orders:
         self._watch: DrainWatch | None = None  # of the newest drain
         self._failure = ExitCode.DONE  # the exit status when the tree gives up
         self._is_forced = False
-        self._legacy, self._end_s = legacy, 0.0
-        self._n_interrupts, self._n_repeated = 0, legacy.left.order.n_interrupts  # Ctrl-C; those that the parent repeats
+        self._saved, self._end_s = saved, 0.0
+        self._n_interrupts, self._n_repeated = 0, saved.left.order.n_interrupts  # Ctrl-C; those that the parent repeats
         self.end_reason = ""  # why the server ended without such an order, for the operator's commands
         self._on_stopping = on_stopping
         self._tasks: set[asyncio.Task[object]] = set()
@@ -79,7 +79,7 @@ class Orders:
 
     def resume(self) -> None:
         """Go on with the order that the last supervisor was given, if there was one. Call it when its children are adopted."""
-        left = self._legacy.left.order
+        left = self._saved.left.order
         if left.order is TreeOrder.NONE:
             return
         self._failure, self.end_reason = left.exit_status, left.reason
@@ -220,8 +220,8 @@ class Orders:
 
     def _note(self) -> None:
         """Write down the order as it is now."""
-        n_interrupts = self._legacy.left.order.n_interrupts + self._n_interrupts
-        self._legacy.note_order(
+        n_interrupts = self._saved.left.order.n_interrupts + self._n_interrupts
+        self._saved.note_order(
             StandingOrder(self.present, self._end_s, self._failure, self.end_reason, self._is_forced, n_interrupts)
         )
 

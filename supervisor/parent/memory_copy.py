@@ -22,7 +22,7 @@ COPIED = (
     "server.next.json",
     "children.json",
     "incarnations.json",
-    "legacy.json",
+    "supervisor.json",
     "served",
     "supervisor.pid",
     "parent.pid",

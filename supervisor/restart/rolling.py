@@ -21,9 +21,9 @@ from messages.lifecycle import ChildState, Stop
 from supervisor.children.atomic_file import AtomicFile
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
-from supervisor.legacy import LegacyFile
 from supervisor.policy.child_spec import Group
 from supervisor.policy.rolling import FIRST, Roll, order_of_groups
+from supervisor.saved_state import SavedStateFile
 from supervisor.server import Server, decode_server
 
 _WHOLE_S = 120.0  # for the tree to be complete again before the next group is replaced
@@ -47,13 +47,13 @@ class RollingRestart:
         server: Server,
         target: Server | None,
         children: ChildManager,
-        legacy: LegacyFile,
+        saved: SavedStateFile,
         is_whole: Callable[[], bool],
         expect: Callable[[list[str]], None],
     ) -> None:
-        self._server, self._target, self._children, self._legacy = server, target, children, legacy
+        self._server, self._target, self._children, self._saved = server, target, children, saved
         self._is_whole, self._expect = is_whole, expect
-        self.roll: Roll = legacy.left.roll
+        self.roll: Roll = saved.left.roll
         self._group: Group | None = None  # that is being replaced, as it was
         self._before: dict[str, int] = {}  # its incarnations then
         self._failure = ""
@@ -164,4 +164,4 @@ class RollingRestart:
 
     def _note(self, roll: Roll) -> None:
         self.roll = roll
-        self._legacy.note_roll(roll)
+        self._saved.note_roll(roll)

@@ -67,7 +67,7 @@ def test_a_start_that_is_refused_touches_nothing(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(listening, "_PREDECESSOR_S", 0.0)
     run_dir = tmp_path / "r"
     run_dir.mkdir(mode=0o700)
-    names = ["children.json", "server.json", "supervisor.pid", "parent.pid", "served", "legacy.json"]
+    names = ["children.json", "server.json", "supervisor.pid", "parent.pid", "served", "supervisor.json"]
     for name in names:
         (run_dir / name).write_text("{}")
     with listen("127.0.0.1", 0) as other:

@@ -9,10 +9,10 @@ from typing import cast
 
 import pytest
 
-from supervisor.legacy import LegacyFile
 from supervisor.operator.orders import Orders
 from supervisor.parent.execution import STOP_SIGNALS
 from supervisor.parent.link import ParentLink
+from supervisor.saved_state import SavedStateFile
 from supervisor.succession import Succession
 
 
@@ -26,9 +26,9 @@ class StubOrders:
 
 @pytest.mark.parametrize("is_stopping", [False, True])
 async def test_a_supervisor_hands_over_unless_it_ends_the_server(is_stopping: bool, tmp_path: Path) -> None:
-    link, legacy = ParentLink(), LegacyFile(tmp_path / "legacy.json")
+    link, saved = ParentLink(), SavedStateFile(tmp_path / "supervisor.json")
     orders = StubOrders(is_stopping)
-    Succession(link, cast(Orders, orders), legacy)
+    Succession(link, cast(Orders, orders), saved)
     try:
         link.on_parent_death()
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
@@ -37,4 +37,4 @@ async def test_a_supervisor_hands_over_unless_it_ends_the_server(is_stopping: bo
             await asyncio.wait_for(orders.handed_over.wait(), 60.0)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-    assert LegacyFile(tmp_path / "legacy.json").left.n_parent_deaths == 1
+    assert SavedStateFile(tmp_path / "supervisor.json").left.n_parent_deaths == 1

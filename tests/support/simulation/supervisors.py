@@ -19,10 +19,10 @@ from messages.outcomes import ExitCode
 from messages.spawn_spec import LISTEN_SOCKET
 from supervisor.children.run_dir import RunDir
 from supervisor.config import ServerConfig
-from supervisor.legacy import LegacyFile
 from supervisor.parent.link import ALIVE, KEEP, ParentLink, pack_exits
 from supervisor.policy.placement import Placement
 from supervisor.policy.states import TreeOrder
+from supervisor.saved_state import SavedStateFile
 from supervisor.server import Server, decode_server, half_restarted, read_server
 from supervisor.supervisor import Supervisor
 from supervisor.tree import StartFacts, build_tree
@@ -211,7 +211,7 @@ class SimulatedParent:
         run_dir = RunDir.resume(Path(link.kept[_RUN_DIR].value), link.kept[_RUN_DIR].fd)
         descriptors = {name: kept.fd for name, kept in link.kept.items()}
         server, target = read_server(run_dir, descriptors), None
-        if LegacyFile(run_dir.legacy_path).left.roll.is_open:  # as `supervisor.start.resume`
+        if SavedStateFile(run_dir.saved_state_path).left.roll.is_open:  # as `supervisor.start.resume`
             target = decode_server(run_dir, run_dir.next_server_path.read_bytes(), descriptors)
             server = replace(target, groups=half_restarted(server.groups, target.groups))
         spawner = SimulatedSpawner(self._machine, run_dir.register_path, link.exits)

@@ -29,7 +29,7 @@ class StandingOrder(msgspec.Struct, frozen=True):
     n_interrupts: int = 0  # Ctrl-C, counted since the start of the server
 
 
-class Legacy(msgspec.Struct, frozen=True):
+class SavedState(msgspec.Struct, frozen=True):
     """The content of the file."""
 
     order: StandingOrder = StandingOrder()
@@ -39,7 +39,7 @@ class Legacy(msgspec.Struct, frozen=True):
     began_s: float = 0.0  # when the server was started, by the monotonic clock
 
 
-class LegacyFile:
+class SavedStateFile:
     """The file of one supervisor. `left`: what the last one has left; the default if there was none. `now`:
     what the next one would read."""
 
@@ -72,16 +72,16 @@ class LegacyFile:
         """Write what a full disk has refused."""
         self._file.retry()
 
-    def _write(self, legacy: Legacy) -> None:
-        self.now = legacy
-        self._file.write(msgspec.json.encode(legacy))
+    def _write(self, saved: SavedState) -> None:
+        self.now = saved
+        self._file.write(msgspec.json.encode(saved))
 
 
-def _read(path: Path) -> Legacy:
-    return read_newest(path, _decode) or Legacy()
+def _read(path: Path) -> SavedState:
+    return read_newest(path, _decode) or SavedState()
 
 
-def _decode(content: bytes) -> Legacy | None:
+def _decode(content: bytes) -> SavedState | None:
     with suppress(msgspec.DecodeError):
-        return msgspec.json.decode(content, type=Legacy)
+        return msgspec.json.decode(content, type=SavedState)
     return None

@@ -13,13 +13,13 @@ import pytest
 from supervisor.children.child_record import ChildRecord
 from supervisor.children.run_dir import RunDir
 from supervisor.config import SupervisorSettings
-from supervisor.legacy import Legacy, LegacyFile, StandingOrder
 from supervisor.operator import shutdown
 from supervisor.operator.display import Display
 from supervisor.policy.actions import GiveUp, Retire, Start
 from supervisor.policy.child_spec import Budget
 from supervisor.policy.restart_policy import RestartPolicy
 from supervisor.policy.states import TreeOrder
+from supervisor.saved_state import SavedState, SavedStateFile, StandingOrder
 from supervisor.server import Server
 from supervisor.supervisor import Supervisor
 from tests.support.supervisor.memory_spawner import MemorySpawner
@@ -29,24 +29,24 @@ DEADLINE_S = 60.0
 
 
 def test_what_is_written_is_read_by_the_next_supervisor(tmp_path: Path) -> None:
-    first = LegacyFile(tmp_path / "legacy.json")
-    assert first.left == Legacy()
+    first = SavedStateFile(tmp_path / "supervisor.json")
+    assert first.left == SavedState()
     order = StandingOrder(TreeOrder.DRAIN_AND_STOP, end_s=12.5, exit_status=7, reason="late", n_interrupts=1)
     policy = RestartPolicy((group("gateway/0"),))
     policy.started("gateway/0", 1)
     policy.died("gateway/0", 1, 3.0)
     first.note_order(order)
     first.note_memory(policy.memory())
-    left = LegacyFile(tmp_path / "legacy.json").left
+    left = SavedStateFile(tmp_path / "supervisor.json").left
     assert left.order == order
     assert left.memory.histories["gateway/0"].restarts_s == [3.0]
 
 
 def test_the_beginning_of_the_server_is_that_of_its_first_supervisor(tmp_path: Path) -> None:
     for now_s in (12.5, 99.0):
-        legacy = LegacyFile(tmp_path / "legacy.json")
-        legacy.note_beginning(now_s)
-        assert legacy.now.began_s == 12.5
+        saved = SavedStateFile(tmp_path / "supervisor.json")
+        saved.note_beginning(now_s)
+        assert saved.now.began_s == 12.5
 
 
 def test_an_adopted_child_is_as_old_as_its_process(tmp_path: Path) -> None:
@@ -61,8 +61,8 @@ def test_an_adopted_child_is_as_old_as_its_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"order": 3}', b"\xff"])
 def test_a_damaged_file_counts_as_none(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "legacy.json").write_bytes(content)
-    assert LegacyFile(tmp_path / "legacy.json").left == Legacy()
+    (tmp_path / "supervisor.json").write_bytes(content)
+    assert SavedStateFile(tmp_path / "supervisor.json").left == SavedState()
 
 
 def test_budgets_go_on_where_the_last_supervisor_died() -> None:
@@ -106,7 +106,7 @@ async def ended_with(tmp_path: Path, order: StandingOrder, meanwhile: Callable[[
     """The exit status of a supervisor whose predecessor had this order. Its children do not exist any more."""
     run_dir = RunDir.acquire(tmp_path / "d")
     try:
-        LegacyFile(run_dir.legacy_path).note_order(order)
+        SavedStateFile(run_dir.saved_state_path).note_order(order)
         server = Server((group("gateway/0"),), run_dir, SupervisorSettings(), "stub", "http://nowhere", "console", "error")
         supervisor = Supervisor(server, Display("stub", "", "", is_live=False), MemorySpawner())
         task = asyncio.ensure_future(supervisor.run())
