@@ -15,7 +15,7 @@ from typing import NoReturn
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 HANDLED = (*STOP_SIGNALS, signal.SIGCHLD)
-_PROGRAM = "supervisor.go_on"
+_PROGRAM = "supervisor.parent_program"
 _VARIABLE = "TARDIGRADE_PARENT_STATE"  # the number of the descriptor
 
 

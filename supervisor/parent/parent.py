@@ -9,7 +9,7 @@ supervisor. It decodes no message of a child or a client, imports nothing but th
 there is little in it that can fail. Each supervisor is a fork of it, which then imports the program afresh.
 
 For a rolling restart the supervisor ends with `ExitCode.HAND_OVER`. Then the parent executes the program in place, as it is on
-disk now (`supervisor/go_on.py`): it keeps its process id, its children, and all descriptors that it holds.
+disk now (`supervisor/parent_program.py`): it keeps its process id, its children, and all descriptors that it holds.
 
 When the parent itself is killed, the supervisor ends its event loop and executes the parent's program in its own process
 (`supervisor/succession.py`): the supervisor's children are its children already. So the tree is the same as before.
