@@ -94,7 +94,7 @@ class ChildReports:
         self._liveness.gone(record.name)
 
     def _on_fault(self, record: ChildRecord, message: lifecycle.Fault) -> None:
-        self._children.ending_news.tell(record, "faulted")
+        self._children.ending_notices.tell(record, "faulted")
         is_repeated = record.note_fault(message)
         is_shown_once = not self._orders.has_served and (is_repeated or message.is_final)  # by an earlier line, or by _give_up
         log = self._log.info if is_shown_once else self._log.error

@@ -73,7 +73,7 @@ class Supervisor:
         self.children = ChildManager(
             server.groups, server.run_dir, self._mailbox, template, incarnations, spawner, self._on_death, spares
         )
-        self.children.ending_news.connect(self._on_ending, self._policy.has_successor)
+        self.children.ending_notices.connect(self._on_ending, self._policy.has_successor)
         self._saved = SavedStateFile(server.run_dir.saved_state_path)
         self.orders = Orders(self.children, display, server.settings.drain_s, self._on_stopping, self._saved)
         self._status = TreeReports(server, self.children, self._policy, self.orders, display, self._saved, self._link)
@@ -287,7 +287,7 @@ class Supervisor:
         self._policy.expect(names)
         for name in names:
             self._liveness.gone(name)
-            self.children.ending_news.tell_ordered(self.children.record_by_name[name], "ended")
+            self.children.ending_notices.tell_ordered(self.children.record_by_name[name], "ended")
 
     # -- messages -------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import msgspec
 
 from actors.actor import Actor, Handler
 from actors.scheduler.admission import judge, unfit
-from actors.scheduler.condition_news import ConditionNews
+from actors.scheduler.condition_reports import ConditionReports
 from actors.scheduler.gang.gang_seats import GangSeats
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.gang.idleness import Idleness
@@ -59,7 +59,7 @@ class SchedulerActor(Actor):
         self._outgoing: defaultdict[str, Outgoing] = defaultdict(Outgoing)
         self._hints = Hints(self, self._gang, tells_directory=self.settings.tells_directory)
         self._next_number = 1
-        self._news = ConditionNews(self, self._gang)
+        self._reports = ConditionReports(self, self._gang)
         self._idleness = Idleness()
         self._is_draining = False
         self.metrics = SchedulerMetrics(self.registry)
@@ -116,7 +116,7 @@ class SchedulerActor(Actor):
         elif peer.name == self._seals.vault:
             self._seals.give_again()
         elif role_of(peer.name) == "gateway":
-            self._news.tell(peer.name)
+            self._reports.tell(peer.name)
         self._hints.peer_up(peer.name)
 
     def peer_down(self, name: str, incarnation: int) -> None:
@@ -210,7 +210,7 @@ class SchedulerActor(Actor):
 
     def after_mail(self) -> None:
         self._plan_ahead()
-        self._news.send_changes()
+        self._reports.send_changes()
         for gateway, outgoing in self._outgoing.items():
             message = outgoing.take()
             if message is not None and gateway in self.child.peers:

@@ -23,7 +23,7 @@ from messages.spawn_spec import SpawnSpec
 from messages.transport.mailbox import Mailbox
 from messages.wire.message import Message
 from supervisor.children.child_record import ChildRecord
-from supervisor.children.ending_news import EndingNews
+from supervisor.children.ending_notices import EndingNotices
 from supervisor.children.exit_cause import cause_of
 from supervisor.children.process import ChildProcess, ExitStatus, OnExit
 from supervisor.children.register import ChildFacts
@@ -65,7 +65,7 @@ class ChildManager:
         self._run_dir, self._mailbox = run_dir, mailbox
         self._spawn_spec_template, self._incarnations = spawn_spec_template, incarnations
         self._spawner, self._on_death = spawner, on_death
-        self.ending_news = EndingNews(self.record_by_name, self.send, spawner.ran_out_of_memory, self._note)
+        self.ending_notices = EndingNotices(self.record_by_name, self.send, spawner.ran_out_of_memory, self._note)
         self.spares = Spares(self._spawn_spare, has_spares)
         self._changed = asyncio.Event()
         self._log = structlog.get_logger()
@@ -79,7 +79,7 @@ class ChildManager:
         """The records of a group, in start order."""
         return [self.record_by_name[spec.name] for spec in group.children]
 
-    def respecify(self, group: Group) -> None:
+    def replace_group(self, group: Group) -> None:
         """From their next incarnations on, the children of the group with this title are made as `group` says."""
         self.groups = tuple(group if known.title == group.title else known for known in self.groups)
         for spec in group.children:
@@ -157,7 +157,7 @@ class ChildManager:
                 record.phase = reason
             record.killed_for = record.killed_for or cause
             self._note(record)  # first: if this supervisor dies, the next one kills the child
-            self.ending_news.tell(record, record.killed_for)
+            self.ending_notices.tell(record, record.killed_for)
             record.process.kill()
 
     def _note(self, record: ChildRecord) -> None:
@@ -257,7 +257,7 @@ class ChildManager:
         record.begin_incarnation(incarnation, process, gang_dir, time.monotonic())
         self._spawner.note(process, record.facts)  # before its spawn spec: no incarnation runs that is not registered
         process.on_exit = partial(self._exited, record, incarnation)
-        process.on_ending = partial(self.ending_news.process_ends, record, incarnation)
+        process.on_ending = partial(self.ending_notices.process_ends, record, incarnation)
         process.send_spawn_spec(msgspec.json.encode(spawn_spec))
 
     def _adopt(self, record: ChildRecord, facts: ChildFacts, process: ChildProcess) -> None:

@@ -159,7 +159,7 @@ class RollingRestart:
 
     def _put(self, group: Group) -> None:
         """The next incarnations of these children are made as `group` says, also by the next supervisor."""
-        self._children.respecify(group)
+        self._children.replace_group(group)
         replace(self._server, groups=self._children.groups).save()
 
     def _note(self, roll: Roll) -> None:

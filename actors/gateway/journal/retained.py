@@ -63,7 +63,7 @@ class ForgottenIds:
         return hash(request_id) in self._hashes
 
 
-class Shelf:
+class RetainedSet:
     """Finished requests in the order of their ends. The newest is always kept, however large."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
@@ -105,7 +105,10 @@ class RetainedRequests:
     ) -> None:
         """`most_bytes` bounds those with a key all together."""
         self._journal, self._identity, self._retention_s = journal, identity, retention_s
-        self._keyed, self._keyless = Shelf(_MAX_KEYED, most_bytes), Shelf(_MAX_KEYLESS, min(most_bytes, _MAX_KEYLESS_BYTES))
+        self._keyed, self._keyless = (
+            RetainedSet(_MAX_KEYED, most_bytes),
+            RetainedSet(_MAX_KEYLESS, min(most_bytes, _MAX_KEYLESS_BYTES)),
+        )
         self._shelves = (self._keyed, self._keyless)
         self._id_by_number: dict[int, str] = {}
         self._read_s: dict[str, float] = {}  # when clients had read answers without a key, in this order

@@ -9,7 +9,7 @@ import subprocess
 from messages.lifecycle import Cause, ChildState, RankEnding
 from messages.wire.message import Message
 from supervisor.children.child_record import ChildRecord
-from supervisor.children.ending_news import EndingNews
+from supervisor.children.ending_notices import EndingNotices
 from supervisor.children.exit_cause import cause_of
 from supervisor.children.process import ExitStatus, decode_exit
 from supervisor.parent.kernel import exit_code_of_ending
@@ -29,7 +29,7 @@ class Stage:
         self.oom_kills = 0
         records = {record.name: record for record in (self.rank, self.scheduler)}
         self.noted: list[tuple[str, Cause | None, int]] = []  # (name, killed for, messages that were sent before)
-        self.news = EndingNews(
+        self.notices = EndingNotices(
             records, lambda record, message: self.sent.append((record.name, message)), self.ran_out_of_memory, self._note
         )
 
@@ -43,7 +43,7 @@ class Stage:
 
     def ends(self, returncode: int | None) -> list[Cause]:
         """The process of the rank begins to end. Returns the causes that its scheduler has heard."""
-        self.news.process_ends(self.rank, 4, None if returncode is None else decode_exit(returncode))
+        self.notices.process_ends(self.rank, 4, None if returncode is None else decode_exit(returncode))
         assert all(to == "scheduler/1" and isinstance(message, RankEnding) for to, message in self.sent)
         return [message.cause for _, message in self.sent if isinstance(message, RankEnding)]
 
@@ -67,7 +67,7 @@ def test_a_kill_by_the_kernel_explains_the_end_and_the_death_of_one_process() ->
 
 def test_a_rank_with_a_successor_and_one_that_nobody_knows_are_not_reported() -> None:
     stage = Stage()
-    stage.news.connect(lambda record, incarnation: None, lambda name: name == "worker/1.0")
+    stage.notices.connect(lambda record, incarnation: None, lambda name: name == "worker/1.0")
     assert stage.ends(-9) == []
     stage = Stage()
     stage.rank.is_announced = False
@@ -77,9 +77,9 @@ def test_a_rank_with_a_successor_and_one_that_nobody_knows_are_not_reported() ->
 def test_an_ordered_end_is_noted_before_the_scheduler_hears_of_it() -> None:
     """Or the rank would live on under the next supervisor, and its scheduler would wait for its death for ever."""
     stage = Stage()
-    stage.news.tell_ordered(stage.scheduler, "ended")
+    stage.notices.tell_ordered(stage.scheduler, "ended")
     assert (stage.noted, stage.sent) == ([], []), "it is no rank"
-    stage.news.tell_ordered(stage.rank, "ended")
+    stage.notices.tell_ordered(stage.rank, "ended")
     assert stage.noted == [("worker/1.0", "ended", 0)]
     assert [message.cause for _, message in stage.sent if isinstance(message, RankEnding)] == ["ended"]
 

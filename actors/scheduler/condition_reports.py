@@ -9,8 +9,8 @@ from actors.scheduler.gang.gang_view import GangView
 from messages.generation import ReplicaCondition, ReplicaState
 
 
-class ConditionNews:
-    """The news of one scheduler. `actor` sends them; `gang` has the condition."""
+class ConditionReports:
+    """The reports of one scheduler. `actor` sends them; `gang` has the condition."""
 
     def __init__(self, actor: Actor, gang: GangView) -> None:
         self._actor, self._gang = actor, gang

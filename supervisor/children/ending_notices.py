@@ -24,7 +24,7 @@ from supervisor.children.process import ExitStatus
 OnEnding = Callable[[ChildRecord, int], None]
 
 
-class EndingNews:
+class EndingNotices:
     """`send(record, message)` sends a message to a child. `ran_out_of_memory` says so of the last SIGKILL from outside.
     `note(record)` writes down what the next supervisor has to know of it."""
 
