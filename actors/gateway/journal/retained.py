@@ -105,10 +105,8 @@ class RetainedRequests:
     ) -> None:
         """`most_bytes` bounds those with a key all together."""
         self._journal, self._identity, self._retention_s = journal, identity, retention_s
-        self._keyed, self._keyless = (
-            RetainedSet(_MAX_KEYED, most_bytes),
-            RetainedSet(_MAX_KEYLESS, min(most_bytes, _MAX_KEYLESS_BYTES)),
-        )
+        self._keyed = RetainedSet(_MAX_KEYED, most_bytes)
+        self._keyless = RetainedSet(_MAX_KEYLESS, min(most_bytes, _MAX_KEYLESS_BYTES))
         self._shelves = (self._keyed, self._keyless)
         self._id_by_number: dict[int, str] = {}
         self._read_s: dict[str, float] = {}  # when clients had read answers without a key, in this order
