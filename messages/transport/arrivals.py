@@ -27,7 +27,7 @@ class ArrivalKind(Enum):
 
 
 @dataclass(slots=True)
-class _Link:
+class _IncomingLink:
     """The present link of one sender."""
 
     incarnation: int
@@ -50,7 +50,7 @@ class Arrivals:
     """
 
     def __init__(self) -> None:
-        self._links: dict[str, _Link] = {}
+        self._links: dict[str, _IncomingLink] = {}
         self._n_heard = 0
 
     def __len__(self) -> int:
@@ -112,7 +112,7 @@ class Arrivals:
             if link.route == route:
                 link.credited = 0
 
-    def _link_of(self, envelope: Envelope, route: bytes) -> _Link | None:
+    def _link_of(self, envelope: Envelope, route: bytes) -> _IncomingLink | None:
         """The link of an envelope, which is noted if it is new; None if it is older than the known one, or nobody's."""
         sender, number = envelope.sender, (envelope.sender_incarnation, envelope.link)
         link = self._links.get(sender)
@@ -121,12 +121,12 @@ class Arrivals:
                 return None
             if link is None and not is_actor_name(sender):
                 return None
-            link = self._add(sender, _Link(*number, route))
+            link = self._add(sender, _IncomingLink(*number, route))
         self._n_heard += 1
         link.heard, link.route = self._n_heard, route
         return link
 
-    def _add(self, sender: str, link: _Link) -> _Link:
+    def _add(self, sender: str, link: _IncomingLink) -> _IncomingLink:
         """Note a new link. At `MAX_OPERATORS`, forget the half of the operators' commands that was heard longest ago."""
         operators = [name for name in self._links if name.startswith(OPERATORS)] if sender.startswith(OPERATORS) else []
         if len(operators) >= MAX_OPERATORS:

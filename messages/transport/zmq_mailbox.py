@@ -25,7 +25,7 @@ from messages.wire.envelope import LinkAnswer
 from messages.wire.message import NO_TRACE, Message
 
 
-class _Link:
+class _OutgoingLink:
     """One outgoing link: its messages and its socket. `open_socket` makes a new connection to the peer."""
 
     def __init__(self, core: MailboxCore, outbox: Outbox, open_socket: Callable[[], zmq.Socket]) -> None:
@@ -68,7 +68,7 @@ class ZmqMailbox(Mailbox):
         self.name, self.incarnation, self.endpoint = name, incarnation, endpoint
         self._context = zmq.Context()
         self._core = MailboxCore(name, incarnation, self._reply)
-        self._links: dict[str, _Link] = {}
+        self._links: dict[str, _OutgoingLink] = {}
         self._path = endpoint.removeprefix("ipc://") if endpoint.startswith("ipc://") else ""
         if self._path and os.path.exists(self._path):
             os.unlink(self._path)  # a socket file of an incarnation that is proven dead
@@ -82,7 +82,7 @@ class ZmqMailbox(Mailbox):
             return
         self.disconnect(name)
         outbox = self._core.open_outbox(name, incarnation)
-        self._links[name] = _Link(self._core, outbox, lambda: zmq_options.outgoing(self._context, endpoint, b""))
+        self._links[name] = _OutgoingLink(self._core, outbox, lambda: zmq_options.outgoing(self._context, endpoint, b""))
 
     def disconnect(self, name: str) -> None:
         link = self._links.pop(name, None)

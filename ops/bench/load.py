@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from ops.bench.http.completion_events import Answer
+from ops.bench.http.completion_events import MeasuredAnswer
 from ops.bench.http.stream import ConnectionPool, Target
 from ops.bench.prompts import Job
 
@@ -18,7 +18,7 @@ MakeBody = Callable[[Job], tuple[str, dict]]  # (path, JSON body)
 
 
 @dataclass
-class Stop:
+class LoadLimit:
     """When to send no more: after a number of requests, after a time, or whichever comes first."""
 
     requests: int | None = None
@@ -49,7 +49,7 @@ class Stop:
 class Run:
     """What a load run gave."""
 
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[MeasuredAnswer] = field(default_factory=list)
     began_s: float = 0.0
     ended_s: float = 0.0
     client_cpu_s: float = 0.0
@@ -69,7 +69,7 @@ class Load:
         self.run = Run()
         self.running = 0
 
-    async def closed_loop(self, concurrency: int, stop: Stop) -> Run:
+    async def closed_loop(self, concurrency: int, stop: LoadLimit) -> Run:
         """`concurrency` clients side by side until `stop`."""
 
         async def client() -> None:
@@ -78,7 +78,7 @@ class Load:
 
         return await self._measure(asyncio.gather(*(client() for _ in range(concurrency))))
 
-    async def open_loop(self, arrivals: Iterator[float], stop: Stop, limit: int) -> Run:
+    async def open_loop(self, arrivals: Iterator[float], stop: LoadLimit, limit: int) -> Run:
         """One request at each arrival time (seconds from now). One that comes while `limit` are unanswered is an error."""
 
         async def send_all() -> None:
@@ -91,7 +91,7 @@ class Load:
                     if not stop.next_allowed():
                         return
                     if self.running >= limit:
-                        self.run.answers.append(Answer(scheduled_s=begin_s + arrival_s, error="client_limit"))
+                        self.run.answers.append(MeasuredAnswer(scheduled_s=begin_s + arrival_s, error="client_limit"))
                     else:
                         group.create_task(self._one(begin_s + arrival_s))
                         await asyncio.sleep(0)
@@ -112,7 +112,7 @@ class Load:
 
     async def _one(self, scheduled_s: float) -> None:
         path, body = self._make_body(next(self._jobs))
-        answer = Answer(scheduled_s=scheduled_s, text=[] if self._keep_text else None)
+        answer = MeasuredAnswer(scheduled_s=scheduled_s, text=[] if self._keep_text else None)
         self.running += 1
         try:
             await self._pool.ask(self._target.request_bytes(path, body), answer)

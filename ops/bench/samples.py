@@ -8,7 +8,7 @@ from itertools import chain, pairwise, product
 
 import msgspec
 
-from ops.bench.http.completion_events import Answer
+from ops.bench.http.completion_events import MeasuredAnswer
 from ops.bench.load import Run
 
 _ADDED = (
@@ -98,7 +98,7 @@ def add_up(parts: Sequence[Samples]) -> Samples:
     return total
 
 
-def _errors(answers: Sequence[Answer]) -> dict[str, ErrorSeen]:
+def _errors(answers: Sequence[MeasuredAnswer]) -> dict[str, ErrorSeen]:
     seen: dict[str, ErrorSeen] = {}
     for answer in answers:
         if answer.error:

@@ -22,7 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ops.bench.http.stream import Target
 from ops.bench.lengths import parse_lengths
-from ops.bench.load import Load, Run, Stop
+from ops.bench.load import Load, LoadLimit, Run
 from ops.bench.prompts import Job, Tokenize, jobs_of_file, random_ids, random_text, synthetic_jobs
 from ops.bench.report import figures, show
 from ops.bench.samples import Samples, add_up, samples_of
@@ -124,15 +124,15 @@ async def _run(plan: LoadPlan, console: Console) -> Run:
     load = Load(Target(plan.url, plan.api_key, plan.timeout_s), _jobs(plan), lambda job: _body(plan, job))
     try:
         if plan.warmup:
-            await load.closed_loop(min(plan.concurrency, plan.warmup), Stop(requests=plan.warmup))
-        stop = Stop(plan.requests, plan.duration_s)
+            await load.closed_loop(min(plan.concurrency, plan.warmup), LoadLimit(requests=plan.warmup))
+        stop = LoadLimit(plan.requests, plan.duration_s)
         async with _progress_bar(load, stop, console):
             return await _drive(plan, load, stop)
     finally:
         load.close()
 
 
-async def _drive(plan: LoadPlan, load: Load, stop: Stop) -> Run:
+async def _drive(plan: LoadPlan, load: Load, stop: LoadLimit) -> Run:
     if plan.rate_per_s:
         arrivals = poisson_arrivals(plan.rate_per_s, random.Random(plan.seed + 1))
         return await load.open_loop(arrivals, stop, plan.open_loop_limit)
@@ -177,7 +177,7 @@ def _body(plan: LoadPlan, job: Job) -> tuple[str, dict]:
 
 
 @contextlib.asynccontextmanager
-async def _progress_bar(load: Load, stop: Stop, console: Console) -> AsyncIterator[None]:
+async def _progress_bar(load: Load, stop: LoadLimit, console: Console) -> AsyncIterator[None]:
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("", total=1.0)

@@ -16,14 +16,14 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedPart:
     """A part that came to no result."""
 
     part: int  # its place among the parts, from 0
     error: str
 
 
-def side_by_side(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result | Failed]:
+def side_by_side(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result | FailedPart]:
     """The result of each part, in their order. One part alone runs in this process. An error in one part leaves the others
     alone. `work` must be a function of a module, and parts and results can be pickled."""
     if len(parts) == 1:
@@ -38,11 +38,11 @@ def side_by_side(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[
             raise
 
 
-def _result(number: int, take: Callable[[], Result]) -> Result | Failed:
+def _result(number: int, take: Callable[[], Result]) -> Result | FailedPart:
     try:
         return take()
     except Exception as error:
-        return Failed(number, f"{type(error).__name__}: {error}")
+        return FailedPart(number, f"{type(error).__name__}: {error}")
 
 
 def _begin() -> None:

@@ -51,7 +51,7 @@ class FaultKind(Enum):
 
 
 @dataclass(frozen=True)
-class Fault:
+class PlannedFault:
     """One kind of harm. `target`: a role, a child's name, "pid=..", "match=..", "container=..", or a shell command for RUN."""
 
     kind: FaultKind
@@ -60,7 +60,7 @@ class Fault:
     text: str = ""  # as the operator wrote it
 
 
-def parse_fault(text: str) -> Fault:
+def parse_fault(text: str) -> PlannedFault:
     """A fault from its text; see the head of this file. Raises: ConfigError."""
     word, _, rest = text.partition(":")
     try:
@@ -72,14 +72,14 @@ def parse_fault(text: str) -> Fault:
         raise ConfigError(f"fault: expected {word}:TARGET, got {text!r}")
     if kind is not FaultKind.PAUSE:
         _check_target(kind, rest)
-        return Fault(kind, rest, text=text)
+        return PlannedFault(kind, rest, text=text)
     target, _, seconds = rest.rpartition(":")
     try:
         pause_s = float(seconds) if target else _DEFAULT_PAUSE_S
     except ValueError:
         raise ConfigError(f"fault: expected pause:TARGET:SECONDS, got {text!r}") from None
     _check_target(kind, target or rest)
-    return Fault(kind, target or rest, pause_s, text)
+    return PlannedFault(kind, target or rest, pause_s, text)
 
 
 def _check_target(kind: FaultKind, target: str) -> None:
@@ -101,7 +101,7 @@ def _check_target(kind: FaultKind, target: str) -> None:
             raise ConfigError(f"fault: expected a regular expression after {word}=, got {pattern!r} ({error})") from None
 
 
-def check_present(fault: Fault, run_dir: Path) -> None:
+def check_present(fault: PlannedFault, run_dir: Path) -> None:
     """See that there is something to harm. Raises: ConfigError, at once if it is in a server of ours and none answers."""
     if fault.kind is FaultKind.RUN:
         return
@@ -113,7 +113,7 @@ def check_present(fault: Fault, run_dir: Path) -> None:
     _find(lambda: _look(fault.target, run_dir, random.Random(0)), fault.target)
 
 
-async def inflict(fault: Fault, run_dir: Path, chance: random.Random) -> str:
+async def inflict(fault: PlannedFault, run_dir: Path, chance: random.Random) -> str:
     """Harm the server once; returns what was harmed. A pause has begun when this returns; it ends by itself.
 
     Raises: ConfigError when no such process is found within 30 s, or the command fails.
@@ -133,7 +133,7 @@ async def inflict(fault: Fault, run_dir: Path, chance: random.Random) -> str:
     return name
 
 
-def harm(fault: Fault, pid: int) -> None:
+def harm(fault: PlannedFault, pid: int) -> None:
     """Kill a process, or stop it and let it continue later. Raises: ProcessLookupError."""
     os.kill(pid, signal.SIGKILL if fault.kind is FaultKind.KILL else signal.SIGSTOP)
     if fault.kind is FaultKind.PAUSE:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 
-from supervisor.drill.streams import Stream
+from supervisor.drill.streams import DrillStream
 
 
 @dataclass(frozen=True)
@@ -19,12 +19,12 @@ class Round:
     harmed: str
     at_s: float  # on the clock of the streams
     answered_after_s: float  # math.inf: never
-    streams: Sequence[Stream]
+    streams: Sequence[DrillStream]
     until_s: float = math.inf  # when the next fault came
 
 
 @dataclass(frozen=True)
-class Row:
+class FaultRow:
     """All rounds of one fault. Pauses: the longest gap after the fault of each stream that was not lost; 0 without any."""
 
     fault: str
@@ -41,7 +41,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Tally:
-    """What was counted in all rounds of one fault. Tallies of several drills can be added up; see `Row` for the fields."""
+    """What was counted in all rounds of one fault. Tallies of several drills can be added up; see `FaultRow` for the fields."""
 
     fault: str
     rounds: int
@@ -53,15 +53,15 @@ class Tally:
     back_max_s: float
 
     @property
-    def row(self) -> Row:
+    def row(self) -> FaultRow:
         """The figures of this fault."""
         pauses = self.pauses_ms
         p50_ms, p99_ms, max_ms = percentile(pauses, 0.5), percentile(pauses, 0.99), max(pauses, default=0.0)
         counts = (self.rounds, self.streams, self.right, self.lost, self.wrong)
-        return Row(self.fault, *counts, round(p50_ms, 1), round(p99_ms, 1), round(max_ms, 1), round(self.back_max_s, 3))
+        return FaultRow(self.fault, *counts, round(p50_ms, 1), round(p99_ms, 1), round(max_ms, 1), round(self.back_max_s, 3))
 
 
-def rows_of(rounds: Iterable[Round], reference: dict[str, str]) -> list[Row]:
+def rows_of(rounds: Iterable[Round], reference: dict[str, str]) -> list[FaultRow]:
     """One row for each fault; see `tallies_of`."""
     return [tally.row for tally in tallies_of(rounds, reference)]
 
@@ -97,7 +97,7 @@ def _sum(a: Tally, b: Tally) -> Tally:
     )
 
 
-def outcome_of(stream: Stream, reference: dict[str, str]) -> str:
+def outcome_of(stream: DrillStream, reference: dict[str, str]) -> str:
     """right, wrong (a whole answer with another text, or a text that is not the beginning of the right one), or lost (cut)."""
     expected = reference.get(stream.prompt)
     if expected is not None and not expected.startswith(stream.text):
@@ -107,7 +107,7 @@ def outcome_of(stream: Stream, reference: dict[str, str]) -> str:
     return "right" if expected in (None, stream.text) else "wrong"
 
 
-def pause_s(stream: Stream, at_s: float, until_s: float = math.inf) -> float | None:
+def pause_s(stream: DrillStream, at_s: float, until_s: float = math.inf) -> float | None:
     """The longest time without text from the fault to the next one at `until_s`; one that outlasts it counts for both.
     None for a stream that was not under way, or got no more text.
     """
@@ -125,7 +125,7 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[max(math.ceil(share * len(ordered)) - 1, 0)] if ordered else 0.0
 
 
-def as_json(rows: Sequence[Row], facts: dict[str, object]) -> dict[str, object]:
+def as_json(rows: Sequence[FaultRow], facts: dict[str, object]) -> dict[str, object]:
     """The rows and the conditions of the drill, for a file. An infinite time is null."""
     plain = [{k: None if v == math.inf else v for k, v in asdict(row).items()} for row in rows]
     return {**facts, "rows": plain}
@@ -140,7 +140,7 @@ def _tally(fault: str, rounds: Sequence[Round], reference: dict[str, str]) -> Ta
     return Tally(fault, len(rounds), len(met), *counts, pauses, max(one.answered_after_s for one in rounds))
 
 
-def _was_under_way(stream: Stream, at_s: float) -> bool:
+def _was_under_way(stream: DrillStream, at_s: float) -> bool:
     """True if the stream had begun and not ended at the fault. A stream whose last text came earlier was over, or was cut."""
     is_over = stream.is_complete and bool(stream.arrivals_s) and stream.arrivals_s[-1] <= at_s
     return stream.began_s <= at_s and not is_over

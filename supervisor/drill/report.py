@@ -12,13 +12,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from supervisor.drill.figures import Row
+from supervisor.drill.figures import FaultRow
 
 _BAR_CHARACTERS = 30
 _WIDE_COLUMNS = 120
 
 
-def print_report(rows: Sequence[Row], title: str, console: Console) -> None:
+def print_report(rows: Sequence[FaultRow], title: str, console: Console) -> None:
     """Print one line for each fault; on a wide console with a bar of its p99 pause on a logarithmic scale."""
     has_bars = console.width >= _WIDE_COLUMNS
     table = Table(
@@ -44,7 +44,7 @@ def bar(pause_ms: float) -> str:
     return "█" * round(share * _BAR_CHARACTERS)
 
 
-def write_svg(rows: Sequence[Row], title: str, path: Path) -> None:
+def write_svg(rows: Sequence[FaultRow], title: str, path: Path) -> None:
     """Draw the same table as an SVG."""
     console = Console(record=True, width=140, file=io.StringIO())
     print_report(rows, title, console)

@@ -13,9 +13,9 @@ from pathlib import Path
 import httpx
 
 from messages.errors import ConfigError
-from supervisor.drill.faults import Fault, check_present, inflict, is_whole
+from supervisor.drill.faults import PlannedFault, check_present, inflict, is_whole
 from supervisor.drill.figures import Round, rows_of
-from supervisor.drill.streams import Stream, StreamOptions, find_model, follow, is_answering, prompts_of
+from supervisor.drill.streams import DrillStream, StreamRequest, find_model, follow, is_answering, prompts_of
 
 NO_FAULT = "no fault"
 _PROBE_EVERY_S = 0.05
@@ -30,7 +30,7 @@ class DrillPlan:
 
     url: str
     model: str  # "": the first one that the server names
-    faults: tuple[Fault, ...]
+    faults: tuple[PlannedFault, ...]
     rounds: int  # of each fault
     streams: int
     prompt_words: int
@@ -101,15 +101,15 @@ def _result(one: Round, reference: Reference) -> str:
     return f"{one.harmed}; {row.lost} of {row.streams} streams lost, {row.wrong} wrong; {pauses}; a new request was {waited}"
 
 
-async def _options(client: httpx.AsyncClient, plan: DrillPlan) -> StreamOptions:
+async def _options(client: httpx.AsyncClient, plan: DrillPlan) -> StreamRequest:
     try:
         model = plan.model or await find_model(client, plan.url)
     except (httpx.HTTPError, ValueError) as error:
         raise ConfigError(f"url: expected an OpenAI-compatible server at {plan.url}, got {error}") from None
-    return StreamOptions(plan.url, model, plan.prompt_words, plan.max_tokens, plan.deadline_s, plan.ignores_end, plan.api_key)
+    return StreamRequest(plan.url, model, plan.prompt_words, plan.max_tokens, plan.deadline_s, plan.ignores_end, plan.api_key)
 
 
-async def reference_of(client: httpx.AsyncClient, options: StreamOptions, prompts: list[str]) -> Reference:
+async def reference_of(client: httpx.AsyncClient, options: StreamRequest, prompts: list[str]) -> Reference:
     """Ask for the answer to each prompt twice, with all streams at once. Raises: ConfigError if one fails."""
     first, second = [await _stream_all(client, options, prompts) for _ in range(2)]
     failed = [stream.error for stream in (*first, *second) if stream.error]
@@ -120,21 +120,21 @@ async def reference_of(client: httpx.AsyncClient, options: StreamOptions, prompt
     return Reference(steady, len(prompts) - len(steady), Round(NO_FAULT, "", all_began_s, 0.0, second))
 
 
-async def _stream_all(client: httpx.AsyncClient, options: StreamOptions, prompts: list[str]) -> list[Stream]:
-    streams = [Stream(prompt) for prompt in prompts]
+async def _stream_all(client: httpx.AsyncClient, options: StreamRequest, prompts: list[str]) -> list[DrillStream]:
+    streams = [DrillStream(prompt) for prompt in prompts]
     await asyncio.gather(*(follow(client, options, stream) for stream in streams))
     return streams
 
 
 class _Drill:
-    def __init__(self, plan: DrillPlan, client: httpx.AsyncClient, options: StreamOptions, prompts: list[str]) -> None:
+    def __init__(self, plan: DrillPlan, client: httpx.AsyncClient, options: StreamRequest, prompts: list[str]) -> None:
         self._plan, self._client, self._options, self._prompts = plan, client, options, prompts
         self._chance = random.Random(plan.seed)
 
-    async def round(self, fault: Fault) -> Round:
+    async def round(self, fault: PlannedFault) -> Round:
         """Start all streams, harm the server when each has text, and follow the streams to their ends."""
         await self._wait_whole()
-        streams = [Stream(prompt) for prompt in self._prompts]
+        streams = [DrillStream(prompt) for prompt in self._prompts]
         work = [asyncio.create_task(follow(self._client, self._options, stream)) for stream in streams]
         began_s = time.monotonic()
         while not all(stream.pieces or stream.error for stream in streams) and time.monotonic() < began_s + _FIRST_TEXT_S:

@@ -18,7 +18,7 @@ _WHOLE = ("stop", "length")  # finish reasons of an answer that its server did n
 
 
 @dataclass(frozen=True)
-class StreamOptions:
+class StreamRequest:
     """What each client asks for."""
 
     url: str  # of the server, without /v1
@@ -31,7 +31,7 @@ class StreamOptions:
 
 
 @dataclass
-class Stream:
+class DrillStream:
     """One answer as its client saw it. Times are seconds of one monotonic clock."""
 
     prompt: str
@@ -66,7 +66,7 @@ async def find_model(client: httpx.AsyncClient, url: str) -> str:
     return models[0]["id"]
 
 
-async def follow(client: httpx.AsyncClient, options: StreamOptions, stream: Stream) -> None:
+async def follow(client: httpx.AsyncClient, options: StreamRequest, stream: DrillStream) -> None:
     """Stream one answer to its end. Whatever cuts it is noted in `stream.error`."""
     stream.began_s = time.monotonic()
     try:
@@ -84,7 +84,7 @@ async def follow(client: httpx.AsyncClient, options: StreamOptions, stream: Stre
         stream.error = "the stream ended without the finish reason of a whole answer"
 
 
-async def follow_accepted(client: httpx.AsyncClient, options: StreamOptions, stream: Stream) -> None:
+async def follow_accepted(client: httpx.AsyncClient, options: StreamRequest, stream: DrillStream) -> None:
     """As `follow`, but a request of whose answer nothing came was not accepted, and is sent again."""
     until_s = time.monotonic() + options.deadline_s
     while True:
@@ -95,7 +95,7 @@ async def follow_accepted(client: httpx.AsyncClient, options: StreamOptions, str
         await asyncio.sleep(_AGAIN_S)
 
 
-async def is_answering(client: httpx.AsyncClient, options: StreamOptions) -> bool:
+async def is_answering(client: httpx.AsyncClient, options: StreamRequest) -> bool:
     """Whether the server completes a request of one token now."""
     body = {"model": options.model, "prompt": "1", "max_tokens": 1, "temperature": 0}
     try:
@@ -105,7 +105,7 @@ async def is_answering(client: httpx.AsyncClient, options: StreamOptions) -> boo
     return answer.status_code == 200
 
 
-async def _pieces(client: httpx.AsyncClient, options: StreamOptions, stream: Stream) -> AsyncIterator[tuple[str, bool]]:
+async def _pieces(client: httpx.AsyncClient, options: StreamRequest, stream: DrillStream) -> AsyncIterator[tuple[str, bool]]:
     """(new text, whether the answer is whole with it) of each event. Raises: httpx.HTTPError; ValueError for an error."""
     body = {
         "model": options.model,

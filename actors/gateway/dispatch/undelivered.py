@@ -12,7 +12,7 @@ from typing import Any
 
 
 @dataclass(slots=True)
-class _Answer:
+class _UndeliveredAnswer:
     """`size` and `left` are in the unit that the client confirms; `progress_s` is when `left` last changed."""
 
     size: int
@@ -25,11 +25,11 @@ class UndeliveredAnswers:
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
-        self._answers: dict[Hashable, _Answer] = {}
+        self._answers: dict[Hashable, _UndeliveredAnswer] = {}
 
     def add(self, key: Hashable, size: int, since_s: float) -> None:
         """Add an answer of `size`, which has waited for its client since `since_s`."""
-        self._answers[key] = _Answer(size, size, since_s)
+        self._answers[key] = _UndeliveredAnswer(size, size, since_s)
 
     def confirm(self, key: Hashable, up_to: int, now_s: float) -> None:
         """The client has everything below `up_to`. An unknown key is ignored."""
@@ -60,7 +60,7 @@ class UndeliveredAnswers:
         """Remove the answers that `n_pending` no longer counts."""
         self._answers = {key: answer for key, answer in self._answers.items() if now_s - answer.progress_s <= self._patience_s}
 
-    def _set_left(self, key: Hashable, answer: _Answer, left: int, now_s: float) -> None:
+    def _set_left(self, key: Hashable, answer: _UndeliveredAnswer, left: int, now_s: float) -> None:
         if left <= 0:
             del self._answers[key]
         elif left != answer.left:

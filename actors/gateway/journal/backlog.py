@@ -21,7 +21,7 @@ _ENTRY_BYTES = 200  # memory of an entry without its payload
 Callback = Callable[[], None]
 
 
-class Entry(NamedTuple):
+class PendingFrame(NamedTuple):
     """One frame to be written. `done` is called when it is recorded, or kept in memory while the disk refuses writes.
 
     `kind` None: nothing is written. `withdrawn`: if given, the entry is dropped when the disk refuses writes, and `withdrawn`
@@ -46,9 +46,9 @@ class Backlog:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._answered: deque[Entry] = deque()  # not recorded; their callers were told that they are
+        self._answered: deque[PendingFrame] = deque()  # not recorded; their callers were told that they are
         self._answered_bytes = 0
-        self._waiting: deque[Entry] = deque()  # not recorded, callers not answered; later in order
+        self._waiting: deque[PendingFrame] = deque()  # not recorded, callers not answered; later in order
 
     def __len__(self) -> int:
         return len(self._answered) + len(self._waiting)
@@ -63,11 +63,11 @@ class Backlog:
         """True if, after `refused`, the limit is reached and callers wait for the disk."""
         return bool(self._waiting)
 
-    def add(self, entries: Iterable[Entry]) -> None:
+    def add(self, entries: Iterable[PendingFrame]) -> None:
         """Append new entries."""
         self._waiting.extend(entries)
 
-    def first(self, n: int) -> list[Entry]:
+    def first(self, n: int) -> list[PendingFrame]:
         """The next `n` entries to record, in order; fewer if there are fewer."""
         head = list(islice(self._answered, n))
         return head + list(islice(self._waiting, n - len(head)))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from actors.gateway.journal.backlog import Callback, Entry
+from actors.gateway.journal.backlog import Callback, PendingFrame
 from actors.gateway.journal.clock import JournalClock
 from actors.gateway.journal.frames import Damage, Frame, Kind, read_frames
 from actors.gateway.journal.records import FinishedRecord, Recovered, encode_record
@@ -161,12 +161,12 @@ class Journal:
         """
         self._admitting[number] = withdrawn
         settle = self._settle
-        self._put(Entry(Kind.REQUEST, number, record, lambda: settle(number, done), lambda: settle(number, withdrawn)))
+        self._put(PendingFrame(Kind.REQUEST, number, record, lambda: settle(number, done), lambda: settle(number, withdrawn)))
 
     def adopt_all(self) -> None:
         """Delete the adopted folders once everything put before is recorded: every request in `adopted` must be among it."""
         for folder, _ in self._adopted:
-            self._put(Entry(None, obsolete=folder))
+            self._put(PendingFrame(None, obsolete=folder))
         self.adopted = set()
 
     def step(self, record: bytes, done: Callback, refused: Callback | None = None) -> None:
@@ -174,27 +174,27 @@ class Journal:
 
         `refused`: if given, it is dropped when the disk refuses writes, and `refused` is called instead of `done`.
         """
-        self._put(Entry(Kind.STEP if record else None, 0, record, done, refused))
+        self._put(PendingFrame(Kind.STEP if record else None, 0, record, done, refused))
 
     def request(self, number: int, record: bytes) -> None:
         """Record everything about an unfinished request again: its earlier entries are not needed any more."""
-        self._put(Entry(Kind.REQUEST, number, record))
+        self._put(PendingFrame(Kind.REQUEST, number, record))
 
     def answer(self, number: int, record: bytes) -> None:
         """Record everything about a finished request again."""
-        self._put(Entry(Kind.ANSWER, number, record))
+        self._put(PendingFrame(Kind.ANSWER, number, record))
 
     def finish(self, number: int, record: bytes) -> None:
         """Record the final state of a request; it is kept until `delete`."""
-        self._put(Entry(Kind.FINISH, number, record))
+        self._put(PendingFrame(Kind.FINISH, number, record))
 
     def delete(self, number: int) -> None:
         """Forget a request that no client can ask for again."""
-        self._put(Entry(Kind.FORGET, number))
+        self._put(PendingFrame(Kind.FORGET, number))
 
     def remember(self) -> None:
         """Record all that `remembered` returns, in place of what was recorded of it before."""
-        self._put(Entry(Kind.REMEMBERED, _REMEMBERED, encode_record(self.remembered())))
+        self._put(PendingFrame(Kind.REMEMBERED, _REMEMBERED, encode_record(self.remembered())))
 
     async def close(self) -> None:
         """Write what is left, if the disk accepts it, and close the files."""

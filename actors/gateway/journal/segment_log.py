@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from actors.gateway.journal.backlog import Entry
+from actors.gateway.journal.backlog import PendingFrame
 from actors.gateway.journal.clock import JournalClock, SegmentHeader
 from actors.gateway.journal.frames import Kind, encode_frame
 from actors.gateway.journal.segments import Segment, lock_folder, new_segment
@@ -66,7 +66,7 @@ class SegmentLog:
         """Bytes of all files."""
         return sum(segment.n_bytes for segment in self.segments)
 
-    def append(self, entries: Sequence[Entry]) -> None:
+    def append(self, entries: Sequence[PendingFrame]) -> None:
         """Write entries, in order. When this raises, none of them counts as written, and all may be given again.
 
         Raises: OSError when the disk refuses.

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import structlog
 
-from actors.gateway.journal.backlog import Backlog, Callback, Entry
+from actors.gateway.journal.backlog import Backlog, Callback, PendingFrame
 from actors.gateway.journal.segment_log import SegmentLog
 
 _BATCH_ENTRIES = 4096
@@ -53,8 +53,8 @@ class JournalWriter:
     def __init__(self, files: SegmentLog, limit_bytes: int, window_s: float, hang_s: float, name: str) -> None:
         self._files, self._window_s, self._hang_s = files, window_s, hang_s
         files.on_call = self._call_begins
-        self._new: list[Entry] = []  # put in this turn of the event loop
-        self._queue: queue.SimpleQueue[list[Entry] | None] = queue.SimpleQueue()
+        self._new: list[PendingFrame] = []  # put in this turn of the event loop
+        self._queue: queue.SimpleQueue[list[PendingFrame] | None] = queue.SimpleQueue()
         self._backlog = Backlog(limit_bytes)
         self._log = structlog.get_logger().bind(journal=name)
         self._loop = asyncio.get_running_loop()
@@ -74,7 +74,7 @@ class JournalWriter:
         self._thread.start()
         self._check_hang()
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: PendingFrame) -> None:
         """Record an entry soon. The thread is woken once for all entries of one turn of the event loop."""
         if not self._new:
             self._loop.call_soon(self._hand_over)
@@ -122,7 +122,7 @@ class JournalWriter:
                 continue
             if self._window_s:
                 time.sleep(self._window_s)
-            batch: list[Entry] = []
+            batch: list[PendingFrame] = []
             while new is not None:
                 batch += new
                 if len(batch) >= _BATCH_ENTRIES:
@@ -139,7 +139,7 @@ class JournalWriter:
     def _look(self) -> None:
         """If somebody has removed files, write at once what lived in them."""
         if self._files.lost_files():
-            self._queue.put([Entry(None)])
+            self._queue.put([PendingFrame(None)])
         self._busy_since_s = 0.0
 
     def _record_all(self) -> None:
@@ -156,7 +156,7 @@ class JournalWriter:
             self._trouble, self._retry_wait_s = "", 0.0
             self._answer_soon(self._backlog.recorded(len(batch)), time.monotonic() - began_s)
 
-    def _commit(self, batch: list[Entry]) -> str:
+    def _commit(self, batch: list[PendingFrame]) -> str:
         """Write some entries; returns the disk's error, or "" for success."""
         try:
             self._files.append(batch)

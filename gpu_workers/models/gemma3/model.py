@@ -17,15 +17,15 @@ from gpu_workers.layers.rotary import rotary_table
 from gpu_workers.layers.torch_ops import KvTarget
 from gpu_workers.models.decoder import Decoder, DecoderWeights
 from gpu_workers.models.gemma3.config import Gemma3Config
-from gpu_workers.models.gemma3.weights import LayerWeights, load_weights, tensor_shapes
+from gpu_workers.models.gemma3.weights import Gemma3LayerWeights, load_weights, tensor_shapes
 from gpu_workers.models.model import RankParts
 from gpu_workers.models.weights import TensorSource, WeightPlacement, WeightReader
 
 
-class Gemma3Model(Decoder[Gemma3Config, LayerWeights]):
+class Gemma3Model(Decoder[Gemma3Config, Gemma3LayerWeights]):
     """One rank's part of a Gemma 3 text model; see Model."""
 
-    def __init__(self, config: Gemma3Config, parts: RankParts, weights: DecoderWeights[LayerWeights]) -> None:
+    def __init__(self, config: Gemma3Config, parts: RankParts, weights: DecoderWeights[Gemma3LayerWeights]) -> None:
         """weights: as `parts.ops` packed them."""
         super().__init__(config, parts, weights)
         ropes = (config.rope, config.sliding_rope)
@@ -58,7 +58,13 @@ class Gemma3Model(Decoder[Gemma3Config, LayerWeights]):
         return normed
 
     def _attend(
-        self, layer: LayerWeights, normed: torch.Tensor, step: StepTensors, kv: KvPages, index: int, attention: AttentionStep
+        self,
+        layer: Gemma3LayerWeights,
+        normed: torch.Tensor,
+        step: StepTensors,
+        kv: KvPages,
+        index: int,
+        attention: AttentionStep,
     ) -> torch.Tensor:
         """normed [T, hidden] -> [T, heads * head_dim]."""
         ops, eps = self._parts.ops, self._config.rms_eps

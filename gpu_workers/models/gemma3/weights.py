@@ -15,7 +15,7 @@ from gpu_workers.models.weights import Block, WeightReader
 
 
 @dataclass(frozen=True)
-class LayerWeights:
+class Gemma3LayerWeights:
     """One layer on one rank. Linear weights, [out, in], are as `Ops.pack_linear` made them. Norms are 1 + the checkpoint's
     weight, in float32: beside the 1 a small weight would be lost in 16 bits."""
 
@@ -55,12 +55,12 @@ def tensor_shapes(config: Gemma3Config) -> dict[str, Shape]:
 
 def load_weights(
     config: Gemma3Config, shard: Shard, reader: WeightReader, on_progress: Callable[[float], None]
-) -> DecoderWeights[LayerWeights]:
+) -> DecoderWeights[Gemma3LayerWeights]:
     """Reads the rank's part of every tensor. reader: of `tensor_shapes(config)`; on_progress gets 0 .. 1."""
     return load_decoder(config, shard, reader, lambda prefix: _load_layer(reader, prefix, config, shard), on_progress, _add_one)
 
 
-def _load_layer(reader: WeightReader, prefix: str, config: Gemma3Config, shard: Shard) -> LayerWeights:
+def _load_layer(reader: WeightReader, prefix: str, config: Gemma3Config, shard: Shard) -> Gemma3LayerWeights:
     head_dim, attention, mlp = config.head_dim, prefix + "self_attn.", prefix + "mlp."
     queries = range(shard.heads.start * head_dim, shard.heads.stop * head_dim)
     keys = range(shard.kv_heads.start * head_dim, shard.kv_heads.stop * head_dim)
@@ -69,7 +69,7 @@ def _load_layer(reader: WeightReader, prefix: str, config: Gemma3Config, shard: 
         return reader.read(Block(f"{prefix}{name}.weight"), _add_one)
 
     qkv = [Block(f"{attention}{name}.weight", rows) for name, rows in (("q_proj", queries), ("k_proj", keys), ("v_proj", keys))]
-    return LayerWeights(
+    return Gemma3LayerWeights(
         attention_norm=norm("input_layernorm"),
         qkv=reader.read_linear(*qkv),
         q_norm=norm("self_attn.q_norm"),

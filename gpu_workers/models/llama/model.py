@@ -14,12 +14,12 @@ from gpu_workers.layers.rotary import rotary_table
 from gpu_workers.layers.torch_ops import KvTarget
 from gpu_workers.models.decoder import Decoder
 from gpu_workers.models.llama.config import LlamaConfig
-from gpu_workers.models.llama.weights import LayerWeights, ModelWeights, load_weights, tensor_shapes
+from gpu_workers.models.llama.weights import LlamaLayerWeights, ModelWeights, load_weights, tensor_shapes
 from gpu_workers.models.model import RankParts, RecordableModel
 from gpu_workers.models.weights import TensorSource, WeightPlacement, WeightReader
 
 
-class LlamaModel(Decoder[LlamaConfig, LayerWeights], RecordableModel):
+class LlamaModel(Decoder[LlamaConfig, LlamaLayerWeights], RecordableModel):
     """One rank's part of a Llama decoder; see Model."""
 
     def __init__(self, config: LlamaConfig, parts: RankParts, weights: ModelWeights) -> None:
@@ -56,7 +56,7 @@ class LlamaModel(Decoder[LlamaConfig, LayerWeights], RecordableModel):
 
     def _attend(
         self,
-        layer: LayerWeights,
+        layer: LlamaLayerWeights,
         qkv: torch.Tensor,
         step: StepTensors,
         k_pages: torch.Tensor,

@@ -15,7 +15,7 @@ from gpu_workers.models.weights import Block, WeightReader
 
 
 @dataclass(frozen=True)
-class LayerWeights:
+class LlamaLayerWeights:
     """One layer on one rank. Linear weights, [out, in], are as `Ops.pack_linear` made them; biases are None where there are
     none."""
 
@@ -31,7 +31,7 @@ class LayerWeights:
     down: Any  # [hidden, ffn]
 
 
-ModelWeights = DecoderWeights[LayerWeights]
+ModelWeights = DecoderWeights[LlamaLayerWeights]
 
 
 def tensor_shapes(config: LlamaConfig) -> dict[str, Shape]:
@@ -64,7 +64,7 @@ def load_weights(
     return load_decoder(config, shard, reader, lambda prefix: _load_layer(reader, prefix, config, shard), on_progress)
 
 
-def _load_layer(reader: WeightReader, prefix: str, config: LlamaConfig, shard: Shard) -> LayerWeights:
+def _load_layer(reader: WeightReader, prefix: str, config: LlamaConfig, shard: Shard) -> LlamaLayerWeights:
     attention, head_dim = prefix + "self_attn.", config.head_dim
     queries = range(shard.heads.start * head_dim, shard.heads.stop * head_dim)
     keys = range(shard.kv_heads.start * head_dim, shard.kv_heads.stop * head_dim)
@@ -74,7 +74,7 @@ def _load_layer(reader: WeightReader, prefix: str, config: LlamaConfig, shard: S
         return _blocks([f"{prefix}{name}.{kind}" for name in config.names.qkv], sizes, (queries, keys, keys))
 
     gate_up = [f"{prefix}{name}.weight" for name in config.names.gate_up]
-    return LayerWeights(
+    return LlamaLayerWeights(
         attention_norm=reader.read(Block(prefix + "input_layernorm.weight")),
         qkv=reader.read_linear(*qkv("weight")),
         qkv_bias=reader.read_all(*qkv("bias")) if config.qkv_bias else None,

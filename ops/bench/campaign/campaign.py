@@ -27,7 +27,7 @@ from ops.bench.campaign.processes import BACK_S, PARENT, STANDBY, Processes, Vic
 from ops.bench.campaign.zmq_streams import follow_zmq
 from supervisor.drill.faults import harm
 from supervisor.drill.figures import Round
-from supervisor.drill.streams import Stream, StreamOptions, follow_accepted
+from supervisor.drill.streams import DrillStream, StreamRequest, follow_accepted
 from supervisor.operator.calls import ask_status, order_drain
 
 _UNDER_WAY = (Phase.DECODE, Phase.DECODE, Phase.LOADING, Phase.RESTARTED)  # while streams are: drawn at random
@@ -42,10 +42,10 @@ class CampaignPlan:
     client, every third has an Idempotency-Key. `targets`: roles to harm; empty: all.
     """
 
-    options: StreamOptions
+    options: StreamRequest
     run_dir: Path
     n_faults: int
-    make_streams: Callable[[int], Sequence[Stream]]
+    make_streams: Callable[[int], Sequence[DrillStream]]
     seed: int = 0
     targets: Sequence[str] = ()
     harms: Sequence[Harm] = tuple(Harm)
@@ -59,7 +59,7 @@ class CampaignResult:
 
     rounds: list[Round] = field(default_factory=list)
     cards: list[Card] = field(default_factory=list)
-    streams: list[Stream] = field(default_factory=list)
+    streams: list[DrillStream] = field(default_factory=list)
 
 
 async def run_campaign(plan: CampaignPlan, say: Callable[[str], None]) -> CampaignResult:
@@ -115,7 +115,7 @@ class _Campaign:
             await self._inject(Phase.DRAINING, running)
         await asyncio.gather(*running)
 
-    def _start(self, number: int) -> dict[asyncio.Task[None], Stream]:
+    def _start(self, number: int) -> dict[asyncio.Task[None], DrillStream]:
         running = {}
         for index, stream in enumerate(self._plan.make_streams(number)):
             if index % 3 == 0:
@@ -127,7 +127,7 @@ class _Campaign:
             self.result.streams.append(stream)
         return running
 
-    async def _progress(self, running: dict[asyncio.Task[None], Stream]) -> bool:
+    async def _progress(self, running: dict[asyncio.Task[None], DrillStream]) -> bool:
         """Wait until each stream that is under way has new text; returns whether there are any."""
         now_s = time.monotonic()
         await self._wait(lambda: all(task.done() or (s.arrivals_s and s.arrivals_s[-1] > now_s) for task, s in running.items()))
@@ -138,7 +138,7 @@ class _Campaign:
         while not condition():
             await asyncio.sleep(_LOOK_S)
 
-    async def _inject(self, phase: Phase, running: dict[asyncio.Task[None], Stream]) -> None:
+    async def _inject(self, phase: Phase, running: dict[asyncio.Task[None], DrillStream]) -> None:
         """Draw a card of this phase and play it."""
         if (drawn := await self._draw(phase)) is not None:
             await self._play(*drawn, running)
@@ -156,7 +156,7 @@ class _Campaign:
             self._deck.put_back(card)
             return None
 
-    async def _play(self, drawn: Card, child: Victim, running: dict[asyncio.Task[None], Stream]) -> None:
+    async def _play(self, drawn: Card, child: Victim, running: dict[asyncio.Task[None], DrillStream]) -> None:
         """Harm a process, and wait until nothing more can be lost of what it held alone.
 
         A custodian must not die together with a gateway, nor a parent with its supervisor.
@@ -178,7 +178,7 @@ class _Campaign:
         elif card.role == PARENT and is_replaced:
             await asyncio.to_thread(processes.next_ready, before if card.phase is Phase.LOADING else child)
 
-    async def _kill_before(self, card: Card, child: Victim, running: dict[asyncio.Task[None], Stream]) -> Victim:
+    async def _kill_before(self, card: Card, child: Victim, running: dict[asyncio.Task[None], DrillStream]) -> Victim:
         """Kill a process; returns the next one, which is just loading or just ready again."""
         kill = Card(card.role, Phase.DECODE, Harm.KILL)
         is_loading = card.phase is Phase.LOADING
@@ -194,7 +194,7 @@ class _Campaign:
         following = self._processes.next_loading if is_loading else self._processes.next_ready
         return await asyncio.to_thread(following, child)
 
-    def _harm(self, card: Card, child: Victim, running: dict[asyncio.Task[None], Stream]) -> Card | None:
+    def _harm(self, card: Card, child: Victim, running: dict[asyncio.Task[None], DrillStream]) -> Card | None:
         """Returns what it was, with the phase in which the streams were; None if the process was dead already."""
         streams = [stream for task, stream in running.items() if not task.done()]
         if card.phase is Phase.DECODE and not all(stream.pieces for stream in streams):

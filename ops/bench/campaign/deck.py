@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from supervisor.drill.faults import Fault, FaultKind
+from supervisor.drill.faults import FaultKind, PlannedFault
 
 
 class Phase(Enum):
@@ -29,11 +29,11 @@ class Harm(Enum):
     PAUSE = "pause"
     FREEZE = "freeze"
 
-    def fault(self, name: str) -> Fault:
+    def fault(self, name: str) -> PlannedFault:
         """This, done to the process with this name."""
         if self is Harm.KILL:
-            return Fault(FaultKind.KILL, name)
-        return Fault(FaultKind.PAUSE, name, _PAUSE_S if self is Harm.PAUSE else _FREEZE_S)
+            return PlannedFault(FaultKind.KILL, name)
+        return PlannedFault(FaultKind.PAUSE, name, _PAUSE_S if self is Harm.PAUSE else _FREEZE_S)
 
 
 _PAUSE_S, _FREEZE_S = 0.2, 4.0

@@ -9,7 +9,7 @@ import httpx
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.errors import ConfigError
 from supervisor.drill.run import reference_of
-from supervisor.drill.streams import Stream, StreamOptions, prompts_of
+from supervisor.drill.streams import DrillStream, StreamRequest, prompts_of
 
 _HASH_CHAIN_VOCABULARY = 32_768
 
@@ -17,7 +17,7 @@ _HASH_CHAIN_VOCABULARY = 32_768
 class Oracle:
     """New streams for each episode, and the right answers to their prompts."""
 
-    def __init__(self, options: StreamOptions, n_streams: int, sampled_share: float, seed: int) -> None:
+    def __init__(self, options: StreamRequest, n_streams: int, sampled_share: float, seed: int) -> None:
         self._options, self._n_streams, self._sampled_share, self._seed = options, n_streams, sampled_share, seed
         self.right: dict[str, str] = {}
         self._is_chain = True
@@ -31,13 +31,13 @@ class Oracle:
             raise ConfigError(f"model: expected the same answers twice, got {reference.n_unsteady} that differ")
         self.right = reference.answers
 
-    def streams(self, number: int) -> list[Stream]:
+    def streams(self, number: int) -> list[DrillStream]:
         """Those of one episode. A real model gets the same prompts again."""
         if not self._is_chain:
-            return [Stream(prompt) for prompt in self._prompts(0)]
+            return [DrillStream(prompt) for prompt in self._prompts(0)]
         chance = random.Random(f"{self._seed} {number}")
         streams = [
-            Stream(prompt, seed=chance.getrandbits(40) + 1 if chance.random() < self._sampled_share else 0)
+            DrillStream(prompt, seed=chance.getrandbits(40) + 1 if chance.random() < self._sampled_share else 0)
             for prompt in self._prompts(number)
         ]
         self.right.update((stream.prompt, self._formula(stream)) for stream in streams)
@@ -46,7 +46,7 @@ class Oracle:
     def _prompts(self, number: int) -> list[str]:
         return prompts_of(self._n_streams, self._options.prompt_words, self._seed + number)
 
-    def _formula(self, stream: Stream) -> str:
+    def _formula(self, stream: DrillStream) -> str:
         ids = list(stream.prompt.encode())
         tokens = hash_chain_tokens(ids, self._options.max_tokens, stream.seed, _HASH_CHAIN_VOCABULARY)
         return "".join(f"{token} " for token in tokens)

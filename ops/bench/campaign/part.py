@@ -15,7 +15,7 @@ from ops.bench.campaign.oracle import Oracle
 from ops.bench.own_server import OwnServer, own_server
 from ops.bench.serve_load import CONSOLE
 from supervisor.drill.figures import Tally, add_up, outcome_of, tallies_of
-from supervisor.drill.streams import StreamOptions, find_model
+from supervisor.drill.streams import StreamRequest, find_model
 
 _UNBOUNDED = ("supervisor.actor_restarts=1000000", "supervisor.gang_restarts=1000000", "supervisor.restart_attempts=1000")
 _SEEDS_APART = 1_000_003
@@ -71,7 +71,7 @@ class CampaignPart:
 
 
 @dataclass
-class Found:
+class PartResult:
     """What one server's part has shown, or several together. `outcomes`: of all streams. `logs`: kept logs of servers."""
 
     tallies: list[Tally] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Found:
     errors: list[str] = field(default_factory=list)
     logs: list[str] = field(default_factory=list)
 
-    def add(self, other: Found) -> None:
+    def add(self, other: PartResult) -> None:
         """Add what another part has shown."""
         self.tallies = add_up([*self.tallies, *other.tallies])
         self.cards += other.cards
@@ -89,14 +89,14 @@ class Found:
         self.logs += other.logs
 
 
-def run_part(part: CampaignPart) -> Found:
+def run_part(part: CampaignPart) -> PartResult:
     """Start a server, carry out its part, end the server. Its log is kept if an answer was not right.
 
     Raises: ConfigError, ServerDidNotStart, NoServer, TimeoutError, ValueError.
     """
     with own_server(part.arguments, port=part.port, keeps_log=True) as server:
         result, oracle = asyncio.run(_drill(part, server))
-    found = Found(
+    found = PartResult(
         tallies_of(result.rounds, oracle.right),
         result.cards,
         Counter(outcome_of(stream, oracle.right) for stream in result.streams),
@@ -113,7 +113,7 @@ async def _drill(part: CampaignPart, server: OwnServer) -> tuple[CampaignResult,
     async with httpx.AsyncClient() as client:
         model = await find_model(client, server.url)
     sizes = (part.prompt_words, part.output_tokens, part.deadline_s)
-    options = StreamOptions(server.url, model, *sizes, ignores_end=True, api_key="")
+    options = StreamRequest(server.url, model, *sizes, ignores_end=True, api_key="")
     oracle = Oracle(options, part.n_streams, part.sampled_share, part.seed)
     if not part.is_chain:
         await oracle.learn()

@@ -6,10 +6,10 @@ import time
 
 from messages.client import AsyncClient
 from messages.errors import ClientError
-from supervisor.drill.streams import Stream, StreamOptions
+from supervisor.drill.streams import DrillStream, StreamRequest
 
 
-async def follow_zmq(client: AsyncClient, options: StreamOptions, stream: Stream) -> None:
+async def follow_zmq(client: AsyncClient, options: StreamRequest, stream: DrillStream) -> None:
     """Stream one answer to its end. Whatever ends it early is noted in `stream.error`."""
     stream.began_s = time.monotonic()
     try:

@@ -21,7 +21,7 @@ from messages.generation import Sampling, Submit, Terms
 from messages.steps import Capacity, EngineCapacity, Result
 from messages.wire.arrays import int32s
 from ops.bench.cliffs.device import Device
-from ops.bench.cliffs.workloads import Request
+from ops.bench.cliffs.workloads import TimedRequest
 
 _VOCABULARY = 10_000
 CAPACITY = EngineCapacity(
@@ -61,7 +61,7 @@ class SimulatedRun:
         self._free_s = 0.0  # when the device has done all that it has
         self.given = Simulated()
 
-    def run(self, requests: Values[Request]) -> Simulated:
+    def run(self, requests: Values[TimedRequest]) -> Simulated:
         """Run until every request has ended."""
         todo = deque(sorted(enumerate(requests), key=lambda item: item[1].at_s))
         rng = np.random.default_rng(0)
@@ -79,7 +79,7 @@ class SimulatedRun:
             self._plan(now_s)
         return self.given
 
-    def _submit(self, number: int, request: Request, rng: np.random.Generator) -> None:
+    def _submit(self, number: int, request: TimedRequest, rng: np.random.Generator) -> None:
         submit = Submit(
             attempt=number,
             request=f"r{number}",

@@ -15,9 +15,9 @@ from typing import Any
 
 import click
 
-from ops.bench.cliffs.workloads import WORKLOADS, Request
+from ops.bench.cliffs.workloads import WORKLOADS, TimedRequest
 from ops.bench.http.stream import Target
-from ops.bench.load import Load, Stop
+from ops.bench.load import Load, LoadLimit
 from ops.bench.prompts import Job, random_ids
 from ops.bench.serve_load import CONSOLE, first_model, write_json
 from ops.bench.statistics import summarize
@@ -27,7 +27,7 @@ _UNANSWERED = 10_000  # requests at most
 
 
 @dataclass(frozen=True)
-class Stream:
+class MeasuredStream:
     """One request as its client saw it. Times are seconds of one clock."""
 
     n_prompt: int
@@ -59,7 +59,7 @@ def command(url: str, simulate: bool, names: tuple[str, ...], scale: float, step
         write_json(result, out)
 
 
-def figures_of(streams: Sequence[Stream]) -> dict[str, Any]:
+def figures_of(streams: Sequence[MeasuredStream]) -> dict[str, Any]:
     """Whole time, tokens a second, and in milliseconds the gaps and first tokens, those of long prompts apart."""
     long_tokens = max(stream.n_prompt for stream in streams) // 2
     began_s, ended_s = min(s.asked_s for s in streams), max(s.texts_s[-1] for s in streams)
@@ -79,7 +79,7 @@ def _summary(values: list[float]) -> dict[str, float] | None:
     return None if summary is None else summary.scaled(1e3, 1)
 
 
-async def _served(url: str, requests: Sequence[Request], seed: int) -> list[Stream]:
+async def _served(url: str, requests: Sequence[TimedRequest], seed: int) -> list[MeasuredStream]:
     """Raises: OSError, ValueError when a request fails."""
     model, rng = first_model(url), random.Random(seed)
     jobs = iter([Job(random_ids(one.n_prompt, rng, _VOCABULARY), one.n_tokens) for one in requests])
@@ -89,18 +89,18 @@ async def _served(url: str, requests: Sequence[Request], seed: int) -> list[Stre
         return "/v1/completions", fields | {"ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
 
     load = Load(Target(url), jobs, body)
-    run = await load.open_loop(iter([one.at_s for one in requests]), Stop(requests=len(requests)), _UNANSWERED)
+    run = await load.open_loop(iter([one.at_s for one in requests]), LoadLimit(requests=len(requests)), _UNANSWERED)
     load.close()
     wrong = [answer for answer in run.answers if answer.error or not answer.text_s]
     if wrong:
         raise ValueError(f"{len(wrong)} of {len(requests)} requests failed, the first: {wrong[0].error} {wrong[0].detail}")
-    return [Stream(answer.n_prompt, answer.scheduled_s, answer.text_s) for answer in run.answers]
+    return [MeasuredStream(answer.n_prompt, answer.scheduled_s, answer.text_s) for answer in run.answers]
 
 
-def _simulated(requests: Sequence[Request], step_s: float) -> list[Stream]:
+def _simulated(requests: Sequence[TimedRequest], step_s: float) -> list[MeasuredStream]:
     from actors.scheduler.settings import SchedulerSettings
     from ops.bench.cliffs.device import Device
     from ops.bench.cliffs.simulated import SimulatedRun
 
     given = SimulatedRun(SchedulerSettings(step_s=step_s), Device()).run(requests)
-    return [Stream(one.n_prompt, one.at_s, given.token_times_s[number]) for number, one in enumerate(requests)]
+    return [MeasuredStream(one.n_prompt, one.at_s, given.token_times_s[number]) for number, one in enumerate(requests)]

@@ -18,7 +18,7 @@ from messages.errors import ConfigError
 from ops.bench.children.line_child import LineChild
 from ops.bench.children.worker_child import worker_child
 from ops.bench.http.stream import Target
-from ops.bench.load import Load, Stop
+from ops.bench.load import Load, LoadLimit
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
 from ops.bench.prompts import Job
@@ -90,7 +90,7 @@ def _through(server: OwnServer) -> RunAll:
 
     async def run_all(jobs: list[Job]) -> float:
         load = Load(Target(server.url), iter(jobs), body)
-        run = await load.closed_loop(min(len(jobs), _MAX_CONNECTIONS), Stop(requests=len(jobs)))
+        run = await load.closed_loop(min(len(jobs), _MAX_CONNECTIONS), LoadLimit(requests=len(jobs)))
         load.close()
         wrong = [answer for answer in run.answers if answer.error]
         if wrong:

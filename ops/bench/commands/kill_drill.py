@@ -19,11 +19,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from ops.bench.campaign.deck import Harm, coverage
-from ops.bench.campaign.part import CampaignPart, Found, run_part
+from ops.bench.campaign.part import CampaignPart, PartResult, run_part
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import free_ports
 from ops.bench.serve_load import CONSOLE, write_json
-from ops.bench.side_by_side import Failed, side_by_side
+from ops.bench.side_by_side import FailedPart, side_by_side
 from supervisor.drill.figures import add_up, as_json
 from supervisor.drill.report import print_report
 
@@ -59,9 +59,9 @@ def command(
         sampled_share, deadline_s, limit_s, server_args, seed, port=0,
     )  # fmt: skip
     began_s = time.monotonic()
-    found, failures = Found(), list[str]()
+    found, failures = PartResult(), list[str]()
     for one in side_by_side(run_part, whole.split(free_ports(n_servers))):
-        if isinstance(one, Failed):
+        if isinstance(one, FailedPart):
             failures.append(f"server {one.part}: {one.error}")
         else:
             found.add(one)
@@ -74,7 +74,7 @@ def command(
     raise SystemExit(0 if figures["right"] == figures["streams"] and not failures else 1)
 
 
-def _report(found: Found, failures: list[str], title: str) -> dict[str, object]:
+def _report(found: PartResult, failures: list[str], title: str) -> dict[str, object]:
     """Print what was found; returns it for the JSON. Its `summary` has one row for each fault and role, in all phases."""
     rows = [tally.row for tally in found.tallies]
     by_role = [replace(tally, fault=tally.fault.partition(",")[0]) for tally in found.tallies]

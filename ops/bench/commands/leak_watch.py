@@ -27,7 +27,7 @@ from ops.bench.leaks.watch import Watched, WatchPlan
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import free_ports
 from ops.bench.serve_load import CONSOLE, write_json
-from ops.bench.side_by_side import Failed, side_by_side
+from ops.bench.side_by_side import FailedPart, side_by_side
 
 
 @click.command(context_settings={"show_default": True})
@@ -49,7 +49,7 @@ def command(
     allowed = Allowance(memory_bytes=allowed_mb << 20, descriptors=8, sockets=6, threads=2, shared=2)
     plan = WatchPlan(n_requests, n_restarts, at_once, warm_requests, allowed, seed, limit_s)
     results = side_by_side(watch_part, WatchPart(plan, server_args, 0).split(free_ports(n_servers)))
-    failures = [f"server {one.part}: {one.error}" for one in results if isinstance(one, Failed)]
+    failures = [f"server {one.part}: {one.error}" for one in results if isinstance(one, FailedPart)]
     watched = [one for one in results if isinstance(one, Watched)]
     if not watched:
         raise click.ClickException(failures[0])

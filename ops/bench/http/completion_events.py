@@ -37,7 +37,7 @@ _decoder = msgspec.json.Decoder(_Event)
 
 
 @dataclass
-class Answer:
+class MeasuredAnswer:
     """One request as its client saw it. Times are seconds of one monotonic clock."""
 
     scheduled_s: float  # when it should have been sent: the begin of every latency

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ops.bench.http.completion_events import Answer
+from ops.bench.http.completion_events import MeasuredAnswer
 from ops.bench.http.response import BrokenResponse, EventSplitter, HttpResponse
 
 
@@ -62,7 +62,7 @@ class StreamConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._response = HttpResponse()
         self._events = EventSplitter()
-        self._answer: Answer | None = None
+        self._answer: MeasuredAnswer | None = None
         self._refusal = b""
         self._done: asyncio.Future[None] | None = None
 
@@ -71,7 +71,7 @@ class StreamConnection(asyncio.Protocol):
         """May another request be sent on it?"""
         return self._transport is not None and not self._transport.is_closing()
 
-    async def ask(self, request: bytes, answer: Answer, timeout_s: float) -> None:
+    async def ask(self, request: bytes, answer: MeasuredAnswer, timeout_s: float) -> None:
         """Send a request and fill in its answer; errors end up in the answer."""
         assert self._transport is not None
         self._response, self._events, self._refusal = HttpResponse(), EventSplitter(), b""
@@ -129,7 +129,7 @@ class StreamConnection(asyncio.Protocol):
             answer.fail("cut", f"the connection ended after {len(answer.text_s)} chunks: {exc or 'closed'}")
         self._finish(answer)
 
-    def _handle_body(self, answer: Answer, body: bytes) -> None:
+    def _handle_body(self, answer: MeasuredAnswer, body: bytes) -> None:
         if self._response.status != 200:
             self._refusal += body[:2000]
             return
@@ -137,7 +137,7 @@ class StreamConnection(asyncio.Protocol):
         for data in self._events.feed(body):
             answer.handle(data, now_s)
 
-    def _finish(self, answer: Answer) -> None:
+    def _finish(self, answer: MeasuredAnswer) -> None:
         if self._response.status != 200 and not answer.error:
             answer.fail(f"http_{self._response.status}", self._refusal[:300].decode(errors="replace"))
         if not self._response.keeps_connection:
@@ -153,7 +153,7 @@ class ConnectionPool:
         self._target = target
         self._idle: list[StreamConnection] = []
 
-    async def ask(self, request: bytes, answer: Answer) -> None:
+    async def ask(self, request: bytes, answer: MeasuredAnswer) -> None:
         """Send a request on an idle or a new connection and fill in its answer."""
         connection = self._pop_idle() or await self._connect(answer)
         if connection is None:
@@ -175,7 +175,7 @@ class ConnectionPool:
                 return connection
         return None
 
-    async def _connect(self, answer: Answer) -> StreamConnection | None:
+    async def _connect(self, answer: MeasuredAnswer) -> StreamConnection | None:
         loop, target = asyncio.get_running_loop(), self._target
         try:
             async with asyncio.timeout(target.timeout_s):

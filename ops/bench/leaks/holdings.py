@@ -12,7 +12,7 @@ _SHARED = ("/memfd:", "/dev/shm/")
 
 
 @dataclass(frozen=True)
-class Holding:
+class HeldResources:
     """What one process holds. `memory_bytes`: resident memory that belongs to no file; `shared`: mappings of shared memory."""
 
     memory_bytes: int
@@ -43,7 +43,7 @@ class Allowance:
     shared: int
 
 
-def holding_of(pid: int) -> Holding:
+def holding_of(pid: int) -> HeldResources:
     """What a process holds now. Raises: OSError when it has ended."""
     root = Path(f"/proc/{pid}")
     status = dict(line.split(":", 1) for line in (root / "status").read_text().splitlines() if ":" in line)
@@ -54,10 +54,10 @@ def holding_of(pid: int) -> Holding:
             links.append(os.readlink(root / "fd" / entry))
     mappings = sum(any(mark in line for mark in _SHARED) for line in (root / "maps").read_text().splitlines())
     n_sockets = sum(link.startswith("socket:") for link in links)
-    return Holding(kib << 10, len(links), n_sockets, int(status["Threads"]), mappings)
+    return HeldResources(kib << 10, len(links), n_sockets, int(status["Threads"]), mappings)
 
 
-def growths(name: str, before: Holding, after: Holding, allowed: Allowance) -> list[Growth]:
+def growths(name: str, before: HeldResources, after: HeldResources, allowed: Allowance) -> list[Growth]:
     """Where a process holds more than before and what is allowed."""
     old, new, most = asdict(before), asdict(after), asdict(allowed)
     return [Growth(name, what, old[what], new[what]) for what in old if new[what] > old[what] + most[what]]

@@ -19,7 +19,7 @@ from pathlib import Path
 from messages.client import AsyncClient
 from messages.lifecycle import StatusReport
 from messages.run_dir import zeromq_endpoint
-from ops.bench.leaks.holdings import Allowance, Growth, Holding, descendants_of, files_under, growths, holding_of
+from ops.bench.leaks.holdings import Allowance, Growth, HeldResources, descendants_of, files_under, growths, holding_of
 from ops.bench.leaks.requests import RequestMix
 from ops.bench.own_server import OwnServer
 from supervisor.children.run_dir import read_pid
@@ -60,7 +60,7 @@ class Watched:
     kinds: dict[str, int] = field(default_factory=dict)
     cut_by_deaths: dict[str, int] = field(default_factory=dict)
     growths: list[Growth] = field(default_factory=list)
-    held: dict[str, tuple[Holding, Holding]] = field(default_factory=dict)
+    held: dict[str, tuple[HeldResources, HeldResources]] = field(default_factory=dict)
     restarts: dict[str, int] = field(default_factory=dict)
     most_grown_bytes: dict[str, int] = field(default_factory=dict)  # by the actor that was killed
     requests_per_s: float = 0.0
@@ -107,7 +107,7 @@ class LeakWatch:
         self.seen.restarts[target] = await self._kill_in_turn(mix, [target], n_deaths, until_s)
         self._note(target, before, await self._settled(before))
 
-    def _note(self, phase: str, before: dict[str, Holding], after: dict[str, Holding]) -> None:
+    def _note(self, phase: str, before: dict[str, HeldResources], after: dict[str, HeldResources]) -> None:
         both = before.keys() & after.keys()
         for name in both:
             self.seen.growths += growths(f"{name} after {phase}", before[name], after[name], self._plan.allowed)
@@ -165,17 +165,17 @@ class LeakWatch:
             "parent": self._server.pid,
         }
 
-    async def _holdings(self) -> dict[str, Holding]:
+    async def _holdings(self) -> dict[str, HeldResources]:
         """What each process holds, by name and process id: a process that has been replaced is another one."""
         found = {}
         for name, pid in (await self._pids()).items():
             with suppress(OSError):
                 found[f"{name} ({pid})"] = holding_of(pid)
         n_processes = len(descendants_of(self._server.pid))
-        found["processes of the server"] = Holding(0, n_processes, 0, 0, 0)
+        found["processes of the server"] = HeldResources(0, n_processes, 0, 0, 0)
         return found
 
-    async def _settled(self, before: dict[str, Holding]) -> dict[str, Holding]:
+    async def _settled(self, before: dict[str, HeldResources]) -> dict[str, HeldResources]:
         """What each process holds once nothing is above what is allowed, or after the time for that."""
         end_s = time.monotonic() + _SETTLE_S
         while True:

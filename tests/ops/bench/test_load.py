@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from ops.bench.http.completion_events import Answer
+from ops.bench.http.completion_events import MeasuredAnswer
 from ops.bench.http.stream import Target
 from ops.bench.lengths import parse_lengths
-from ops.bench.load import Load, Stop
+from ops.bench.load import Load, LoadLimit
 from ops.bench.prompts import Job, jobs_of_file, random_text, synthetic_jobs
 from ops.bench.report import figures
 from ops.bench.samples import add_up, samples_of
@@ -78,7 +78,7 @@ async def answering(*replies: bytes) -> AsyncIterator[Load]:
 
 async def test_a_closed_loop_counts_what_the_server_counts() -> None:
     async with answering(GOOD) as load:
-        result = figures(samples_of(await load.closed_loop(3, Stop(requests=10))))
+        result = figures(samples_of(await load.closed_loop(3, LoadLimit(requests=10))))
     assert result["requests"] == {"ended": 10, "good": 10, "errors": {}}
     assert (result["input_tokens"], result["output_tokens"], result["chunks"]) == (70, 30, 20)
     assert (result["tokens_counted_by"], result["tokens_per_chunk"]) == ("usage", 1.5)
@@ -88,7 +88,7 @@ async def test_a_closed_loop_counts_what_the_server_counts() -> None:
 
 async def test_errors_are_counted_by_their_kind() -> None:
     async with answering(REFUSED, CUT, ERROR_EVENT, GOOD) as load:
-        result = figures(samples_of(await load.closed_loop(1, Stop(requests=5))))
+        result = figures(samples_of(await load.closed_loop(1, LoadLimit(requests=5))))
     assert {kind: error["count"] for kind, error in result["requests"]["errors"].items()} == {
         "http_429": 1, "cut": 1, "error_event": 1,
     }  # fmt: skip
@@ -98,13 +98,13 @@ async def test_errors_are_counted_by_their_kind() -> None:
 
 async def test_nobody_listening_is_an_error_not_a_crash() -> None:
     load = Load(Target("http://127.0.0.1:1", timeout_s=60.0), iter([Job("x", 1)] * 2), lambda job: ("/", {}))
-    result = figures(samples_of(await load.closed_loop(2, Stop(requests=2))))
+    result = figures(samples_of(await load.closed_loop(2, LoadLimit(requests=2))))
     assert result["requests"]["errors"]["connect"]["count"] == 2
 
 
 async def test_an_open_loop_sends_by_the_clock_and_bounds_what_is_unanswered() -> None:
     async with answering(GOOD) as load:
-        result = figures(samples_of(await load.open_loop(iter([0.0] * 6 + [0.05] * 2), Stop(requests=8), limit=4)))
+        result = figures(samples_of(await load.open_loop(iter([0.0] * 6 + [0.05] * 2), LoadLimit(requests=8), limit=4)))
     kinds = {kind: error["count"] for kind, error in result["requests"]["errors"].items()}
     assert result["requests"]["good"] + kinds.get("client_limit", 0) == 8
     assert result["requests"]["good"] >= 4
@@ -113,7 +113,7 @@ async def test_an_open_loop_sends_by_the_clock_and_bounds_what_is_unanswered() -
 def test_nothing_more_is_sent_after_so_many_or_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 10.0
     monkeypatch.setattr(time, "perf_counter", lambda: now_s)
-    few, short = Stop(requests=2), Stop(duration_s=1.0, began_s=10.0)
+    few, short = LoadLimit(requests=2), LoadLimit(duration_s=1.0, began_s=10.0)
     assert [few.next_allowed() for _ in range(3)] == [True, True, False]
     now_s = 10.9
     assert short.next_allowed()
@@ -124,7 +124,7 @@ def test_nothing_more_is_sent_after_so_many_or_so_long(monkeypatch: pytest.Monke
 def test_without_usage_chunks_stand_in_for_tokens() -> None:
     from ops.bench.load import Run
 
-    answer = Answer(scheduled_s=0.0, sent_s=0.0)
+    answer = MeasuredAnswer(scheduled_s=0.0, sent_s=0.0)
     for second in (1.0, 2.0, 3.0):
         answer.handle(b'{"choices":[{"text":"x"}]}', second)
     answer.ended_s = 3.0
@@ -135,8 +135,8 @@ def test_without_usage_chunks_stand_in_for_tokens() -> None:
 
 async def test_samples_of_several_processes_add_up() -> None:
     async with answering(GOOD, GOOD, REFUSED, GOOD) as load:
-        first = samples_of(await load.closed_loop(1, Stop(requests=3)))
-        second = samples_of(await load.closed_loop(1, Stop(requests=2)))
+        first = samples_of(await load.closed_loop(1, LoadLimit(requests=3)))
+        second = samples_of(await load.closed_loop(1, LoadLimit(requests=2)))
     both = add_up([first, second, first])
     assert (both.n_ended, both.n_good, both.output_tokens, both.errors["http_429"].count) == (8, 6, 18, 2)
     assert both.wall_s == second.ended_s - first.began_s

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from ops.bench.campaign.deck import Card, Harm, Phase
-from ops.bench.campaign.part import CampaignPart, Found
+from ops.bench.campaign.part import CampaignPart, PartResult
 from ops.bench.leaks.holdings import Allowance
 from ops.bench.leaks.part import WatchPart
 from ops.bench.leaks.watch import WatchPlan
 from ops.bench.own_server import free_ports
-from ops.bench.side_by_side import Failed, side_by_side
+from ops.bench.side_by_side import FailedPart, side_by_side
 from supervisor.drill.figures import Tally
 
 WHOLE = CampaignPart("hash-chain", 5.0, 6, 8, 120, 7, (), tuple(Harm), False, 0.5, 60.0, 60.0, (), seed=3, port=0)
@@ -21,7 +21,7 @@ def divide(divisor: int) -> float:
 
 
 def test_a_part_that_fails_leaves_the_others_alone() -> None:
-    assert side_by_side(divide, [3, 0, 4]) == [4.0, Failed(1, "ZeroDivisionError: division by zero"), 3.0]
+    assert side_by_side(divide, [3, 0, 4]) == [4.0, FailedPart(1, "ZeroDivisionError: division by zero"), 3.0]
 
 
 def test_faults_requests_and_restarts_are_shared_out() -> None:
@@ -36,9 +36,9 @@ def test_faults_requests_and_restarts_are_shared_out() -> None:
 
 def test_what_parts_have_found_is_added_up() -> None:
     kill, pause = Card("worker", Phase.DECODE, Harm.KILL), Card("worker", Phase.DECODE, Harm.PAUSE)
-    found = Found()
-    found.add(Found([Tally(kill.label, 1, 2, 1, 1, 0, [10.0], 0.0)], [kill], Counter(right=1, lost=1), ["cut"], ["a.log"]))
-    found.add(Found([Tally(kill.label, 1, 1, 1, 0, 0, [30.0], 0.0)], [kill, pause], Counter(right=4), ["cut"]))
+    found = PartResult()
+    found.add(PartResult([Tally(kill.label, 1, 2, 1, 1, 0, [10.0], 0.0)], [kill], Counter(right=1, lost=1), ["cut"], ["a.log"]))
+    found.add(PartResult([Tally(kill.label, 1, 1, 1, 0, 0, [30.0], 0.0)], [kill, pause], Counter(right=4), ["cut"]))
     (tally,) = found.tallies
     assert (tally.rounds, tally.streams, tally.row.pause_max_ms) == (2, 3, 30.0)
     assert (found.outcomes["right"], found.outcomes["lost"], len(found.cards)) == (5, 1, 3)

@@ -16,7 +16,7 @@ import pytest
 from messages.errors import ConfigError
 from messages.lifecycle import ChildState, ChildStatus, StatusReport, TreeState
 from supervisor.drill import faults
-from supervisor.drill.faults import Fault, FaultKind, check_present, inflict, parse_fault, resume
+from supervisor.drill.faults import FaultKind, PlannedFault, check_present, inflict, parse_fault, resume
 
 NOWHERE = Path("/nonexistent")
 
@@ -63,11 +63,11 @@ def test_the_parent_is_found_while_there_is_one(
 
 
 def test_texts_of_faults() -> None:
-    assert parse_fault("kill:worker") == Fault(FaultKind.KILL, "worker", text="kill:worker")
+    assert parse_fault("kill:worker") == PlannedFault(FaultKind.KILL, "worker", text="kill:worker")
     assert parse_fault("kill:worker/0.1").target == "worker/0.1"
     assert parse_fault("kill:match=VLLM::Engine").target == "match=VLLM::Engine"
-    assert parse_fault("pause:gateway") == Fault(FaultKind.PAUSE, "gateway", 2.0, "pause:gateway")
-    assert parse_fault("pause:pid=12:7.5") == Fault(FaultKind.PAUSE, "pid=12", 7.5, "pause:pid=12:7.5")
+    assert parse_fault("pause:gateway") == PlannedFault(FaultKind.PAUSE, "gateway", 2.0, "pause:gateway")
+    assert parse_fault("pause:pid=12:7.5") == PlannedFault(FaultKind.PAUSE, "pid=12", 7.5, "pause:pid=12:7.5")
     assert parse_fault("run:docker kill -s KILL a:b").target == "docker kill -s KILL a:b"
 
 

@@ -8,16 +8,18 @@ import math
 
 from rich.console import Console
 
-from supervisor.drill.figures import Round, Row, add_up, as_json, outcome_of, pause_s, percentile, rows_of, tallies_of
+from supervisor.drill.figures import FaultRow, Round, add_up, as_json, outcome_of, pause_s, percentile, rows_of, tallies_of
 from supervisor.drill.report import bar, print_report
-from supervisor.drill.streams import Stream, prompts_of
+from supervisor.drill.streams import DrillStream, prompts_of
 
 REFERENCE = {"p": "a b c d"}
 
 
-def stream(text: str = "a b c d", arrivals_s: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0), is_complete: bool = True) -> Stream:
+def stream(
+    text: str = "a b c d", arrivals_s: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0), is_complete: bool = True
+) -> DrillStream:
     pieces = [text[at : at + 2] for at in range(0, len(text), 2)]
-    return Stream("p", 0.5, pieces, list(arrivals_s), is_complete)
+    return DrillStream("p", 0.5, pieces, list(arrivals_s), is_complete)
 
 
 def test_outcomes() -> None:
@@ -67,12 +69,12 @@ def test_percentiles() -> None:
 
 
 def test_a_server_that_never_came_back_is_null_in_json() -> None:
-    row = Row("kill:x", 1, 1, 0, 1, 0, 0.0, 0.0, 0.0, math.inf)
+    row = FaultRow("kill:x", 1, 1, 0, 1, 0, 0.0, 0.0, 0.0, math.inf)
     assert json.loads(json.dumps(as_json([row], {"url": "u"})))["rows"][0]["back_max_s"] is None
 
 
 def test_the_table_fits_eighty_columns() -> None:
-    row = Row("kill:cache_directory", 20, 512, 500, 12, 0, 15_600.4, 19_500.1, 20_000.0, 31.25)
+    row = FaultRow("kill:cache_directory", 20, 512, 500, 12, 0, 15_600.4, 19_500.1, 20_000.0, 31.25)
     text = io.StringIO()
     print_report([row], "a title", Console(file=text, width=80))
     assert "kill:cache_directory" in text.getvalue()

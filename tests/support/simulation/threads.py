@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from actors.gateway.journal.backlog import Entry
+from actors.gateway.journal.backlog import PendingFrame
 from actors.gateway.journal.segment_log import SegmentLog
 from actors.gateway.journal.writer import JournalWriter
 from gpu_workers.engine import PlanRefused
@@ -50,7 +50,7 @@ class SimulatedWriter(JournalWriter):
         self._record_all()
         self._files.close()
 
-    def _put(self, entry: Entry | None) -> None:
+    def _put(self, entry: PendingFrame | None) -> None:
         if entry is not None:
             self._backlog.add([entry])
         if not self._is_due:
@@ -67,7 +67,7 @@ class SimulatedWriter(JournalWriter):
             self._is_due = True
             self._loop.call_later(self._retry_wait_s, self._work)
 
-    def _commit(self, batch: list[Entry]) -> str:
+    def _commit(self, batch: list[PendingFrame]) -> str:
         if SimulatedWriter.refuses:
             return "database or disk is full"
         with self.edges.around("commits") as fault:

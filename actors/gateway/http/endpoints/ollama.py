@@ -60,7 +60,7 @@ _Chosen = msgspec.defstruct(
 )
 
 
-class Options(_Chosen, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OllamaOptions(_Chosen, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`options`. None means Ollama's default."""
 
     num_predict: _Int | None = None  # below 1: up to the end of the context
@@ -98,7 +98,7 @@ class _GeneratingBody(ModelBody, frozen=True, kw_only=True, forbid_unknown_field
     IGNORED: ClassVar = frozenset[str]()
     NOT_OFFERED: ClassVar = _NOT_OFFERED
 
-    options: Options | None = None
+    options: OllamaOptions | None = None
     stream: bool | None = None
     format: Literal["", "json"] | dict[str, Any] | None = None  # "json", or the JSON schema of the answer
     keep_alive: float | str | None = None  # the model stays loaded as long as the server runs
@@ -180,7 +180,7 @@ async def _prompt(services: Services, body: OllamaGenerateBody) -> dict[str, Any
 
 def _new(services: Services, call: Call, body: _GeneratingBody, api: Api, **fields: Any) -> NewRequest:
     """The request for admission. An answer that would be longer than the context ends with it, as Ollama's do."""
-    settings, options = services.settings, body.options or Options()
+    settings, options = services.settings, body.options or OllamaOptions()
     name = name_of(
         call.identity,
         call.scope["path"],

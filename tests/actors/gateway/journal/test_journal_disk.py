@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.gateway.journal import segment_log
-from actors.gateway.journal.backlog import Backlog, Entry
+from actors.gateway.journal.backlog import Backlog, PendingFrame
 from actors.gateway.journal.frames import Kind
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.records import encode_step
@@ -48,7 +48,7 @@ def test_every_caller_is_answered_once_and_what_is_recorded_is_in_order(acts: li
         if act == "add":
             n, n_put = n_put, n_put + 1
             refuse = (lambda n=n: withdrawn.append(n)) if is_promise else None
-            backlog.add([Entry(Kind.STEP, n, b"x" * value, lambda n=n: said.append(n), refuse)])
+            backlog.add([PendingFrame(Kind.STEP, n, b"x" * value, lambda n=n: said.append(n), refuse)])
             continue
         calls = backlog.refused() if act == "refused" else []
         if act == "recorded":

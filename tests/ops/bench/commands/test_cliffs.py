@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ops.bench.commands.cliffs import Stream, command, figures_of
+from ops.bench.commands.cliffs import MeasuredStream, command, figures_of
 from tests.support.real_server import real_server
 
 
 def test_figures() -> None:
-    streams = [Stream(10, 0.0, [1.0, 1.5, 1.6]), Stream(1000, 0.5, [3.5, 4.5])]
+    streams = [MeasuredStream(10, 0.0, [1.0, 1.5, 1.6]), MeasuredStream(1000, 0.5, [3.5, 4.5])]
     figures = figures_of(streams)
     assert (figures["wall_s"], figures["chunks_per_s"]) == (4.5, round(5 / 4.5, 1))
     assert (figures["gap_ms"]["count"], figures["gap_ms"]["max"]) == (3, 1000.0)
