@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 
 from tests.architecture.source_tree import PRODUCT, SourceFile, files_under, product_files, product_modules
@@ -12,6 +13,16 @@ MAX_FILES_IN_FOLDER = 16
 def test_a_folder_holds_at_most_sixteen_files() -> None:
     counts = Counter(file.path.rpartition("/")[0] for file in product_files() + files_under("ops", "tests"))
     assert {folder: n for folder, n in counts.items() if n > MAX_FILES_IN_FOLDER} == {}
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """Who searches for a class finds one."""
+    places: dict[str, list[str]] = {}
+    for file in product_files() + files_under("ops"):
+        for node in file.tree.body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(file.path)
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
 
 
 def test_no_test_module_imports_from_another() -> None:
