@@ -18,7 +18,7 @@ EXAMPLES = re.findall(r"```sh\n(curl [^\n]*)\n```(?:\n\n```json\n(.*?)\n```)?", 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_what_the_page_shows_works(hash_chain_server: OwnServer) -> None:
-    assert len(EXAMPLES) == PAGE.count("```sh") == 10
+    assert len(EXAMPLES) == PAGE.count("```sh") >= 10
     for command, shown in EXAMPLES:
         here = command.replace("127.0.0.1:8000", f"127.0.0.1:{hash_chain_server.port}")
         run = subprocess.run(["sh", "-c", here], capture_output=True, text=True, timeout=120, check=False)

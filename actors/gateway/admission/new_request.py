@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from actors.gateway.requests.order import Api
+from actors.gateway.requests.order import Api, ResponseTerms
 from messages.generation import NO_TOKEN_LIMIT, Sampling, Terms
 
 
@@ -44,6 +44,7 @@ class NewRequest:
     echo: Sequence[str] = ()  # prompts to repeat before their answers, or none
     ignored_fields: str = ""  # names of unknown fields in its body, as the header X-Ignored-Fields has them
     model: str = ""  # empty: the served model, whatever its name
+    response: ResponseTerms | None = None  # of a request of /v1/responses
     # the names of these fields in the API of the client, for refusals
     prompt_field: str = "prompt"
     max_tokens_field: str = "max_tokens"

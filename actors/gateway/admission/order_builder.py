@@ -48,6 +48,7 @@ class OrderBuilder:
             with_usage=new.with_usage,
             echo=list(new.echo),
             ignored_fields=new.ignored_fields,
+            response=new.response,
         )
 
     def validate(self, new: NewRequest) -> None:

@@ -282,16 +282,16 @@ class RequestDesk:
         self.keep_finished(request, now_s)
 
     def add_undelivered(self, request: Request, since_s: float) -> None:
-        """Note that an ended request waits for its client, if the client can ask for it again and did not cancel it."""
+        """Note that an ended request waits for its client, if one can ask for it again, is expected, and did not cancel it."""
         is_cancelled = any(s.ended is not None and s.ended.reason == "cancelled" for s in request.sequences)
-        if request.order.is_resumable and not is_cancelled:
+        if request.order.is_resumable and not (is_cancelled or request.order.is_background):
             self.undelivered.add(request.order.request, request.n_generated + 1, since_s)
 
     def _sweep(self) -> None:
         """Once a second: cancel orphans; if the disk accepts writes, delete expired requests."""
         now_s = self._post.now_s()
         for request in self.unfinished:
-            if request.orphaned_s and now_s - request.orphaned_s > self._settings.orphan_s:
+            if request.orphaned_s and now_s - request.orphaned_s > self._settings.orphan_s and not request.order.is_background:
                 self.cancel(request)
         self.undelivered.drop_expired(now_s)
         if self._journal.is_healthy:

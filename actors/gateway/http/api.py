@@ -1,7 +1,8 @@
 """The HTTP API of one gateway as an ASGI application: all endpoints, and what they have in common.
 
-The handlers of POST requests are called directly, because Starlette's layers (two for errors, the router's patterns, wrappers
-around every send) take a fifth of a short request's time. Every other request goes through Starlette.
+The handlers of POST requests to paths without a pattern are called directly, because Starlette's layers (two for errors, the
+router's patterns, wrappers around every send) take a fifth of a short request's time. Every other request goes through
+Starlette.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from actors.gateway.http.endpoints import (
     ollama_models,
     openai,
     remade,
+    responses,
     server_facts,
     streams,
     tokenize,
@@ -46,6 +48,7 @@ ENDPOINTS = (
     *streams.ENDPOINTS,
     *server_facts.ENDPOINTS,
     *tokenize.ENDPOINTS,
+    *responses.ENDPOINTS,
     *anthropic.ENDPOINTS,
     *ollama.ENDPOINTS,
     *ollama_models.ENDPOINTS,
@@ -56,7 +59,7 @@ def build_app(services: Services, *, for_gateways: bool = False) -> ASGIApp:
     """The ASGI application. `for_gateways`: with the endpoints that only other gateways call."""
     endpoints = (*ENDPOINTS, *remade.ENDPOINTS) if for_gateways else ENDPOINTS
     routes = [Route(one.path, _framed(one, services), methods=[one.method]) for one in endpoints]
-    posts = {one.path: _framed(one, services) for one in endpoints if one.method == "POST"}
+    posts = {one.path: _framed(one, services) for one in endpoints if one.method == "POST" and "{" not in one.path}
     handlers: Any = {HTTPException: on_http_exception, Exception: on_exception}
     return DirectRoutes(posts, Starlette(routes=routes, exception_handlers=handlers), on_exception)
 
@@ -73,14 +76,14 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
         try:
             identity = identity_of(headers)
             endpoint.check_query(http.scope["query_string"])
-            if endpoint.method == "GET":
+            if endpoint.method != "POST":
                 return await endpoint.handler(services, Call(identity, origin, bytearray(), _parameters(http), http.scope))
             if endpoint.needs_open and not _may_be_known(services, identity.given_id):
                 services.admission.check_open()
             body = CountedBody(services.admission.bodies)
             try:
                 await body.read(http.receive, _text(headers, b"content-length"))
-                return await endpoint.handler(services, Call(identity, origin, body.content, {}, http.scope))
+                return await endpoint.handler(services, Call(identity, origin, body.content, http.path_params, http.scope))
             finally:
                 body.release()
         except Refusal as refusal:

@@ -66,9 +66,9 @@ class Services:
 class Call:
     """One HTTP request.
 
-    `identity`: what the headers say about which request this is. `origin`: where it comes from. `body`: empty for a GET.
-    `parameters`: those of the path's patterns and of the query, by name. `scope`: ASGI's. `ignored`: names of unknown fields in
-    the body, once `read` has read it.
+    `identity`: what the headers say about which request this is. `origin`: where it comes from. `body`: empty unless it is a
+    POST. `parameters`: those of the path's patterns, and unless it is a POST of the query, by name. `scope`: ASGI's.
+    `ignored`: names of unknown fields in the body, once `read` has read it.
     """
 
     identity: Identity
@@ -91,7 +91,7 @@ class Endpoint:
     `query`: the parameters that it takes in its address; others are refused. None: all are ignored, as probes expect.
     """
 
-    method: Literal["GET", "POST"]
+    method: Literal["GET", "POST", "DELETE"]
     path: str
     handler: Handler
     needs_open: bool = False

@@ -66,7 +66,7 @@ class FinishRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     n_tokens: int  # in them
     is_cancelled: bool  # at least one of its sequences was cancelled
     age_s: float  # from its end to this record
-    is_keyless: bool = False  # its client has given no key that names it
+    is_keyless: bool = False  # its client has given no key that names it, and asked for nothing that is stored
 
 
 class RequestRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -251,5 +251,5 @@ def request_record(request: Request, identity: ModelIdentity, now_s: float, comi
 def finish_record(request: Request) -> FinishRecord:
     """The record of a request that is over."""
     is_cancelled = any(s.ended is not None and s.ended.reason == "cancelled" for s in request.sequences)
-    states, is_keyless = encode_states(states_of(request)), request.order.ends_with_client
+    states, is_keyless = encode_states(states_of(request)), request.order.ends_with_client and not request.order.is_stored
     return FinishRecord(states, request.n_generated, is_cancelled, age_s=0.0, is_keyless=is_keyless)

@@ -10,10 +10,19 @@ import numpy as np
 from messages.generation import Sampling, Terms, Work
 from messages.outcomes import FAILURES, Code, EndReason, NoCode
 
-Api = Literal["chat", "completion", "generate", "zeromq", "ollama_chat", "ollama_generate", "messages"]
+Api = Literal["chat", "completion", "generate", "zeromq", "ollama_chat", "ollama_generate", "messages", "responses"]
 _TELLING_TIMES: tuple[Api, ...] = ("ollama_chat", "ollama_generate")
 _SEED_STRIDE = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: spreads the seeds of neighbouring sequences
 _SEED_MASK = 2**63 - 1
+
+
+class ResponseTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request of /v1/responses has beside the others: what its answers repeat, and whether they are kept."""
+
+    shown: bytes  # JSON: an object with the fields of the request that its answers repeat
+    items: bytes  # JSON: the list of input items, those of the responses before it and their answers included
+    is_stored: bool = True  # clients can ask for it, and go on with it, until its retention is over
+    is_background: bool = False  # it goes on without a client
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +42,17 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     with_usage: bool = False  # its stream ends with an event of the usage
     echo: list[str] = []  # prompts to repeat before their answers, or none
     ignored_fields: str = ""  # names of unknown fields in its body, as the header X-Ignored-Fields has them
+    response: ResponseTerms | None = None  # of a request of /v1/responses
+
+    @property
+    def is_stored(self) -> bool:
+        """True for a response that clients can ask for by its id."""
+        return self.response is not None and self.response.is_stored
+
+    @property
+    def is_background(self) -> bool:
+        """True if it goes on without a client, however long it takes."""
+        return self.response is not None and self.response.is_background
 
     @property
     def n_sequences(self) -> int:

@@ -59,6 +59,26 @@ async def over_http(client: openai.AsyncOpenAI, index: int, pieces: list[str]) -
             assert chunk.choices[0].finish_reason == "stop"
 
 
+async def over_responses(client: openai.AsyncOpenAI, index: int, pieces: list[str]) -> None:
+    """The same by the Responses API, whose stored answer, asked for again, is the streamed one."""
+    wanted: Any = {"format": {"type": "json_schema", "name": "person", "strict": True, "schema": SCHEMA}}
+    stream = await client.responses.create(
+        model="smollm2",
+        input=f"Describe person number {index} as JSON.",
+        text=wanted,
+        temperature=index % 2,
+        max_output_tokens=120,
+        stream=True,
+        extra_body={"seed": index},
+    )
+    async for event in stream:
+        if event.type == "response.output_text.delta":
+            pieces.append(event.delta)
+        elif event.type == "response.completed":
+            again = await client.responses.retrieve(event.response.id)
+            assert "".join(pieces) == event.response.output_text == again.output_text
+
+
 async def over_ollama(client: ollama.AsyncClient, index: int, pieces: list[str]) -> None:
     """The same with Ollama's client."""
     turns = [{"role": "user", "content": f"Describe person number {index} as JSON."}]
@@ -82,9 +102,10 @@ async def ask_all(server: RealServer, victims: tuple[str, ...] = ()) -> list[str
     async with AsyncClient(server.zeromq) as zeromq, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as http:
         tags = ollama.AsyncClient(host=server.url)
         calls: list[Callable[[int, list[str]], Awaitable[None]]] = [
-            partial(over_zeromq, zeromq), partial(over_http, http), partial(over_ollama, tags),
-        ]  # fmt: skip
-        work = asyncio.gather(*(calls[index % 3](index, pieces) for index, pieces in enumerate(streams)))
+            *(partial(over_zeromq, zeromq), partial(over_http, http), partial(over_ollama, tags)),
+            *(partial(over_zeromq, zeromq), partial(over_responses, http), partial(over_ollama, tags)),
+        ]
+        work = asyncio.gather(*(calls[index % 6](index, pieces) for index, pieces in enumerate(streams)))
         if victims:
             async with asyncio.timeout(3 * DEADLINE_S):
                 while min(map(len, streams)) < 5:

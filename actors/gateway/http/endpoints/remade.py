@@ -8,6 +8,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from actors.gateway.http.endpoint import Call, Endpoint, Services
+from actors.gateway.http.endpoints import responses
 from actors.gateway.http.endpoints.generate import BATCH_PATH
 from actors.gateway.http.endpoints.streams import STREAMS_PATH, events_after
 from actors.gateway.http.formats.plain_bodies import batch_body, generate_body
@@ -19,6 +20,8 @@ from actors.gateway.http.stream_events import Begun, StreamEvents, failure_of
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 
+_READ_AGAIN = (STREAMS_PATH, responses.PATH + "/")  # where streams are asked for by an id
+
 
 def remade(services: Services, request: Request, path: str, start: int, begun: Begun) -> ASGIApp | None:
     """What makes the whole response to a request again; None when it cannot be made, or only with other bytes.
@@ -27,7 +30,7 @@ def remade(services: Services, request: Request, path: str, start: int, begun: B
     `begun`: what its client has of the response.
     """
     has_begun = begun.is_something
-    if start < 0 or (request.order.is_whole and not path.startswith(STREAMS_PATH)):
+    if start < 0 or (request.order.is_whole and not path.startswith(_READ_AGAIN)):
         return None if has_begun else _whole(services, request, path)  # its body says how long it took
     if has_begun and not request.order.is_resumable:
         return None  # its tokens are not in the journal, and computed again they may come in another order
@@ -82,4 +85,5 @@ async def known(services: Services, call: Call) -> ASGIApp:
 ENDPOINTS = (
     Endpoint("GET", AGAIN_PATH + "{id:path}", again, query=None),
     Endpoint("GET", KNOWN_PATH + "{id:path}", known, query=None),
+    *responses.FOR_GATEWAYS,
 )

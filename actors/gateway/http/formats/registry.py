@@ -10,6 +10,8 @@ from actors.gateway.http.formats.anthropic_events import MessageEvents, message_
 from actors.gateway.http.formats.format import StreamWriter
 from actors.gateway.http.formats.ollama_lines import LineWriter, ollama_body
 from actors.gateway.http.formats.openai_chunks import ChunkWriter, whole_body
+from actors.gateway.http.formats.response_events import ResponseEvents
+from actors.gateway.http.formats.response_object import response_body
 from actors.gateway.requests.order import Api
 from actors.gateway.requests.request import Request
 from actors.gateway.text.tokenizer import TextModel
@@ -29,7 +31,12 @@ class AnswerFormat:
 OPENAI = AnswerFormat(ChunkWriter, whole_body)
 _ANTHROPIC = AnswerFormat(MessageEvents, message_body, anthropic_error)
 _OLLAMA = AnswerFormat(LineWriter, ollama_body, ollama_error)
-_FORMATS: dict[Api, AnswerFormat] = {"ollama_chat": _OLLAMA, "ollama_generate": _OLLAMA, "messages": _ANTHROPIC}
+_FORMATS: dict[Api, AnswerFormat] = {
+    "ollama_chat": _OLLAMA,
+    "ollama_generate": _OLLAMA,
+    "messages": _ANTHROPIC,
+    "responses": AnswerFormat(ResponseEvents, response_body),
+}
 
 
 def format_of(api: Api) -> AnswerFormat:

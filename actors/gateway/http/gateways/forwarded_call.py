@@ -12,7 +12,7 @@ from actors.gateway.admission.caller import CALLER_HEADER
 from actors.gateway.http.stream_events import Begun
 
 # paths and parameters of calls that only gateways make
-AGAIN_PATH, KNOWN_PATH = "/forwarded/again/", "/forwarded/known/"
+AGAIN_PATH, KNOWN_PATH, RESPONSE_PATH = "/forwarded/again/", "/forwarded/known/", "/forwarded/response/"
 TARGET, START = "target", "start"
 _CHUNKS, _BYTES, _HEAD, _RUN = "chunks", "bytes", "head", "run"
 LEAVE_METHOD = "DELETE"

@@ -160,26 +160,37 @@ async def who_knows(sockets: Sequence[str], request: str) -> str:
 
     Raises: Refusal if one does not answer.
     """
+    answers = await asyncio.gather(*(fetched(socket_path, known(request)) for socket_path in sockets))
+    return next((path for path, answer in zip(sockets, answers, strict=True) if answer.status_code == 204), "")
+
+
+async def fetched(socket_path: str, call: bytes) -> Response:
+    """The whole answer to a GET of the gateway that listens at `socket_path`. Waits for one that starts.
+
+    Raises: Refusal if it does not answer.
+    """
     try:
-        known = await asyncio.gather(*(_is_known(socket_path, request) for socket_path in sockets))
+        async with asyncio.timeout(_OTHERS_S):
+            while True:
+                try:
+                    return await _fetch(socket_path, call)
+                except _LOST:
+                    await asyncio.sleep(_RETRY_S)
     except TimeoutError:
         raise Refusal("unavailable", "a gateway that may know this request does not answer", retry_after_s=1.0) from None
-    return next((path for path, is_there in zip(sockets, known, strict=True) if is_there), "")
 
 
-async def _is_known(socket_path: str, request: str) -> bool:
-    """Whether the gateway that listens at `socket_path` knows a request with this id. Raises: TimeoutError."""
-    async with asyncio.timeout(_OTHERS_S):
-        while True:
-            try:
-                reader, writer = await asyncio.open_unix_connection(socket_path)
-                try:
-                    writer.write(known(request))
-                    return (await _read_head(reader)).status == 204
-                finally:
-                    writer.close()
-            except _LOST:
-                await asyncio.sleep(_RETRY_S)
+async def _fetch(socket_path: str, call: bytes) -> Response:
+    """Raises: one of `_LOST`."""
+    reader, writer = await asyncio.open_unix_connection(socket_path)
+    try:
+        writer.write(call)
+        head = await _read_head(reader)
+        response = Response(await reader.readexactly(max(head.length, 0)), head.status)
+        response.raw_headers = head.headers
+        return response
+    finally:
+        writer.close()
 
 
 def listen_for_gateways(path: Path) -> int:

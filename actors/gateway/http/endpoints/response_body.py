@@ -1,0 +1,127 @@
+"""The body of a request to /v1/responses: its fields, those of the answer that repeat them, and what they ask for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+
+from actors.gateway.http.schema import RequestFields, StreamOptions
+from actors.gateway.requests.refusals import Refusal, invalid
+from messages.generation import MAX_TOP_LOGPROBS
+
+_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_Name = Annotated[str, msgspec.Meta(max_length=512)]
+_LOGPROBS = "message.output_text.logprobs"
+_FORMATS = ("text", "json_object", "json_schema")
+
+
+class TextSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`text`."""
+
+    format: dict[str, Any] | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None  # told again, without effect
+
+
+class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/responses. None means the default."""
+
+    IGNORED: ClassVar = frozenset(
+        ("service_tier", "prompt_cache_retention", "prompt_cache_options", "max_tool_calls", "client_metadata", "reasoning")
+    )
+    NOT_OFFERED: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "tools": ([],),
+        "tool_choice": ("none", "auto"),
+        "truncation": ("disabled",),
+        "conversation": (),
+        "prompt": (),
+        "context_management": ([],),
+        "moderation": (),
+        "modalities": (["text"],),
+    }
+
+    input: str | list[dict[str, Any]]
+    model: Annotated[str, msgspec.Meta(max_length=256)] | None = None
+    instructions: str | None = None
+    previous_response_id: _Name | None = None
+    store: bool | None = None
+    background: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_output_tokens: _Int | None = None
+    temperature: Annotated[float, msgspec.Meta(ge=0.0, le=100.0)] | None = None
+    top_p: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None
+    top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    text: TextSettings | None = None
+    include: list[str] | None = None  # log-probabilities are the only value with an effect
+    metadata: dict[str, str] | None = None
+    parallel_tool_calls: bool | None = None
+    prompt_cache_key: _Name | None = None
+    safety_identifier: _Name | None = None
+    user: _Name | None = None
+    # not OpenAI's, as at the other endpoints
+    seed: _Int | None = None
+    top_k: Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None = None
+    stop: str | list[str] | None = None
+    ignore_eos: bool | None = None
+    priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] | None = None
+    deadline_s: Annotated[float, msgspec.Meta(gt=0.0)] | None = None
+
+    @property
+    def is_stored(self) -> bool:
+        """Responses are stored unless the client says otherwise."""
+        return self.store is not False
+
+    @property
+    def wanted_logprobs(self) -> int:
+        """-1: none; otherwise the number of alternatives."""
+        is_wanted = self.top_logprobs or _LOGPROBS in (self.include or ())
+        return self.top_logprobs or 0 if is_wanted else -1
+
+    def check(self) -> None:
+        """Return if the fields agree with each other. Raises: Refusal."""
+        if self.background and not self.is_stored:
+            raise invalid("background", "store: true beside it, because its answer is asked for later", True)
+        if self.stream_options is not None and not self.stream:
+            raise Refusal("invalid", "stream_options: expected stream: true beside it, got none", field="stream_options")
+
+    def request_fields(self) -> RequestFields:
+        """The fields that all APIs have, under their names. Raises: Refusal."""
+        names = ("model", "temperature", "top_p", "stream", "seed", "top_k", "stop", "ignore_eos", "priority", "deadline_s")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return RequestFields(**given, structured_outputs=self._grammar())
+
+    def shown(self) -> dict[str, Any]:
+        """The fields of the answer that repeat those of the request."""
+        settings = self.text or TextSettings()
+        return {
+            "instructions": self.instructions,
+            "max_output_tokens": self.max_output_tokens,
+            "metadata": self.metadata or {},
+            "parallel_tool_calls": self.parallel_tool_calls is not False,
+            "previous_response_id": self.previous_response_id,
+            "prompt_cache_key": self.prompt_cache_key,
+            "reasoning": {"effort": None, "summary": None},
+            "safety_identifier": self.safety_identifier,
+            "text": {"format": settings.format or {"type": "text"}, "verbosity": settings.verbosity or "medium"},
+            "tool_choice": "auto",
+            "tools": [],
+            "truncation": "disabled",
+            "user": self.user,
+        }
+
+    def _grammar(self) -> dict[str, Any] | None:
+        """`text.format` as `structured_outputs` has it."""
+        wanted = self.text.format if self.text is not None else None
+        if wanted is None:
+            return None
+        kind = wanted.get("type")
+        if kind not in _FORMATS:
+            raise invalid("text.format.type", f"one of {', '.join(_FORMATS)}", kind)
+        if kind == "text":
+            return None
+        if kind == "json_object":
+            return {"json_object": True}
+        if not isinstance(schema := wanted.get("schema"), dict):
+            raise invalid("text.format.schema", "a JSON schema", schema)
+        return {"json": schema}

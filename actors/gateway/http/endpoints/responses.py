@@ -1,0 +1,232 @@
+"""OpenAI's Responses API: responses, whole, streamed or in the background, that are kept with their conversations.
+
+A response is a request like any other. The journal has what it repeats of its request and the items of its conversation, so it
+can be shown, and gone on with, for as long as finished requests are retained, also after the gateway's death. It belongs to the
+gateway that has made it, as all requests; any other one asks that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+from starlette.types import ASGIApp
+
+from actors.gateway.admission.new_request import NewRequest
+from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, gateway_of, json_response, read
+from actors.gateway.http.endpoints.response_body import ResponsesBody
+from actors.gateway.http.endpoints.streams import events_after, generated
+from actors.gateway.http.fields.response_items import items_of, turns_of_items
+from actors.gateway.http.formats.response_events import event_before
+from actors.gateway.http.formats.response_object import message_item, response_object
+from actors.gateway.http.gateways.forwarded_call import RESPONSE_PATH, get
+from actors.gateway.http.gateways.forwarding import fetched
+from actors.gateway.http.identity import event_number, name_of
+from actors.gateway.requests.order import ResponseTerms
+from actors.gateway.requests.reader import Reader
+from actors.gateway.requests.refusals import invalid
+from actors.gateway.requests.request import Request
+
+PATH = "/v1/responses"
+_PREVIOUS = "previous_response_id"
+_SETTLE_S = 1.0  # longest wait until a response in the background is on its way
+_MOST_ITEMS = 100  # in one answer, as OpenAI's
+_encode, _decode = msgspec.json.encode, msgspec.json.decode
+Items = list[dict[str, Any]]
+
+
+async def create(services: Services, call: Call) -> ASGIApp:
+    """POST /v1/responses. Raises: Refusal."""
+    if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
+        return elsewhere
+    body = await read(services, call, ResponsesBody)
+    body.check()
+    before = await _conversation(services, body.previous_response_id) if body.previous_response_id else []
+    new = _new(services, call, body, before)
+    if not body.background or body.stream:
+        return await generated(services, call, new)
+    request = await services.admission.admit(new)
+    reader = Reader(request)
+    await reader.wait_settled(_SETTLE_S)
+    reader.close()
+    return _shown(services, request, call.ignored)
+
+
+def _new(services: Services, call: Call, body: ResponsesBody, before: Items) -> NewRequest:
+    """The request for admission. `before`: the items of the conversation that it goes on with. Raises: Refusal."""
+    is_streamed = bool(body.stream) and services.settings.journal_http_streams
+    is_kept = body.is_stored or is_streamed
+    name = name_of(call.identity, PATH, call.body, mint=lambda: services.owners.mint("resp_"), is_streamed=is_kept)
+    if body.background:
+        name = replace(name, ends_with_client=False)
+    items = [*before, *items_of(body.input)]
+    kept = ResponseTerms(
+        shown=_encode(body.shown()), items=_encode(items), is_stored=body.is_stored, is_background=bool(body.background)
+    )
+    new = body.request_fields().new_request(
+        "responses",
+        name,
+        call.origin,
+        call.ignored,
+        max_tokens=body.max_output_tokens,
+        max_tokens_field="max_output_tokens",
+        logprobs=body.wanted_logprobs,
+        turns=turns_of_items(items, body.instructions, len(before)),
+        prompt_field="input",
+        response=kept,
+    )
+    return replace(new, grammar_field="text.format")
+
+
+async def show(services: Services, call: Call) -> ASGIApp:
+    """GET /v1/responses/{id}: as it is now, or with `stream=true` its events after the one with the number `starting_after`.
+
+    Raises: Refusal.
+    """
+    if call.parameters.get("stream") != "true":
+        return await _at_owner(services, call, "show")
+    after = call.parameters.get("starting_after", "")
+    start = call.identity.last_event or event_before(event_number(after, "starting_after"))
+    if (elsewhere := await forwarded(services, call, call.parameters["id"], start)) is not None:
+        return elsewhere
+    return events_after(services, await _stored(services, call.parameters["id"], "id"), start, "starting_after")
+
+
+async def remove(services: Services, call: Call) -> ASGIApp:
+    """DELETE /v1/responses/{id}. One that is running is cancelled. Raises: Refusal."""
+    return await _at_owner(services, call, "delete")
+
+
+async def cancel(services: Services, call: Call) -> ASGIApp:
+    """POST /v1/responses/{id}/cancel: the response, which is over. Raises: Refusal."""
+    return await _at_owner(services, call, "cancel")
+
+
+async def input_items(services: Services, call: Call) -> ASGIApp:
+    """GET /v1/responses/{id}/input_items: what the model has read. Raises: Refusal."""
+    return await _at_owner(services, call, "input_items")
+
+
+async def of_gateway(services: Services, call: Call) -> ASGIApp:
+    """GET, of another gateway: what its client wants of a response that this one has. Raises: Refusal."""
+    return await _DO[call.parameters["do"]](services, call.parameters)
+
+
+async def _at_owner(services: Services, call: Call, do: str) -> ASGIApp:
+    """What this gateway, or the one that has the response, does with it. Raises: Refusal."""
+    if socket := await gateway_of(services, call.parameters["id"]):
+        return await fetched(socket, _call_for(do, call.parameters))
+    return await _DO[do](services, call.parameters)
+
+
+def _call_for(do: str, parameters: Mapping[str, str]) -> bytes:
+    target = RESPONSE_PATH + quote(parameters["id"], safe="")
+    return get(f"{target}?{urlencode({**parameters, 'do': do})}")
+
+
+async def _conversation(services: Services, response_id: str) -> Items:
+    """The items of a stored response's conversation, its own answer included. Raises: Refusal."""
+    if not (socket := await gateway_of(services, response_id)):
+        return _items_after(services, await _stored(services, response_id, _PREVIOUS))
+    answer = await fetched(socket, _call_for("conversation", {"id": response_id}))
+    if answer.status_code != 200:
+        raise services.admission.unknown(response_id, _PREVIOUS)
+    return _decode(answer.body)
+
+
+async def _stored(services: Services, response_id: str, field: str) -> Request:
+    request = await services.admission.known(response_id, field)
+    if not request.order.is_stored:
+        raise services.admission.unknown(response_id, field)
+    return request
+
+
+def _items_after(services: Services, request: Request) -> Items:
+    """Raises: Refusal for a response that is not over."""
+    if not request.is_over:
+        raise invalid(_PREVIOUS, "a response that is over", request.order.request)
+    return [*_items_of(request), message_item(request, services.model)]
+
+
+def _items_of(request: Request) -> Items:
+    assert request.order.response is not None, "it is stored"
+    return _decode(request.order.response.items)
+
+
+def _shown(services: Services, request: Request, ignored: list[str] | None = None) -> ASGIApp:
+    return json_response(response_object(request, services.settings.model_name, services.model), ignored=ignored or ())
+
+
+async def _show(services: Services, parameters: Mapping[str, str]) -> ASGIApp:
+    return _shown(services, await _stored(services, parameters["id"], "id"))
+
+
+async def _cancel(services: Services, parameters: Mapping[str, str]) -> ASGIApp:
+    return _shown(services, await _ended(services, parameters["id"]))
+
+
+async def _delete(services: Services, parameters: Mapping[str, str]) -> ASGIApp:
+    request = await _ended(services, parameters["id"])
+    services.desk.retained.delete(request.order.request)
+    return json_response({"id": request.order.request, "object": "response", "deleted": True})
+
+
+async def _ended(services: Services, response_id: str) -> Request:
+    """A stored response, which is cancelled if it was running. Raises: Refusal."""
+    request = await _stored(services, response_id, "id")
+    if not request.is_over:
+        services.desk.cancel(request)
+        reader = Reader(request)
+        await reader.wait_end()
+        reader.close()
+    return request
+
+
+async def _input_items(services: Services, parameters: Mapping[str, str]) -> ASGIApp:
+    request = await _stored(services, parameters["id"], "id")
+    items = [_with_id(item, index) for index, item in enumerate(_items_of(request))]
+    if parameters.get("order", "desc") == "desc":
+        items.reverse()
+    after, limit = parameters.get("after", ""), parameters.get("limit", "20")
+    if not limit.isdecimal() or not 1 <= int(limit) <= _MOST_ITEMS:
+        raise invalid("limit", f"1 to {_MOST_ITEMS}", limit)
+    ids = [item["id"] for item in items]
+    if after and after not in ids:
+        raise invalid("after", "the id of an item", after)
+    first = ids.index(after) + 1 if after else 0
+    page = items[first : first + int(limit)]
+    has_more = first + len(page) < len(items)
+    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
+    return json_response({"object": "list", "data": page, **ends, "has_more": has_more})
+
+
+def _with_id(item: dict[str, Any], index: int) -> dict[str, Any]:
+    """An item as clients read it: with an id, and its content as a list of parts."""
+    content = item.get("content")
+    parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
+    return {"id": f"item_{index}", "type": "message", "status": "completed", **item, "content": parts}
+
+
+async def _told_conversation(services: Services, parameters: Mapping[str, str]) -> ASGIApp:
+    return json_response(_items_after(services, await _stored(services, parameters["id"], _PREVIOUS)))
+
+
+_DO: dict[str, Callable[[Services, Mapping[str, str]], Awaitable[ASGIApp]]] = {
+    "show": _show,
+    "delete": _delete,
+    "cancel": _cancel,
+    "input_items": _input_items,
+    "conversation": _told_conversation,
+}
+_ONE = PATH + "/{id:path}"
+ENDPOINTS = (
+    Endpoint("POST", PATH, create, needs_open=True),
+    Endpoint("GET", _ONE + "/input_items", input_items, query=("after", "include", "include[]", "limit", "order")),
+    Endpoint("GET", _ONE, show, query=("stream", "starting_after", "include", "include[]", "include_obfuscation")),
+    Endpoint("DELETE", _ONE, remove),
+    Endpoint("POST", _ONE + "/cancel", cancel),
+)
+FOR_GATEWAYS = (Endpoint("GET", RESPONSE_PATH + "{id:path}", of_gateway, query=None),)

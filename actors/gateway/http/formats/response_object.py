@@ -1,0 +1,112 @@
+"""The object that /v1/responses answers with, as OpenAI's Responses API has it, and its items. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from actors.gateway.http.errors import refusal_of
+from actors.gateway.http.formats.openai_chunks import logprobs_json
+from actors.gateway.requests.order import Ended
+from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.text.tokenizer import TextModel
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+def response_body(request: Request, model_name: str, model: TextModel) -> Iterator[bytes]:
+    """The JSON of a response as it is now, in one piece."""
+    yield _encode(response_object(request, model_name, model))
+
+
+def response_object(request: Request, model_name: str, model: TextModel) -> dict[str, Any]:
+    """A response as it is now: without output while it runs."""
+    sequence = request.sequences[0]
+    if not request.is_over or sequence.ended is None:
+        return begun_object(request, model_name)
+    ended = sequence.ended
+    found = begun_object(request, model_name) | {"status": status_of(ended), "usage": _usage_of(request)}
+    if ended.is_failure:
+        found["error"] = {"code": "server_error", "message": refusal_of(ended).detail}
+    elif ended.reason == "length":
+        found["incomplete_details"] = {"reason": "max_output_tokens"}
+    if not ended.is_failure or sequence.ids:
+        found["output"] = [message_item(request, model)]
+    return found
+
+
+def begun_object(request: Request, model_name: str) -> dict[str, Any]:
+    """A response that has begun, before its first token."""
+    order = request.order
+    assert order.response is not None, "it is a request of /v1/responses"
+    return {
+        "id": order.request,
+        "object": "response",
+        "created_at": int(order.created_s),
+        "status": "in_progress",
+        "error": None,
+        "incomplete_details": None,
+        "model": model_name,
+        "output": [],
+        "temperature": order.sampling.temperature,
+        "top_p": order.sampling.top_p,
+        "top_logprobs": max(order.sampling.logprobs, 0),
+        "usage": None,
+        "service_tier": "default",
+        "background": order.is_background,
+        "store": order.is_stored,
+        **_decode(order.response.shown),
+    }
+
+
+def message_item(request: Request, model: TextModel) -> dict[str, Any]:
+    """The item with the text of a response that is over."""
+    sequence = request.sequences[0]
+    assert sequence.ended is not None, "the response is over"
+    is_whole = sequence.ended.reason == "stop"
+    return message_of(request, "completed" if is_whole else "incomplete", [text_part(sequence, model)])
+
+
+def message_of(request: Request, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
+    """The item of the assistant's message."""
+    return {"id": item_id(request), "type": "message", "status": status, "role": "assistant", "content": content}
+
+
+def item_id(request: Request) -> str:
+    """The id of the message in a response."""
+    return "msg_" + request.order.request.removeprefix("resp_")
+
+
+def text_part(sequence: GrowingSequence, model: TextModel) -> dict[str, Any]:
+    """The part of a message with the text of a sequence that is over."""
+    logprobs = logprobs_of(sequence, 0, len(sequence.ids), model)
+    return {"type": "output_text", "annotations": [], "logprobs": logprobs, "text": "".join(sequence.texts) + sequence.tail}
+
+
+def logprobs_of(sequence: GrowingSequence, first: int, stop: int, model: TextModel) -> list[dict[str, Any]]:
+    """The log-probabilities of tokens first .. stop - 1; [] if they were not asked for."""
+    if not sequence.wants_logprobs:
+        return []
+    return logprobs_json(sequence, first, stop, model, is_chat=True, offset=0)["content"]
+
+
+def status_of(ended: Ended) -> str:
+    """The status of a response that is over."""
+    if ended.is_failure:
+        return "failed"
+    return {"length": "incomplete", "cancelled": "cancelled"}.get(ended.reason, "completed")
+
+
+def _usage_of(request: Request) -> dict[str, Any]:
+    n_prompt, ended = request.n_prompt[0], request.sequences[0].ended
+    n_cached = min(ended.n_cached, n_prompt) if ended is not None else 0
+    return {
+        "input_tokens": n_prompt,
+        "input_tokens_details": {"cached_tokens": n_cached, "cache_write_tokens": 0},
+        "output_tokens": request.n_generated,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": n_prompt + request.n_generated,
+    }
