@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
+from actors.gateway.text.channels import Splitting
 from messages.generation import Sampling, Terms, Work
 from messages.outcomes import FAILURES, Code, EndReason, NoCode
 
@@ -43,6 +44,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     echo: list[str] = []  # prompts to repeat before their answers, or none
     ignored_fields: str = ""  # names of unknown fields in its body, as the header X-Ignored-Fields has them
     response: ResponseTerms | None = None  # of a request of /v1/responses
+    splitting: Splitting | None = None  # how the text of its answers is split into channels; None: it is not
 
     @property
     def is_stored(self) -> bool:

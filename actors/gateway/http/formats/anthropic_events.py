@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -11,6 +13,8 @@ from actors.gateway.http.errors import anthropic_error, refusal_of
 from actors.gateway.http.formats.format import EVENT_STREAM, StreamWriter
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.requests.split_text import pieces_of
+from actors.gateway.text.pieces import Channel, TextPiece
 from actors.gateway.text.tokenizer import TextModel
 
 _encode = msgspec.json.Encoder().encode
@@ -33,7 +37,7 @@ class MessageEvents(StreamWriter):
         usage = {"input_tokens": self._request.n_prompt[0], "output_tokens": 0}
         message = _message(self._request, self._model_name, [], None, None, usage)
         block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
-        return [_event({"type": "message_start", "message": message}), _event(block)]
+        return [event_of({"type": "message_start", "message": message}), event_of(block)]
 
     def token(self, sequence: GrowingSequence, number: int) -> bytes:
         """The event of one token; b"" without text."""
@@ -55,17 +59,29 @@ class MessageEvents(StreamWriter):
             return [b"event: error\ndata: " + _encode(anthropic_error(refusal.status, refusal.detail)) + b"\n"]
         why, matched = _stop_of(self._request)
         delta = {"stop_reason": why, "stop_sequence": matched}
-        return [_event({"type": "message_delta", "delta": delta, "usage": _usage_of(self._request)}), _MESSAGE_STOP]
+        return [event_of({"type": "message_delta", "delta": delta, "usage": _usage_of(self._request)}), _MESSAGE_STOP]
 
 
 def message_body(request: Request, model_name: str, model: TextModel) -> Iterator[bytes]:
     """The message of a request that is over, in one piece."""
     sequence = request.sequences[0]
-    content = [{"type": "text", "text": "".join(sequence.texts) + sequence.tail}]
+    content = [_block_of(request, piece) for piece in pieces_of(sequence) or [TextPiece(Channel.CONTENT, "")]]
     yield _encode(_message(request, model_name, content, *_stop_of(request), _usage_of(request)))
 
 
-def _event(data: dict[str, Any]) -> bytes:
+def signature_of(request: Request) -> str:
+    """What a block of thinking is signed with. Clients send it back; nothing here needs it."""
+    return b64encode(blake2b(request.order.request.encode(), digest_size=24).digest()).decode()
+
+
+def _block_of(request: Request, piece: TextPiece) -> dict[str, str]:
+    if piece.channel is Channel.REASONING:
+        return {"type": "thinking", "thinking": piece.text, "signature": signature_of(request)}
+    return {"type": "text", "text": piece.text}
+
+
+def event_of(data: dict[str, Any]) -> bytes:
+    """One event as its bytes."""
     return b"event: " + data["type"].encode() + b"\ndata: " + _encode(data) + b"\n"
 
 

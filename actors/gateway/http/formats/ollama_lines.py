@@ -13,6 +13,8 @@ from actors.gateway.http.formats.format import StreamWriter
 from actors.gateway.http.formats.openai_chunks import finish_reason
 from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.requests.split_text import SplitText, pieces_of
+from actors.gateway.text.pieces import Channel, TextPiece
 from actors.gateway.text.tokenizer import TextModel
 
 _encode = msgspec.json.Encoder().encode
@@ -52,16 +54,51 @@ class LineWriter(StreamWriter):
         """The error, or the line that says why the answer is over."""
         if failure is not None:
             return [_encode(ollama_error(500, refusal_of(failure).detail))]
-        return [_encode(_finished(self._request, self._model_name, ""))]
+        return [_encode(_finished(self._request, self._model_name, []))]
 
     def _line(self, text: str) -> bytes:
         return self._before + _encode(text) + self._after
 
 
+class SplitLineWriter(LineWriter):
+    """As `LineWriter`, with the reasoning in a field of its own."""
+
+    def __init__(self, request: Request, model_name: str, model: TextModel) -> None:
+        super().__init__(request, model_name, model)
+        self._split = SplitText(request.sequences[0])
+        self._head, self._is_chat = head_of(request.order, model_name), request.order.api == "ollama_chat"
+
+    def token(self, sequence: GrowingSequence, number: int) -> bytes:
+        """The line of one token; b"" if it makes no text certain."""
+        return self._line_of(self._split.of_token(number))
+
+    def ending(self, sequence: GrowingSequence) -> bytes:
+        """The line of the text that became certain by the ending."""
+        return self._line_of(self._split.of_ending())
+
+    def _line_of(self, pieces: list[TextPiece]) -> bytes:
+        return _encode({**self._head, **shown(pieces, is_chat=self._is_chat), "done": False}) if pieces else b""
+
+
+def line_writer(request: Request, model_name: str, model: TextModel) -> StreamWriter:
+    """The writer of one request."""
+    return (LineWriter if request.order.splitting is None else SplitLineWriter)(request, model_name, model)
+
+
+def shown(pieces: list[TextPiece], *, is_chat: bool) -> dict[str, Any]:
+    """The fields with the text of these pieces. The reasoning is `thinking`, beside the content."""
+    texts = dict.fromkeys(Channel, "")
+    for channel, text in pieces:
+        texts[channel] += text
+    fields = content_of(texts[Channel.CONTENT], is_chat=is_chat)
+    if texts[Channel.REASONING]:
+        (fields["message"] if is_chat else fields)["thinking"] = texts[Channel.REASONING]
+    return fields
+
+
 def ollama_body(request: Request, model_name: str, model: TextModel) -> Iterator[bytes]:
     """The JSON object of a request that is over, in one piece."""
-    sequence = request.sequences[0]
-    yield _encode(_finished(request, model_name, "".join(sequence.texts) + sequence.tail))
+    yield _encode(_finished(request, model_name, pieces_of(request.sequences[0])))
 
 
 def head_of(order: Order, model_name: str) -> dict[str, Any]:
@@ -79,7 +116,7 @@ def content_of(text: str, *, is_chat: bool) -> dict[str, Any]:
     return {"message": {"role": "assistant", "content": text}} if is_chat else {"response": text}
 
 
-def _finished(request: Request, model_name: str, text: str) -> dict[str, Any]:
+def _finished(request: Request, model_name: str, pieces: list[TextPiece]) -> dict[str, Any]:
     """The object of an answer that is over. Its durations are those that the journal has."""
     order, sequence = request.order, request.sequences[0]
     ended = sequence.ended
@@ -88,7 +125,7 @@ def _finished(request: Request, model_name: str, text: str) -> dict[str, Any]:
     all_ns, first_ns = int(ended.lasted_s * _NS), int((ended.first_token_s or ended.lasted_s) * _NS)
     found = {
         **head_of(order, model_name),
-        **content_of(text, is_chat=is_chat),
+        **shown(pieces, is_chat=is_chat),
         "done": True,
         "done_reason": finish_reason(ended),
         "total_duration": all_ns,

@@ -12,24 +12,27 @@ from actors.gateway.http.errors import error_response, refusal_of
 from actors.gateway.http.formats.format import EVENT_STREAM, PING, StreamWriter
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.requests.split_text import n_reasoning_tokens, pieces_of
 from actors.gateway.requests.work_done import work_of
+from actors.gateway.text.pieces import Channel, TextPiece
 from actors.gateway.text.tokenizer import TextModel
 
 _encode = msgspec.json.Encoder().encode
 DONE = b"data: [DONE]\n"
-_FINISH = {reason: b'"' + reason.encode() + b'"' for reason in ("stop", "length")}
+FINISH = {reason: b'"' + reason.encode() + b'"' for reason in ("stop", "length")}
+_FIELDS = {Channel.CONTENT: ("content",), Channel.REASONING: ("reasoning_content", "reasoning")}
 _SPAN_TOKENS = 64  # of a whole body between two turns of the event loop: with 20 log-probabilities each they take 3 ms
 _LOWEST_LOGPROB = -9999.0  # JSON has no minus infinity; OpenAI writes this
 
 
 def finish_reason(ended: Ended) -> str:
     """OpenAI's `finish_reason` of an ending: "length", or "stop" for every other one, a cancellation included."""
-    return ended.reason if ended.reason in _FINISH else "stop"
+    return ended.reason if ended.reason in FINISH else "stop"
 
 
 def usage_of(request: Request) -> dict[str, Any]:
     """The `usage` object. Tokens of a stop string are counted although they are not shown. With details of drafts if there were
-    any, and their scheduler has told them."""
+    any, and their scheduler has told them; and of reasoning if its text was looked for."""
     n_prompt, n_generated = sum(request.n_prompt), request.n_generated
     n_cached = sum(s.ended.n_cached for s in request.sequences if s.ended is not None and s.index % request.order.n == 0)
     usage: dict[str, Any] = {
@@ -38,11 +41,24 @@ def usage_of(request: Request) -> dict[str, Any]:
         "total_tokens": n_prompt + n_generated,
         "prompt_tokens_details": {"cached_tokens": min(n_cached, n_prompt)},
     }
+    details: dict[str, int] = {}
     if (work := work_of(request)) is not None and work.n_drafted:
         rejected = work.n_drafted - work.n_accepted
-        drafts = {"accepted_prediction_tokens": work.n_accepted, "rejected_prediction_tokens": rejected}
-        usage["completion_tokens_details"] = drafts
+        details |= {"accepted_prediction_tokens": work.n_accepted, "rejected_prediction_tokens": rejected}
+    if request.order.splitting is not None and request.order.splitting.reasoning is not None:
+        details["reasoning_tokens"] = n_reasoning_tokens(request)
+    if details:
+        usage["completion_tokens_details"] = details
     return usage
+
+
+def fields_of(pieces: list[TextPiece]) -> dict[str, str]:
+    """The fields of a message, or of a delta, that show these pieces. The reasoning has two names: vLLM's and DeepSeek's."""
+    fields: dict[str, str] = {}
+    for channel, text in pieces:
+        for name in _FIELDS[channel]:
+            fields[name] = fields.get(name, "") + text
+    return fields
 
 
 class ChunkWriter(StreamWriter):
@@ -89,7 +105,7 @@ class ChunkWriter(StreamWriter):
         assert ended is not None
         if ended.is_failure:
             return self._event(sequence.index, sequence.tail, b"null", b"null") if sequence.tail else b""
-        return self._event(sequence.index, sequence.tail or None, b"null", _FINISH[finish_reason(ended)])
+        return self._event(sequence.index, sequence.tail or None, b"null", FINISH[finish_reason(ended)])
 
     def last(self, failure: Ended | None) -> list[bytes]:
         """The error, or the usage if it was asked for; then [DONE]."""
@@ -101,11 +117,14 @@ class ChunkWriter(StreamWriter):
 
     def _event(self, index: int, text: str | None, logprobs: bytes, finish: bytes) -> bytes:
         if self._is_chat:
-            delta = b"{}" if text is None else b'{"content":' + _encode(text) + b"}"
-            middle = b'{"index":%d,"delta":' % index + delta
+            shown = b'"delta":{}' if text is None else b'"delta":{"content":' + _encode(text) + b"}"
         else:
-            middle = b'{"index":%d,"text":' % index + _encode(text or "")
-        return self._head + middle + b',"logprobs":' + logprobs + b',"finish_reason":' + finish + b"}" + self._tail
+            shown = b'"text":' + _encode(text or "")
+        return self._event_with(index, shown, logprobs, finish)
+
+    def _event_with(self, index: int, shown: bytes, logprobs: bytes, finish: bytes) -> bytes:
+        choice = b'{"index":%d,' % index + shown + b',"logprobs":' + logprobs + b',"finish_reason":' + finish + b"}"
+        return self._head + choice + self._tail
 
     def _logprobs(self, sequence: GrowingSequence, number: int) -> bytes:
         known, length = self._offsets[sequence.index]
@@ -136,7 +155,9 @@ def _choice(sequence: GrowingSequence, model: TextModel, *, is_chat: bool) -> It
     assert sequence.ended is not None
     order, text = sequence.request.order, "".join(sequence.texts) + sequence.tail
     choice: dict[str, Any] = {"index": sequence.index}
-    if is_chat:
+    if order.splitting is not None:
+        choice["message"] = {"role": "assistant", "content": "", "refusal": None, **fields_of(pieces_of(sequence))}
+    elif is_chat:
         choice["message"] = {"role": "assistant", "content": text, "refusal": None}
     else:
         choice["text"] = (order.echo[sequence.index // order.n] if order.echo else "") + text
@@ -145,7 +166,7 @@ def _choice(sequence: GrowingSequence, model: TextModel, *, is_chat: bool) -> It
         yield from _whole_logprobs(sequence, model, is_chat=is_chat)
     else:
         yield b"null"
-    yield b',"finish_reason":' + _FINISH[finish_reason(sequence.ended)] + b"}"
+    yield b',"finish_reason":' + FINISH[finish_reason(sequence.ended)] + b"}"
 
 
 def _whole_logprobs(sequence: GrowingSequence, model: TextModel, *, is_chat: bool) -> Iterator[bytes]:

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from actors.gateway.http.errors import ErrorBody, anthropic_error, error_body, ollama_error
-from actors.gateway.http.formats.anthropic_events import MessageEvents, message_body
+from actors.gateway.http.formats.anthropic_events import message_body
+from actors.gateway.http.formats.anthropic_split import message_events
 from actors.gateway.http.formats.format import StreamWriter
-from actors.gateway.http.formats.ollama_lines import LineWriter, ollama_body
-from actors.gateway.http.formats.openai_chunks import ChunkWriter, whole_body
+from actors.gateway.http.formats.ollama_lines import line_writer, ollama_body
+from actors.gateway.http.formats.openai_chunks import whole_body
+from actors.gateway.http.formats.openai_split import chunk_writer
 from actors.gateway.http.formats.response_events import ResponseEvents
 from actors.gateway.http.formats.response_object import response_body
 from actors.gateway.requests.order import Api
@@ -28,9 +30,9 @@ class AnswerFormat:
     error: ErrorBody = error_body
 
 
-OPENAI = AnswerFormat(ChunkWriter, whole_body)
-_ANTHROPIC = AnswerFormat(MessageEvents, message_body, anthropic_error)
-_OLLAMA = AnswerFormat(LineWriter, ollama_body, ollama_error)
+OPENAI = AnswerFormat(chunk_writer, whole_body)
+_ANTHROPIC = AnswerFormat(message_events, message_body, anthropic_error)
+_OLLAMA = AnswerFormat(line_writer, ollama_body, ollama_error)
 _FORMATS: dict[Api, AnswerFormat] = {
     "ollama_chat": _OLLAMA,
     "ollama_generate": _OLLAMA,

@@ -1,0 +1,110 @@
+"""Finds the reasoning in a growing text: what stands between two marks, such as `<think>` and `</think>`. Pure."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from actors.gateway.text.pieces import Channel, Splitter, TextPiece
+
+_BLANKS = " \t\r\n"
+
+
+class ReasoningMarks(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The texts around the reasoning of an answer. `is_open`: the prompt ends within the reasoning, where the answer begins."""
+
+    begin: str
+    end: str
+    is_open: bool = False
+    is_shown: bool = True  # to the client; else it is left out
+
+
+class _Part(Enum):
+    BEFORE = "before"  # only blanks have come, or a part of the first mark
+    REASONING = "reasoning"
+    AFTER = "after"  # the mark at the end has come, and only blanks since
+    CONTENT = "content"
+
+
+class ReasoningSplitter(Splitter):
+    """Reasoning first, between its marks, then content.
+
+    Blanks around the reasoning, and before what follows it, belong to neither. A text that does not begin with the first mark
+    is content as a whole, also if marks come later. What may become a mark, and blanks that may stand before one, are held.
+    """
+
+    def __init__(self, marks: ReasoningMarks) -> None:
+        self._marks, self._held = marks, ""
+        self._part = _Part.REASONING if marks.is_open else _Part.BEFORE
+        self._has_text = False  # of the reasoning something has been returned
+        self._may_repeat = marks.is_open  # some models write the first mark although the prompt has it
+
+    @property
+    def is_reasoning(self) -> bool:
+        return self._part is _Part.REASONING
+
+    def push(self, text: str) -> list[TextPiece]:
+        if self._part is _Part.CONTENT:
+            return self._pieces("", text)
+        self._held += text
+        reasoning = ""
+        if self._part is _Part.BEFORE:
+            self._begin()
+        if self._part is _Part.REASONING:
+            reasoning = self._reason()
+        if self._part is _Part.AFTER:
+            self._held = self._held.lstrip(_BLANKS)
+            if self._held:
+                self._part = _Part.CONTENT
+        return self._pieces(reasoning, self._take() if self._part is _Part.CONTENT else "")
+
+    def flush(self) -> list[TextPiece]:
+        rest = self._take()
+        if self._part is _Part.REASONING:
+            return self._pieces(rest, "")
+        return self._pieces("", rest if self._part is not _Part.AFTER else "")
+
+    def _pieces(self, reasoning: str, content: str) -> list[TextPiece]:
+        pieces = [TextPiece(Channel.REASONING, reasoning)] if reasoning and self._marks.is_shown else []
+        return [*pieces, TextPiece(Channel.CONTENT, content)] if content else pieces
+
+    def _take(self) -> str:
+        held, self._held = self._held, ""
+        return held
+
+    def _begin(self) -> None:
+        """Decide whether the text begins with the first mark, as soon as it can be known."""
+        bare, begin = self._held.lstrip(_BLANKS), self._marks.begin
+        if bare.startswith(begin):
+            self._part, self._held = _Part.REASONING, bare[len(begin) :]
+        elif not begin.startswith(bare):
+            self._part = _Part.CONTENT
+
+    def _reason(self) -> str:
+        """The reasoning that is certain now; goes on to the next part at the second mark."""
+        if not self._has_text:
+            self._held = self._held.lstrip(_BLANKS)
+            if self._may_repeat and self._is_first_mark_repeated():
+                return ""
+        head, mark, rest = self._held.partition(self._marks.end)
+        if mark:
+            self._part, self._held = _Part.AFTER, rest
+            return head.rstrip(_BLANKS)
+        n_safe = len(self._held[: len(self._held) - _n_begun(self._held, self._marks.end)].rstrip(_BLANKS))
+        safe, self._held = self._held[:n_safe], self._held[n_safe:]
+        self._has_text = self._has_text or bool(safe)
+        return safe
+
+    def _is_first_mark_repeated(self) -> bool:
+        """True while the text may still repeat the first mark, which is removed."""
+        begin = self._marks.begin
+        if self._held.startswith(begin):
+            self._held, self._may_repeat = self._held[len(begin) :].lstrip(_BLANKS), False
+            return False
+        return begin.startswith(self._held)
+
+
+def _n_begun(text: str, mark: str) -> int:
+    """Characters at the end of `text` with which `mark` may begin."""
+    return next((n for n in range(min(len(mark) - 1, len(text)), 0, -1) if text.endswith(mark[:n])), 0)

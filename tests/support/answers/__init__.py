@@ -1,0 +1,1 @@
+"""Answers of models, as tests write them."""
