@@ -23,7 +23,7 @@ from ops.api_tables import fields_table, other_fields_table
 from ops.config_tables import settings_tables
 from supervisor.config import ServerConfig
 from supervisor.policy.child_spec import Group
-from supervisor.policy.machine import Gpu
+from supervisor.policy.hardware import Gpu
 from supervisor.policy.placement import Placement
 from supervisor.tree import StartFacts, build_tree
 

@@ -12,9 +12,9 @@ from gpu_workers.models.resolve import ModelKind, find_model, read_config
 from gpu_workers.runner.memory_estimate import memory_bytes
 from messages.errors import ConfigError
 from supervisor.config import ServerConfig
-from supervisor.policy.machine import Gpu, Host
-from supervisor.policy.placement import Placement, Wishes, check_gpus
-from supervisor.policy.refusals import check_deterministic, plan_or_offer
+from supervisor.policy.hardware import Gpu, Host
+from supervisor.policy.placement import Placement, PlacementRequest, check_gpus
+from supervisor.policy.placement_offers import check_deterministic, plan_or_offer
 
 _OTHER_FILES = 256  # of a gateway or a custodian, beside connections
 _FILES, _FILES_OF_LINKS = 128, 8
@@ -28,8 +28,8 @@ def plan_start(config: ServerConfig) -> Placement:
     Raises: ConfigError naming the key.
     """
     host = Host(() if config.gpus == 0 else find_gpus(os.environ.get(VISIBLE_VARIABLE)), memory_bytes())
-    wishes = Wishes(config.gpus, config.tp, config.replicas, config.max_length, config.worker, config.standby)
-    check_gpus(host, wishes)
+    asked = PlacementRequest(config.gpus, config.tp, config.replicas, config.max_length, config.worker, config.standby)
+    check_gpus(host, asked)
     try:
         model = read_config(config.model)
         if config.worker.load_format != "random":
@@ -38,7 +38,7 @@ def plan_start(config: ServerConfig) -> Placement:
         raise ConfigError(f"model: {error}") from None
     if model is not None and model.max_position and config.max_length > model.max_position:
         raise ConfigError(f"max_length: expected at most {model.max_position} (the model's), got {config.max_length}")
-    placement = plan_or_offer(host, model, wishes)
+    placement = plan_or_offer(host, model, asked)
     check_deterministic(placement, config.worker.attention)
     _check_open_files(n_children(config, placement))
     return placement

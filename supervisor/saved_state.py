@@ -14,7 +14,7 @@ import msgspec
 from supervisor.children.atomic_file import AtomicFile
 from supervisor.parent.memory_copy import read_newest
 from supervisor.policy.history import Memory
-from supervisor.policy.rolling import Roll
+from supervisor.policy.roll import Roll
 from supervisor.policy.states import TreeOrder
 
 

@@ -26,8 +26,8 @@ from supervisor.children.rendezvous import Incarnations
 from supervisor.children.spawner import LocalSpawner, Spawner
 from supervisor.operator.display import Display
 from supervisor.operator.notify import notify
+from supervisor.operator.operator_server import OperatorServer
 from supervisor.operator.orders import Orders
-from supervisor.operator.server import OperatorServer
 from supervisor.parent.link import ParentLink
 from supervisor.policy.actions import Action, GiveUp, Kill, Promote, Retire, Start
 from supervisor.policy.liveness import Liveness, OverdueChild

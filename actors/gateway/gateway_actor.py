@@ -34,8 +34,8 @@ from actors.gateway.http.gateways.forwarding import listen_for_gateways
 from actors.gateway.http.gateways.owners import Owners
 from actors.gateway.http.large_bodies import BodyReader
 from actors.gateway.http.server import HttpServer
-from actors.gateway.journal.identity import known_identity
 from actors.gateway.journal.journal import Journal
+from actors.gateway.journal.model_identity import known_identity
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.settings import read_settings
 from actors.gateway.takeover.leaving import leave_connections

@@ -35,20 +35,20 @@ class GpuRoom:
                 f" {self.memory_bytes / GIB:.1f} GiB), got {self.worker.kv_memory_bytes}"
             )
 
-    def has_standby(self, wish: bool | None, estimate: RankEstimate, wanted_tokens: int, least_tokens: int) -> bool:
-        """Whether a replica gets a standby gang: if the operator wishes so; without a wish, if at least half of the room for
-        keys and values is left, and at least `wanted_tokens`.
+    def has_standby(self, asked: bool | None, estimate: RankEstimate, wanted_tokens: int, least_tokens: int) -> bool:
+        """Whether a replica gets a standby gang: as the operator `asked`; if nothing was asked (None), where at least half of
+        the room for keys and values is left, and at least `wanted_tokens`.
 
-        least_tokens: without so much room no server starts. Raises: ConfigError when a standby is wished for and does not fit.
+        least_tokens: without so much room no server starts. Raises: ConfigError when a standby is asked for and does not fit.
         """
-        if wish is False:
+        if asked is False:
             return False
         alone, beside = self.tokens(estimate), self.tokens(estimate, _PAIR)
         gangs_bytes = estimate.gangs_bytes(_PAIR, self.worker.shared_weights)
         fits = beside >= least_tokens and self.worker.kv_memory_bytes + gangs_bytes <= self.memory_bytes
-        if wish and not fits:
+        if asked and not fits:
             raise ConfigError(
                 f"standby: expected room for two gangs of {gangs_bytes / _PAIR / GIB:.1f} GiB each and their keys and values on"
                 f" each GPU of {self.memory_bytes / GIB:.1f} GiB, got one gang's (--no-standby, or more GPUs per replica)"
             )
-        return fits and (bool(wish) or (2 * beside >= alone and beside >= wanted_tokens))
+        return fits and (bool(asked) or (2 * beside >= alone and beside >= wanted_tokens))

@@ -18,7 +18,7 @@ from gpu_workers.runner.memory_estimate import GIB, RankEstimate, cpu_weight_byt
 from gpu_workers.settings import DeviceKind, WorkerSettings
 from messages.errors import ConfigError
 from supervisor.policy.gpu_room import GpuRoom
-from supervisor.policy.machine import Gpu, Host
+from supervisor.policy.hardware import Gpu, Host
 
 _LEAST_CAPABILITY = (7, 0)  # of the kernels' compiler
 _BFLOAT16_CAPABILITY = (8, 0)
@@ -27,7 +27,7 @@ _SHORT_CONTEXT_TOKENS = 2048  # a model whose context does not fit is served wit
 
 
 @dataclass(frozen=True)
-class Wishes:
+class PlacementRequest:
     """What the operator asked for."""
 
     gpus: int | None = None  # None: all that are there; 0: CPU cores
@@ -39,7 +39,8 @@ class Wishes:
 
 
 class PlacementRefused(ConfigError):
-    """Wishes that cannot be had. `key`: the wish that is refused; `offer`: the value that the text names, or the greatest."""
+    """A placement that is impossible. `key`: the setting that is refused; `offer`: the value that the text names, or the
+    greatest."""
 
     def __init__(self, key: str, offer: int, text: str) -> None:
         super().__init__(f"{key}: {text}")
@@ -68,10 +69,10 @@ class Placement:
         """Worker processes of all replicas."""
         return self.tp * self.replicas
 
-    def has_vault(self, wish: bool | None) -> bool:
-        """True if KV memory outlives gangs. `wish`: the operator's; None: on GPUs. A standby gang without a vault would compute
+    def has_vault(self, asked: bool | None) -> bool:
+        """True if KV memory outlives gangs. `asked`: what the operator chose; None: on GPUs. A standby gang without a vault would compute
         everything again, so it always has one."""
-        return self.has_standby or (self.device == "cuda" if wish is None else wish)
+        return self.has_standby or (self.device == "cuda" if asked is None else asked)
 
     def summary(self) -> str:
         """The layout in a few words, for the status: "4 replicas x tp 1 on NVIDIA H200, bfloat16"."""
@@ -96,33 +97,33 @@ class Placement:
         return ", ".join(parts)
 
 
-def plan_placement(host: Host, model: ModelConfig | None, wishes: Wishes) -> Placement:
+def plan_placement(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> Placement:
     """The placement of `model` (None: the hash chain, which needs no device) on `host`.
 
     Raises: ConfigError naming the key, what would work and what came.
     """
-    check_gpus(host, wishes)
-    gpus = host.gpus if wishes.gpus is None else host.gpus[: wishes.gpus]
-    is_on_cpu = not gpus or (model is None and wishes.gpus is None)
-    placement = _on_cpu(host, model, wishes) if is_on_cpu else _OnGpus(gpus, model, wishes).placement()
-    return replace(placement, deterministic=wishes.worker.deterministic)
+    check_gpus(host, asked)
+    gpus = host.gpus if asked.gpus is None else host.gpus[: asked.gpus]
+    is_on_cpu = not gpus or (model is None and asked.gpus is None)
+    placement = _on_cpu(host, model, asked) if is_on_cpu else _OnGpus(gpus, model, asked).placement()
+    return replace(placement, deterministic=asked.worker.deterministic)
 
 
-def check_gpus(host: Host, wishes: Wishes) -> None:
+def check_gpus(host: Host, asked: PlacementRequest) -> None:
     """Check the number of GPUs, before the model is looked for. Raises: PlacementRefused if there are fewer than asked for."""
-    if wishes.gpus is not None and wishes.gpus > len(host.gpus):
+    if asked.gpus is not None and asked.gpus > len(host.gpus):
         there = f"at most {len(host.gpus)} ({_named(host.gpus)})" if host.gpus else "0 (CPU cores; no GPU is visible here)"
-        raise PlacementRefused("gpus", len(host.gpus), f"expected {there}, got {wishes.gpus}")
+        raise PlacementRefused("gpus", len(host.gpus), f"expected {there}, got {asked.gpus}")
 
 
-def _on_cpu(host: Host, model: ModelConfig | None, wishes: Wishes) -> Placement:
-    if wishes.worker.attention == "triton":
+def _on_cpu(host: Host, model: ModelConfig | None, asked: PlacementRequest) -> Placement:
+    if asked.worker.attention == "triton":
         raise ConfigError('worker.attention: expected "auto" or "torch" without GPUs, got "triton"')
-    tp, replicas = wishes.tp or 1, wishes.replicas or 1
+    tp, replicas = asked.tp or 1, asked.replicas or 1
     if model is None:
-        return Placement("cpu", (), tp, replicas, "", has_standby=bool(wishes.standby))
+        return Placement("cpu", (), tp, replicas, "", has_standby=bool(asked.standby))
     _check_split(model, tp, _MOST_RANKS)
-    dtype = "float32" if wishes.worker.dtype == "auto" else wishes.worker.dtype
+    dtype = "float32" if asked.worker.dtype == "auto" else asked.worker.dtype
     replica_bytes = cpu_weight_bytes(model, tp, dtype)
     weight_bytes, most_replicas = replica_bytes * replicas, host.memory_bytes // replica_bytes
     if 1 <= most_replicas < replicas:
@@ -134,33 +135,33 @@ def _on_cpu(host: Host, model: ModelConfig | None, wishes: Wishes) -> Placement:
             f"model: expected weights that fit into the memory of this host, {_gib(host.memory_bytes)} GiB, got"
             f" {_gib(weight_bytes)} GiB ({_count(replicas, 'replica')}, {dtype}{smaller})"
         )
-    return Placement("cpu", (), tp, replicas, dtype, weight_bytes, host.memory_bytes, has_standby=bool(wishes.standby))
+    return Placement("cpu", (), tp, replicas, dtype, weight_bytes, host.memory_bytes, has_standby=bool(asked.standby))
 
 
 class _OnGpus:
     """One decision over `gpus`, all of which may be used."""
 
-    def __init__(self, gpus: tuple[Gpu, ...], model: ModelConfig | None, wishes: Wishes) -> None:
-        self._gpus, self._model, self._wishes = gpus, model, wishes
-        self._worker = msgspec.structs.replace(wishes.worker, device="cuda")
-        self._dtype = _gpu_dtype(gpus, wishes.worker.dtype)
+    def __init__(self, gpus: tuple[Gpu, ...], model: ModelConfig | None, asked: PlacementRequest) -> None:
+        self._gpus, self._model, self._asked = gpus, model, asked
+        self._worker = msgspec.structs.replace(asked.worker, device="cuda")
+        self._dtype = _gpu_dtype(gpus, asked.worker.dtype)
         self._memory_bytes = min(gpu.memory_bytes for gpu in gpus)
         self._room = GpuRoom(self._memory_bytes, self._worker)
 
     def placement(self) -> Placement:
         """Raises: ConfigError naming the key; a PlacementRefused where a number is refused."""
-        n_gpus, replicas = len(self._gpus), self._wishes.replicas
+        n_gpus, replicas = len(self._gpus), self._asked.replicas
         if replicas > n_gpus:
             raise PlacementRefused("replicas", n_gpus, f"expected at most {n_gpus} (the number of GPUs), got {replicas}")
         if self._model is None:
-            tp = self._wishes.tp or 1
+            tp = self._asked.tp or 1
             self._check_number(tp)
             return self._placed(tp)
-        tp = self._checked_tp(self._model) if self._wishes.tp else self._best_tp(self._model)
+        tp = self._checked_tp(self._model) if self._asked.tp else self._best_tp(self._model)
         estimate = self._estimate(self._model, tp)
         self._room.check_kv_memory(estimate)
         wanted_tokens = self._wanted_tokens()
-        has_standby = self._room.has_standby(self._wishes.standby, estimate, wanted_tokens, self._least_tokens())
+        has_standby = self._room.has_standby(self._asked.standby, estimate, wanted_tokens, self._least_tokens())
         room_tokens = self._room.tokens(estimate, 1 + has_standby)
         return replace(
             self._placed(tp),
@@ -172,21 +173,21 @@ class _OnGpus:
         )
 
     def _placed(self, tp: int) -> Placement:
-        n_gpus, replicas = len(self._gpus), self._wishes.replicas or len(self._gpus) // tp
+        n_gpus, replicas = len(self._gpus), self._asked.replicas or len(self._gpus) // tp
         used, n_unused = self._gpus[: tp * replicas], n_gpus - tp * replicas
-        has_standby = bool(self._wishes.standby)
+        has_standby = bool(self._asked.standby)
         return Placement("cuda", used, tp, replicas, "", 0, self._memory_bytes, n_unused, has_standby=has_standby)
 
     def _checked_tp(self, model: ModelConfig) -> int:
         """The operator's own tp, if it is possible. Raises: ConfigError."""
-        tp = self._wishes.tp
+        tp = self._asked.tp
         _check_split(model, tp, len(self._gpus))
         self._check_number(tp)
         self._check_room(model, [tp])
         return tp
 
     def _check_number(self, tp: int) -> None:
-        n_gpus, replicas = len(self._gpus), self._wishes.replicas or 1
+        n_gpus, replicas = len(self._gpus), self._asked.replicas or 1
         if tp * replicas > n_gpus:
             shared = f" for {replicas} replicas" if replicas > 1 else ""
             most = n_gpus // replicas
@@ -195,9 +196,9 @@ class _OnGpus:
     def _best_tp(self, model: ModelConfig) -> int:
         """The least tp that holds the model; if both `replicas` and `gpus` are given, the greatest, so that all GPUs are used.
         Sizes that give every rank the same number of heads go first."""
-        most = len(self._gpus) // (self._wishes.replicas or 1)
+        most = len(self._gpus) // (self._asked.replicas or 1)
         sizes = [size for size in range(1, most + 1) if can_split(model, size)]
-        fills = self._wishes.replicas > 0 and self._wishes.gpus is not None
+        fills = self._asked.replicas > 0 and self._asked.gpus is not None
         sizes.sort(key=lambda size: (not is_even_split(model, size), -size if fills else size))
         holding = [size for size in sizes if self._room.tokens(self._estimate(model, size)) >= self._wanted_tokens()]
         return holding[0] if holding else self._check_room(model, sizes)
@@ -214,16 +215,16 @@ class _OnGpus:
         """The error: why `size` ranks are not enough, and how many would be."""
         weights = f"{_gib(self._estimate(model, size).weight_bytes)} GiB of weights a GPU in {self._dtype}"
         gpu_gib = f"{_gib(self._memory_bytes)} GiB"
-        if self._wishes.max_length and room_tokens > 0:
+        if self._asked.max_length and room_tokens > 0:
             beside = f"beside {weights} (tp {size}, {gpu_gib} a GPU)"
-            return ConfigError(f"max_length: expected at most {room_tokens} tokens {beside}, got {self._wishes.max_length}")
+            return ConfigError(f"max_length: expected at most {room_tokens} tokens {beside}, got {self._asked.max_length}")
         enough = (s for s in split_sizes(model) if self._room.tokens(self._estimate(model, s)) >= self._least_tokens())
         needed = next(enough, None)
         if needed is None:
             return ConfigError(f"model: expected one that fits GPUs of {gpu_gib}, got {weights} with tp {size}")
-        key = "tp" if self._wishes.tp else "gpus"
-        total = needed if self._wishes.tp else needed * max(self._wishes.replicas, 1)
-        got = self._wishes.tp or len(self._gpus)
+        key = "tp" if self._asked.tp else "gpus"
+        total = needed if self._asked.tp else needed * max(self._asked.replicas, 1)
+        got = self._asked.tp or len(self._gpus)
         return PlacementRefused(
             key, total, f"expected at least {total} of {gpu_gib} each for this model, got {got} ({weights})"
         )
@@ -234,11 +235,11 @@ class _OnGpus:
     def _wanted_tokens(self) -> int:
         """Tokens of one sequence of the longest length."""
         context = self._model.max_position if self._model else 0
-        return min(self._wishes.max_length or context, context)
+        return min(self._asked.max_length or context, context)
 
     def _least_tokens(self) -> int:
         """The least room in tokens with which a start makes sense: the length that was asked for, or a short context."""
-        return self._wanted_tokens() if self._wishes.max_length else min(self._wanted_tokens(), _SHORT_CONTEXT_TOKENS)
+        return self._wanted_tokens() if self._asked.max_length else min(self._wanted_tokens(), _SHORT_CONTEXT_TOKENS)
 
 
 def _gpu_dtype(gpus: Sequence[Gpu], wanted: str) -> str:

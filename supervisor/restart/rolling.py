@@ -22,7 +22,7 @@ from supervisor.children.atomic_file import AtomicFile
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.policy.child_spec import Group
-from supervisor.policy.rolling import FIRST, Roll, order_of_groups
+from supervisor.policy.roll import FIRST, Roll, order_of_groups
 from supervisor.saved_state import SavedStateFile
 from supervisor.server import Server, decode_server
 

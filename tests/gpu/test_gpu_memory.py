@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ops.bench.leaks.holdings import descendants_of
+from ops.bench.leaks.held_resources import descendants_of
 from tests.support.fuzz.listeners import listeners
 from tests.support.real_server import RealServer, real_server
 from tests.support.workers.tiny_model import EIGHT_HEADS

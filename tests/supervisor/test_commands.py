@@ -19,7 +19,7 @@ import pytest
 
 from messages.errors import ConfigError
 from messages.run_dir import run_dir_of
-from ops.bench.leaks.holdings import descendants_of
+from ops.bench.leaks.held_resources import descendants_of
 from supervisor.children.register import start_ticks_of
 from supervisor.children.run_dir import RunDir, read_pid
 from supervisor.config import load_config
@@ -231,7 +231,7 @@ def test_check_config_takes_one_file() -> None:
         (["--dtype", "int4"], "worker.dtype: expected one of auto, float32, bfloat16, float16, got 'int4'"),
     ],
 )
-def test_an_impossible_wish_is_refused_before_anything_heavy_is_loaded(
+def test_an_impossible_layout_is_refused_before_anything_heavy_is_loaded(
     flags: list[str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refusals take 0.2 s of the processor; the imports of torch alone would take seconds."""

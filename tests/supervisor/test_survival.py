@@ -97,8 +97,8 @@ def test_streams_of_the_client_library_survive_the_gateway_too(server: RunningSe
 
     def tell(number: int, into: dict[int, list[int]]) -> None:
         with Client(endpoint) as client:
-            wishes = {"temperature": 1.0, "max_tokens": TOKENS, "ignore_eos": True, "deadline_s": DEADLINE_S}
-            answer = client.generate(f"prompt of client {number}", seed=number, **wishes)
+            asked = {"temperature": 1.0, "max_tokens": TOKENS, "ignore_eos": True, "deadline_s": DEADLINE_S}
+            answer = client.generate(f"prompt of client {number}", seed=number, **asked)
             into[number] = answer.tokens
 
     def tell_all() -> tuple[list[threading.Thread], dict[int, list[int]]]:

@@ -14,7 +14,7 @@ from messages.spawn_spec import LISTEN_SOCKET
 from supervisor.config import ServerConfig
 from supervisor.host import n_children
 from supervisor.policy.child_spec import Group, Strategy
-from supervisor.policy.machine import Gpu
+from supervisor.policy.hardware import Gpu
 from supervisor.policy.placement import Placement
 from supervisor.tree import StartFacts, build_tree
 
@@ -125,7 +125,7 @@ def test_the_only_replica_does_not_tell_the_directory_of_its_pages(replicas: int
 @pytest.mark.parametrize(
     ("asked", "made_for", "length"), [(0, 4096, 4096), (1024, 4096, 1024), (9999, 4096, 4096), (0, 0, 8192)]
 )
-def test_length_is_the_smaller_of_wish_and_model(asked: int, made_for: int, length: int) -> None:
+def test_length_is_the_smaller_of_what_was_asked_and_what_the_model_allows(asked: int, made_for: int, length: int) -> None:
     groups = tree_of(ServerConfig(max_length=asked), model_length=made_for)
     assert settings_of(groups, "gateway/0")["max_length"] == length
 

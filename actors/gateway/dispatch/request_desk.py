@@ -15,8 +15,8 @@ from actors.gateway.dispatch.post import Post, Timer
 from actors.gateway.dispatch.step_publisher import StepPublisher
 from actors.gateway.dispatch.step_rows import StepRows
 from actors.gateway.dispatch.undelivered import UndeliveredAnswers
-from actors.gateway.journal.identity import ModelIdentity
 from actors.gateway.journal.journal import Journal
+from actors.gateway.journal.model_identity import ModelIdentity
 from actors.gateway.journal.records import FinishedRecord, encode_record, request_record, suspect_record
 from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.metrics import GatewayMetrics

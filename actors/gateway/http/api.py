@@ -28,14 +28,14 @@ from actors.gateway.http.endpoints import (
     ollama,
     ollama_models,
     openai,
-    remade,
     responses,
+    rebuilt,
     server_facts,
     streams,
     tokenize,
 )
 from actors.gateway.http.errors import error_body_at, error_response, on_exception, on_http_exception, without_slash
-from actors.gateway.http.identity import Identity, Origin, identity_of
+from actors.gateway.http.request_identity import Identity, Origin, identity_of
 from actors.gateway.requests.refusals import Refusal, stopped
 from messages.ids import mint_request_id
 
@@ -57,7 +57,7 @@ ENDPOINTS = (
 
 def build_app(services: Services, *, for_gateways: bool = False) -> ASGIApp:
     """The ASGI application. `for_gateways`: with the endpoints that only other gateways call."""
-    endpoints = (*ENDPOINTS, *remade.ENDPOINTS) if for_gateways else ENDPOINTS
+    endpoints = (*ENDPOINTS, *rebuilt.ENDPOINTS) if for_gateways else ENDPOINTS
     routes = [Route(one.path, _framed(one, services), methods=[one.method]) for one in endpoints]
     posts = {one.path: _framed(one, services) for one in endpoints if one.method == "POST" and "{" not in one.path}
     handlers: Any = {HTTPException: on_http_exception, Exception: on_exception}

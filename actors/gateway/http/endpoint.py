@@ -18,8 +18,8 @@ from actors.gateway.http.fields.unknown_fields import IGNORED_HEADER, IgnoredFie
 from actors.gateway.http.gateways.forwarded_call import call_of
 from actors.gateway.http.gateways.forwarding import Forwarded, who_knows
 from actors.gateway.http.gateways.owners import Owners
-from actors.gateway.http.identity import Identity, Origin
 from actors.gateway.http.large_bodies import BodyReader
+from actors.gateway.http.request_identity import Identity, Origin
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.tokenizer import TextModel

@@ -16,7 +16,7 @@ from actors.gateway.http.body_errors import unreadable, wrong_field
 from actors.gateway.http.fields.foreign_fields import IGNORED_FIELDS, NOT_OFFERED_FIELDS, without_effect
 from actors.gateway.http.fields.unknown_fields import header_of, take_unknown
 from actors.gateway.http.fields.wanted_grammar import wanted_grammar
-from actors.gateway.http.identity import Origin, RequestName
+from actors.gateway.http.request_identity import Origin, RequestName
 from actors.gateway.requests.order import Api
 from actors.gateway.requests.refusals import Refusal, invalid, json_text
 from messages.generation import MAX_TOP_LOGPROBS, NO_TOKEN_LIMIT, SERVER_TERMS, Grammar, Sampling, Terms

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from actors.gateway.journal.identity import ModelIdentity
+from actors.gateway.journal.model_identity import ModelIdentity
 from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.remembered import Remembered
 from actors.gateway.requests.request import KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW, GrowingSequence, Request

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from actors.gateway.journal.identity import ModelIdentity
+from actors.gateway.journal.model_identity import ModelIdentity
 from actors.gateway.journal.records import (
     Recovered,
     RequestRecord,

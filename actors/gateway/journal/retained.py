@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from actors.gateway.journal.identity import ModelIdentity
 from actors.gateway.journal.journal import Journal
+from actors.gateway.journal.model_identity import ModelIdentity
 from actors.gateway.journal.records import (
     FinishRecord,
     RequestRecord,

@@ -19,7 +19,7 @@ from actors.gateway.custody.tcp_counts import tcp_counts
 from actors.gateway.http.browsers.rules import granting
 from actors.gateway.http.connection import Connection
 from actors.gateway.http.endpoint import Services
-from actors.gateway.http.endpoints.remade import remade
+from actors.gateway.http.endpoints.rebuilt import rebuild_response
 from actors.gateway.http.gateways.forwarded_call import ForwardedCall
 from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.http.server import HttpServer
@@ -67,7 +67,7 @@ async def _answer(left: LeftConnection, n_written: int, services: Services) -> A
         return Forwarded(socket, call, services.settings.request_timeout_s, left.cut, begun=begun)
     request = services.desk.find(response.request)
     begun = Begun(0, n_written, _n_more_head_bytes(response), response.run)
-    return None if request is None else remade(services, request, response.path, response.start, begun)
+    return None if request is None else rebuild_response(services, request, response.path, response.start, begun)
 
 
 def _n_more_head_bytes(response: HeldResponse) -> int:

@@ -21,7 +21,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from ops.bench.leaks.holdings import Allowance
+from ops.bench.leaks.held_resources import Allowance
 from ops.bench.leaks.part import WatchPart, watch_part
 from ops.bench.leaks.watch import Watched, WatchPlan
 from ops.bench.machine import describe_machine

@@ -19,7 +19,7 @@ from pathlib import Path
 from messages.client import AsyncClient
 from messages.lifecycle import StatusReport
 from messages.run_dir import zeromq_endpoint
-from ops.bench.leaks.holdings import Allowance, Growth, HeldResources, descendants_of, files_under, growths, holding_of
+from ops.bench.leaks.held_resources import Allowance, Growth, HeldResources, descendants_of, files_under, growths, holding_of
 from ops.bench.leaks.requests import RequestMix
 from ops.bench.own_server import OwnServer
 from supervisor.children.run_dir import read_pid

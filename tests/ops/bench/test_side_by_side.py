@@ -6,7 +6,7 @@ from collections import Counter
 
 from ops.bench.campaign.deck import Card, Harm, Phase
 from ops.bench.campaign.part import CampaignPart, PartResult
-from ops.bench.leaks.holdings import Allowance
+from ops.bench.leaks.held_resources import Allowance
 from ops.bench.leaks.part import WatchPart
 from ops.bench.leaks.watch import WatchPlan
 from ops.bench.own_server import free_ports

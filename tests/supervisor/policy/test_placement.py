@@ -14,8 +14,8 @@ from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.runner.memory_estimate import GIB, estimate_cuda_rank
 from gpu_workers.settings import WorkerSettings
 from messages.errors import ConfigError
-from supervisor.policy.machine import Gpu, Host
-from supervisor.policy.placement import Placement, Wishes, plan_placement
+from supervisor.policy.hardware import Gpu, Host
+from supervisor.policy.placement import Placement, PlacementRequest, plan_placement
 
 SMOLLM2 = ModelConfig("llama", 30, 576, 9, 3, 64, 1536, 49_152, 8192, tied_embeddings=True)
 LLAMA_8B = ModelConfig("llama", 32, 4096, 32, 8, 128, 14_336, 128_256, 131_072)
@@ -41,138 +41,140 @@ def layout(placement: Placement) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize(
-    ("there", "model", "wishes", "expected"),
+    ("there", "model", "asked", "expected"),
     [
-        (host(4), SMOLLM2, Wishes(gpus=4), (4, 1, 0)),
-        (host(8), SMOLLM2, Wishes(), (8, 1, 0)),
-        (host(8), SMOLLM2, Wishes(gpus=3), (3, 1, 0)),
-        (host(4), SMOLLM2, Wishes(tp=3), (1, 3, 1)),
-        (host(4), SMOLLM2, Wishes(tp=2), (2, 2, 0)),  # heads are split unevenly when asked for
-        (host(4), SMOLLM2, Wishes(replicas=2), (2, 1, 2)),
-        (host(4), LLAMA_8B, Wishes(gpus=4, replicas=2), (2, 2, 0)),  # so many GPUs and replicas: all are used
-        (host(4), LLAMA_8B, Wishes(gpus=4, replicas=1), (1, 4, 0)),
-        (host(4), LLAMA_8B, Wishes(gpus=4, tp=2, replicas=1), (1, 2, 2)),
-        (host(4), LLAMA_8B, Wishes(), (4, 1, 0)),
-        (host(4, A10), LLAMA_8B, Wishes(), (2, 2, 0)),  # one A10 has no room for a sequence of 131,072 tokens
-        (host(4, A10), LLAMA_8B, Wishes(max_length=8192), (4, 1, 0)),
-        (host(8), LLAMA_70B, Wishes(), (4, 2, 0)),
-        (host(3), LLAMA_70B, Wishes(), (1, 2, 1)),
-        (host(5, ("some GPU", 48.0, (8, 9))), LLAMA_70B, Wishes(), (1, 5, 0)),  # uneven, but four would not hold it
-        (host(2), None, Wishes(gpus=2), (2, 1, 0)),
+        (host(4), SMOLLM2, PlacementRequest(gpus=4), (4, 1, 0)),
+        (host(8), SMOLLM2, PlacementRequest(), (8, 1, 0)),
+        (host(8), SMOLLM2, PlacementRequest(gpus=3), (3, 1, 0)),
+        (host(4), SMOLLM2, PlacementRequest(tp=3), (1, 3, 1)),
+        (host(4), SMOLLM2, PlacementRequest(tp=2), (2, 2, 0)),  # heads are split unevenly when asked for
+        (host(4), SMOLLM2, PlacementRequest(replicas=2), (2, 1, 2)),
+        (host(4), LLAMA_8B, PlacementRequest(gpus=4, replicas=2), (2, 2, 0)),  # so many GPUs and replicas: all are used
+        (host(4), LLAMA_8B, PlacementRequest(gpus=4, replicas=1), (1, 4, 0)),
+        (host(4), LLAMA_8B, PlacementRequest(gpus=4, tp=2, replicas=1), (1, 2, 2)),
+        (host(4), LLAMA_8B, PlacementRequest(), (4, 1, 0)),
+        (host(4, A10), LLAMA_8B, PlacementRequest(), (2, 2, 0)),  # one A10 has no room for a sequence of 131,072 tokens
+        (host(4, A10), LLAMA_8B, PlacementRequest(max_length=8192), (4, 1, 0)),
+        (host(8), LLAMA_70B, PlacementRequest(), (4, 2, 0)),
+        (host(3), LLAMA_70B, PlacementRequest(), (1, 2, 1)),
+        (host(5, ("some GPU", 48.0, (8, 9))), LLAMA_70B, PlacementRequest(), (1, 5, 0)),  # uneven, but four would not hold it
+        (host(2), None, PlacementRequest(gpus=2), (2, 1, 0)),
     ],
 )
-def test_the_layout(there: Host, model: ModelConfig | None, wishes: Wishes, expected: tuple[int, int, int]) -> None:
-    placement = plan_placement(there, model, wishes)
+def test_the_layout(there: Host, model: ModelConfig | None, asked: PlacementRequest, expected: tuple[int, int, int]) -> None:
+    placement = plan_placement(there, model, asked)
     assert layout(placement) == expected
     assert placement.device == "cuda"
     assert [gpu.device_id for gpu in placement.gpus] == [str(i) for i in range(placement.ranks)]
 
 
 @pytest.mark.parametrize(
-    ("there", "model", "wishes", "said"),
+    ("there", "model", "asked", "said"),
     [
-        (host(0), SMOLLM2, Wishes(gpus=4), "gpus: expected 0 (CPU cores; no GPU is visible here), got 4"),
-        (host(2), SMOLLM2, Wishes(gpus=4), "gpus: expected at most 2 (2 x NVIDIA H200), got 4"),
-        (host(4), SMOLLM2, Wishes(tp=4), "tp: expected 1, 2 or 3 (the model has 3 KV heads and 9 heads), got 4"),
-        (host(0), SMOLLM2, Wishes(tp=4), "tp: expected 1, 2, 3 or 9 (the model has 3 KV heads and 9 heads), got 4"),
-        (host(1), SMOLLM2, Wishes(tp=4), "tp: expected 1 (the model has 3 KV heads and 9 heads), got 4"),
-        (host(2), LLAMA_8B, Wishes(tp=4), "tp: expected at most 2 (2 GPUs), got 4"),
-        (host(4), LLAMA_8B, Wishes(tp=2, replicas=3), "tp: expected at most 1 (4 GPUs for 3 replicas), got 2"),
-        (host(4), LLAMA_8B, Wishes(replicas=5), "replicas: expected at most 4 (the number of GPUs), got 5"),
-        (host(2), None, Wishes(gpus=2, tp=3), "tp: expected at most 2 (2 GPUs), got 3"),
+        (host(0), SMOLLM2, PlacementRequest(gpus=4), "gpus: expected 0 (CPU cores; no GPU is visible here), got 4"),
+        (host(2), SMOLLM2, PlacementRequest(gpus=4), "gpus: expected at most 2 (2 x NVIDIA H200), got 4"),
+        (host(4), SMOLLM2, PlacementRequest(tp=4), "tp: expected 1, 2 or 3 (the model has 3 KV heads and 9 heads), got 4"),
+        (host(0), SMOLLM2, PlacementRequest(tp=4), "tp: expected 1, 2, 3 or 9 (the model has 3 KV heads and 9 heads), got 4"),
+        (host(1), SMOLLM2, PlacementRequest(tp=4), "tp: expected 1 (the model has 3 KV heads and 9 heads), got 4"),
+        (host(2), LLAMA_8B, PlacementRequest(tp=4), "tp: expected at most 2 (2 GPUs), got 4"),
+        (host(4), LLAMA_8B, PlacementRequest(tp=2, replicas=3), "tp: expected at most 1 (4 GPUs for 3 replicas), got 2"),
+        (host(4), LLAMA_8B, PlacementRequest(replicas=5), "replicas: expected at most 4 (the number of GPUs), got 5"),
+        (host(2), None, PlacementRequest(gpus=2, tp=3), "tp: expected at most 2 (2 GPUs), got 3"),
         (
             host(2, A10),
             LLAMA_70B,
-            Wishes(),
+            PlacementRequest(),
             "gpus: expected at least 8 of 22.5 GiB each for this model, got 2 (65.7 GiB of weights a GPU in bfloat16)",
         ),
         (
             host(8, A10),
             LLAMA_70B,
-            Wishes(tp=4),
+            PlacementRequest(tp=4),
             "tp: expected at least 8 of 22.5 GiB each for this model, got 4 (32.9 GiB of weights a GPU in bfloat16)",
         ),
         (
             host(1, T4),
             LLAMA_8B,
-            Wishes(),
+            PlacementRequest(),
             "gpus: expected at least 2 of 14.6 GiB each for this model, got 1 (15.0 GiB of weights a GPU in float16)",
         ),
-        (host(2, K80), SMOLLM2, Wishes(), None),
+        (host(2, K80), SMOLLM2, PlacementRequest(), None),
         (
             host(1, T4),
             SMOLLM2,
-            Wishes(worker=WorkerSettings(dtype="bfloat16")),
+            PlacementRequest(worker=WorkerSettings(dtype="bfloat16")),
             "worker.dtype: expected float16 or float32 on Tesla T4 (compute capability 7.5), got bfloat16",
         ),
         (
             host(0, memory_gib=16),
             LLAMA_8B,
-            Wishes(),
+            PlacementRequest(),
             "model: expected weights that fit into the memory of this host, 16.0 GiB, got 29.9 GiB"
             " (1 replica, float32; --dtype bfloat16 halves them)",
         ),
-        (host(0), LLAMA_8B, Wishes(replicas=3), f"replicas: expected at most 2 {ROOM_FOR_TWO}, got 3"),
+        (host(0), LLAMA_8B, PlacementRequest(replicas=3), f"replicas: expected at most 2 {ROOM_FOR_TWO}, got 3"),
         (
             host(0),
             SMOLLM2,
-            Wishes(worker=WorkerSettings(attention="triton")),
+            PlacementRequest(worker=WorkerSettings(attention="triton")),
             'worker.attention: expected "auto" or "torch" without GPUs, got "triton"',
         ),
     ],
 )
-def test_what_cannot_be_had_is_refused_with_what_can(there: Host, model: ModelConfig, wishes: Wishes, said: str | None) -> None:
+def test_what_cannot_be_had_is_refused_with_what_can(
+    there: Host, model: ModelConfig, asked: PlacementRequest, said: str | None
+) -> None:
     with pytest.raises(ConfigError) as caught:
-        plan_placement(there, model, wishes)
+        plan_placement(there, model, asked)
     assert str(caught.value) == said or (said is None and "compute capability 7.0 or more, got Tesla K80" in str(caught.value))
 
 
 def test_a_length_that_has_no_room_is_refused_with_the_longest_that_has() -> None:
     with pytest.raises(ConfigError, match=r"^max_length: expected at most \d+ tokens .*, got 131072$") as caught:
-        plan_placement(host(1, A10), LLAMA_8B, Wishes(max_length=131_072))
+        plan_placement(host(1, A10), LLAMA_8B, PlacementRequest(max_length=131_072))
     longest = re.search(r"at most (\d+)", str(caught.value))
     assert longest is not None
-    assert layout(plan_placement(host(1, A10), LLAMA_8B, Wishes(max_length=int(longest[1])))) == (1, 1, 0)
+    assert layout(plan_placement(host(1, A10), LLAMA_8B, PlacementRequest(max_length=int(longest[1])))) == (1, 1, 0)
 
 
 def test_a_model_whose_context_does_not_fit_is_served_with_less_and_says_so() -> None:
-    placement = plan_placement(host(1, A10), LLAMA_8B, Wishes())
+    placement = plan_placement(host(1, A10), LLAMA_8B, PlacementRequest())
     assert 2048 < placement.room_tokens < 131_072
     assert f"memory for sequences of {placement.room_tokens:,} tokens (the model was made for 131,072)" in placement.text()
 
 
 @pytest.mark.parametrize(("model", "kv_gib"), [(SMOLLM2, 22), (LLAMA_8B, 20)])
 def test_memory_for_keys_and_values_must_fit_beside_the_weights(model: ModelConfig, kv_gib: int) -> None:
-    wishes = Wishes(worker=WorkerSettings(kv_memory_bytes=kv_gib * GIB), max_length=4096)
+    asked = PlacementRequest(worker=WorkerSettings(kv_memory_bytes=kv_gib * GIB), max_length=4096)
     with pytest.raises(ConfigError, match=rf"^worker\.kv_memory_bytes: expected at most \d+ .*, got {kv_gib * GIB}$"):
-        plan_placement(host(1, A10), model, wishes)
+        plan_placement(host(1, A10), model, asked)
 
 
 @pytest.mark.parametrize(
     ("placement", "text", "summary"),
     [
         (
-            plan_placement(host(4), SMOLLM2, Wishes()),
+            plan_placement(host(4), SMOLLM2, PlacementRequest()),
             "4 GPUs: 4 replicas x tp 1, bfloat16, weights take 0.3 of 140 GiB on each GPU, a standby for each replica",
             "4 replicas x tp 1 on NVIDIA H200, bfloat16",
         ),
         (
-            plan_placement(host(4, T4), SMOLLM2, Wishes(tp=3)),
+            plan_placement(host(4, T4), SMOLLM2, PlacementRequest(tp=3)),
             "3 GPUs: 1 replica x tp 3, float16, weights take 0.1 of 14.6 GiB on each GPU, a standby for each replica,"
             " 1 GPU left over",
             "1 replica x tp 3 on Tesla T4, float16",
         ),
         (
-            plan_placement(host(0), SMOLLM2, Wishes()),
+            plan_placement(host(0), SMOLLM2, PlacementRequest()),
             "CPU cores: 1 replica x tp 1, float32, weights take 0.5 of 64.0 GiB",
             "1 replica x tp 1 on CPU cores, float32",
         ),
         (
-            plan_placement(host(0), SMOLLM2, Wishes(worker=WorkerSettings(deterministic=True))),
+            plan_placement(host(0), SMOLLM2, PlacementRequest(worker=WorkerSettings(deterministic=True))),
             "CPU cores: 1 replica x tp 1, float32, deterministic, weights take 0.5 of 64.0 GiB",
             "1 replica x tp 1 on CPU cores, float32, deterministic",
         ),
-        (plan_placement(host(4), None, Wishes()), "CPU cores: 1 replica x tp 1", "1 replica x tp 1 on CPU cores"),
+        (plan_placement(host(4), None, PlacementRequest()), "CPU cores: 1 replica x tp 1", "1 replica x tp 1 on CPU cores"),
     ],
 )
 def test_the_plan_is_one_line(placement: Placement, text: str, summary: str) -> None:
@@ -181,41 +183,48 @@ def test_the_plan_is_one_line(placement: Placement, text: str, summary: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("there", "model", "wishes", "expected"),
+    ("there", "model", "asked", "expected"),
     [
-        (host(1), LLAMA_8B, Wishes(), True),
-        (host(2), LLAMA_8B, Wishes(standby=False), False),
-        (host(1, A10), LLAMA_8B, Wishes(), False),  # no second copy of the weights fits
-        (host(1, A10), SMOLLM2, Wishes(), True),
-        (host(2), LLAMA_70B, Wishes(), True),
-        (host(2), LLAMA_70B, Wishes(worker=APART), False),
-        (host(4), LLAMA_70B, Wishes(tp=4), True),
-        (host(1), LLAMA_8B, Wishes(worker=WorkerSettings(kv_memory_bytes=80 * GIB)), True),
-        (host(1), LLAMA_8B, Wishes(worker=WorkerSettings(kv_memory_bytes=115 * GIB), max_length=4096), True),
-        (host(1), LLAMA_8B, Wishes(worker=msgspec.structs.replace(APART, kv_memory_bytes=115 * GIB), max_length=4096), False),
-        (host(1), LLAMA_8B, Wishes(worker=WorkerSettings(kv_memory_bytes=120 * GIB), max_length=4096), False),
-        (host(1), None, Wishes(gpus=1), False),
-        (host(0), SMOLLM2, Wishes(), False),
-        (host(0), SMOLLM2, Wishes(standby=True), True),
+        (host(1), LLAMA_8B, PlacementRequest(), True),
+        (host(2), LLAMA_8B, PlacementRequest(standby=False), False),
+        (host(1, A10), LLAMA_8B, PlacementRequest(), False),  # no second copy of the weights fits
+        (host(1, A10), SMOLLM2, PlacementRequest(), True),
+        (host(2), LLAMA_70B, PlacementRequest(), True),
+        (host(2), LLAMA_70B, PlacementRequest(worker=APART), False),
+        (host(4), LLAMA_70B, PlacementRequest(tp=4), True),
+        (host(1), LLAMA_8B, PlacementRequest(worker=WorkerSettings(kv_memory_bytes=80 * GIB)), True),
+        (host(1), LLAMA_8B, PlacementRequest(worker=WorkerSettings(kv_memory_bytes=115 * GIB), max_length=4096), True),
+        (
+            host(1),
+            LLAMA_8B,
+            PlacementRequest(worker=msgspec.structs.replace(APART, kv_memory_bytes=115 * GIB), max_length=4096),
+            False,
+        ),
+        (host(1), LLAMA_8B, PlacementRequest(worker=WorkerSettings(kv_memory_bytes=120 * GIB), max_length=4096), False),
+        (host(1), None, PlacementRequest(gpus=1), False),
+        (host(0), SMOLLM2, PlacementRequest(), False),
+        (host(0), SMOLLM2, PlacementRequest(standby=True), True),
     ],
 )
-def test_a_standby_is_there_where_memory_allows(there: Host, model: ModelConfig | None, wishes: Wishes, expected: bool) -> None:
-    assert plan_placement(there, model, wishes).has_standby is expected
+def test_a_standby_is_there_where_memory_allows(
+    there: Host, model: ModelConfig | None, asked: PlacementRequest, expected: bool
+) -> None:
+    assert plan_placement(there, model, asked).has_standby is expected
 
 
 def test_weights_that_two_gangs_share_count_once() -> None:
-    assert plan_placement(host(1, V100), LLAMA_8B, Wishes(standby=True)).has_standby
+    assert plan_placement(host(1, V100), LLAMA_8B, PlacementRequest(standby=True)).has_standby
     with pytest.raises(ConfigError, match=r"^standby: expected room"):
-        plan_placement(host(1, V100), LLAMA_8B, Wishes(standby=True, worker=APART))
+        plan_placement(host(1, V100), LLAMA_8B, PlacementRequest(standby=True, worker=APART))
 
 
 def test_a_standby_that_does_not_fit_is_refused_when_it_is_asked_for() -> None:
     with pytest.raises(ConfigError, match=r"^standby: expected room for two gangs of \d+\.\d GiB each .*--no-standby"):
-        plan_placement(host(1, A10), LLAMA_8B, Wishes(standby=True))
+        plan_placement(host(1, A10), LLAMA_8B, PlacementRequest(standby=True))
 
 
 def test_gpus_0_means_cpu_cores_whatever_is_there() -> None:
-    placement = plan_placement(host(4), SMOLLM2, Wishes(gpus=0, tp=3, replicas=2))
+    placement = plan_placement(host(4), SMOLLM2, PlacementRequest(gpus=0, tp=3, replicas=2))
     assert (placement.device, placement.gpus, placement.tp, placement.replicas) == ("cpu", (), 3, 2)
 
 
@@ -238,7 +247,7 @@ HOSTS = st.builds(
     st.sampled_from([(7, 0), (7, 5), (8, 0), (9, 0), (12, 0)]),
 )
 WISHES = st.builds(
-    Wishes,
+    PlacementRequest,
     gpus=st.none() | st.integers(1, 16),
     tp=st.just(0) | st.integers(1, 16),
     replicas=st.just(0) | st.integers(1, 8),
@@ -247,23 +256,23 @@ WISHES = st.builds(
 
 
 @given(HOSTS, MODELS, WISHES)
-def test_a_plan_fits_divides_and_keeps_to_the_wishes(there: Host, model: ModelConfig, wishes: Wishes) -> None:
+def test_a_plan_fits_divides_and_keeps_to_what_was_asked(there: Host, model: ModelConfig, asked: PlacementRequest) -> None:
     try:
-        placement = plan_placement(there, model, wishes)
+        placement = plan_placement(there, model, asked)
     except ConfigError:
         return
-    offered = len(there.gpus) if wishes.gpus is None else wishes.gpus
+    offered = len(there.gpus) if asked.gpus is None else asked.gpus
     assert placement.ranks == len(placement.gpus) == offered - placement.n_unused
     assert can_split(model, placement.tp)
-    assert placement.tp == (wishes.tp or placement.tp)
-    assert placement.replicas == (wishes.replicas or offered // placement.tp)
+    assert placement.tp == (asked.tp or placement.tp)
+    assert placement.replicas == (asked.replicas or offered // placement.tp)
     settings = WorkerSettings(device="cuda")
     estimate = estimate_cuda_rank(model, placement.tp, placement.dtype, settings.step_tokens, settings.slots)
-    wanted = min(wishes.max_length or model.max_position, model.max_position)
+    wanted = min(asked.max_length or model.max_position, model.max_position)
     tokens = placement.room_tokens or wanted
     used_bytes = estimate.weight_bytes + estimate.working_bytes + tokens * estimate.kv_token_bytes
     assert used_bytes <= 0.9 * there.gpus[0].memory_bytes
-    assert tokens == wanted or (not wishes.max_length and tokens >= min(2048, wanted))
+    assert tokens == wanted or (not asked.max_length and tokens >= min(2048, wanted))
 
 
 @given(HOSTS, MODELS)
@@ -271,7 +280,7 @@ def test_left_to_itself_it_takes_the_least_size_that_holds_the_model_and_as_many
     there: Host, model: ModelConfig
 ) -> None:
     try:
-        placement = plan_placement(there, model, Wishes())
+        placement = plan_placement(there, model, PlacementRequest())
     except ConfigError:
         return
     assert placement.n_unused < placement.tp
@@ -284,16 +293,16 @@ def test_left_to_itself_it_takes_the_least_size_that_holds_the_model_and_as_many
 
 
 @given(HOSTS, MODELS, WISHES)
-def test_what_a_refusal_offers_is_accepted(there: Host, model: ModelConfig, wishes: Wishes) -> None:
+def test_what_a_refusal_offers_is_accepted(there: Host, model: ModelConfig, asked: PlacementRequest) -> None:
     """`tp: expected 1, 2 or 3` means that 1, 2 and 3 are not refused for tp again in the same words."""
     try:
-        plan_placement(there, model, wishes)
+        plan_placement(there, model, asked)
     except ConfigError as error:
         first = re.match(r"^(tp|gpus|replicas): expected (?:at most )?([\d, or]+)", str(error))
         if first is None or "at least" in str(error):
             return
         offered = int(re.findall(r"\d+", first[2])[-1])
-        changed = Wishes(**{**vars(wishes), first[1]: offered})
+        changed = PlacementRequest(**{**vars(asked), first[1]: offered})
         try:
             plan_placement(there, model, changed)
         except ConfigError as second:

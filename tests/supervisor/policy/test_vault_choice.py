@@ -9,7 +9,7 @@ from supervisor.policy.placement import Placement
 
 
 @pytest.mark.parametrize(
-    ("device", "has_standby", "wish", "has_vault"),
+    ("device", "has_standby", "asked", "has_vault"),
     [
         ("cuda", False, None, True),
         ("cuda", False, False, False),
@@ -19,5 +19,5 @@ from supervisor.policy.placement import Placement
         ("cpu", True, None, True),
     ],
 )
-def test_gpus_and_standbys_have_a_vault(device: DeviceKind, has_standby: bool, wish: bool | None, has_vault: bool) -> None:
-    assert Placement(device, (), 1, 1, "", has_standby=has_standby).has_vault(wish) is has_vault
+def test_gpus_and_standbys_have_a_vault(device: DeviceKind, has_standby: bool, asked: bool | None, has_vault: bool) -> None:
+    assert Placement(device, (), 1, 1, "", has_standby=has_standby).has_vault(asked) is has_vault

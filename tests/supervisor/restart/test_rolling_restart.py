@@ -12,7 +12,7 @@ from messages.errors import ConfigError
 from supervisor.config import ServerConfig, load_config
 from supervisor.policy.child_spec import Group
 from supervisor.policy.placement import Placement
-from supervisor.policy.rolling import Roll, order_of_groups
+from supervisor.policy.roll import Roll, order_of_groups
 from supervisor.restart.reload import reloaded
 from supervisor.restart.rolling import RollingRestart
 from supervisor.server import Server, StartInputs, as_json, decode_server, half_restarted

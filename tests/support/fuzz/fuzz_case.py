@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 
 from gpu_workers.hash_chain import hash_chain_tokens
-from ops.bench.leaks.holdings import descendants_of
+from ops.bench.leaks.held_resources import descendants_of
 from tests.support.fuzz import mutations as fuzz
 from tests.support.fuzz.conversations import fuzz_zeromq
 from tests.support.fuzz.inbox_case import fuzz_inboxes

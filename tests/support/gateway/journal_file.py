@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from actors.gateway.journal.frames import Damage, Frame, Kind, read_frames
-from actors.gateway.journal.identity import ModelIdentity
 from actors.gateway.journal.journal import Journal
+from actors.gateway.journal.model_identity import ModelIdentity
 from actors.gateway.journal.records import (
     FinishedRecord,
     FinishRecord,

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, json_response, read
 from actors.gateway.http.endpoints.streams import generated
-from actors.gateway.http.identity import name_of
+from actors.gateway.http.request_identity import name_of
 from actors.gateway.http.schema import RequestFields
 from actors.gateway.requests.refusals import check_model, invalid
 

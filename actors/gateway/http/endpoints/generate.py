@@ -6,7 +6,7 @@ from starlette.types import ASGIApp
 
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, read
 from actors.gateway.http.formats.plain_bodies import batch_body, generate_body
-from actors.gateway.http.identity import checked_request_id, name_of
+from actors.gateway.http.request_identity import checked_request_id, name_of
 from actors.gateway.http.schema import BatchBody, GenerateBody, RequestFields
 from actors.gateway.http.sse import WholeAnswer
 from actors.gateway.requests.refusals import check_one_given, invalid

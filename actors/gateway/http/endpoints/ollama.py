@@ -14,7 +14,7 @@ from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, js
 from actors.gateway.http.endpoints.streams import generated
 from actors.gateway.http.fields.foreign_fields import without_effect
 from actors.gateway.http.formats.ollama_lines import content_of, time_text
-from actors.gateway.http.identity import name_of
+from actors.gateway.http.request_identity import name_of
 from actors.gateway.http.schema import RequestFields
 from actors.gateway.requests.order import Api
 from actors.gateway.requests.refusals import check_model, invalid

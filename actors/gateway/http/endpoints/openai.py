@@ -8,7 +8,7 @@ from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, read
 from actors.gateway.http.endpoints.streams import generated
-from actors.gateway.http.identity import RequestName, name_of
+from actors.gateway.http.request_identity import RequestName, name_of
 from actors.gateway.http.schema import ChatBody, CompletionBody, RequestFields, prompts_of
 from actors.gateway.requests.refusals import Refusal, invalid
 from messages.generation import NO_TOKEN_LIMIT

@@ -14,7 +14,7 @@ import pytest
 
 from actors.gateway.gateway_actor import GatewayActor
 from actors.gateway.journal import clock, restore
-from actors.gateway.journal.identity import ModelIdentity
+from actors.gateway.journal.model_identity import ModelIdentity
 from tests.support.gateway.fake_scheduler import FakeScheduler, oracle
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.gateway.journal_file import written

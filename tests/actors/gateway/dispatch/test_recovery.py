@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from actors.gateway.dispatch.recovery import take_over_all
-from actors.gateway.journal.identity import ModelIdentity
+from actors.gateway.journal.model_identity import ModelIdentity
 from actors.gateway.journal.records import (
     FinishedRecord,
     FinishRecord,

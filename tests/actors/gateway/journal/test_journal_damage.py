@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.gateway.journal.frames import Damage, Frame, Kind, encode_frame, read_frames
-from actors.gateway.journal.identity import ModelIdentity
 from actors.gateway.journal.journal import Journal
+from actors.gateway.journal.model_identity import ModelIdentity
 from actors.gateway.journal.records import (
     Recovered,
     RequestRecord,

@@ -11,7 +11,7 @@ from messages.lifecycle import ChildState, OrderTaken, StatusReport, StatusWante
 from messages.transport.mailbox import Delivery
 from messages.wire.message import Message
 from supervisor.children.child_record import ChildRecord
-from supervisor.operator.server import OperatorServer
+from supervisor.operator.operator_server import OperatorServer
 from tests.support.supervisor.trees import group
 
 

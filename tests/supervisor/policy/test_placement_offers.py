@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.runner.memory_estimate import GIB
 from messages.errors import ConfigError
-from supervisor.policy.machine import Gpu, Host
-from supervisor.policy.placement import Placement, PlacementRefused, Wishes
-from supervisor.policy.refusals import check_deterministic, plan_or_offer
+from supervisor.policy.hardware import Gpu, Host
+from supervisor.policy.placement import Placement, PlacementRefused, PlacementRequest
+from supervisor.policy.placement_offers import check_deterministic, plan_or_offer
 
 H200, T4 = Gpu("0", "NVIDIA H200", 1, (9, 0)), Gpu("1", "Tesla T4", 1, (7, 5))
 
@@ -49,45 +49,50 @@ def host(n: int, gib: float) -> Host:
 
 
 @pytest.mark.parametrize(
-    ("there", "model", "wishes", "said"),
+    ("there", "model", "asked", "said"),
     [
-        (host(4, 22.5), LLAMA_70B, Wishes(tp=2, replicas=3), "got 4 (32.9 GiB of weights a GPU in bfloat16)"),
-        (host(4, 80.0), LLAMA_70B, Wishes(tp=4, replicas=3), "(4 GPUs for 3 replicas), got 4; it works with --replicas 1"),
-        (host(4, 80.0), LLAMA_70B, Wishes(replicas=8), "(the number of GPUs), got 8; it works with --replicas 2"),
-        (host(2, 80.0), LLAMA_70B, Wishes(tp=1, replicas=3), "got 3; it works without --tp and --replicas"),
-        (host(4, 80.0), LLAMA_8B, Wishes(replicas=8), "(the number of GPUs), got 8"),  # four replicas work
-        (host(4, 80.0), LLAMA_8B, Wishes(gpus=2, tp=4), "tp: expected at most 2 (2 GPUs), got 4"),
+        (host(4, 22.5), LLAMA_70B, PlacementRequest(tp=2, replicas=3), "got 4 (32.9 GiB of weights a GPU in bfloat16)"),
+        (
+            host(4, 80.0),
+            LLAMA_70B,
+            PlacementRequest(tp=4, replicas=3),
+            "(4 GPUs for 3 replicas), got 4; it works with --replicas 1",
+        ),
+        (host(4, 80.0), LLAMA_70B, PlacementRequest(replicas=8), "(the number of GPUs), got 8; it works with --replicas 2"),
+        (host(2, 80.0), LLAMA_70B, PlacementRequest(tp=1, replicas=3), "got 3; it works without --tp and --replicas"),
+        (host(4, 80.0), LLAMA_8B, PlacementRequest(replicas=8), "(the number of GPUs), got 8"),  # four replicas work
+        (host(4, 80.0), LLAMA_8B, PlacementRequest(gpus=2, tp=4), "tp: expected at most 2 (2 GPUs), got 4"),
     ],
 )
-def test_a_refusal_names_what_works(there: Host, model: ModelConfig, wishes: Wishes, said: str) -> None:
+def test_a_refusal_names_what_works(there: Host, model: ModelConfig, asked: PlacementRequest, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        plan_or_offer(there, model, wishes)
+        plan_or_offer(there, model, asked)
     assert str(caught.value).endswith(said)
 
 
 @given(
     st.builds(host, st.integers(1, 8), st.sampled_from([10.0, 22.5, 80.0])),
     st.sampled_from([LLAMA_8B, LLAMA_70B]),
-    st.builds(Wishes, st.none() | st.integers(1, 9), st.integers(0, 9), st.integers(0, 9)),
+    st.builds(PlacementRequest, st.none() | st.integers(1, 9), st.integers(0, 9), st.integers(0, 9)),
 )
-def test_what_works_is_accepted(there: Host, model: ModelConfig, wishes: Wishes) -> None:
+def test_what_works_is_accepted(there: Host, model: ModelConfig, asked: PlacementRequest) -> None:
     try:
-        plan_or_offer(there, model, wishes)
+        plan_or_offer(there, model, asked)
     except ConfigError as error:
-        offer = offer_of(error, there, wishes)
+        offer = offer_of(error, there, asked)
         if offer is not None:
             plan_or_offer(there, model, offer)
         else:
             with pytest.raises(ConfigError, match=f"^{re.escape(str(error))}$"):  # this host does not hold the model
-                plan_or_offer(there, model, Wishes())
+                plan_or_offer(there, model, PlacementRequest())
 
 
-def offer_of(error: ConfigError, there: Host, wishes: Wishes) -> Wishes | None:
-    """The wishes that a refusal offers; None if it offers none: nothing fits this host."""
+def offer_of(error: ConfigError, there: Host, asked: PlacementRequest) -> PlacementRequest | None:
+    """The request that a refusal offers; None if it offers none: nothing fits this host."""
     _, found, words = str(error).partition("; it works ")
     if not found and isinstance(error, PlacementRefused):
         lacks_gpus = error.key == "gpus" and error.offer > len(there.gpus)
-        return None if lacks_gpus else replace(wishes, **{error.key: error.offer})
+        return None if lacks_gpus else replace(asked, **{error.key: error.offer})
     given_up = {"gpus": None, "tp": 0, "replicas": 0}
     changed = {key: int(value) if value else given_up[key] for key, value in re.findall(r"--(\w+) ?(\d*)", words)}
-    return replace(wishes, **changed) if changed else None
+    return replace(asked, **changed) if changed else None

@@ -9,7 +9,7 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
-from ops.bench.leaks.holdings import Allowance, files_under, growths, holding_of
+from ops.bench.leaks.held_resources import Allowance, files_under, growths, holding_of
 
 NOTHING = Allowance(memory_bytes=4 << 20, descriptors=0, sockets=0, threads=0, shared=0)
 

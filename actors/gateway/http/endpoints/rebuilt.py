@@ -14,7 +14,7 @@ from actors.gateway.http.endpoints.streams import STREAMS_PATH, events_after
 from actors.gateway.http.formats.plain_bodies import batch_body, generate_body
 from actors.gateway.http.formats.registry import format_of
 from actors.gateway.http.gateways.forwarded_call import AGAIN_PATH, KNOWN_PATH, START, TARGET, begun_of
-from actors.gateway.http.identity import event_number
+from actors.gateway.http.request_identity import event_number
 from actors.gateway.http.sse import WholeAnswer
 from actors.gateway.http.stream_events import Begun, StreamEvents, failure_of
 from actors.gateway.requests.refusals import Refusal
@@ -23,7 +23,7 @@ from actors.gateway.requests.request import Request
 _READ_AGAIN = (STREAMS_PATH, responses.PATH + "/")  # where streams are asked for by an id
 
 
-def remade(services: Services, request: Request, path: str, start: int, begun: Begun) -> ASGIApp | None:
+def rebuild_response(services: Services, request: Request, path: str, start: int, begun: Begun) -> ASGIApp | None:
     """What makes the whole response to a request again; None when it cannot be made, or only with other bytes.
 
     `path`: where its client asked. `start`: the id of the event that the client had before; -1: the response is not a stream.
@@ -70,7 +70,7 @@ async def again(services: Services, call: Call) -> ASGIApp:
     """
     request = await services.admission.known(call.parameters["id"], "id")
     start = event_number(call.parameters.get(START, ""), START)
-    answer = remade(services, request, call.parameters.get(TARGET, ""), start, begun_of(call.parameters))
+    answer = rebuild_response(services, request, call.parameters.get(TARGET, ""), start, begun_of(call.parameters))
     if answer is None:
         raise Refusal("not_found", "id: expected a request whose response can be made again", field="id")
     return answer
