@@ -14,7 +14,7 @@ import msgspec
 from messages.logprobs import MAX_TOP_LOGPROBS, TokenLogprobs
 from messages.outcomes import Code, EndReason, NoCode
 from messages.wire.arrays import Int32s, Int64s, total
-from messages.wire.message import NO_TRACE, CallerId, Count, LongText, Message, Part, Seed, ShortText, TraceId, WishPart
+from messages.wire.message import NO_TRACE, CallerId, Count, LongText, Message, Part, Seed, ShortText, StrictPart, TraceId
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_TOKENS = 64
@@ -29,7 +29,7 @@ CancelReason = Literal[
 ]
 
 
-class Sampling(WishPart, frozen=True):
+class Sampling(StrictPart, frozen=True):
     """How the next token is chosen. `temperature` 0 is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 are off.
 
     The noise of position p is a function of (seed, p) alone: never of the batch, of the attempt or of drafts. The example of a
@@ -79,14 +79,14 @@ class GrammarKind(StrEnum):
     LLGUIDANCE = "llguidance"  # a grammar of the library llguidance, as JSON; admission turns all others into it
 
 
-class Grammar(WishPart, frozen=True):
+class Grammar(StrictPart, frozen=True):
     """What the text of an answer must be. Tokens that would break it are never sampled."""
 
     kind: GrammarKind
     text: LongText
 
 
-class Terms(WishPart, frozen=True):
+class Terms(StrictPart, frozen=True):
     """What a client asks for besides its prompt and its `Sampling`. Carried whole from the API to the scheduler's sequence.
 
     Clients may set every term but those of `SERVER_TERMS`: a new field here is offered by HTTP, ZeroMQ and the client library.

@@ -17,19 +17,19 @@ from messages.generation import Sampling, Terms
 from messages.logprobs import TokenLogprobs
 from messages.outcomes import Code, EndReason, NoCode
 from messages.wire.arrays import EMPTY_I32, Int32s
-from messages.wire.message import Count, LongText, Message, ShortText, Text, Wish, WishPart
+from messages.wire.message import Count, LongText, Message, ShortText, StrictMessage, StrictPart, Text
 
 PROTOCOL_VERSION = 2
 
 
-class ChatTurn(WishPart, frozen=True):
+class ChatTurn(StrictPart, frozen=True):
     """One message of a conversation."""
 
     role: ShortText
     content: Text
 
 
-class Generate(Wish, frozen=True):
+class Generate(StrictMessage, frozen=True):
     """Generate from exactly one of: a text prompt, token ids, a conversation."""
 
     request: ShortText
@@ -89,14 +89,14 @@ class Failed(Message, frozen=True):
     fine_code: ShortText = ""
 
 
-class Received(Wish, frozen=True):
+class Received(StrictMessage, frozen=True):
     """The client has every token below `up_to`, so more may be sent. The number of tokens + 1 confirms Finished as well."""
 
     request: ShortText
     up_to: Count
 
 
-class CancelRequest(Wish, frozen=True):
+class CancelRequest(StrictMessage, frozen=True):
     """Ends a request that the client does not want any more. Answered by its Finished.
 
     `has_left`: from a gateway that has passed the stream on. Its client has left, and may have gone to another gateway. The
@@ -107,7 +107,7 @@ class CancelRequest(Wish, frozen=True):
     has_left: bool = False
 
 
-class ModelsWanted(Wish, frozen=True):
+class ModelsWanted(StrictMessage, frozen=True):
     """Asks which models are served. Answered by Models."""
 
     call: ShortText
@@ -121,7 +121,7 @@ class Models(Message, frozen=True):
     max_length: Count
 
 
-class StatsWanted(Wish, frozen=True):
+class StatsWanted(StrictMessage, frozen=True):
     """Asks for the JSON summary of /v1/metrics. Answered by Stats."""
 
     call: ShortText

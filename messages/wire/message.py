@@ -34,10 +34,10 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A value inside a message. It has no kind and is never sent alone."""
 
 
-class Wish(Message, frozen=True, forbid_unknown_fields=True):
+class StrictMessage(Message, frozen=True, forbid_unknown_fields=True):
     """A message that clients may send. An unknown field is refused by name: what it asks for would be left out silently."""
 
 
-class WishPart(Part, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class StrictPart(Part, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A value inside what a client asks for. Fields with their default values are not sent, so an older receiver refuses only
     what really uses a new one. The default of a field must never change."""

@@ -70,8 +70,8 @@ class Placement:
         return self.tp * self.replicas
 
     def has_vault(self, asked: bool | None) -> bool:
-        """True if KV memory outlives gangs. `asked`: what the operator chose; None: on GPUs. A standby gang without a vault would compute
-        everything again, so it always has one."""
+        """True if KV memory outlives gangs. `asked`: what the operator chose; None: on GPUs. A standby gang always has a vault,
+        because without one it would compute everything again."""
         return self.has_standby or (self.device == "cuda" if asked is None else asked)
 
     def summary(self) -> str:

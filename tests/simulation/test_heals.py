@@ -16,7 +16,7 @@ from supervisor.config import ServerConfig
 from tests.support.simulation import network, threads, world
 from tests.support.simulation.clients.client import Client
 from tests.support.simulation.clients.history import Kind
-from tests.support.simulation.clients.wishes import Door, Wish
+from tests.support.simulation.clients.planned_requests import ClientKind, PlannedRequest
 from tests.support.simulation.faults.harm import Harm
 from tests.support.simulation.scenario import Scenario
 from tests.support.simulation.virtual_loop import LifeState
@@ -80,10 +80,12 @@ class Pause(Harm):
         return is_new and process is not None and process.actor is not None and process.actor.child.is_ready
 
 
-def _wishes(chance: random.Random, *sizes: Any) -> Iterator[Wish]:
+def _planned_requests(chance: random.Random, *sizes: Any) -> Iterator[PlannedRequest]:
     max_tokens = 400 if Pause.name == SUPERVISOR else 80  # nobody replaces a supervisor here before its pause is over
     for index in range(_N_STREAMS):
-        yield Wish(f"request-{index}", "gateway/0", [index] * 20, max_tokens=max_tokens, seed=0, door=Door.IN_PROCESS)
+        yield PlannedRequest(
+            f"request-{index}", "gateway/0", [index] * 20, max_tokens=max_tokens, seed=0, client_kind=ClientKind.IN_PROCESS
+        )
 
 
 @pytest.mark.parametrize(("name", "for_s"), _PAUSES)
@@ -97,12 +99,12 @@ def test_streams_flow_again_within_a_second(name: str, for_s: float, monkeypatch
     note = Client.note
 
     def spied_note(self: Client, kind: Kind, *arguments: Any, **fields: Any) -> None:
-        Pause.token_s[self.wish.request] = asyncio.get_running_loop().time()
+        Pause.token_s[self.planned.request] = asyncio.get_running_loop().time()
         note(self, kind, *arguments, **fields)
 
     monkeypatch.setattr(Client, "note", spied_note)
     monkeypatch.setattr(world, "config_of", lambda chance, scenario: config)
-    monkeypatch.setattr(world, "wishes_of", _wishes)
+    monkeypatch.setattr(world, "planned_requests", _planned_requests)
     monkeypatch.setattr(world, "Harm", Pause)
     monkeypatch.setattr(threads, "_STEP_S", (0.9 * _STEP_S, _STEP_S))
     monkeypatch.setattr(network, "_SLOW_SHARE", 0.0)

@@ -27,7 +27,7 @@ def test_every_promise_holds_although_mail_is_lost(block: int) -> None:
 
 
 def test_without_repetitions_the_promise_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The wishes of receivers are ignored: the simulation shows what the links would lose."""
+    """What receivers ask for again is ignored: the simulation shows what the links would lose."""
     scenario = Scenario(n_deaths=0, n_cuts=6, loss=LOSS)
     assert not simulate(1, scenario).problems
     handle_answer = Outbox.handle_answer

@@ -21,7 +21,7 @@ from messages.ids import STANDBY_SEAT, replica_of, role_of
 from messages.lifecycle import Stop
 from supervisor.config import ServerConfig, SupervisorSettings
 from tests.support.simulation import network, processes, threads, world
-from tests.support.simulation.clients.wishes import Door, Wish
+from tests.support.simulation.clients.planned_requests import ClientKind, PlannedRequest
 from tests.support.simulation.edges import Fault
 from tests.support.simulation.faults.harm import Harm
 from tests.support.simulation.network import SimulatedMailbox
@@ -121,10 +121,12 @@ class Observer(Harm):
         self.rank("scheduler/0").die(-9)
 
 
-def _wishes(chance: random.Random, *sizes: Any) -> Iterator[Wish]:
+def _planned_requests(chance: random.Random, *sizes: Any) -> Iterator[PlannedRequest]:
     for index in range(_N_CLIENTS):
         prompt = [index] * 20
-        yield Wish(f"request-{index}", "gateway/0", prompt, Observer.max_tokens, seed=0, door=Door.IN_PROCESS)
+        yield PlannedRequest(
+            f"request-{index}", "gateway/0", prompt, Observer.max_tokens, seed=0, client_kind=ClientKind.IN_PROCESS
+        )
 
 
 def _spy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +177,7 @@ def observe(monkeypatch: pytest.MonkeyPatch, harm: Callable[[Observer], None], *
         **settings,
     )
     monkeypatch.setattr(world, "config_of", lambda chance, scenario: config)
-    monkeypatch.setattr(world, "wishes_of", _wishes)
+    monkeypatch.setattr(world, "planned_requests", _planned_requests)
     monkeypatch.setattr(world, "Harm", Observer)
     monkeypatch.setattr(Observer, "harm", harm, raising=False)
     monkeypatch.setattr(Observer, "has_standby", settings.get("standby", False), raising=False)

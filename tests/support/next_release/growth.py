@@ -8,7 +8,7 @@ import msgpack
 import msgspec
 
 from messages.wire.codec import Codec
-from messages.wire.message import Message, Wish, WishPart
+from messages.wire.message import Message, StrictMessage, StrictPart
 
 
 def packed(body: object) -> bytes:
@@ -25,7 +25,7 @@ def of_next_release(known: Any, plain: Any) -> Any:
     if not isinstance(known, msgspec.Struct) or isinstance(plain, list):
         return plain
     grown = {name: of_next_release(getattr(known, name, None), value) for name, value in plain.items()}
-    return grown if isinstance(known, WishPart) else {**grown, "of_next_release": {"any": [1, 2]}}
+    return grown if isinstance(known, StrictPart) else {**grown, "of_next_release": {"any": [1, 2]}}
 
 
 def grow() -> None:
@@ -34,6 +34,6 @@ def grow() -> None:
 
     def encode_more(self: Codec[Any], message: Message) -> tuple[bytes, bytes]:
         body, arrays = encode(self, message)
-        return (body if isinstance(message, Wish) else packed(of_next_release(message, msgpack.unpackb(body)))), arrays
+        return (body if isinstance(message, StrictMessage) else packed(of_next_release(message, msgpack.unpackb(body)))), arrays
 
     Codec.encode = encode_more

@@ -1,6 +1,6 @@
 """One simulated run: a server of real actors under real supervisors, clients, and faults, all drawn from one seed.
 
-seed --> settings, wishes of clients, faults, delays --> run in virtual time --> problems (none, if all promises hold)
+seed --> settings, requests of clients, faults, delays --> run in virtual time --> problems (none, if all promises hold)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support.simulation.clients.client import Client, InProcessClient
 from tests.support.simulation.clients.history import History
 from tests.support.simulation.clients.http_client import HttpClient
 from tests.support.simulation.clients.http_connection import make_connections_countable
-from tests.support.simulation.clients.wishes import Door, Wish, wishes_of
+from tests.support.simulation.clients.planned_requests import ClientKind, PlannedRequest, planned_requests
 from tests.support.simulation.clients.zmq_client import ZmqClient
 from tests.support.simulation.edges import Edges
 from tests.support.simulation.faults.harm import Harm
@@ -102,7 +102,7 @@ class World:
         self._parent.start(config_of(self._chance, self._scenario))
         await self._until(lambda: self._parent.is_serving, _START_S, "the server is not ready")
         sizes = (self._scenario.n_clients, self._gateways(), FAULTS_S / 2, self._scenario.vocabulary)
-        clients = [self._client(wish) for wish in wishes_of(self._chance, *sizes)]
+        clients = [self._client(planned) for planned in planned_requests(self._chance, *sizes)]
         work = [asyncio.ensure_future(client.run()) for client in clients]
         self._network.loss = self._scenario.loss
         await self.harm.run()
@@ -179,16 +179,16 @@ class World:
 
     # -- the server -----------------------------------------------------------------------------------------------
 
-    def _client(self, wish: Wish) -> Client:
-        if wish.door is Door.IN_PROCESS:
-            return InProcessClient(wish, self._history, self._chance, self._loop, self._gateway)
-        if wish.door is Door.ZEROMQ:
+    def _client(self, planned: PlannedRequest) -> Client:
+        if planned.client_kind is ClientKind.IN_PROCESS:
+            return InProcessClient(planned, self._history, self._chance, self._loop, self._gateway)
+        if planned.client_kind is ClientKind.ZEROMQ:
             endpoints = [zeromq_endpoint(self._parent.run_dir, replica_of(name)) for name in self._gateways()]
-            return ZmqClient(wish, self._history, self._chance, self._loop, self._sockets, endpoints)
-        client = HttpClient(wish, self._history, self._chance, self._folder, self._folder / "http")
-        client.may_be_cut = lambda: wish.door is not Door.PLAIN or self._may_cut() or client.may_lose_events()
+            return ZmqClient(planned, self._history, self._chance, self._loop, self._sockets, endpoints)
+        client = HttpClient(planned, self._history, self._chance, self._folder, self._folder / "http")
+        client.may_be_cut = lambda: planned.client_kind is not ClientKind.PLAIN or self._may_cut() or client.may_lose_events()
         # the disk refuses or loses steps, the streams go on, and several sequences come in another order from the next process
-        client.may_lose_events = lambda: wish.n > 1 and (self._scenario.n_disk_failures > 0 or self.harm.n_flips > 0)
+        client.may_lose_events = lambda: planned.n > 1 and (self._scenario.n_disk_failures > 0 or self.harm.n_flips > 0)
         return client
 
     def _gateways(self) -> list[str]:

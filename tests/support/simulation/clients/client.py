@@ -11,7 +11,7 @@ from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.requests.reader import Delta, Reader
 from actors.gateway.requests.refusals import Refusal
 from tests.support.simulation.clients.history import History, Kind, Seen
-from tests.support.simulation.clients.wishes import Wish
+from tests.support.simulation.clients.planned_requests import PlannedRequest
 from tests.support.simulation.processes import SimulatedProcess
 from tests.support.simulation.virtual_loop import VirtualLoop
 
@@ -27,20 +27,20 @@ RETRYABLE = ("overloaded", "unavailable", "starting", "draining", "journal_unava
 class Client:
     """One client: asks until its answer is complete, or until it leaves or a promise is broken."""
 
-    def __init__(self, wish: Wish, history: History, chance: random.Random) -> None:
-        self.wish, self.chance, self.history = wish, chance, history
+    def __init__(self, planned: PlannedRequest, history: History, chance: random.Random) -> None:
+        self.planned, self.chance, self.history = planned, chance, history
         self.has_left = False
-        history.expect(wish)
+        history.expect(planned)
 
     @property
     def is_done(self) -> bool:
         """Every sequence has ended."""
-        return all(self.history.answer(self.wish.request, index).ended is not None for index in range(self.wish.n))
+        return all(self.history.answer(self.planned.request, index).ended is not None for index in range(self.planned.n))
 
     async def run(self) -> None:
         """Ask until the answer is complete."""
-        await asyncio.sleep(self.wish.asks_after_s)
-        while not self.is_done and not self.history.is_broken(self.wish.request) and not self.has_left:
+        await asyncio.sleep(self.planned.asks_after_s)
+        while not self.is_done and not self.history.is_broken(self.planned.request) and not self.has_left:
             await self.ask()
             await asyncio.sleep(self.chance.uniform(*_AGAIN_S))
 
@@ -50,13 +50,13 @@ class Client:
 
     def note(self, kind: Kind, index: int = 0, **what: Any) -> None:
         """Note what the client has seen."""
-        self.history.note(Seen(self.wish.request, kind, index, **what))
-        self.has_left |= 0 <= self.wish.leaves_after <= self.n_tokens
+        self.history.note(Seen(self.planned.request, kind, index, **what))
+        self.has_left |= 0 <= self.planned.leaves_after <= self.n_tokens
 
     @property
     def n_tokens(self) -> int:
         """How many tokens of the first sequence the client has."""
-        answer = self.history.answer(self.wish.request)
+        answer = self.history.answer(self.planned.request)
         return len(answer.ids) or answer.text.count(" ")
 
 
@@ -82,34 +82,34 @@ class InProcessClient(Client):
 
     def __init__(
         self,
-        wish: Wish,
+        planned: PlannedRequest,
         history: History,
         chance: random.Random,
         loop: VirtualLoop,
         find_gateway: Callable[[str], SimulatedProcess | None],
     ) -> None:
-        super().__init__(wish, history, chance)
+        super().__init__(planned, history, chance)
         self._loop, self._find_gateway = loop, find_gateway
 
     async def ask(self) -> None:
-        process = self._find_gateway(self.wish.gateway)
+        process = self._find_gateway(self.planned.gateway)
         if process is None:
             return
         connection = _Connection(self._loop, self.chance, copy_context())
         process.on_death.append(lambda: connection.send(_CLOSED))
-        have = [len(self.history.answer(self.wish.request, index).ids) for index in range(self.wish.n)]
-        work = _serve(process.actor, self.wish.new_request(), have, connection)
+        have = [len(self.history.answer(self.planned.request, index).ids) for index in range(self.planned.n)]
+        work = _serve(process.actor, self.planned.new_request(), have, connection)
         task = process.context.run(self._loop.create_task, work)
         while (item := await connection.queue.get()) is not _CLOSED and not self.has_left:
             if isinstance(item, Refusal):
                 if item.code not in RETRYABLE:
                     self.note(Kind.REFUSED, detail=f"{item.code}: {item.detail}")
                 return
-            answer = self.history.answer(self.wish.request, item.sequence.index)
+            answer = self.history.answer(self.planned.request, item.sequence.index)
             if item.ended is not None and item.ended.code in RETRYABLE and not answer.ids:
                 return  # withdrawn before it was accepted: ask again
             self._take(item)
-            if self.is_done or self.history.is_broken(self.wish.request):
+            if self.is_done or self.history.is_broken(self.planned.request):
                 return
         if self.has_left:
             process.context.run(self._loop.call_soon, task.cancel)

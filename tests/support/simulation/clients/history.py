@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from tests.support.gateway.fake_scheduler import ids_text
-from tests.support.simulation.clients.wishes import Wish
+from tests.support.simulation.clients.planned_requests import PlannedRequest
 
 
 class Kind(Enum):
@@ -60,13 +60,13 @@ class History:
     def __init__(self) -> None:
         self.seen: list[Seen] = []
         self.problems: list[str] = []
-        self._wishes: dict[str, Wish] = {}
+        self._planned_requests: dict[str, PlannedRequest] = {}
         self._answers: dict[tuple[str, int], _Answer] = {}
         self._events: dict[tuple[str, int], bytes] = {}
 
-    def expect(self, wish: Wish) -> None:
+    def expect(self, planned: PlannedRequest) -> None:
         """A client will ask for this."""
-        self._wishes[wish.request] = wish
+        self._planned_requests[planned.request] = planned
 
     def note(self, seen: Seen) -> None:
         """A client has seen this. Broken promises are found at once."""
@@ -84,7 +84,7 @@ class History:
         return self._answers.setdefault((request, index), _Answer())
 
     def _check_tokens(self, seen: Seen) -> str:
-        answer, expected = self.answer(seen.request, seen.index), self._wishes[seen.request].expected[seen.index]
+        answer, expected = self.answer(seen.request, seen.index), self._planned_requests[seen.request].expected[seen.index]
         if answer.ended is not None and (seen.ids or seen.text):
             return "more tokens after the ending"
         if seen.first != len(answer.ids):
@@ -98,19 +98,19 @@ class History:
         if answer.ended is not None and seen.text:
             return "more text after the ending"
         answer.text += seen.text
-        whole = ids_text(self._wishes[seen.request].shown(seen.index))
+        whole = ids_text(self._planned_requests[seen.request].shown(seen.index))
         return "" if whole.startswith(answer.text) else f"wrong text within the first {len(answer.text)} characters"
 
     def _check_ended(self, seen: Seen) -> str:
-        wish, answer = self._wishes[seen.request], self.answer(seen.request, seen.index)
+        planned, answer = self._planned_requests[seen.request], self.answer(seen.request, seen.index)
         before, answer.ended = answer.ended, (seen.reason, seen.detail)
         if before is not None:
             return "" if before == answer.ended else f"a second ending: {answer.ended} after {before}"
-        expected, shown = wish.expected[seen.index], wish.shown(seen.index)
+        expected, shown = planned.expected[seen.index], planned.shown(seen.index)
         reason = "stop" if len(shown) < len(expected) else "length"
         if seen.reason != reason:
             return f"expected {reason}, got {seen.reason}: {seen.detail}"
-        if answer.text != ids_text(shown) or (wish.has_ids and answer.ids != expected):
+        if answer.text != ids_text(shown) or (planned.has_ids and answer.ids != expected):
             return "the answer is not the oracle's"
         return ""
 

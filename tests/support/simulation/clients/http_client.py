@@ -12,7 +12,7 @@ import msgspec
 from tests.support.simulation.clients.client import Client
 from tests.support.simulation.clients.history import History, Kind
 from tests.support.simulation.clients.http_connection import Cut, HttpConnection
-from tests.support.simulation.clients.wishes import Door, Wish
+from tests.support.simulation.clients.planned_requests import ClientKind, PlannedRequest
 
 _RETRYABLE = (429, 503)
 _PAUSE_S = (0.0, 0.0, 0.0, 0.001, 0.02)
@@ -22,8 +22,8 @@ _DONE = b"[DONE]"
 class HttpClient(Client):
     """See the file's header. `folder`: where its end of a connection is bound. `listener`: the path of the server's socket."""
 
-    def __init__(self, wish: Wish, history: History, chance: random.Random, folder: Path, listener: Path) -> None:
-        super().__init__(wish, history, chance)
+    def __init__(self, planned: PlannedRequest, history: History, chance: random.Random, folder: Path, listener: Path) -> None:
+        super().__init__(planned, history, chance)
         self._folder, self._listener = folder, listener
         self._n_connections = self._last_event = 0
         self.may_be_cut: Callable[[], bool] = lambda: True
@@ -31,19 +31,19 @@ class HttpClient(Client):
 
     async def ask(self) -> None:
         self._n_connections += 1
-        name = self._folder / f"{self.wish.request}.{self._n_connections}"
+        name = self._folder / f"{self.planned.request}.{self._n_connections}"
         connection = HttpConnection(name, lambda: self.chance.choice(_PAUSE_S))
         has_begun = False
         try:
             await connection.connect(self._listener)
-            await connection.send(self.wish.http_call(self._last_event))
+            await connection.send(self.planned.http_call(self._last_event))
             status, headers = await connection.read_head()
             has_begun = status == 200
             await self._read(connection, status, headers)
         except (Cut, OSError) as error:
             if has_begun and not self.may_be_cut():
                 self.note(Kind.CUT, detail=str(error))
-            self.has_left |= self.wish.door is Door.PLAIN and has_begun
+            self.has_left |= self.planned.client_kind is ClientKind.PLAIN and has_begun
         finally:
             connection.close()
 
@@ -56,12 +56,12 @@ class HttpClient(Client):
                 self.has_left = True  # it has seen events that only the memory of a dead gateway had
                 return
             self.note(Kind.REFUSED, detail=f"{status} {body!r}")
-        elif self.wish.door is Door.WHOLE:
+        elif self.planned.client_kind is ClientKind.WHOLE:
             self._take_whole(msgspec.json.decode(await connection.read_body(headers)))
         else:
             async for chunk in connection.chunks():
                 self._take_event(chunk)
-                if self.has_left or self.history.is_broken(self.wish.request):
+                if self.has_left or self.history.is_broken(self.planned.request):
                     return
             if not self.is_done and not self.has_left:
                 self.note(Kind.CUT, detail="the stream has ended, the answer has not")

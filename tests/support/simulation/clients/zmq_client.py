@@ -17,7 +17,7 @@ from messages.client import AsyncClient
 from messages.errors import ClientError, Overloaded, Unavailable
 from tests.support.simulation.clients.client import Client
 from tests.support.simulation.clients.history import History, Kind
-from tests.support.simulation.clients.wishes import Wish
+from tests.support.simulation.clients.planned_requests import PlannedRequest
 from tests.support.simulation.virtual_loop import PROCESS, LifeState, SimulatedLife, VirtualLoop
 from tests.support.simulation.zeromq import Sockets
 
@@ -30,17 +30,17 @@ class ZmqClient(Client):
 
     def __init__(
         self,
-        wish: Wish,
+        planned: PlannedRequest,
         history: History,
         chance: random.Random,
         loop: VirtualLoop,
         sockets: Sockets,
         endpoints: Sequence[str],
     ) -> None:
-        super().__init__(wish, history, chance)
+        super().__init__(planned, history, chance)
         self._loop, self._sockets, self._endpoints = loop, sockets, endpoints
         self._n_asks, self._is_cancelling = chance.randrange(len(endpoints)), False
-        self._id: dict[str, Any] = {"request": wish.request} if chance.random() < _KEYED_SHARE else {}
+        self._id: dict[str, Any] = {"request": planned.request} if chance.random() < _KEYED_SHARE else {}
 
     async def ask(self) -> None:
         life, context = SimulatedLife("client"), copy_context()
@@ -63,23 +63,27 @@ class ZmqClient(Client):
             self._loop.call_later(self.chance.uniform(*_STOP_S), self._loop.resume, life)
 
     async def _read(self) -> None:
-        wish = self.wish
-        options: dict[str, Any] = {"max_tokens": wish.max_tokens, "stop_tokens": wish.stop_tokens, "sampling": wish.sampling}
+        planned = self.planned
+        options: dict[str, Any] = {
+            "max_tokens": planned.max_tokens,
+            "stop_tokens": planned.stop_tokens,
+            "sampling": planned.sampling,
+        }
         self._n_asks += 1
         async with AsyncClient(self._endpoints[self._n_asks % len(self._endpoints)]) as client:
             try:
                 if self.chance.random() < 0.5 and not self._is_cancelling:
-                    answer = await client.generate(wish.prompt, **options, **self._id)
+                    answer = await client.generate(planned.prompt, **options, **self._id)
                     self._take(answer.tokens, answer.text)
                     self.note(Kind.ENDED, reason=answer.reason)
                     return
                 ids, text = list[int](), ""
-                async with aclosing(client.stream(tokens=wish.prompt, **options, **self._id)) as pieces:
+                async with aclosing(client.stream(tokens=planned.prompt, **options, **self._id)) as pieces:
                     async for piece in pieces:
                         ids, text = ids + piece.ids, text + piece.text
                         self._take(ids, text)
                         self.has_left |= self._is_cancelling
-                        if self.has_left or self.history.is_broken(wish.request):
+                        if self.has_left or self.history.is_broken(planned.request):
                             return
             except (Unavailable, Overloaded):
                 return
@@ -88,7 +92,7 @@ class ZmqClient(Client):
 
     def _take(self, ids: list[int], text: str) -> None:
         """Note what is new in the answer from its beginning; the rest must be what it was."""
-        known = self.history.answer(self.wish.request)
+        known = self.history.answer(self.planned.request)
         n_ids, n_characters = min(len(ids), len(known.ids)), min(len(text), len(known.text))
         if ids[:n_ids] != known.ids[:n_ids] or text[:n_characters] != known.text[:n_characters]:
             self.note(Kind.REFUSED, detail="the answer has other tokens or another text than before")

@@ -15,7 +15,7 @@ from gpu_workers.hash_chain import hash_chain_tokens
 from messages.generation import Sampling, Terms
 
 
-class Door(Enum):
+class ClientKind(Enum):
     """How a client asks."""
 
     IN_PROCESS = "in_process"  # in the gateway's process: tokens with their numbers, also of several sequences
@@ -27,7 +27,7 @@ class Door(Enum):
 
 
 @dataclass(frozen=True)
-class Wish:
+class PlannedRequest:
     """What one client asks for. `leaves_after`: it leaves after so many tokens, -1: never."""
 
     request: str
@@ -39,7 +39,7 @@ class Wish:
     stop_at: int = -1  # the token with this number in the first sequence is a stop token, -1: none
     leaves_after: int = -1
     asks_after_s: float = 0.0  # when it asks, after the beginning
-    door: Door = Door.IN_PROCESS
+    client_kind: ClientKind = ClientKind.IN_PROCESS
     vocabulary: int = 32_768
 
     def __post_init__(self) -> None:
@@ -55,7 +55,7 @@ class Wish:
     @property
     def has_ids(self) -> bool:
         """The answer has token ids."""
-        return self.door in (Door.IN_PROCESS, Door.ZEROMQ, Door.WHOLE)
+        return self.client_kind in (ClientKind.IN_PROCESS, ClientKind.ZEROMQ, ClientKind.WHOLE)
 
     def shown(self, index: int) -> list[int]:
         """The tokens whose text is shown: all but a stop token."""
@@ -90,13 +90,13 @@ class Wish:
 
     def http_call(self, last_event: int) -> bytes:
         """The bytes of its HTTP call. `last_event`: the last one that it has read."""
-        if self.door is Door.RESUME and last_event:
+        if self.client_kind is ClientKind.RESUME and last_event:
             return _get(f"/v1/streams/{self.request}?starting_after={last_event}")
         body = {"max_tokens": self.max_tokens, "n": self.n, "stop_token_ids": self.stop_tokens}
         body |= {"temperature": 1.0, "seed": self.seed} if self.seed else {"temperature": 0.0}
-        if self.door is Door.WHOLE:
+        if self.client_kind is ClientKind.WHOLE:
             return _post("/v1/generate", body | {"tokens": self.prompt, "request_id": self.request})
-        key = {} if self.door is Door.PLAIN else {"idempotency-key": self.request}
+        key = {} if self.client_kind is ClientKind.PLAIN else {"idempotency-key": self.request}
         resumed = {"last-event-id": str(last_event)} if last_event else {}
         return _post("/v1/completions", body | {"prompt": self.prompt, "stream": True}, **key, **resumed)
 
@@ -116,25 +116,25 @@ def _cut(tokens: list[int], stops: list[int]) -> list[int]:
     return tokens[: 1 + next((i for i, token in enumerate(tokens) if token in stops), len(tokens))]
 
 
-def wishes_of(
+def planned_requests(
     chance: random.Random, n_clients: int, gateways: list[str], longest_wait_s: float, vocabulary: int
-) -> Iterator[Wish]:
+) -> Iterator[PlannedRequest]:
     """What the clients ask for. Some prompts have a common beginning; some clients leave before the end."""
     shared = [chance.randrange(1000) % vocabulary for _ in range(chance.randrange(0, 70))]
     for index in range(n_clients):
         n_tokens = chance.randrange(1, 60)
         own = [chance.randrange(1000) % vocabulary for _ in range(chance.randrange(1, 60))]
-        door = chance.choice((Door.IN_PROCESS, Door.ZEROMQ, Door.ZEROMQ, *Door))
-        yield Wish(
+        client_kind = chance.choice((ClientKind.IN_PROCESS, ClientKind.ZEROMQ, ClientKind.ZEROMQ, *ClientKind))
+        yield PlannedRequest(
             request=f"request-{index}",
             gateway=chance.choice(gateways),
             prompt=shared + own if chance.random() < 0.5 else own,
             max_tokens=n_tokens,
             seed=chance.choice((0, chance.randrange(1, 2**31))),
-            n=1 if door in (Door.ZEROMQ, Door.WHOLE) else chance.choice((1, 1, 1, 2, 3)),
+            n=1 if client_kind in (ClientKind.ZEROMQ, ClientKind.WHOLE) else chance.choice((1, 1, 1, 2, 3)),
             stop_at=chance.randrange(n_tokens) if chance.random() < 0.3 else -1,
             leaves_after=chance.randrange(n_tokens) if chance.random() < 0.1 else -1,
             asks_after_s=chance.uniform(0.0, longest_wait_s),
-            door=door,
+            client_kind=client_kind,
             vocabulary=vocabulary,
         )
