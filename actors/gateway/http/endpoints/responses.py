@@ -24,7 +24,7 @@ from actors.gateway.http.formats.response_events import event_before
 from actors.gateway.http.formats.response_object import message_item, response_object
 from actors.gateway.http.gateways.forwarded_call import RESPONSE_PATH, get
 from actors.gateway.http.gateways.forwarding import fetched
-from actors.gateway.http.identity import event_number, name_of
+from actors.gateway.http.request_identity import event_number, name_of
 from actors.gateway.requests.order import ResponseTerms
 from actors.gateway.requests.reader import Reader
 from actors.gateway.requests.refusals import invalid
