@@ -197,15 +197,20 @@ class HashChainEngine(Engine[_Launched]):
         )
 
     def _replace_banned(self, samples: np.ndarray, step: StepArrays) -> None:
-        """Replaces banned samples [S] by the next id that is allowed, in place."""
+        """Replaces banned samples [S] by the next id that is allowed, in place. A bias changes nothing: there are no logits."""
         table, vocabulary = self._slots.sampling, self._settings.hash_chain_vocabulary
         edited = np.flatnonzero(table.is_edited(step.sample_slots, step.sample_positions))
         if len(edited):
             rows = table.gather(step.sample_slots[edited], step.sample_positions[edited])
             for row, sample in enumerate(edited.tolist()):
                 banned = rows.banned_of(row)
-                if banned is not None:
-                    samples[sample] = _next_allowed(int(samples[sample]), vocabulary, set(banned.tolist()))
+                forbidden = set() if banned is None else set(banned.tolist())
+                rules = rows.rules_of(row)
+                if rules is not None:
+                    known = self._tokens[rows.slots[row], rows.n_prompt[row] : rows.positions[row]]
+                    forbidden |= rules.forbidden_after(known, vocabulary)
+                if forbidden:
+                    samples[sample] = _next_allowed(int(samples[sample]), vocabulary, forbidden)
 
     def _rounds(self, step: StepArrays, previous: np.ndarray) -> Iterator[np.ndarray]:
         """Yields groups of rows, so that no row reads a state that a row of the same or a later group writes.

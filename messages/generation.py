@@ -18,6 +18,10 @@ from messages.wire.message import NO_TRACE, CallerId, Count, LongText, Message, 
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_TOKENS = 64
+MAX_BIASED_TOKENS = 1000
+MAX_ALLOWED_TOKENS = 65_536
+MAX_BAD_WORDS = 128
+MAX_BAD_SEQUENCES = 2 * MAX_BAD_WORDS  # each word at the beginning of a text, and after a space
 NO_TOKEN_LIMIT = 2**31 - 1  # a `max_tokens` that means: up to the model's context length
 CancelReason = Literal[
     "client_left",
@@ -69,6 +73,10 @@ class SamplingOptions(TypedDict, total=False):
     logprobs: int
 
 
+TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Bias = Annotated[float, msgspec.Meta(ge=-100.0, le=100.0)]
+
+
 class GrammarKind(StrEnum):
     """The language of a grammar."""
 
@@ -102,13 +110,19 @@ class Terms(StrictPart, frozen=True):
     deadline_s: Annotated[float, msgspec.Meta(gt=0.0)] | None = None
     speculation: bool = True  # draft tokens may be used
     grammar: Grammar | None = None  # the whole answer matches it, unless another limit ends it before; None: any text
+    logit_bias: Annotated[dict[ShortText, Bias], msgspec.Meta(max_length=MAX_BIASED_TOKENS)] = {}  # by id, as text
+    # No other ids are sampled. None: all may be.
+    allowed_token_ids: Annotated[list[TokenId], msgspec.Meta(min_length=1, max_length=MAX_ALLOWED_TOKENS)] | None = None
+    bad_words: Annotated[list[ShortText], msgspec.Meta(max_length=MAX_BAD_WORDS)] = []  # are not generated
+    # The tokens of `bad_words`, made by admission: the last token of each is not sampled after the ones before it.
+    bad_tokens: Annotated[list[list[TokenId]], msgspec.Meta(max_length=MAX_BAD_SEQUENCES)] = []
     trace_id: TraceId = NO_TRACE  # of a distributed trace (W3C Trace Context); HTTP clients give it as the header `traceparent`
     caller: CallerId = b""  # who has sent the request: a digest, made where the request arrives
     # The scheduler may collect this many tokens before it sends them. The first and the last of an attempt are sent at once.
     group_tokens: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 1
 
 
-SERVER_TERMS = frozenset(("group_tokens", "caller"))  # set by the gateway; clients cannot set them
+SERVER_TERMS = frozenset(("group_tokens", "caller", "bad_tokens"))  # set by the gateway; clients cannot set them
 
 
 class TermsOptions(TypedDict, total=False):
@@ -123,6 +137,9 @@ class TermsOptions(TypedDict, total=False):
     deadline_s: float | None
     speculation: bool
     grammar: Grammar | None
+    logit_bias: dict[str, float]
+    allowed_token_ids: list[int] | None
+    bad_words: list[str]
     trace_id: bytes
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from messages.generation import MAX_STOP_TOKENS, Sampling
+from messages.generation import MAX_ALLOWED_TOKENS, MAX_BAD_SEQUENCES, MAX_BIASED_TOKENS, MAX_STOP_TOKENS, Sampling
 from messages.logprobs import TokenLogprobs
 from messages.wire.arrays import EMPTY_I32, Int32s, total
 from messages.wire.message import Count, LongText, Message, Part, ShortText
@@ -71,6 +71,15 @@ class Idle(Message, frozen=True):
     """Rank 0 has done all that has come to it, and says so about twice a second: its scheduler notices what has got lost."""
 
 
+class TokenRules(Part, frozen=True):
+    """Which tokens of a sequence are made more or less probable, and which are never sampled. See `Terms` for each."""
+
+    biased: Annotated[list[Count], msgspec.Meta(max_length=MAX_BIASED_TOKENS)] = []  # distinct ids
+    biases: Annotated[list[float], msgspec.Meta(max_length=MAX_BIASED_TOKENS)] = []  # of `biased`, added to their logits
+    allowed: Annotated[list[Count], msgspec.Meta(max_length=MAX_ALLOWED_TOKENS)] | None = None  # None: all
+    bad: Annotated[list[list[Count]], msgspec.Meta(max_length=MAX_BAD_SEQUENCES)] = []
+
+
 class NewSequence(Part, frozen=True):
     """A sequence enters a slot and replaces what was there. Its tokens are the next `n_tokens` of `Plan.new_tokens`."""
 
@@ -82,6 +91,7 @@ class NewSequence(Part, frozen=True):
     banned_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # empty unless min_tokens asks for it
     grammar: LongText = ""  # of llguidance, which the generated tokens follow; "": none
     end_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # which end an answer where the grammar may
+    rules: TokenRules | None = None  # None: no token is treated in another way than the others
 
 
 class Plan(Message, frozen=True):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from gpu_workers.batch.slot_rules import SlotRules
 from messages.generation import Sampling
 from messages.steps import NewSequence
 
@@ -31,7 +32,7 @@ def _banned_until(new: NewSequence) -> int:
 def _edited_until(new: NewSequence) -> int:
     sampling = new.sampling
     has_penalty = sampling.presence_penalty or sampling.frequency_penalty or sampling.repetition_penalty != 1
-    return _ALWAYS if has_penalty or new.grammar else _banned_until(new)
+    return _ALWAYS if has_penalty or new.grammar or new.rules else _banned_until(new)
 
 
 class Column:
@@ -68,10 +69,17 @@ class SamplingRows:
     edited_until = Column("<i8", lambda new: _edited_until(new))  # position from which logits are used unchanged
     logprobs = Column("<i4", lambda new: new.sampling.logprobs)  # -1: none; n: the chosen token's and the top n
 
-    def __init__(self, slots: np.ndarray, positions: np.ndarray, values: np.ndarray, banned: Mapping[int, np.ndarray]) -> None:
+    def __init__(
+        self,
+        slots: np.ndarray,
+        positions: np.ndarray,
+        values: np.ndarray,
+        banned: Mapping[int, np.ndarray],
+        rules: Mapping[int, SlotRules],
+    ) -> None:
         """slots: int64; positions: int64, index of the token to be sampled in its whole sequence; values: `SAMPLING_ROW`;
-        banned: ids [M] int64 by slot, for rows before `banned_until`."""
-        self.slots, self.positions, self.values, self._banned = slots, positions, values, banned
+        banned: ids [M] int64 by slot, for rows before `banned_until`; rules: by slot, of those that have any."""
+        self.slots, self.positions, self.values, self._banned, self._rules = slots, positions, values, banned, rules
 
     @property
     def is_all_greedy(self) -> bool:
@@ -80,12 +88,16 @@ class SamplingRows:
 
     @property
     def is_edited(self) -> np.ndarray:
-        """[S] bool: True where logits are changed before the choice, by penalties or for banned tokens."""
+        """[S] bool: True where logits are changed before the choice, by penalties, rules or for banned tokens."""
         return self.positions < self.edited_until
 
     def banned_of(self, row: int) -> np.ndarray | None:
         """Ids [M] int64 that may not be sampled in this row; None where all may."""
         return self._banned[int(self.slots[row])] if self.positions[row] < self.banned_until[row] else None
+
+    def rules_of(self, row: int) -> SlotRules | None:
+        """The rules for single tokens of this row; None if it has none."""
+        return self._rules.get(int(self.slots[row]))
 
     @property
     def wants_logprobs(self) -> bool:
@@ -123,10 +135,14 @@ class SamplingTable:
         self._values = greedy_rows(n_slots)
         self._edited_until, self._logprobs = self._values["edited_until"], self._values["logprobs"]  # views
         self._banned: dict[int, np.ndarray] = {}
+        self._rules: dict[int, SlotRules] = {}
 
     def put(self, new: NewSequence) -> None:
         """Write the parameters of a sequence that enters its slot."""
         self._values[new.slot] = row_of(new)
+        self._rules.pop(new.slot, None)
+        if new.rules is not None:
+            self._rules[new.slot] = SlotRules.of(new.rules)
         if new.banned_tokens:
             self._banned[new.slot] = np.array(new.banned_tokens, np.int64)
 
@@ -142,6 +158,12 @@ class SamplingTable:
         """[N] int32, as in SamplingRows."""
         return self._logprobs[slots]
 
+    def has_bad_sequences(self, slots: np.ndarray) -> bool:
+        """True if the rules of any of these slots [N] depend on the last tokens."""
+        return bool(self._rules) and any(
+            len(rules.lasts) for slot in slots.tolist() if (rules := self._rules.get(slot)) is not None
+        )
+
     def gather(self, slots: np.ndarray, positions: np.ndarray) -> SamplingRows:
         """The rows of these samples: slots and positions [S] int64."""
-        return SamplingRows(slots, positions, self._values.take(slots), self._banned)
+        return SamplingRows(slots, positions, self._values.take(slots), self._banned, self._rules)

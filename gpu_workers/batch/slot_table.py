@@ -6,6 +6,8 @@ writes only if all of it is right, so a refused plan changes nothing.
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 
 from gpu_workers.batch.sampling_table import SamplingTable
@@ -60,6 +62,11 @@ class SlotTable:
         if new.banned_tokens:
             banned = np.array(new.banned_tokens, np.int64)
             self._check_range("new.banned_tokens", banned, self.capacity.vocabulary, np.array([new.slot]))
+        if new.rules is not None:
+            named = [*new.rules.biased, *(new.rules.allowed or ()), *chain.from_iterable(new.rules.bad)]
+            self._check_range("new.rules", np.array(named, np.int64), self.capacity.vocabulary, np.array([new.slot]))
+            if not all(new.rules.bad) or len(new.rules.biased) != len(new.rules.biases):
+                raise PlanRefused("new.rules: expected a bias for each id, and bad sequences of at least one token", [new.slot])
 
     def _check_pages(self, plan: Plan, known: np.ndarray, held: np.ndarray) -> None:
         if not len(plan.page_slots):

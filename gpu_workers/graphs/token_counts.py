@@ -1,4 +1,4 @@
-"""The token counts of each slot on the device, from which captured steps compute penalties and bans.
+"""The token counts of each slot on the device, from which captured steps compute rules, penalties and bans.
 
 A captured step counts the token that it samples. Whatever else changes the tokens of a slot (a new sequence, a step that no
 graph ran, drafts) makes its counts stale: they are made again from the slot's tokens before the next captured step. So the
@@ -12,20 +12,23 @@ import torch
 
 from gpu_workers.batch.device_state import DeviceState
 from gpu_workers.batch.sampling_table import SamplingTable
+from gpu_workers.batch.slot_rules import SlotRules
 from gpu_workers.batch.step_arrays import StepArrays
 from gpu_workers.batch.uploads import upload, upload_together
 from gpu_workers.cuda.kernels.sampling.counts import count_tokens
-from gpu_workers.cuda.kernels.sampling.logits import BANNED
+from gpu_workers.cuda.kernels.sampling.logits import BANNED, BIAS_SHIFT, N_BIASES
 
 _STALE = -1
+_FORBIDDEN = np.float32(-np.inf).view(np.int32)
 
 
 class TokenCounts:
     """Counts of all slots. Not thread-safe; work on the device is queued on the current stream."""
 
     def __init__(self, state: DeviceState, vocabulary: int) -> None:
-        self.values = torch.zeros((state.n_slots + 1, vocabulary), dtype=torch.int32, device=state.device)  # see `logits`
-        self._state = state
+        # see `kernels.sampling.logits`
+        self.values = torch.zeros((state.n_slots + 1, vocabulary + N_BIASES.value), dtype=torch.int32, device=state.device)
+        self._state, self._vocabulary = state, vocabulary
         self._n_counted = np.full(state.n_slots, _STALE, np.int64)  # tokens whose counts each slot has
 
     def invalidate(self, slots: np.ndarray | slice = slice(None)) -> None:
@@ -56,9 +59,26 @@ class TokenCounts:
     def _count(self, slots: np.ndarray, positions: np.ndarray, table: SamplingTable) -> None:
         slot_ids, lengths = upload_together((slots, positions), self.values.device)
         count_tokens(slot_ids, lengths, self._state, self.values)
-        rows = table.gather(slots, positions)
-        vocabulary = self.values.shape[1]
-        banned = [slot * vocabulary + np.unique(ids) for i, slot in enumerate(slots) if (ids := rows.banned_of(i)) is not None]
+        rows, width = table.gather(slots, positions), self.values.shape[1]
+        banned = [slot * width + np.unique(ids) for i, slot in enumerate(slots) if (ids := rows.banned_of(i)) is not None]
         if banned:
             places, flat = upload(np.concatenate(banned), self.values.device), self.values.view(-1)
             flat.index_copy_(0, places, flat.index_select(0, places) | BANNED.value)
+        for i, slot in enumerate(slots.tolist()):
+            if (rules := rows.rules_of(i)) is not None:
+                self._write_biases(slot, rules)
+
+    def _write_biases(self, slot: int, rules: SlotRules) -> None:
+        """Adds rules to the counts of a slot, which has none. A slot has few different biases: each token has the index of its
+        own."""
+        row, device = self.values[slot], self.values.device
+        ids, biases = rules.all_biases()
+        values, index = np.unique(biases, return_inverse=True)
+        bits = values.astype(np.float32).view(np.int32)
+        forbidden = 0
+        if rules.allowed is not None:
+            bits, forbidden = np.append(bits, _FORBIDDEN), len(bits) + 1
+            row[: self._vocabulary].add_(forbidden << BIAS_SHIFT.value)
+        row[self._vocabulary + 1 : self._vocabulary + 1 + len(bits)].copy_(upload(bits, device))
+        places, shifted = upload_together((ids, (index + 1 - forbidden) << BIAS_SHIFT.value), device)
+        row.index_add_(0, places, shifted.to(torch.int32))

@@ -138,8 +138,7 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
             self._state.write_sampling(plan, self._slots.sampling)
         if self._graphs is not None and plan.new:
             self._graphs.pool.counts.invalidate(np.array([new.slot for new in plan.new], np.int64))
-        has_grammar = self._grammars.has_any(plan.row_slots)  # its masks are not in captured steps
-        if self._graphs is not None and len(plan.row_slots) and not has_grammar:
+        if self._graphs is not None and len(plan.row_slots) and self._fits_captured(plan.row_slots):
             return self._run_captured(plan, self._graphs)
         steps = (self._run_step(plan, index) for index in range(plan.n_steps))
         return steps if self.max_in_flight == 1 and plan.n_steps > 1 else list(steps)
@@ -148,6 +147,10 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         """See Engine."""
         for pending in launched:
             yield read_step(pending)
+
+    def _fits_captured(self, slots: np.ndarray) -> bool:
+        """True unless one of these slots has a grammar, or bad words of several tokens: captured steps know neither."""
+        return not (self._grammars.has_any(slots) or self._slots.sampling.has_bad_sequences(slots))
 
     def _run_captured(self, plan: Plan, graphs: StepGraphs) -> list[PendingStep]:
         n = len(plan.row_slots)

@@ -1,9 +1,12 @@
 """Sampling of the next token. The exact rule, for this file and for every kernel that samples:
 
- 1. Penalties (rows that ask for them): a token that occurs in prompt or output has its logit divided by `repetition` if the
+ 1. Rules for single tokens (rows that ask for them): the logits of all tokens but the allowed ones become minus infinity, and
+    biases are added, minus infinity for bad words of one token.
+    Penalties (rows that ask for them): a token that occurs in prompt or output has its logit divided by `repetition` if the
     logit is above 0, and multiplied otherwise. Then `frequency` times its count in the output is subtracted, and `presence` if
     that count is not 0. Prompt and output are the slot's tokens before the sampled position.
-    Bans (rows before their `banned_until`): the logits of banned tokens become minus infinity.
+    Bans (rows before their `banned_until`): the logits of banned tokens become minus infinity, and so do those of the last
+    token of each longer bad word whose other tokens are the last ones of the output.
  2. temperature 0: the lowest id among those with the greatest logit. The next steps do not apply.
  3. p = softmax(logit / temperature), in float32.
  4. min_p > 0: tokens with p below min_p times the greatest p are removed (before the next two filters, as in vLLM).
@@ -24,6 +27,7 @@ import numpy as np
 import torch
 
 from gpu_workers.batch.sampling_table import SamplingRows
+from gpu_workers.batch.slot_rules import ANY_TOKEN, SlotRules
 from gpu_workers.batch.uploads import upload, upload_together
 
 _BLOCK = 128  # ids per block when a token is picked
@@ -79,17 +83,45 @@ def sample_tokens(logits: torch.Tensor, rows: SamplingRows, tokens: torch.Tensor
 
 
 def edit_logits(logits: torch.Tensor, rows: SamplingRows, tokens: torch.Tensor) -> torch.Tensor:
-    """Step 1: a copy with penalties and bans applied, or `logits` itself if no row has any. Arguments as in `sample_tokens`."""
+    """Step 1: a copy with rules, penalties and bans applied, or `logits` itself if no row has any. Arguments as in
+    `sample_tokens`."""
     edited = np.flatnonzero(rows.is_edited)
     if not len(edited):
         return logits
     logits = logits.clone()
     for row in edited.tolist():
+        rules = rows.rules_of(row)
+        if rules is not None:
+            _follow_rules(logits[row], rules)
         _penalise(logits[row], rows, row, tokens)
+        if rules is not None and len(rules.lasts):
+            _ban_last_tokens(logits[row], rules, rows, row, tokens)
         banned = rows.banned_of(row)
         if banned is not None:
             logits[row].index_fill_(0, upload(banned, logits.device), float("-inf"))
     return logits
+
+
+def _follow_rules(logits: torch.Tensor, rules: SlotRules) -> None:
+    """The rules of step 1 for one row, in place. logits [vocabulary]."""
+    if rules.allowed is not None:
+        allowed = upload(rules.allowed, logits.device)
+        kept = logits[allowed]
+        logits.fill_(float("-inf"))[allowed] = kept
+    if len(rules.biased):
+        ids, biases = upload(rules.biased, logits.device), upload(rules.biases, logits.device)
+        logits.index_copy_(0, ids, logits[ids] + biases)
+
+
+def _ban_last_tokens(logits: torch.Tensor, rules: SlotRules, rows: SamplingRows, row: int, tokens: torch.Tensor) -> None:
+    """The bans of longer bad words for one row, in place. Nothing waits for the device. logits [vocabulary]."""
+    position = int(rows.positions[row])
+    n_tail = min(rules.heads.shape[1], position - int(rows.n_prompt[row]))
+    tail = tokens[int(rows.slots[row]), position - n_tail : position]
+    heads, lasts = upload(rules.heads[:, rules.heads.shape[1] - n_tail :], logits.device), upload(rules.lasts, logits.device)
+    is_possible = upload(rules.n_heads <= n_tail, logits.device)
+    is_next = ((heads == tail) | (heads == ANY_TOKEN)).all(1) & is_possible
+    logits.index_add_(0, lasts, torch.where(is_next, float("-inf"), 0.0).to(logits.dtype))
 
 
 def argmax(logits: torch.Tensor) -> torch.Tensor:

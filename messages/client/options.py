@@ -197,6 +197,8 @@ def _terms(options: Mapping[str, Any]) -> Terms:
         del given["max_tokens"]
     if not given.get("deadline_s", 1.0):  # none, or one that has passed before the server knows of it
         del given["deadline_s"]
+    if isinstance(bias := given.get("logit_bias"), dict):  # ids may be numbers too
+        given["logit_bias"] = {str(token): value for token, value in bias.items()}
     if isinstance(given.get("stop"), str):
         given["stop"] = [given["stop"]]
     return Terms(**{name: _checked(name, value) for name, value in given.items()})

@@ -6,6 +6,11 @@ import pytest
 import torch
 
 from gpu_workers.runner.model_runner import ModelRunner
+from tests.gpu_workers.runner.test_rules_of_runner import (  # noqa: F401
+    test_a_draft_that_breaks_a_rule_is_rejected,
+    test_rules_hold_in_single_steps_leases_and_after_a_re_entry,
+    test_rules_outside_of_the_vocabulary_are_refused,
+)
 from tests.gpu_workers.runner.test_runner import (  # noqa: F401  (the tests of the CPU, collected here with this module's runner)
     test_a_banned_token_outside_of_the_vocabulary_is_refused,
     test_banned_tokens_come_after_min_tokens_only,

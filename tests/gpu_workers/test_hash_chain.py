@@ -15,7 +15,7 @@ from gpu_workers.engine import PlanRefused
 from gpu_workers.hash_chain import HashChainEngine, hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
 from messages.generation import Sampling
-from messages.steps import PAGE_TOKENS
+from messages.steps import PAGE_TOKENS, TokenRules
 from tests.support.depth import examples
 from tests.support.workers.small_scheduler import GREEDY, Row, SmallScheduler
 
@@ -173,3 +173,16 @@ def test_refused_plan_leaves_no_trace() -> None:
     a.n_computed, a.n_known, a.pages = a.n_computed - 1, a.n_known - 1, a.pages[:1]
     scheduler.run([Row(a)])
     assert a.output == expected(a, 2)
+
+
+def test_rules_for_single_tokens_hold() -> None:
+    free = hash_chain_tokens([5, 6, 7], 8, 0, VOCABULARY)
+    scheduler = SmallScheduler(engine())
+    allowed, bad = scheduler.add([5, 6, 7]), scheduler.add([5, 6, 7])
+    allowed.rules = TokenRules(allowed=[1, 2, 3])
+    bad.rules = TokenRules(bad=[free[:3], [free[3]]])
+    scheduler.prefill(allowed, bad)
+    scheduler.run([Row(bad, drafts=[*free[1:4]])])
+    scheduler.decode([allowed, bad], 20)
+    assert set(allowed.output) <= {1, 2, 3}
+    assert bad.output[:3] == [*free[:2], free[2] + 1]  # the draft that ends the bad word is rejected

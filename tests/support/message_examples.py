@@ -88,7 +88,7 @@ INTERNAL: tuple[Message, ...] = (
         tokens=int32s([1, 2, 3]),
         n_prompt=2,
         sampling=_SAMPLING,
-        terms=Terms(max_tokens=16, stop_tokens=[2], priority=-1, caller=b"caller-1", grammar=_GRAMMAR),
+        terms=Terms(max_tokens=16, stop_tokens=[2], priority=-1, caller=b"caller-1", grammar=_GRAMMAR, logit_bias={"5": -1.5}),
         suspicion=generation.Suspicion(deaths=2, certain=1, reach=5, passed=3),
     ),
     generation.ReplicaState(
@@ -146,6 +146,7 @@ INTERNAL: tuple[Message, ...] = (
                 banned_tokens=[2],
                 grammar="{}",
                 end_tokens=[2],
+                rules=steps.TokenRules(biased=[5], biases=[-1.5], allowed=[5, 6, 44], bad=[[5, 6]]),
             )
         ],
         new_tokens=int32s([1, 2, 3]),
@@ -177,7 +178,9 @@ INTERNAL: tuple[Message, ...] = (
 )
 
 PUBLIC: tuple[Message, ...] = (
-    public.Generate(request="req-1", sampling=_SAMPLING, terms=Terms(max_tokens=8, stop=["\n"]), prompt="Hello", have=3),
+    public.Generate(
+        request="req-1", sampling=_SAMPLING, terms=Terms(max_tokens=8, stop=["\n"], bad_words=["no"]), prompt="Hello", have=3
+    ),
     public.Accepted(request="req-1", n_prompt=4),
     public.Chunk(request="req-1", first=3, ids=int32s([5]), text=" you"),
     public.Finished(request="req-1", reason="length", n_prompt=4, n_generated=8, n_cached=0),

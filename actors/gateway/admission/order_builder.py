@@ -10,6 +10,7 @@ import numpy as np
 
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.admission.prompt_encoder import PromptEncoder
+from actors.gateway.admission.token_rules import bad_tokens_of, check_choice, check_rules
 from actors.gateway.requests.order import Order
 from actors.gateway.requests.refusals import Refusal, check_model, invalid, prompt_too_long
 from actors.gateway.settings import GatewaySettings
@@ -33,13 +34,15 @@ class OrderBuilder:
         """
         prompts = await self._tokens(new)
         grammar = await self._grammar(new)
+        terms = self._terms(new, prompts, grammar, await bad_tokens_of(new.terms.bad_words, self.encoder))
+        check_choice(terms, self.encoder.model.vocabulary)
         return Order(
             request=new.request,
             api=new.api,
             created_s=created_s,
             prompts=[prompt.tobytes() for prompt in prompts],
             sampling=new.sampling,
-            terms=self._terms(new, prompts, grammar),
+            terms=terms,
             n=new.n,
             is_whole=new.is_whole,
             is_resumable=new.is_resumable,
@@ -71,6 +74,7 @@ class OrderBuilder:
         for token in new.terms.stop_tokens:
             if not 0 <= token < self.encoder.model.vocabulary:
                 raise invalid("stop_token_ids", f"ids from 0 to {self.encoder.model.vocabulary - 1}", token)
+        check_rules(new.terms, self.encoder.model.vocabulary, new.grammar_field)
 
     async def _tokens(self, new: NewRequest) -> list[np.ndarray]:
         """The prompts as int32 [n] each, n >= 1."""
@@ -111,8 +115,10 @@ class OrderBuilder:
         if n_tokens >= limit:
             raise prompt_too_long(field, limit, n_tokens)
 
-    def _terms(self, new: NewRequest, prompts: Sequence[np.ndarray], grammar: Grammar | None) -> Terms:
-        """The client's terms, completed by the server: the token limit, the end tokens, the group size."""
+    def _terms(
+        self, new: NewRequest, prompts: Sequence[np.ndarray], grammar: Grammar | None, bad_tokens: list[list[int]]
+    ) -> Terms:
+        """The client's terms, completed by the server: the token limit, the end tokens, bad words as tokens, the group size."""
         terms = new.terms
         max_tokens = self._max_tokens(new, prompts)
         if terms.min_tokens > max_tokens:
@@ -123,6 +129,7 @@ class OrderBuilder:
             terms,
             max_tokens=max_tokens,
             grammar=grammar,
+            bad_tokens=bad_tokens,
             stop_tokens=sorted({*eos_tokens, *terms.stop_tokens}),
             group_tokens=self._settings.whole_tokens if reads_groups else 1,
         )

@@ -10,7 +10,8 @@ import numpy as np
 
 from actors.scheduler.planning.step_times import Shape, StepTimes, shape_of
 from actors.scheduler.sequences.sequence import Sequence, State
-from messages.steps import NewSequence, Plan
+from messages.generation import Terms
+from messages.steps import NewSequence, Plan, TokenRules
 from messages.wire.arrays import EMPTY_I32, int32s
 
 
@@ -144,4 +145,13 @@ def _entry_of(sequence: Sequence) -> NewSequence:
         banned_tokens=sequence.terms.stop_tokens if is_early else [],
         grammar=grammar.text if grammar is not None else "",
         end_tokens=sequence.terms.stop_tokens if grammar is not None else [],
+        rules=_rules_of(sequence.terms),
     )
+
+
+def _rules_of(terms: Terms) -> TokenRules | None:
+    """The rules for single tokens; None if there are none."""
+    if not terms.logit_bias and terms.allowed_token_ids is None and not terms.bad_tokens:
+        return None
+    biased, biases = [int(token) for token in terms.logit_bias], list(terms.logit_bias.values())
+    return TokenRules(biased=biased, biases=biases, allowed=terms.allowed_token_ids, bad=terms.bad_tokens)

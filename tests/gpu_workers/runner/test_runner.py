@@ -13,12 +13,7 @@ from gpu_workers.runner.model_runner import ModelRunner
 from messages.generation import Sampling
 from tests.support.workers.sampling_kinds import KINDS, alone, prompt_of
 from tests.support.workers.small_scheduler import GREEDY, Row, Running, SmallScheduler
-from tests.support.workers.tiny_model import TINY, load_runner, write_model
-
-
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> ModelRunner:
-    return load_runner(write_model(tmp_path_factory.mktemp("tiny")), "cpu")
+from tests.support.workers.tiny_model import TINY
 
 
 def mixed(runner: ModelRunner, work: Callable[[SmallScheduler, Running], None], sampling: Sampling) -> list[int]:

@@ -9,11 +9,12 @@ import torch
 
 from gpu_workers.batch.device_state import DeviceState, allocate_device_state
 from gpu_workers.batch.sampling_table import SamplingTable
+from gpu_workers.cuda.kernels.sampling.logits import IN_PROMPT, OUTPUT_COUNT
 from gpu_workers.cuda.kernels.sampling.sample import SamplingScratch, sample_rows
 from gpu_workers.graphs.token_counts import TokenCounts
 from gpu_workers.sampling.sampler import sample_tokens
 from messages.generation import Sampling
-from messages.steps import NewSequence
+from messages.steps import NewSequence, TokenRules
 from tests.support.workers.kernel_checks import Check, column_of
 
 _EDITED = (
@@ -25,6 +26,14 @@ _EDITED = (
     Sampling(temperature=0.0),
     Sampling(temperature=1.0, seed=6),
 )
+_RULES = (
+    TokenRules(biased=[3, 4, 39, 2999], biases=[6.0, -100.0, 5.5, 9.0]),
+    TokenRules(allowed=[*range(0, 60, 2), 2100], biased=[2, 5, 2100], biases=[2.0, 50.0, 7.0], bad=[[4], [6]]),
+    TokenRules(bad=[[token] for token in range(10, 30)]),
+    TokenRules(allowed=[38, 7, 2998]),
+    TokenRules(biased=[*range(1000)], biases=[token / 100 for token in range(1000)]),
+)
+_VOCABULARY = 3000
 _MOST_FREE_OF_ROUNDING = 1e-5  # relative difference of two float32 sums over a vocabulary
 
 
@@ -94,15 +103,16 @@ def _codes(x: np.ndarray) -> np.ndarray:
 def check_penalties(device: torch.device, dtype: torch.dtype) -> None:
     """Several steps choose what the reference chooses, with penalties, bans that end, and rows that have none of them; then a
     sequence takes another one's slot, and tokens change behind the back of the captured steps."""
-    vocabulary, n = 3000, len(_EDITED)
+    n = len(_EDITED)
     state, table = _state_of(_EDITED, device), SamplingTable(n)
-    counts = TokenCounts(state, vocabulary)
+    counts = TokenCounts(state, _VOCABULARY)
     slots = np.arange(n)[::-1].copy()
     positions = np.array([9, 40, 700, 33, 5, 60, 21])  # of the next tokens
     state.tokens[:n] = torch.randint(0, 40, state.tokens[:n].shape, device=device, dtype=torch.int32)  # often the same ones
     for round_number in range(3):
         for slot, position in zip(slots.tolist(), positions.tolist(), strict=True):
-            _enter(state, table, slot, position, _EDITED[(slot + round_number) % n], banned=slot % 2 == round_number % 2)
+            banned, has_rules = slot % 2 == round_number % 2, slot % 3 != round_number
+            _enter(state, table, slot, position, _EDITED[(slot + round_number) % n], banned, has_rules)
         counts.invalidate(slots)
         _compare_steps(state, table, counts, slots, positions, dtype)
         positions = positions + 3
@@ -123,7 +133,7 @@ def _compare_steps(
     counts.prepare(slots, positions, 3, table)
     for step in range(3):
         _check_counts(state, table, counts, slots, positions + step)
-        logits = (torch.randn(n, counts.values.shape[1], device=device) * 2).to(dtype)
+        logits = (torch.randn(n, _VOCABULARY, device=device) * 2).to(dtype)
         logits[:, :40] += 4  # the tokens that occur are probable, so that penalties and bans decide
         wanted = sample_tokens(logits.float(), table.gather(slots, positions + step), state.tokens)
         before = logits.clone()
@@ -140,16 +150,25 @@ def _check_counts(
     rows, tokens = table.gather(slots, positions), state.tokens.cpu().numpy()
     for row in np.flatnonzero(rows.is_edited):
         slot, n_prompt, known = int(slots[row]), int(rows.n_prompt[row]), int(positions[row])
-        vocabulary = counts.values.shape[1]
-        in_prompt = np.bincount(tokens[slot, : min(n_prompt, known)], minlength=vocabulary) > 0
-        wanted = np.bincount(tokens[slot, n_prompt:known], minlength=vocabulary) + (in_prompt << 29)
-        assert (counts.values[slot].cpu().numpy() & ~(1 << 30)).tolist() == wanted.tolist(), f"slot {slot}"
+        in_prompt = np.bincount(tokens[slot, : min(n_prompt, known)], minlength=_VOCABULARY) > 0
+        wanted = np.bincount(tokens[slot, n_prompt:known], minlength=_VOCABULARY) + (in_prompt << 30)
+        kept = OUTPUT_COUNT.value | IN_PROMPT.value
+        assert (counts.values[slot, :_VOCABULARY].cpu().numpy() & kept).tolist() == wanted.tolist(), f"slot {slot}"
 
 
-def _enter(state: DeviceState, table: SamplingTable, slot: int, n_tokens: int, sampling: Sampling, banned: bool) -> None:
+def _enter(
+    state: DeviceState,
+    table: SamplingTable,
+    slot: int,
+    n_tokens: int,
+    sampling: Sampling,
+    banned: bool,
+    has_rules: bool = False,
+) -> None:
     new = NewSequence(
         slot=slot, n_tokens=n_tokens, n_prompt=max(1, n_tokens // 2), sampling=sampling,
         min_tokens=n_tokens - n_tokens // 2 + 1 if banned else 0, banned_tokens=[*range(0, 40, 3), 0] if banned else [],
+        rules=_RULES[slot % len(_RULES)] if has_rules else None,
     )  # fmt: skip
     table.put(new)
     row = table.values_of(np.array([slot])).view(np.int64)
@@ -167,18 +186,18 @@ def _state_of(samplings: tuple[Sampling, ...] | list[Sampling], device: torch.de
 
 def check_drafts(device: torch.device, dtype: torch.dtype) -> None:
     """Samples after drafts count these drafts, and leave the counts of their slot alone; rows without drafts count as ever."""
-    vocabulary, widths = 3000, np.array([4, 1, 3, 1, 2, 1, 1])
+    widths = np.array([4, 1, 3, 1, 2, 1, 1])
     state, table = _state_of(_EDITED, device), SamplingTable(len(widths))
-    counts = TokenCounts(state, vocabulary)
+    counts = TokenCounts(state, _VOCABULARY)
     state.tokens[: len(widths)] = torch.randint(0, 40, state.tokens[: len(widths)].shape, device=device, dtype=torch.int32)
     for slot in range(len(widths)):
-        _enter(state, table, slot, 9, _EDITED[slot], banned=slot % 2 == 0)
+        _enter(state, table, slot, 9, _EDITED[slot], banned=slot % 2 == 0, has_rules=slot % 3 > 0)
     slots = np.repeat(np.arange(len(widths)), widths)
     first = np.cumsum(widths) - widths
     positions = 12 + np.arange(len(slots)) - np.repeat(first, widths)
     rows = table.gather(slots, positions)
     counts.prepare(slots[first], positions[first], 1, table)
-    logits = (torch.randn(len(slots), vocabulary, device=device) * 2).to(dtype)
+    logits = (torch.randn(len(slots), _VOCABULARY, device=device) * 2).to(dtype)
     logits[:, :40] += 4
     wanted = sample_tokens(logits.float(), rows, state.tokens)
     on_device, places = torch.from_numpy(slots).to(device), torch.from_numpy(positions - 1).to(device)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from gpu_workers.engine import Engine
 from messages.generation import Sampling
-from messages.steps import PAGE_TOKENS, NewSequence, Plan, Result
+from messages.steps import PAGE_TOKENS, NewSequence, Plan, Result, TokenRules
 from messages.wire.arrays import int32s
 
 GREEDY = Sampling(temperature=0.0)
@@ -30,6 +30,7 @@ class Running:
     banned_tokens: list[int] = field(default_factory=list)  # until min_tokens are generated
     grammar: str = ""
     end_tokens: list[int] = field(default_factory=list)  # where the grammar may end
+    rules: TokenRules | None = None
 
     @property
     def output(self) -> list[int]:
@@ -154,6 +155,7 @@ def _entry_of(sequence: Running) -> NewSequence:
         banned_tokens=sequence.banned_tokens,
         grammar=sequence.grammar,
         end_tokens=sequence.end_tokens,
+        rules=sequence.rules,
     )
 
 

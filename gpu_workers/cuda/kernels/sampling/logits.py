@@ -1,11 +1,14 @@
-"""Logits as the sampling rule sees them: with the penalties and bans of their row applied while they are read (step 1 of
-`gpu_workers.sampling.sampler`). Device functions only.
+"""Logits as the sampling rule sees them: with the rules, penalties and bans of their row applied while they are read (step 1
+of `gpu_workers.sampling.sampler`; bad words of several tokens are left to that file). Device functions only.
 
-A row that asks for penalties or bans has counts, one int32 for each token of the vocabulary:
+A row that asks for rules, penalties or bans has counts, one int32 for each token of the vocabulary:
 
-    bits 0 to 28   how often the token occurs in the output
-    bit 29         it occurs in the prompt
-    bit 30         it is banned
+    bits 0 to 19   how often the token occurs in the output
+    bits 20 to 29  which of the row's biases is added to its logit; 0: none
+    bit 30         it occurs in the prompt
+    bit 31         it is banned
+
+They are followed by the values of the row's biases, `N_BIASES` float32 as their bits; the first one is not used.
 
 The arithmetic is float32, and each operation rounds as torch rounds it: kernels that edit are launched without fused
 multiply-add.
@@ -26,9 +29,17 @@ from gpu_workers.cuda.kernels.sampling.columns import (
     of_slot,
 )
 
-OUTPUT_COUNT = tl.constexpr((1 << 29) - 1)
-IN_PROMPT = tl.constexpr(1 << 29)
-BANNED = tl.constexpr(1 << 30)
+OUTPUT_COUNT = tl.constexpr((1 << 20) - 1)
+BIAS_SHIFT = tl.constexpr(20)
+N_BIASES = tl.constexpr(1 << 10)
+IN_PROMPT = tl.constexpr(1 << 30)
+BANNED = tl.constexpr(-(1 << 31))
+
+
+@triton.jit
+def counts_of(COUNTS, slot, V):
+    """The first count of a slot."""
+    return COUNTS + slot * (V + N_BIASES)
 
 
 @triton.jit
@@ -55,7 +66,10 @@ def read_logits(LOGITS, COUNTS, DRAFTS, SLOTS, SAMPLING, row, slot, position, ed
     x = tl.load(LOGITS + token, mask=token < V, other=float("-inf")).to(tl.float32)
     if COUNTS is not None:  # noqa: SIM102  (known when the kernel is compiled)
         if edited:
-            count = tl.load(COUNTS + slot * V + token, mask=token < V, other=0)
+            counts = counts_of(COUNTS, slot, V)
+            count = tl.load(counts + token, mask=token < V, other=0)
+            index = (count >> BIAS_SHIFT) & (N_BIASES - 1)
+            x += tl.load(counts + V + index, mask=index > 0, other=0).to(tl.float32, bitcast=True)
             if DRAFTS is not None:
                 after = row
                 while follows(SLOTS, after, slot):

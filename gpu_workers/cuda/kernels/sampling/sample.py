@@ -5,7 +5,8 @@
     filter    for rows with a filter: computes the sums again, of the logits that stay
     pick      finds the chunk in which the noise falls, reads it again and picks the token
 
-Rows with penalties or bans read their logits with these applied, see `logits`; what they cost other rows is one comparison.
+Rows with rules, penalties or bans read their logits with these applied, see `logits`; what they cost other rows is one
+comparison.
 Noise is the top 24 bits of the first word of Philox4x32-10 with key seed and counter (position, 0, 0, 0).
 Philox: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
 """
@@ -22,7 +23,7 @@ import triton.language as tl
 from gpu_workers.batch.device_state import DeviceState
 from gpu_workers.cuda.kernels.launch import dependent_launch, power_of_two
 from gpu_workers.cuda.kernels.sampling.columns import SEED, TEMPERATURE, of_slot
-from gpu_workers.cuda.kernels.sampling.logits import code_of, follows, is_edited, read_logits
+from gpu_workers.cuda.kernels.sampling.logits import code_of, counts_of, follows, is_edited, read_logits
 from gpu_workers.cuda.kernels.sampling.threshold import ALL_STAY, GROUP, is_filtered, least_kernel
 
 _CHUNK = 2048
@@ -134,7 +135,7 @@ def _pick_kernel(
                     is_followed = (row < last) & (tl.load(SLOTS + tl.minimum(row + 1, last)) == slot)
                     counts = not (follows(SLOTS, row, slot) | is_followed)
                 if counts:
-                    count = COUNTS + slot * V + chosen
+                    count = counts_of(COUNTS, slot, V) + chosen
                     tl.store(count, tl.load(count) + 1)
         tl.store(POSITIONS + row, tl.where(slot == dummy_slot, position - 1, position))
 
@@ -175,11 +176,11 @@ def sample_rows(
 ) -> None:  # fmt: skip
     """Samples the token at position positions[i] + 1 of slots[i] from logits[i] into ids[i].
 
-    logits: [S, V] float32, bfloat16 or float16, rows contiguous; slots, positions, ids: [S] int64; counts: [n_slots + 1, V]
-    int32, see `logits`, those of the tokens up to positions[i]; without them nothing is penalised or banned. drafts: [S] int64,
-    the tokens at positions[i]; then rows that follow each other may have one slot, at rising positions, and counts are those of
-    the first. All on the state's device. With `advance` the token is also written to `state.tokens` and, if its slot has one
-    row, counted; `positions` rise by one where the slot is not the dummy."""
+    logits: [S, V] float32, bfloat16 or float16, rows contiguous; slots, positions, ids: [S] int64; counts:
+    [n_slots + 1, V + N_BIASES] int32, see `logits`, those of the tokens up to positions[i]; without them logits are used
+    unchanged. drafts: [S] int64, the tokens at positions[i]; then rows that follow each other may have one slot, at rising
+    positions, and counts are those of the first. All on the state's device. With `advance` the token is also
+    written to `state.tokens` and, if its slot has one row, counted; `positions` rise by one where the slot is not the dummy."""
     n_rows, vocabulary = logits.shape
     if n_rows == 0:
         return

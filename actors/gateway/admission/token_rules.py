@@ -1,0 +1,54 @@
+"""Checks a request's rules for single tokens, and makes tokens of its bad words.
+
+The rules are `logit_bias`, `allowed_token_ids` and `bad_words`. A bad word is banned as the tokens that the
+tokenizer makes of it, at the beginning of a text and after a space, as in vLLM. The same text in other tokens can still come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from actors.gateway.admission.prompt_encoder import PromptEncoder
+from actors.gateway.requests.refusals import Refusal, invalid
+from messages.generation import Terms
+
+
+def check_rules(terms: Terms, vocabulary: int, grammar_field: str) -> None:
+    """Check what can be checked without a tokenizer. grammar_field: the client's name of the grammar's field.
+
+    Raises: Refusal naming the field."""
+    for key in terms.logit_bias:
+        if not (key.isdecimal() and key == str(int(key)) and int(key) < vocabulary):
+            raise invalid("logit_bias", f"token ids from 0 to {vocabulary - 1} as keys", key)
+    if terms.allowed_token_ids is not None and max(terms.allowed_token_ids) >= vocabulary:
+        raise invalid("allowed_token_ids", f"ids from 0 to {vocabulary - 1}", max(terms.allowed_token_ids))
+    if any(not word.strip() for word in terms.bad_words):
+        raise invalid("bad_words", "texts of at least one character that is no space", terms.bad_words)
+    if terms.grammar is not None:
+        for field, is_given in (("allowed_token_ids", terms.allowed_token_ids), ("bad_words", terms.bad_words)):
+            if is_given:
+                raise Refusal(
+                    "invalid", f"{field}: expected none beside {grammar_field}, which may need such a token", field=field
+                )
+
+
+async def bad_tokens_of(words: Sequence[str], encoder: PromptEncoder) -> list[list[int]]:
+    """The sequences of tokens that these words are, each once. Raises: Refusal."""
+    if not words:
+        return []
+    texts = [before + word.lstrip() for word in words for before in ("", " ")]
+    encoded = await encoder.encode(texts, "bad_words", add_special_tokens=False)
+    return [list(ids) for ids in dict.fromkeys(map(tuple, encoded)) if ids]
+
+
+def check_choice(terms: Terms, vocabulary: int) -> None:
+    """Refuse rules that could leave no token to choose. terms: complete. Raises: Refusal."""
+    forbidden = {bad[-1] for bad in terms.bad_tokens}
+    if terms.min_tokens:
+        forbidden.update(terms.stop_tokens)
+    field = "bad_words" if terms.allowed_token_ids is None else "allowed_token_ids"
+    allowed = range(vocabulary) if terms.allowed_token_ids is None else terms.allowed_token_ids
+    if len(forbidden) >= len(allowed) and forbidden.issuperset(allowed):
+        raise Refusal(
+            "invalid", f"{field}: expected a token that ends no bad word, nor the answer before min_tokens", field=field
+        )
