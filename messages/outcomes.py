@@ -29,6 +29,7 @@ Code = Literal[
     "unavailable",  # the server does not accept requests now: it starts, drains, or cannot record
     "deadline",  # not finished within the request's own limit or the server's
     "model_changed",  # the server was started again with another model before the request had ended
+    "grammar_too_complex",  # the answer's grammar exceeds what can be followed, in the middle of the answer
     "internal",  # a fault of the server
 ]
 NoCode = Literal[""]

@@ -13,7 +13,7 @@ import msgspec
 
 from messages.generation import MAX_ALLOWED_TOKENS, MAX_BAD_SEQUENCES, MAX_BIASED_TOKENS, MAX_STOP_TOKENS, Sampling
 from messages.logprobs import TokenLogprobs
-from messages.wire.arrays import EMPTY_I32, Int32s, total
+from messages.wire.arrays import EMPTY_I32, Int32s, check_arrays, total
 from messages.wire.message import Count, LongText, Message, Part, ShortText
 
 PAGE_TOKENS = 16
@@ -141,6 +141,34 @@ class Plan(Message, frozen=True):
             raise ValueError(f"new_tokens: expected {sum(new.n_tokens for new in self.new)}, got {len(self.new_tokens)}")
 
 
+class GrammarFailure(Part, frozen=True):
+    """An answer that cannot go on: its grammar exceeds a limit of the library that follows it."""
+
+    slot: Count
+    reason: LongText
+
+
+class GrammarReport(Part, frozen=True):
+    """What rank 0 knows of the grammars of a step's rows once its tokens are sampled.
+
+    Row i says that the tokens of slot `slots[i]` at positions `starts[i]`, +1, ... can be no others than the next `counts[i]`
+    of `ids`. Used as drafts they are accepted.
+    """
+
+    slots: Int32s = EMPTY_I32
+    starts: Int32s = EMPTY_I32
+    counts: Int32s = EMPTY_I32
+    ids: Int32s = EMPTY_I32
+    failures: Annotated[list[GrammarFailure], msgspec.Meta(max_length=65_536)] = []  # tokens of these rows do not count
+
+    def __post_init__(self) -> None:
+        check_arrays(self)
+        if not len(self.slots) == len(self.starts) == len(self.counts):
+            raise ValueError(f"counts: expected {len(self.slots)} as in slots, got {len(self.counts)}")
+        if total(self.counts) != len(self.ids):
+            raise ValueError(f"ids: expected {total(self.counts)}, got {len(self.ids)}")
+
+
 class Result(Message, frozen=True):
     """The sampled tokens of one step. Rows are in the order of the plan's sampling rows (`row_samples` = 1).
 
@@ -154,6 +182,7 @@ class Result(Message, frozen=True):
     ids: Int32s
     compute_s: float  # time on the device (or the CPU's step thread)
     logprobs: TokenLogprobs | None = None  # of `ids`; None if no row asked for any
+    grammars: GrammarReport | None = None  # None if no row has a grammar that says anything
 
 
 class StepFailed(Message, frozen=True):

@@ -8,6 +8,7 @@ from actors.pages.page_ledger import PageLedger
 from actors.pages.page_updates import PageUpdates
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.drafts import ReceivedDrafts, TailReport
+from actors.scheduler.planning.step_tracker import Advance
 from actors.scheduler.sequences.sequence import Sequence
 from messages.drafts import Drafts
 from messages.errors import MailboxFull
@@ -48,9 +49,10 @@ class Hints:
         """Keep the drafts of living sequences; the planner uses those that are still in time."""
         self.drafts.receive(message, self._tails.has)
 
-    def advanced(self, sequence: Sequence, n_drafts: int, n_accepted: int) -> None:
-        """A sequence that wants drafts has new tokens; of its last `n_drafts` draft tokens `n_accepted` were accepted."""
-        self._tails.add(sequence, n_drafts, n_accepted)
+    def advanced(self, advance: Advance) -> None:
+        """A sequence that wants drafts has new tokens. Drafts that came from its grammar say nothing about speculation."""
+        n_drafts = 0 if advance.row.is_forced else len(advance.row.drafts)
+        self._tails.add(advance.row.sequence, n_drafts, advance.n_accepted if n_drafts else 0)
 
     def ended(self, sequence: Sequence) -> None:
         """A sequence has ended."""

@@ -58,6 +58,11 @@ class SchedulerMetrics:
         if planned.n_preempted:
             self.preemptions.inc(planned.n_preempted)
 
+    def count_drafts(self, n_drafts: int, n_accepted: int) -> None:
+        """Count the drafts of a row that has been verified."""
+        self.drafted_tokens.inc(n_drafts)
+        self.accepted_tokens.inc(n_accepted)
+
     def show(self, queues: SequenceQueues, gang: GangView) -> dict[str, float]:
         """Set the gauges of sequences and pages. Returns the numbers for `supervisor status`."""
         n_waiting, n_running, n_on_probation = len(queues.waiting), len(queues.running), len(gang.probation)

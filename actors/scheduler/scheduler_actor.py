@@ -237,19 +237,20 @@ class SchedulerActor(Actor):
 
     def _advance(self, advance: Advance, result: steps.Result, is_drafting: bool) -> None:
         sequence = advance.row.sequence
+        if advance.ending == "failed":
+            return self._end(sequence, "failed", advance.detail, "grammar_too_complex")
         self._outgoing[sequence.gateway].add(advance, result)
         if not sequence.timeline.first_token_s:
             sequence.timeline.first_token_s = time.monotonic()
-        if n_drafts := len(advance.row.drafts):
-            sequence.timeline.verified(n_drafts, len(advance.ids) - 1)
-            self.metrics.drafted_tokens.inc(n_drafts)
-            self.metrics.accepted_tokens.inc(len(advance.ids) - 1)
+        if advance.row.drafts:
+            sequence.timeline.verified(len(advance.row.drafts), advance.n_accepted)
+            self.metrics.count_drafts(len(advance.row.drafts), advance.n_accepted)
         if advance.ending == "length":
             self._end_at_limit(sequence)
         elif advance.ending is not None:
             self._end(sequence, advance.ending)
         elif is_drafting and sequence.terms.speculation:
-            self._hints.advanced(sequence, n_drafts, len(advance.ids) - 1 if n_drafts else 0)
+            self._hints.advanced(advance)
 
     def _fit_to(self, sequence: Sequence, capacity: steps.EngineCapacity) -> None:
         """Limit the length of a sequence by the capacity; end it if it can never run or is already complete."""

@@ -31,5 +31,6 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     vault: bool = False  # the KV memory outlives gangs, and this scheduler records there what its pages hold
     tells_directory: bool = True  # the cache directory learns which pages it has; only other replicas make that worth while
     draft_depth: Annotated[int, msgspec.Meta(ge=1, le=32)] = 8  # drafts verified in one step at most
+    grammar_drafts: bool = True  # tokens that a grammar allows alone are computed together
     # most sequences that run with drafts; with more, drafts cost more than they give
     draft_rows: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 8

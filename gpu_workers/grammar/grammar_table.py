@@ -1,8 +1,12 @@
-"""The grammars of a rank's slots: each knows the tokens of its answer so far, and says which may follow.
+"""The grammars of a rank's slots: masks for the samples of a step, and what is known of the tokens after them.
 
 A matcher consumes the tokens that were sampled before the positions of a step, which it reads from the token table. On a GPU
 that waits for the step before. Samples after drafts are masked as if the drafts before them were right: where one is not, the
 samples after it are dropped, so their masks do not matter. A draft that breaks the grammar is never sampled, and so rejected.
+
+Where a grammar allows one continuation only, such as the next key of an object, rank 0 tells the scheduler, which sends these
+tokens back as drafts: the ranks have the vocabulary, without which nobody can know them, and nobody needs to keep them, because
+whoever follows the answer after a death finds the same ones.
 
 All ranks of a gang have the same tokens, so their masks are equal. The library is llguidance: Earley's parser over a lexer of
 derivatives of regular expressions, with masks from a walk over a trie of the vocabulary.
@@ -10,12 +14,9 @@ derivatives of regular expressions, with masks from a walk over a trie of the vo
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from threading import Lock
 
 import numpy as np
-import structlog
 import torch
 from llguidance import LLExecutor, LLMatcher
 from llguidance.numpy import (
@@ -27,39 +28,23 @@ from llguidance.numpy import (
 from gpu_workers.batch.sampling_table import SamplingRows
 from gpu_workers.batch.uploads import upload
 from gpu_workers.engine import PlanRefused
+from gpu_workers.grammar.answer_grammar import AnswerGrammar
+from gpu_workers.grammar.compiled_grammars import CompiledGrammars
+from gpu_workers.grammar.grammar_rows import GrammarRow, GrammarRows
 from gpu_workers.grammar.vocabulary import GrammarVocabulary
-from messages.steps import NewSequence, Plan
-
-log = structlog.get_logger()
-_MOST_COMPILED = 64
-
-
-@dataclass
-class _Slot:
-    """One sequence with a grammar."""
-
-    matcher: LLMatcher
-    end_tokens: list[int]
-    n_consumed: int  # tokens of the sequence that the matcher knows, its prompt included
-    is_over: bool = False  # nothing but an end token may follow
-
-    def consume(self, tokens: Sequence[int]) -> None:
-        """Go on by sampled tokens. An end token, or one that the grammar does not allow, ends the answer."""
-        self.n_consumed += len(tokens)
-        for token in tokens:
-            if not self.is_over and (token in self.end_tokens or not self.matcher.try_consume_tokens([token])):
-                self.is_over = True
+from messages.steps import Plan
 
 
 class GrammarTable:
-    """The slots that have a grammar. Not thread-safe."""
+    """The slots that have a grammar. Used by one thread; the `GrammarRows` that it gives out may be used by another one."""
 
     def __init__(self, vocabulary: GrammarVocabulary | None) -> None:
         """vocabulary None: the model has no tokenizer, and plans with grammars are refused."""
         self._vocabulary = vocabulary
-        self._slots: dict[int, _Slot] = {}
+        self._compiled = CompiledGrammars(vocabulary) if vocabulary is not None else None
+        self._slots: dict[int, AnswerGrammar] = {}
         self._executor = LLExecutor()
-        self._compiled: OrderedDict[str, LLMatcher] = OrderedDict()  # at their beginnings, the last used one last
+        self._lock = Lock()  # of all matchers
 
     def check(self, plan: Plan) -> None:
         """Raises: PlanRefused if the plan has a grammar, and this model no tokenizer."""
@@ -69,18 +54,33 @@ class GrammarTable:
                 raise PlanRefused("new.grammar: expected none for a model without a tokenizer", slots)
 
     def enter(self, plan: Plan) -> None:
-        """Take over the plan's new sequences; they replace what was in their slots."""
+        """Take over the plan's new sequences; they replace what was in their slots. Waits for no grammar."""
         first = 0
         for new in plan.new:
             self._slots.pop(new.slot, None)
-            if new.grammar:
-                generated = plan.new_tokens[first + new.n_prompt : first + new.n_tokens]
-                self._slots[new.slot] = self._enter(new, generated.tolist())
+            if new.grammar and self._compiled is not None:
+                generated = plan.new_tokens[first + new.n_prompt : first + new.n_tokens].tolist()
+                self._slots[new.slot] = AnswerGrammar(self._compiled.get(new.grammar), new.end_tokens, new.n_prompt, generated)
             first += new.n_tokens
 
     def has_any(self, slots: np.ndarray) -> bool:
         """True if any of these slots [N] has a grammar."""
         return bool(self._slots) and not self._slots.keys().isdisjoint(slots.tolist())
+
+    def rows(self, slots: np.ndarray, widths: np.ndarray, positions: np.ndarray) -> GrammarRows | None:
+        """Those of a step's rows that have a grammar; None if no row has one.
+
+        slots, widths: [N] of the rows that sample, and how many samples each has; positions: [S] of all samples.
+        """
+        if not self.has_any(slots):
+            return None
+        firsts = positions[np.cumsum(widths) - widths].tolist()
+        rows = [
+            GrammarRow(index, slot, firsts[index], self._slots[slot])
+            for index, slot in enumerate(slots.tolist())
+            if slot in self._slots
+        ]
+        return GrammarRows(rows, self._lock)
 
     def mask(self, logits: torch.Tensor, rows: SamplingRows, tokens: torch.Tensor) -> torch.Tensor:
         """A copy of the logits in which no token stays that breaks a row's grammar; `logits` itself if no row has one.
@@ -91,7 +91,8 @@ class GrammarTable:
             return logits
         samples = self._samples(rows)
         index = np.concatenate(list(samples.values()))
-        allowed = self._allowed(samples, rows.positions, tokens)
+        with self._lock:
+            allowed = self._allowed(samples, rows.positions, tokens)
         if logits.is_cuda:
             on_device, forbidden = upload(index, logits.device), upload(~allowed, logits.device)
             return logits.index_put((on_device,), logits[on_device].masked_fill_(forbidden, float("-inf")))
@@ -103,26 +104,6 @@ class GrammarTable:
     def reset(self) -> None:
         """Forget all slots."""
         self._slots.clear()
-
-    def _enter(self, new: NewSequence, generated: list[int]) -> _Slot:
-        assert self._vocabulary is not None, "`check` has refused it"
-        matcher = self._matcher(new.grammar)
-        slot = _Slot(matcher, new.end_tokens, new.n_prompt, is_over=matcher.is_error())
-        slot.consume(generated)
-        return slot
-
-    def _matcher(self, grammar: str) -> LLMatcher:
-        """A matcher at the beginning of the grammar. One that was used lately is copied: 10 µs instead of up to 100 ms."""
-        assert self._vocabulary is not None
-        known = self._compiled.pop(grammar, None)
-        if known is None:
-            known = LLMatcher(self._vocabulary.tokenizer(), grammar, log_level=0)
-            if known.is_error():  # admission has refused all grammars but those that are too complex for this vocabulary
-                log.warning("grammar", error=known.get_error()[:500])
-            if len(self._compiled) == _MOST_COMPILED:
-                self._compiled.popitem(last=False)
-        self._compiled[grammar] = known
-        return known.deep_copy()
 
     def _samples(self, rows: SamplingRows) -> dict[int, np.ndarray]:
         """The samples of each slot that has a grammar: indices into the S samples, one position after the other."""
@@ -142,13 +123,13 @@ class GrammarTable:
         drafted: list[tuple[LLMatcher, int, list[int]]] = []  # the same with drafts
         first = 0
         for slot, width, (sampled, drafts) in zip(samples, widths, known, strict=True):
-            state = self._slots[slot]
-            state.consume(sampled)
-            possible = self._possible(state, drafts)
+            answer = self._slots[slot]
+            answer.consume(sampled)
+            possible = answer.possible(drafts)
             if possible:
-                drafted.append((state.matcher, first, possible))
-            elif not state.is_over:
-                single.append((state.matcher, first))
+                drafted.append((answer.matcher, first, possible))
+            elif not answer.is_over:
+                single.append((answer.matcher, first))
             first += width
         if single:
             fill_next_token_bitmask_par(self._executor, single, masks)
@@ -158,23 +139,19 @@ class GrammarTable:
         self._allow_ends(bits, samples, widths)
         return bits[:, : self._vocabulary.size]
 
-    def _possible(self, state: _Slot, drafts: list[int]) -> list[int]:
-        """The drafts up to the first one that the grammar does not allow."""
-        return drafts[: state.matcher.validate_tokens(drafts)] if drafts and not state.is_over else []
-
     def _allow_ends(self, bits: np.ndarray, samples: dict[int, np.ndarray], widths: list[int]) -> None:
         """Where the grammar allows the answer to end, allow the end tokens of the sequence instead. bits: [M, columns]."""
         assert self._vocabulary is not None
         first, end = 0, self._vocabulary.end
         for slot, width in zip(samples, widths, strict=True):
-            state, rows = self._slots[slot], bits[first : first + width]
-            if state.is_over:
+            answer, rows = self._slots[slot], bits[first : first + width]
+            if answer.is_over:
                 rows[:] = False
-                rows[:, state.end_tokens] = True
+                rows[:, answer.end_tokens] = True
             else:
                 may_end = rows[:, end : end + 1].copy()
                 rows[:, end] = False  # an id that the tokenizer lacks, and a model may have all the same
-                rows[:, state.end_tokens] |= may_end
+                rows[:, answer.end_tokens] |= may_end
             first += width
 
     def _known(

@@ -27,6 +27,7 @@ from gpu_workers.batch.step_arrays import StepArrays, build_step
 from gpu_workers.batch.step_tensors import build_batch
 from gpu_workers.cuda.compile_watch import watch_triton
 from gpu_workers.engine import Engine
+from gpu_workers.grammar.grammar_rows import GrammarRows
 from gpu_workers.grammar.grammar_table import GrammarTable
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.models.model import Model
@@ -56,6 +57,7 @@ class PendingStep:
     logprobs: ComputedLogprobs | None
     compute_s: float  # used if there are no events, when the step has ended already
     events: tuple[torch.cuda.Event, torch.cuda.Event] | None  # of a step on a device: before its first kernel, after its last
+    grammars: GrammarRows | None = None
 
 
 @dataclass(frozen=True)
@@ -205,16 +207,18 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         if events is not None:
             events[0].record()
         step = build_step(plan, self._slots.page_table, index)
-        ids, logprobs = torch.zeros(0, dtype=torch.int64), None
+        ids, logprobs, grammars = torch.zeros(0, dtype=torch.int64), None, None
         if len(step.slots):
             computed = self._compute(step)
             if computed.logits is not None:
                 rows = self._slots.sampling.gather(step.sample_slots, step.sample_positions)
                 ids, logprobs = self._sample(computed, computed.logits, rows)
+                grammars = self._grammars.rows(step.result_slots, step.result_widths, step.sample_positions)
         if events is not None:
             events[1].record()
         took_s = time.monotonic() - began_s
-        return PendingStep(plan, plan.step + index, step.result_slots, step.result_widths, ids, logprobs, took_s, events)
+        number, widths = plan.step + index, step.result_widths
+        return PendingStep(plan, number, step.result_slots, widths, ids, logprobs, took_s, events, grammars)
 
     def _compute(self, step: StepArrays) -> ComputedStep:
         recorded = self._programs.run(step) if self._programs is not None else None
@@ -246,7 +250,7 @@ def timed_event() -> torch.cuda.Event:
 
 
 def read_step(pending: PendingStep) -> Result:
-    """Wait for one step, and count how many of its drafts are accepted."""
+    """Wait for one step, count how many of its drafts are accepted, and ask its grammars what follows."""
     compute_s = pending.compute_s
     if pending.events is not None:
         began, ended = pending.events
@@ -255,12 +259,14 @@ def read_step(pending: PendingStep) -> Result:
     samples = pending.ids.numpy()
     counts = accept_drafts(samples, pending.widths, pending.plan.draft_ids)
     emitted = emitted_indices(pending.widths, counts)
+    ids = samples[emitted]
     return Result(
         epoch=pending.plan.epoch,
         step=pending.number,
         slots=int32s(pending.result_slots),
         counts=int32s(counts),
-        ids=int32s(samples[emitted]),
+        ids=int32s(ids),
         compute_s=compute_s,
         logprobs=emitted_logprobs(pending.logprobs, emitted),
+        grammars=pending.grammars.report(counts, ids) if pending.grammars is not None else None,
     )

@@ -22,6 +22,7 @@ STATUS_BY_CODE: dict[Code | FineCode, int] = {
     "overloaded": 429,
     "internal": 500,
     "model_changed": 500,
+    "grammar_too_complex": 422,  # not 500: another try would end at the same place
     "unavailable": 503,
     "deadline": 504,
     "origin_not_allowed": 403,

@@ -49,7 +49,7 @@ class GangView:
         self, queues: SequenceQueues, settings: SchedulerSettings, open_seals: OpenSeals = lambda generation, n_pages: None
     ) -> None:
         self._queues, self._settings, self._open_seals = queues, settings, open_seals
-        self.tracker, self.probation = StepTracker(), Probation(queues.order)
+        self.tracker, self.probation = StepTracker(settings.grammar_drafts), Probation(queues.order)
         self.capacity: EngineCapacity | None = None  # as the last gang has reported it
         self.ledger: PageLedger | None = None  # of the last memory generation
         self._memory_generation = 0  # the one that the ledger describes

@@ -25,6 +25,7 @@ from actors.scheduler.sequences.sequence import Sequence, State
 from actors.scheduler.settings import SchedulerSettings
 from messages.steps import PAGE_TOKENS, EngineCapacity
 
+_MOST_FORCED = 15  # with the token before them: as many as share one call of the attention with other rows
 _MOST_COMPARED = 64  # waiting sequences among which the shortest is looked for
 MayRun = Callable[[Sequence], bool]
 
@@ -66,9 +67,10 @@ class BatchPlanner:
             drafts: None when drafts cost more than they give.
             most_steps: the most steps that the plan may grant.
         """
-        builder = PlanBuilder(self._times)
-        if self._is_takeover:
-            builder.entered, drafts = list(self._queues.running), None
+        if self._awaits_forced():
+            return None
+        builder = PlanBuilder(self._times, entered=list(self._queues.running) if self._is_takeover else [])
+        drafts = None if self._is_takeover else drafts
         prompts: list[Sequence] = []
         for sequence in list(self._queues.running):
             n_unplanned = sequence.n_unplanned
@@ -100,6 +102,12 @@ class BatchPlanner:
             self._ledger.seal(sequence.pages[index], *sequence.page_content(index), is_planned=is_planned)
         sequence.n_sealed = max(sequence.n_sealed, complete)
 
+    def _awaits_forced(self) -> bool:
+        """True if only sequences run whose grammars have forced tokens before, and a result is due: it most likely brings more,
+        and a step that is planned ahead of it would compute a single one."""
+        running = self._queues.running
+        return all(s.was_forced for s in running) and any(s.in_flight or s.is_verifying for s in running)
+
     # -- the three kinds of rows -------------------------------------------------------------------------------------
 
     def _plan_decode(self, builder: PlanBuilder, sequence: Sequence, drafts: ReceivedDrafts | None) -> None:
@@ -107,18 +115,23 @@ class BatchPlanner:
         if sequence.is_verifying or sequence.n_samples_left <= 0 or budget <= 0:
             return
         proposed: list[int] = []
-        if drafts is not None and sequence.terms.speculation:
+        is_forced = sequence.forced is not None
+        if is_forced or (drafts is not None and sequence.terms.speculation):
             if sequence.in_flight:
-                if drafts.extends_past_flight(sequence):
+                if sequence.n_forced > 0 or (drafts is not None and drafts.extends_past_flight(sequence)):
                     return
             else:
-                depth = min(
-                    self._draft_depth, sequence.n_samples_left - 1, budget - 1, self._max_sequence_tokens - sequence.known - 1
-                )
-                proposed = drafts.pop(sequence, depth) if depth > 0 else []
+                room = min(sequence.n_samples_left - 1, budget - 1, self._max_sequence_tokens - sequence.known - 1)
+                proposed = self._propose(sequence, drafts, room) if room > 0 else []
         up_to = sequence.planned + 1 + len(proposed)
         if sequence.pages_short(up_to) <= 0 or self._allocate_pages(builder, sequence, up_to):
-            self._add_row(builder, sequence, 1 + len(proposed), proposed)
+            self._add_row(builder, sequence, 1 + len(proposed), proposed, is_forced)
+
+    def _propose(self, sequence: Sequence, drafts: ReceivedDrafts | None, room: int) -> list[int]:
+        """At most `room` tokens to verify: those that a grammar allows alone, which cost nothing, else those of speculation."""
+        if sequence.forced is not None:
+            return sequence.take_forced(min(_MOST_FORCED, room))
+        return drafts.pop(sequence, min(self._draft_depth, room)) if drafts is not None else []
 
     def _plan_prompts(self, builder: PlanBuilder, prompts: list[Sequence], may_run: MayRun) -> None:
         """Rows of running prompts, and of waiting ones that enter. prompts: the running ones, in order."""
@@ -241,9 +254,11 @@ class BatchPlanner:
         builder.add_pages(sequence.slot, first_index, sequence.pages[first_index:])
         return True
 
-    def _add_row(self, builder: PlanBuilder, sequence: Sequence, count: int, proposed: list[int]) -> None:
+    def _add_row(
+        self, builder: PlanBuilder, sequence: Sequence, count: int, proposed: list[int], is_forced: bool = False
+    ) -> None:
         samples = bool(proposed) or count == sequence.n_unplanned
-        builder.rows.append(Row(sequence, sequence.stay, sequence.slot, sequence.planned, count, samples, proposed))
+        builder.rows.append(Row(sequence, sequence.stay, sequence.slot, sequence.planned, count, samples, proposed, is_forced))
         builder.n_tokens += count
         if proposed:
             sequence.is_verifying = True  # the result says how many of these positions are valid

@@ -25,6 +25,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     count: int  # positions
     samples: bool
     drafts: list[int]  # ids
+    is_forced: bool = False  # the drafts are the only tokens that a grammar allows, not those of speculation
 
 
 RowEnd = tuple[Row, int]  # a row, and the number of positions of its sequence that are complete once its step has run

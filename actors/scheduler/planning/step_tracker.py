@@ -8,8 +8,9 @@ from collections import deque
 import msgspec
 
 from actors.scheduler.planning.plan_builder import PlannedStep, Row, RowEnd
+from actors.scheduler.sequences.sequence import Sequence
 from messages.outcomes import EndReason
-from messages.steps import Result
+from messages.steps import GrammarReport, Result
 
 
 class Advance(msgspec.Struct, frozen=True, gc=False):
@@ -20,6 +21,12 @@ class Advance(msgspec.Struct, frozen=True, gc=False):
     ids: list[int]
     offset: int  # of ids[0] in the result's arrays
     ending: EndReason | None
+    detail: str = ""  # of the ending "failed": why its grammar cannot be followed any further
+
+    @property
+    def n_accepted(self) -> int:
+        """Draft tokens of the row that were accepted."""
+        return len(self.ids) - 1 if self.row.drafts else 0
 
 
 class _Step(msgspec.Struct, frozen=True, gc=False):
@@ -44,7 +51,9 @@ class _Step(msgspec.Struct, frozen=True, gc=False):
 class StepTracker:
     """Steps in flight, oldest first. An epoch is the time from one Reset of the gang to the loss of its state."""
 
-    def __init__(self) -> None:
+    def __init__(self, takes_forced: bool = True) -> None:
+        """takes_forced: tokens that a grammar allows alone are kept for the next plan."""
+        self._takes_forced = takes_forced
         self.epoch = 0  # of the last Reset
         self._is_open = False  # that epoch has not ended
         self.next_step = 1
@@ -115,10 +124,16 @@ class StepTracker:
         if len(result.slots) != len(rows) or len(result.counts) != len(rows):
             raise ValueError(f"slots: expected {len(rows)} rows, got {len(result.slots)}")
         advances, offset, ids = [], 0, result.ids.tolist()
+        failed = {failure.slot: failure.reason for failure in result.grammars.failures} if result.grammars is not None else {}
         for row, count in zip(rows, result.counts.tolist(), strict=True):
             if row.sequence.stay == row.stay:  # it has not left its slot since it was planned
-                advances.append(_advance(row, ids[offset : offset + count], offset))
+                if failed and row.slot in failed:
+                    advances.append(_fail(row, failed[row.slot], offset))
+                else:
+                    advances.append(_advance(row, ids[offset : offset + count], offset))
             offset += count
+        if result.grammars is not None and self._takes_forced:
+            _note_forced({advance.row.slot: advance.row.sequence for advance in advances}, result.grammars)
         return advances
 
 
@@ -141,3 +156,17 @@ def _advance(row: Row, ids: list[int], offset: int) -> Advance:
     if ending is None and first + len(ids) >= sequence.max_tokens:
         ending = "length"
     return Advance(row, first, ids, offset, ending)
+
+
+def _fail(row: Row, reason: str, offset: int) -> Advance:
+    """The grammar of a row's answer cannot be followed any further: its tokens do not count."""
+    return Advance(row, row.sequence.n_generated, [], offset, "failed", reason)
+
+
+def _note_forced(sequences: dict[int, Sequence], report: GrammarReport) -> None:
+    """Keep the tokens that the grammars of these sequences, by slot, allow alone."""
+    offset, ids = 0, report.ids.tolist()
+    for slot, start, count in zip(report.slots.tolist(), report.starts.tolist(), report.counts.tolist(), strict=True):
+        if slot in sequences:
+            sequences[slot].force(start, ids[offset : offset + count])
+        offset += count

@@ -60,6 +60,8 @@ class Sequence:
         self.planned = self.in_flight = 0
         self.n_cached = 0  # tokens reused from the cache in its first stay
         self.is_verifying = False  # a row with drafts is in flight; its result decides the next position
+        self.forced: tuple[int, list[int]] | None = None  # (position, ids): tokens that its grammar allows alone
+        self.was_forced = False  # at least once
         self._hashes: list[int] = []  # of full pages of known tokens; `page_content` adds to it
         self.n_sealed = 0  # leading pages whose content the ledger knows
         self.timeline = Timeline()
@@ -108,6 +110,22 @@ class Sequence:
         """Add generated ids, which have become known."""
         self._ids.extend(ids)
         self.known += len(ids)
+
+    def force(self, position: int, ids: list[int]) -> None:
+        """The grammar allows nothing but these ids from `position` on. They need not be kept: the next result has them too."""
+        self.forced, self.was_forced = (position, ids), True
+
+    @property
+    def n_forced(self) -> int:
+        """Forced tokens that no step in flight samples."""
+        return self.forced[0] + len(self.forced[1]) - self.on_device if self.forced is not None else 0
+
+    def take_forced(self, depth: int) -> list[int]:
+        """At most `depth` forced tokens for the positions after all known ones, once."""
+        position, ids = self.forced or (0, [])
+        self.forced = None
+        n_known = self.known - position
+        return ids[n_known : n_known + depth] if n_known >= 0 and ids[:n_known] == self.tokens(position).tolist() else []
 
     # -- what the gateway knows --------------------------------------------------------------------------------------
 

@@ -1,0 +1,45 @@
+"""Grammars compiled for a model's vocabulary, in a thread of their own: a large one takes up to 100 ms, and no step waits for
+one that it does not need."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import structlog
+from llguidance import LLMatcher
+
+from gpu_workers.grammar.vocabulary import GrammarVocabulary
+
+log = structlog.get_logger()
+_MOST_COMPILED = 64
+
+
+class CompiledGrammars:
+    """Matchers at the beginnings of the grammars that were used lately. Not thread-safe, its futures are."""
+
+    def __init__(self, vocabulary: GrammarVocabulary) -> None:
+        """vocabulary: the model's; it may still be in the making."""
+        self._vocabulary = vocabulary
+        self._compiled: OrderedDict[str, Future[LLMatcher]] = OrderedDict()  # the last used one last
+        self._threads = ThreadPoolExecutor(1, "grammar")
+
+    def get(self, grammar: str) -> Future[LLMatcher]:
+        """A matcher at the beginning of the grammar, to be copied (10 µs), not moved. Begins to compile one that is not known.
+
+        The matcher is in its error state where the grammar exceeds what this vocabulary allows. The future raises ValueError
+        where the vocabulary cannot be used.
+        """
+        known = self._compiled.pop(grammar, None)
+        if known is None:
+            known = self._threads.submit(self._compile, grammar)
+            if len(self._compiled) == _MOST_COMPILED:
+                self._compiled.popitem(last=False)
+        self._compiled[grammar] = known
+        return known
+
+    def _compile(self, grammar: str) -> LLMatcher:
+        matcher = LLMatcher(self._vocabulary.tokenizer(), grammar, log_level=0)  # other threads run meanwhile
+        if matcher.is_error():  # admission has refused all grammars but those that are too complex for this vocabulary
+            log.warning("grammar", error=matcher.get_error()[:500])
+        return matcher
