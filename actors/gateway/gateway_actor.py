@@ -29,7 +29,7 @@ from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.health import Health
 from actors.gateway.http.api import build_app
 from actors.gateway.http.endpoint import Services, Status
-from actors.gateway.http.gateways.forwarded_connection import ForwardedConnection
+from actors.gateway.http.gateways.forwarded_call import ForwardedConnection
 from actors.gateway.http.gateways.forwarding import listen_for_gateways
 from actors.gateway.http.gateways.owners import Owners
 from actors.gateway.http.large_bodies import BodyReader

@@ -14,7 +14,6 @@ from starlette.types import ASGIApp
 
 from actors.gateway.custody.hold import Custodian, Hold, LeftConnection
 from actors.gateway.http.connection import Connection, ConnectionLimits
-from actors.gateway.takeover.remainder import Remainder
 
 _REQUEST = b"POST / HTTP/1.1\r\n%s\r\n"  # stands for the request, which the dead incarnation has read
 CLOSE = b"connection: close\r\n"
@@ -85,3 +84,21 @@ class _RemainderTransport(asyncio.Transport):
 
     def close(self) -> None:
         self._transport.close()
+
+
+class Remainder:
+    """Cuts the first `n_written` bytes, which the client has, off a response that is made again from its beginning. Pure."""
+
+    def __init__(self, n_written: int) -> None:
+        self._n_left = n_written
+
+    @property
+    def is_reached(self) -> bool:
+        """True if all that the earlier incarnation had written was made again."""
+        return self._n_left == 0
+
+    def push(self, data: bytes) -> bytes:
+        """The next bytes of the whole response; returns those that the client does not have."""
+        n = min(self._n_left, len(data))
+        self._n_left -= n
+        return data[n:]

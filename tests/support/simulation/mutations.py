@@ -13,7 +13,7 @@ from unittest.mock import patch
 from actors.gateway.dispatch.step_publisher import StepPublisher
 from actors.gateway.journal import frames
 from actors.gateway.journal.journal import Journal
-from actors.gateway.takeover.remainder import Remainder
+from actors.gateway.takeover.resumed_connection import Remainder
 from actors.pages.seal_table import SealTable
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.step_tracker import StepTracker

@@ -1,14 +1,17 @@
-"""What one gateway sends to another: a client's call, the same call again after a death, and that the client has left. Pure."""
+"""What one gateway sends to another: a client's call, the same call again after a death, and that the client has left;
+and the connection over which it comes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from starlette.types import Scope
 
 from actors.gateway.admission.caller import CALLER_HEADER
+from actors.gateway.http.connection import Connection
 from actors.gateway.http.stream_events import Begun
 
 # paths and parameters of calls that only gateways make
@@ -64,3 +67,19 @@ def known(request: str) -> bytes:
 def get(target: str) -> bytes:
     """A GET without headers of its own."""
     return f"GET {target} HTTP/1.1\r\nhost: gateway\r\n\r\n".encode()
+
+
+class ForwardedConnection(Connection):
+    """A connection over which another gateway forwards one call of a client.
+
+    It tells a client that has left, which its gateway says, from a gateway that has died and whose successor will ask again.
+    """
+
+    def on_headers_complete(self) -> None:
+        parser: Any = self.parser
+        if parser.get_method().decode() == LEAVE_METHOD:
+            self._hangup.is_final = True
+            self.transport.close()
+            return
+        self._hangup.is_final = False
+        super().on_headers_complete()

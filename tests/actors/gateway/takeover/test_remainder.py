@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.gateway.takeover.remainder import Remainder
+from actors.gateway.takeover.resumed_connection import Remainder
 
 
 @given(st.lists(st.binary(max_size=9), max_size=12), st.data())
