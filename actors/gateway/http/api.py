@@ -24,6 +24,7 @@ from actors.gateway.admission.caller import caller_of_call
 from actors.gateway.http.endpoint import Call, Endpoint, Services, trace_id_of
 from actors.gateway.http.endpoints import (
     anthropic,
+    documentation,
     generate,
     ollama,
     ollama_models,
@@ -42,7 +43,7 @@ from messages.ids import mint_request_id
 AnswerCall = Callable[[HttpRequest], Awaitable[ASGIApp]]
 OnError = Callable[[HttpRequest, Exception], Awaitable[ASGIApp]]
 
-ENDPOINTS = (
+_DESCRIBED = (
     *openai.ENDPOINTS,
     *generate.ENDPOINTS,
     *streams.ENDPOINTS,
@@ -53,6 +54,7 @@ ENDPOINTS = (
     *ollama.ENDPOINTS,
     *ollama_models.ENDPOINTS,
 )
+ENDPOINTS = (*_DESCRIBED, *documentation.documentation(_DESCRIBED))
 
 
 def build_app(services: Services, *, for_gateways: bool = False) -> ASGIApp:

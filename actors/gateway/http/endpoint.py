@@ -89,6 +89,8 @@ class Endpoint:
 
     `needs_open`: the body is read only if requests are accepted now; otherwise the server answers before it reads.
     `query`: the parameters that it takes in its address; others are refused. None: all are ignored, as probes expect.
+    The rest is for the documentation. `body`: the struct that it reads. `generates`: it answers with tokens, streamed if asked.
+    `statuses`: those that it may answer with beside the usual ones. `media_type`: of its answer, if that is no JSON.
     """
 
     method: Literal["GET", "POST", "DELETE"]
@@ -96,6 +98,10 @@ class Endpoint:
     handler: Handler
     needs_open: bool = False
     query: tuple[str, ...] | None = ()
+    body: type[msgspec.Struct] | None = None
+    generates: bool = False
+    statuses: tuple[int, ...] = ()
+    media_type: str = "application/json"
 
     def check_query(self, query_string: bytes) -> None:
         """Raises: Refusal naming a parameter that this endpoint does not take."""

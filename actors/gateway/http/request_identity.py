@@ -18,9 +18,10 @@ from actors.gateway.admission.new_request import Naming
 from actors.gateway.requests.refusals import invalid
 
 # An id that clients may give. The answer repeats it in a header, so it has no characters that a header cannot carry.
-_REQUEST_ID = re.compile(r"[ -~]{1,256}")
+REQUEST_ID_PATTERN, EVENT_ID_PATTERN = r"[ -~]{1,256}", r"[0-9]{1,20}"
+_REQUEST_ID = re.compile(REQUEST_ID_PATTERN)
 _REQUEST_ID_RULE = "1 to 256 printable ASCII characters"
-_EVENT_ID = re.compile(r"[0-9]{1,20}")
+_EVENT_ID = re.compile(EVENT_ID_PATTERN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,8 @@ class CountTokensBody(_Conversation, frozen=True, kw_only=True, forbid_unknown_f
 
 
 async def messages(services: Services, call: Call) -> ASGIApp:
-    """POST /v1/messages. An answer that would be longer than the context ends with it. Raises: Refusal."""
+    """POST /v1/messages: the answer to a conversation, for Anthropic's clients. One that would be longer than the context ends
+    with it. Raises: Refusal."""
     if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
         return elsewhere
     body = await read(services, call, MessagesBody)
@@ -86,7 +87,7 @@ async def messages(services: Services, call: Call) -> ASGIApp:
 
 
 async def count_tokens(services: Services, call: Call) -> ASGIApp:
-    """POST /v1/messages/count_tokens. Raises: Refusal."""
+    """POST /v1/messages/count_tokens: how many tokens a conversation has. Raises: Refusal."""
     body = await read(services, call, CountTokensBody)
     check_model(body.model or "", services.settings.model_name)
     ids = await services.admission.builder.encoder.encode_chat(body.turns(), "messages")
@@ -104,6 +105,6 @@ def _system_text(system: str | list[dict[str, Any]] | None) -> str:
 
 
 ENDPOINTS = (
-    Endpoint("POST", PATH, messages, needs_open=True, query=_BETA),
-    Endpoint("POST", PATH + "/count_tokens", count_tokens, query=_BETA),
+    Endpoint("POST", PATH, messages, needs_open=True, query=_BETA, body=MessagesBody, generates=True),
+    Endpoint("POST", PATH + "/count_tokens", count_tokens, query=_BETA, body=CountTokensBody),
 )

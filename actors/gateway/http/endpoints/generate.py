@@ -15,7 +15,7 @@ BATCH_PATH = "/v1/batch"
 
 
 async def generate(services: Services, call: Call) -> ASGIApp:
-    """POST /v1/generate: the same request again, by its key or id, gets the same answer.
+    """POST /v1/generate: what follows one prompt. The same request again, by its key or id, gets the same answer.
 
     Raises: Refusal when a field cannot be served.
     """
@@ -50,7 +50,7 @@ async def generate(services: Services, call: Call) -> ASGIApp:
 
 
 async def batch(services: Services, call: Call) -> ASGIApp:
-    """POST /v1/batch. Raises: Refusal when a field cannot be served."""
+    """POST /v1/batch: the answers to many prompts. Raises: Refusal when a field cannot be served."""
     if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
         return elsewhere
     body = await read(services, call, BatchBody, "tokens")
@@ -80,6 +80,7 @@ def _refuse_stream(body: RequestFields) -> None:
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/v1/generate", generate),  # reads bodies even while new requests are refused: it may be a known one
-    Endpoint("POST", BATCH_PATH, batch, needs_open=True),
+    # reads bodies even while new requests are refused: it may be a known one
+    Endpoint("POST", "/v1/generate", generate, body=GenerateBody),
+    Endpoint("POST", BATCH_PATH, batch, needs_open=True, body=BatchBody),
 )

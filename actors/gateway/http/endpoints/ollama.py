@@ -132,7 +132,7 @@ class OllamaChatBody(_GeneratingBody, frozen=True, kw_only=True, forbid_unknown_
 
 
 async def generate(services: Services, call: Call) -> ASGIApp:
-    """POST /api/generate. Raises: Refusal."""
+    """POST /api/generate: what follows a prompt, for Ollama's clients. Raises: Refusal."""
     if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
         return elsewhere
     body = await read(services, call, OllamaGenerateBody)
@@ -146,7 +146,7 @@ async def generate(services: Services, call: Call) -> ASGIApp:
 
 
 async def chat(services: Services, call: Call) -> ASGIApp:
-    """POST /api/chat. Raises: Refusal."""
+    """POST /api/chat: the answer to a conversation, for Ollama's clients. Raises: Refusal."""
     if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
         return elsewhere
     body = await read(services, call, OllamaChatBody)
@@ -202,6 +202,6 @@ def _loaded(services: Services, call: Call, body: _GeneratingBody, *, is_chat: b
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/api/generate", generate, needs_open=True),
-    Endpoint("POST", "/api/chat", chat, needs_open=True),
+    Endpoint("POST", "/api/generate", generate, needs_open=True, body=OllamaGenerateBody, generates=True),
+    Endpoint("POST", "/api/chat", chat, needs_open=True, body=OllamaChatBody, generates=True),
 )

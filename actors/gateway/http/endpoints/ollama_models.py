@@ -43,7 +43,7 @@ async def processes(services: Services, call: Call) -> ASGIApp:
 
 
 async def show(services: Services, call: Call) -> ASGIApp:
-    """POST /api/show. Raises: Refusal."""
+    """POST /api/show: facts about a model. Raises: Refusal."""
     body = await read(services, call, ShowBody)
     body.check_model(services)
     card, settings = await _card(services), services.settings
@@ -68,7 +68,7 @@ async def show(services: Services, call: Call) -> ASGIApp:
 
 
 async def no_embeddings(services: Services, call: Call) -> ASGIApp:
-    """POST /api/embed and /api/embeddings. Raises: Refusal."""
+    """POST /api/embed and /api/embeddings: not offered. Raises: Refusal."""
     raise Refusal("not_found", f"path: {call.scope['path']} is not offered: this server computes no embeddings", status=501)
 
 
@@ -103,11 +103,11 @@ def _details(card: ModelCard) -> dict[str, Any]:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/", running, query=None),
+    Endpoint("GET", "/", running, query=None, media_type="text/plain"),
     Endpoint("GET", "/api/version", server_version, query=None),
     Endpoint("GET", "/api/tags", tags, query=None),
     Endpoint("GET", "/api/ps", processes, query=None),
-    Endpoint("POST", "/api/show", show),
-    Endpoint("POST", "/api/embed", no_embeddings),
-    Endpoint("POST", "/api/embeddings", no_embeddings),
+    Endpoint("POST", "/api/show", show, body=ShowBody),
+    Endpoint("POST", "/api/embed", no_embeddings, statuses=(501,)),
+    Endpoint("POST", "/api/embeddings", no_embeddings, statuses=(501,)),
 )

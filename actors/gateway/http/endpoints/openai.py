@@ -15,7 +15,7 @@ from messages.generation import NO_TOKEN_LIMIT
 
 
 async def chat(services: Services, call: Call) -> ASGIApp:
-    """POST /v1/chat/completions."""
+    """POST /v1/chat/completions: the answer to a conversation."""
     if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
         return elsewhere
     body = await read(services, call, ChatBody)
@@ -35,7 +35,7 @@ async def chat(services: Services, call: Call) -> ASGIApp:
 
 
 async def completions(services: Services, call: Call) -> ASGIApp:
-    """POST /v1/completions. Raises: Refusal when a field cannot be served."""
+    """POST /v1/completions: what follows a text or token ids. Raises: Refusal when a field cannot be served."""
     if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
         return elsewhere
     body = await read(services, call, CompletionBody, "prompt")
@@ -71,6 +71,6 @@ async def _answer(services: Services, call: Call, body: RequestFields, new: NewR
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/v1/chat/completions", chat, needs_open=True),
-    Endpoint("POST", "/v1/completions", completions, needs_open=True),
+    Endpoint("POST", "/v1/chat/completions", chat, needs_open=True, body=ChatBody, generates=True),
+    Endpoint("POST", "/v1/completions", completions, needs_open=True, body=CompletionBody, generates=True),
 )

@@ -39,7 +39,7 @@ Items = list[dict[str, Any]]
 
 
 async def create(services: Services, call: Call) -> ASGIApp:
-    """POST /v1/responses. Raises: Refusal."""
+    """POST /v1/responses: the answer to a conversation, which is kept. Raises: Refusal."""
     if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
         return elsewhere
     body = await read(services, call, ResponsesBody)
@@ -82,7 +82,7 @@ def _new(services: Services, call: Call, body: ResponsesBody, before: Items) -> 
 
 
 async def show(services: Services, call: Call) -> ASGIApp:
-    """GET /v1/responses/{id}: as it is now, or with `stream=true` its events after the one with the number `starting_after`.
+    """GET /v1/responses/{id}: a response as it is now, or with `stream=true` its events after number `starting_after`.
 
     Raises: Refusal.
     """
@@ -96,7 +96,7 @@ async def show(services: Services, call: Call) -> ASGIApp:
 
 
 async def remove(services: Services, call: Call) -> ASGIApp:
-    """DELETE /v1/responses/{id}. One that is running is cancelled. Raises: Refusal."""
+    """DELETE /v1/responses/{id}: forget it. One that is running is cancelled. Raises: Refusal."""
     return await _at_owner(services, call, "delete")
 
 
@@ -222,10 +222,11 @@ _DO: dict[str, Callable[[Services, Mapping[str, str]], Awaitable[ASGIApp]]] = {
     "conversation": _told_conversation,
 }
 _ONE = PATH + "/{id:path}"
+_SHOW_QUERY = ("stream", "starting_after", "include", "include[]", "include_obfuscation")
 ENDPOINTS = (
-    Endpoint("POST", PATH, create, needs_open=True),
+    Endpoint("POST", PATH, create, needs_open=True, body=ResponsesBody, generates=True),
     Endpoint("GET", _ONE + "/input_items", input_items, query=("after", "include", "include[]", "limit", "order")),
-    Endpoint("GET", _ONE, show, query=("stream", "starting_after", "include", "include[]", "include_obfuscation")),
+    Endpoint("GET", _ONE, show, query=_SHOW_QUERY, generates=True, statuses=(204,)),
     Endpoint("DELETE", _ONE, remove),
     Endpoint("POST", _ONE + "/cancel", cancel),
 )

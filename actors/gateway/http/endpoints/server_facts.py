@@ -15,12 +15,12 @@ _PACKAGE = "tardigrade-serve"
 
 
 async def models(services: Services, call: Call) -> ASGIApp:
-    """GET /v1/models."""
+    """GET /v1/models: the models that are served."""
     return json_response({"object": "list", "data": [_card(services)]})
 
 
 async def model(services: Services, call: Call) -> ASGIApp:
-    """GET /v1/models/{id}."""
+    """GET /v1/models/{id}: one of them."""
     check_model(call.parameters["name"], services.settings.model_name)
     return json_response(_card(services))
 
@@ -36,9 +36,14 @@ async def live(services: Services, call: Call) -> ASGIApp:
     return json_response({"status": "live"})
 
 
+def package_version() -> str:
+    """The version of this server."""
+    return version(_PACKAGE)
+
+
 async def server_version(services: Services, call: Call) -> ASGIApp:
-    """GET /version, and Ollama's /api/version."""
-    return json_response({"version": version(_PACKAGE)})
+    """GET /version: that of the server."""
+    return json_response({"version": package_version()})
 
 
 async def summary(services: Services, call: Call) -> ASGIApp:
@@ -47,7 +52,7 @@ async def summary(services: Services, call: Call) -> ASGIApp:
 
 
 async def exposition(services: Services, call: Call) -> ASGIApp:
-    """GET /metrics."""
+    """GET /metrics: those of all actors, for Prometheus."""
     return Response(await services.status.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
@@ -68,5 +73,5 @@ ENDPOINTS = (
     Endpoint("GET", "/livez", live, query=None),
     Endpoint("GET", "/version", server_version, query=None),
     Endpoint("GET", "/v1/metrics", summary, query=None),
-    Endpoint("GET", "/metrics", exposition, query=None),
+    Endpoint("GET", "/metrics", exposition, query=None, media_type="text/plain"),
 )

@@ -60,4 +60,4 @@ def events_after(services: Services, request: Request, start: int, field: str) -
     return EventStream(services.desk, request, events, settings.request_timeout_s, settings.sse_ping_s)
 
 
-ENDPOINTS = (Endpoint("GET", STREAMS_PATH + "{id:path}", stream, query=(_AFTER,)),)
+ENDPOINTS = (Endpoint("GET", STREAMS_PATH + "{id:path}", stream, query=(_AFTER,), generates=True, statuses=(204,)),)

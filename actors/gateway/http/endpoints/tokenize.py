@@ -35,7 +35,7 @@ class DetokenizeBody(_Body, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 async def tokenize(services: Services, call: Call) -> ASGIApp:
-    """POST /tokenize: {"count", "max_model_len", "tokens", "token_strs"}."""
+    """POST /tokenize: the token ids of a text or a conversation, {"count", "max_model_len", "tokens", "token_strs"}."""
     body = await read(services, call, TokenizeBody)
     check_model(body.model or "", services.settings.model_name)
     tokens = await _tokens(services, body)
@@ -45,7 +45,7 @@ async def tokenize(services: Services, call: Call) -> ASGIApp:
 
 
 async def detokenize(services: Services, call: Call) -> ASGIApp:
-    """POST /detokenize: {"prompt"}."""
+    """POST /detokenize: the text of token ids, {"prompt"}."""
     body = await read(services, call, DetokenizeBody, "tokens")
     check_model(body.model or "", services.settings.model_name)
     encoder = services.admission.builder.encoder
@@ -64,4 +64,7 @@ async def _tokens(services: Services, body: TokenizeBody) -> list[int]:
     return (await encoder.encode([body.prompt or ""], "prompt", add_special_tokens=add_special_tokens))[0]
 
 
-ENDPOINTS = (Endpoint("POST", "/tokenize", tokenize), Endpoint("POST", "/detokenize", detokenize))
+ENDPOINTS = (
+    Endpoint("POST", "/tokenize", tokenize, body=TokenizeBody),
+    Endpoint("POST", "/detokenize", detokenize, body=DetokenizeBody),
+)
