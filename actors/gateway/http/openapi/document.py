@@ -11,7 +11,7 @@ import msgspec
 
 from actors.gateway.http.endpoint import Endpoint
 from actors.gateway.http.errors import error_body_at
-from actors.gateway.http.identity import EVENT_ID_PATTERN, REQUEST_ID_PATTERN
+from actors.gateway.http.request_identity import EVENT_ID_PATTERN, REQUEST_ID_PATTERN
 from actors.gateway.requests.refusals import STATUS_BY_CODE
 
 _VERSION = "3.1.0"
