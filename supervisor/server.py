@@ -84,7 +84,7 @@ def read_server(run_dir: RunDir, descriptors: Mapping[str, int] | None = None) -
 
 
 def read_next_server(run_dir: RunDir, descriptors: Mapping[str, int]) -> Server:
-    """What the server shall be after the rolling restart that is under way. `descriptors` as for `decode_server`.
+    """What the server will consist of after the rolling restart that is under way. `descriptors` as for `decode_server`.
 
     Raises: OSError, msgspec.DecodeError.
     """
@@ -119,7 +119,7 @@ def as_json(struct: msgspec.Struct) -> dict[str, Any]:
 
 
 def half_restarted(present: tuple[Group, ...], target: tuple[Group, ...]) -> tuple[Group, ...]:
-    """The groups during a rolling restart: as they shall be, with the children as they are now."""
+    """The groups during a rolling restart: as they will be, with the children as they are now."""
     children = {group.title: group.children for group in present}
     return tuple(replace(group, children=children.get(group.title, group.children)) for group in target)
 

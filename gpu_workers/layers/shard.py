@@ -43,7 +43,8 @@ def split_sizes(config: ModelConfig) -> tuple[int, ...]:
 
 
 def is_even_split(config: ModelConfig, size: int) -> bool:
-    """True if every rank gets the same number of heads. An uneven split works, but is as slow as the fullest rank."""
+    """True if every rank gets the same number of heads. In an uneven split every step takes as long as on
+    the fullest rank."""
     return can_split(config, size) and (size > config.n_kv_heads or config.n_kv_heads % size == 0)
 
 

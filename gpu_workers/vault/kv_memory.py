@@ -23,7 +23,7 @@ from messages.descriptors.client import DescriptorClient, KeptDescriptor
 from messages.errors import DescriptorError
 
 _WAIT_S = 2.0  # for a vault that starts at this moment; without one the memory is private until the next vault comes
-_DISTRUST_S = 1.0  # for a vault that does not answer; meanwhile nobody hears of the fault
+_DISTRUST_S = 1.0  # for a vault that does not answer; the fault is reported only after that
 _META = struct.Struct("<2Q")
 
 

@@ -65,8 +65,10 @@ class WeightVault:
 
     @contextmanager
     def alone(self, on_wait: Callable[[], None]) -> Iterator[bool]:
-        """While this lasts, no other process loads weights of this owner or reads them for the first time. True if that could
-        be had in time; `on_wait` is called again and again until then. Raises: OSError when the lock's file cannot be made."""
+        """A lock: while it is held, no other process loads weights of this owner or reads them for the first time.
+
+        Yields True if the lock was free in time; until then `on_wait` is called again and again. Raises: OSError when the
+        lock's file cannot be made."""
         descriptor = os.open(self._loading, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             end_s = time.monotonic() + _LOADING_S
@@ -100,7 +102,7 @@ class WeightVault:
             self._put(descriptor, self._sealed)
 
     def drop(self, key: str = "") -> None:
-        """No later process shall use the memory of this key; "": any memory."""
+        """Drop the memory of this key from the vault, so that no later process uses it; "": all memory of this owner."""
         try:
             with DescriptorClient(self._path) as client:
                 client.drop(self._owner, key)

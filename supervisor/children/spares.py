@@ -28,7 +28,7 @@ Spawn = Callable[[ChildSpec, OnExit], ChildProcess]
 
 
 class Spares:
-    """At most one spare for each child. `spawn(spec, on_exit)` starts one. `is_wanted`: False if none shall be made."""
+    """At most one spare for each child. `spawn(spec, on_exit)` starts one. `is_wanted`: False: none are made."""
 
     def __init__(self, spawn: Spawn, is_wanted: bool) -> None:
         self._spawn, self._is_wanted = spawn, is_wanted

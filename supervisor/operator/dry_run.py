@@ -42,7 +42,7 @@ def _check_run_dir(config: ServerConfig) -> None:
 
 
 def _check_directory(path: Path, key: str) -> None:
-    """Raises: ConfigError when there is something that cannot be used, or nothing and no place for it."""
+    """Raises: ConfigError if `path` exists and cannot be used, or does not exist and cannot be made. `key`: the setting."""
     try:
         check_private(path, key)
     except FileNotFoundError:

@@ -56,7 +56,7 @@ class Exits:
     on_exit: Callable[[int, int], None] = lambda pid, code: None
 
     def note(self, pid: int, code: int) -> None:
-        """A process was reaped."""
+        """The parent has reaped this process: keep its return code and pass it on."""
         self.code_by_pid[pid] = code
         self.on_exit(pid, code)
 
@@ -84,8 +84,8 @@ class ParentLink:
 
     @property
     def has_parent(self) -> bool:
-        """True if a process has started this supervisor that also starts the next one; also after its death, because then this
-        process takes its place."""
+        """True if a parent has started this supervisor. It stays true after the parent's death, because this process then takes
+        the parent's place."""
         return self._socket is not None
 
     @property

@@ -53,7 +53,7 @@ class MemoryCopy:
             self._stamps = _stamps_of(path)
 
     def write(self, content: bytes) -> None:
-        """The file shall have this content. Raises: OSError when there is no memory."""
+        """Replace the content. Raises: OSError when there is no memory."""
         self._number += 1
         self.content = content
         self._is_written = False

@@ -30,11 +30,11 @@ class Roll(msgspec.Struct, frozen=True):
         return Roll(self.number + 1, (), (FIRST, *titles))
 
     def replaced(self) -> Roll:
-        """The first of `todo` is replaced."""
+        """The same, after the first of `todo` was replaced."""
         return Roll(self.number, (*self.done, self.todo[0]), self.todo[1:])
 
     def failed(self, why: str) -> Roll:
-        """It stops here."""
+        """The same, stopped at the first of `todo`. `why`: one line for the operator."""
         return msgspec.structs.replace(self, failure=why)
 
     def progress(self) -> RestartProgress | None:

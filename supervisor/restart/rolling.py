@@ -70,7 +70,7 @@ class RollingRestart:
             if [group.title for group in target.groups] != titles:
                 return "expected the same groups of processes as now, got others"
         except msgspec.DecodeError as error:
-            return f"expected what the server shall consist of, got something else ({error})"
+            return f"expected a description of the server after the restart, got something else ({error})"
         AtomicFile(self._server.run_dir.next_server_path).write(encoded)
         self._note(self.roll.begin(order_of_groups(titles, active_of_standby)))
         return ""

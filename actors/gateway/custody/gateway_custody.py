@@ -43,7 +43,7 @@ class GatewayCustody(Custodian):
         self._not_kept: dict[str, None] = {}  # keys for which it had no room, in the order in which it said so
         self._n_again = MAX_BATCH
         self._again_timer: asyncio.TimerHandle | None = None
-        self._stale: set[str] = set()  # keys that the custodian may have and shall drop
+        self._stale: set[str] = set()  # keys that the custodian may have and must drop
         self._is_unknown = False  # `claim` has failed: the custodian may have connections that nobody will go on with
         self._client: AsyncDescriptorClient | None = None
         self._retry: asyncio.TimerHandle | None = None

@@ -57,7 +57,7 @@ class Custodian(Protocol):
         ...
 
     def drop(self, hold: Hold) -> None:
-        """It shall close its duplicate."""
+        """Let it close its duplicate."""
         ...
 
 

@@ -28,7 +28,8 @@ _LATE_S = 2.0  # inventories may wait in the inbox of a gateway that was paused,
 
 
 class Holdings:
-    """`move` closes the attempt of a sequence and submits it again."""
+    """Compares the attempts in `book` with what schedulers report. `move` closes the attempt of a sequence and submits it
+    again."""
 
     def __init__(self, book: AttemptBook, post: Post, move: Callable[[GrowingSequence], None]) -> None:
         self._book, self._post, self._move = book, post, move
@@ -37,7 +38,7 @@ class Holdings:
         self.n_lost = 0  # attempts
 
     def compare(self, scheduler: str, holding: Holding) -> None:
-        """Take an inventory of a living scheduler, after all of its earlier mail."""
+        """Handle the report of a living scheduler, after all of its earlier messages."""
         told = dict(zip(holding.attempts.tolist(), holding.told.tolist(), strict=True))
         surely_heard = max(int(holding.newest), self._newest_late(scheduler))
         for sequence in self._book.at(scheduler):
@@ -50,7 +51,7 @@ class Holdings:
             if never_came or lacks_tokens:
                 self.n_lost += 1
                 fields = sequence.request.order.log_fields
-                self._log.warning("mail lost", scheduler=scheduler, attempt=sequence.attempt, told=n_told, **fields)
+                self._log.warning("messages lost", scheduler=scheduler, attempt=sequence.attempt, told=n_told, **fields)
                 self._move(sequence)
         for attempt in told:
             with suppress(UnknownPeer, MailboxFull):

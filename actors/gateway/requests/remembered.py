@@ -29,7 +29,7 @@ class Remembered(msgspec.Struct, frozen=True, array_like=True):
     callers: list[RememberedCaller] = []
 
     def aged(self, age_s: float) -> Remembered:
-        """The same, `age_s` later."""
+        """What is left of this after `age_s` more seconds."""
         replace = msgspec.structs.replace
         prompts = [replace(one, left_s=one.left_s - age_s) for one in self.prompts]
         return Remembered(prompts, [replace(one, quiet_s=one.quiet_s + age_s) for one in self.callers])

@@ -10,8 +10,9 @@ _MOST_SERIOUS_FIRST: tuple[EndReason, ...] = ("quarantined", "failed", "cancelle
 
 
 def work_of(request: Request) -> Work | None:
-    """The longest of each phase, and the drafts of all sequences, of their last attempts. None unless the schedulers of all
-    sequences have said it: a stop string, for example, ends a sequence at the gateway."""
+    """For each phase the longest time of any sequence, and the drafts of all of them; only last attempts count.
+
+    None unless the schedulers of all sequences have said it: a stop string, for example, ends a sequence at the gateway."""
     works = [sequence.ended.work for sequence in request.sequences if sequence.ended is not None and sequence.ended.work]
     if len(works) != len(request.sequences):
         return None

@@ -1,4 +1,4 @@
-"""Goes on with the answers that a dead incarnation was sending, each on the connection that it came by.
+"""Goes on with the answers that a dead incarnation was sending, each on its own connection.
 
 An answer goes on if its request is in the journal of this gateway, or of the one to which it was forwarded: a stream at the
 byte at which it was cut, an answer that is sent as a whole from its beginning. Every other connection is closed, as it would

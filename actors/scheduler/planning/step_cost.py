@@ -2,9 +2,9 @@
 
     step = decode(rows) + token_s * (prompt tokens) + key_s * (pairs of a prompt token and a key before it)
 
-Steps without prompts give the first term, those with prompts the two constants. Each such step moves both along its own
-proportions (normalised least mean squares, Widrow and Hoff, 1960), so the formula is best for the prompts of now: that is what
-it is asked about. (`step_times` learns from the same steps how long one of a shape may take at most: beyond that, it hangs.)
+Steps without prompts give the first term, those with prompts the two constants. Each step with prompts
+corrects both constants in its own proportions (normalised least mean squares, Widrow and Hoff, 1960), so the formula fits the
+present prompts best. (`step_times` learns from the same steps how long one of a shape may take before it counts as hanging.)
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class StepCost:
         return self._n_rows > 0
 
     def decode_s(self, n_rows: int) -> float:
-        """A step of `n_rows` decode rows; 0 if nothing is known. A row more costs about what a prompt's token costs."""
+        """A step of `n_rows` decode rows; 0 if nothing is known. One more row costs about as much as one token of a prompt."""
         if not n_rows:
             return 0.0
         return max(self._decode_s + (n_rows - self._n_rows) * self._token_s, self._decode_s / 2)

@@ -26,8 +26,8 @@ class AdmissionOrder(Protocol):
         ...
 
     def short_key(self, sequence: Sequence) -> tuple[int, ...]:
-        """Sort key of prompts for the part of a step that goes to the shortest ones first: as `key`, but by what is left of the
-        prompt before the arrival."""
+        """Sort key of prompts for the part of a step that serves the shortest ones first: as `key`, but the number of tokens
+        that are left of the prompt comes before the arrival."""
         ...
 
 

@@ -227,7 +227,7 @@ class VectorCode:
         return self.b.select(self.b.icmp_signed("<", lanes, self.spread(count)), value, otherwise)
 
     def exp2(self, x: Value) -> Value:
-        """2 ** x, to about two units in the last place; below -126 what is there at -126."""
+        """2 ** x, to about two units in the last place; below -126 the value at -126."""
         x = self.min(self.max(x, self.constant(-126.0)), self.constant(127.0))
         whole = self.unary("llvm.roundeven", x)
         part = self.b.fsub(x, whole)

@@ -40,9 +40,11 @@ def _arrive(
     mixed, lse, PARTIAL, LSE, OUT, arrived, head_row, split, n_splits, n_parts,
     GROUP: tl.constexpr, GROUP_BLOCK: tl.constexpr, JOINED_HEADS: tl.constexpr, PARTS: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
-    """Store one part of a row; the last program of the row to arrive joins all of them. Parts are read past the cache of this
-    multiprocessor, which may hold those of an older launch, and PARTS of all heads at once: one after the other each would be
-    waited for. head_row: number of the first query head of this kv head among all heads of all rows."""
+    """Store one part of a row; the last program of the row to arrive joins all of them.
+
+    Parts are read past the cache of this multiprocessor, which may hold those of an older launch. PARTS of all
+    heads are read at once, so that their latencies overlap. head_row: number of the first query head of this kv head among all
+    heads of all rows."""
     d = tl.arange(0, D)
     group = tl.arange(0, GROUP_BLOCK)
     part = (head_row + group) * n_splits + split

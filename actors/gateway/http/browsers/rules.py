@@ -1,8 +1,8 @@
 """Which HTTP requests a web page may cause: checks of `Host` and `Origin`, and the headers of CORS. Pure.
 
-A server that listens on 127.0.0.1 can still be reached by every page in a browser on that machine. A page of another origin
-is told by `Origin`. A page whose own name was made to lead to 127.0.0.1 (DNS rebinding) is told by `Host`: it is that name,
-whereas an address, which needs no name server, cannot be rebound. Other clients send no `Origin`, and the address in `Host`.
+A server that listens on 127.0.0.1 can still be reached by every page in a browser on that machine. `Origin` shows a page of
+another origin. `Host` shows a page whose own name was made to resolve to 127.0.0.1 (DNS rebinding): it has that name. A `Host`
+that is an address is safe, because no name server was asked for it. Clients other than browsers send no `Origin`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class BrowserRules:
     origins: frozenset[str] = frozenset((ANY,))
 
     def allowed_origin(self, headers: Headers) -> str:
-        """The origin that may read the answer; "" if no other one has asked. `headers`: with names in lower case.
+        """The origin whose pages may read the answer; "" if the request names none, or one that needs no
+        permission. `headers`: with names in lower case.
 
         Raises: Refusal for a host or an origin that is not served.
         """
@@ -83,7 +84,7 @@ def granting(origin: str) -> Headers:
 
 
 def preflight(headers: Headers) -> Headers:
-    """The headers, beside those of `granting`, that answer a browser's question what a page may send."""
+    """The headers, beside those of `granting`, that answer a browser's preflight request: what a page may send."""
     wanted = next((value for name, value in headers if name == b"access-control-request-headers"), b"*")
     return [
         (b"access-control-allow-methods", _METHODS),

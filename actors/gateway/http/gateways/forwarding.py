@@ -136,7 +136,7 @@ class Forwarded:
         return True
 
     def _leave(self) -> None:
-        """The client has left, so the owner's client leaves too."""
+        """The client has left: tell the owner, and close the connection to it."""
         self._has_left = True
         if self._writer is not None:
             self._writer.write(LEAVE)
