@@ -104,6 +104,10 @@ class Terms(StrictPart, frozen=True):
     min_tokens: Annotated[int, msgspec.Meta(ge=0, le=NO_TOKEN_LIMIT)] = 0  # generated before a stop token or stop string counts
     stop: Annotated[list[ShortText], msgspec.Meta(max_length=MAX_STOP_STRINGS)] = []  # the gateway looks for these strings
     stop_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # ids that end the answer
+    include_stop_str_in_output: bool = False  # the stop string or stop token that ends the answer is a part of its text
+    skip_special_tokens: bool = True  # their text is not shown
+    # Only this many tokens of a prompt count, the last ones. -1: as many as have room beside `max_tokens`. None: all must fit.
+    truncate_prompt_tokens: Annotated[int, msgspec.Meta(ge=-1, le=NO_TOKEN_LIMIT)] | None = None
     ignore_eos: bool = False  # admission adds the model's end tokens to `stop_tokens` unless this is set
     priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] = 0  # the smaller number runs first
     # Seconds from its arrival: if it is not finished by then, it ends with the code "deadline". None: the server's limit alone.
@@ -132,6 +136,9 @@ class TermsOptions(TypedDict, total=False):
     min_tokens: int
     stop: list[str] | str
     stop_tokens: list[int]
+    include_stop_str_in_output: bool
+    skip_special_tokens: bool
+    truncate_prompt_tokens: int | None
     ignore_eos: bool
     priority: int
     deadline_s: float | None

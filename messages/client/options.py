@@ -119,8 +119,9 @@ def request_of(
     if unknown:
         name = min(unknown)
         close = get_close_matches(name, _OPTIONS, n=1)
+        wanted = "an option of this call" if close else f"one of {', '.join(sorted(_OPTIONS))}"
         hint = f"; did you mean {close[0]}?" if close else ""
-        raise InvalidRequest(f"expected one of {', '.join(sorted(_OPTIONS))}, got {name}{hint}", name)
+        raise InvalidRequest(f"expected {wanted}, got {name}{hint}", name)
     deadline_of(options)
     request = _checked("request", options.get("request", mint_request_id()))
     if not request:

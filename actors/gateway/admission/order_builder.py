@@ -77,23 +77,37 @@ class OrderBuilder:
         check_rules(new.terms, self.encoder.model.vocabulary, new.grammar_field)
 
     async def _tokens(self, new: NewRequest) -> list[np.ndarray]:
-        """The prompts as int32 [n] each, n >= 1."""
-        field = new.prompt_field
+        """The prompts as int32 [n] each, n >= 1. Of each, only the tokens that the client wants to count."""
+        field, kept = new.prompt_field, self._kept_tokens(new)
         if new.ids is not None:
-            return await self._checked(new.ids, field)
+            return [ids[-kept:] for ids in await self._checked(new.ids, field)]
         if new.turns is not None:
             encoded = [await self.encoder.encode_chat(new.turns, field)]
         else:
             texts = new.texts or ()
-            self._check_lengths(texts, field)
+            if not kept:
+                self._check_lengths(texts, field)
             encoded = await self.encoder.encode(texts, field)
         if not encoded:
             raise invalid(field, "at least one prompt", [])
         for ids in encoded:
             if not ids:
                 raise invalid(field, "at least one token", "")
-            self._check_length(len(ids), field)
-        return [np.array(ids, dtype="<i4") for ids in encoded]
+            self._check_length(min(len(ids), kept or len(ids)), field)
+        return [np.array(ids[-kept:], dtype="<i4") for ids in encoded]
+
+    def _kept_tokens(self, new: NewRequest) -> int:
+        """How many tokens of a prompt count, the last ones; 0: all. Raises: Refusal."""
+        kept, field = new.terms.truncate_prompt_tokens, "truncate_prompt_tokens"
+        if kept is None:
+            return 0
+        if kept == 0:
+            raise invalid(field, "at least 1, or -1 for as many as have room", kept)
+        if kept > 0:
+            return kept
+        wanted = new.default_max_tokens if new.terms.max_tokens == NO_TOKEN_LIMIT else new.terms.max_tokens
+        room = 1 if wanted == NO_TOKEN_LIMIT else max(wanted, 1)
+        return max(1, self._settings.max_length - room)
 
     async def _checked(self, ids: Sequence[Sequence[int] | np.ndarray], field: str) -> list[np.ndarray]:
         prompts: list[np.ndarray] = []

@@ -26,7 +26,7 @@ from actors.gateway.requests.refusals import journal_unavailable
 from actors.gateway.requests.request import Gap, GrowingSequence, Request
 from actors.gateway.requests.work_done import ending_of
 from actors.gateway.settings import GatewaySettings
-from actors.gateway.text.tokenizer import TextModel
+from actors.gateway.text.tokenizer import TextModel, detokenizers
 from messages import generation
 from messages.outcomes import Code, EndReason, NoCode
 
@@ -90,7 +90,7 @@ class RequestDesk:
     def accept(self, order: Order) -> Request:
         """Accept a request that has passed admission: record it, and submit it at once. Nothing of it becomes visible before
         the journal has its record."""
-        request = Request(self._next_number, order, self._model.detokenizer, self._post.now_s())
+        request = Request(self._next_number, order, detokenizers(self._model, order.terms), self._post.now_s())
         self.retained.delete(order.request)  # one that ended without an answer
         self._register(request)
         self.metrics.prompt_tokens.inc(sum(request.n_prompt) * order.n)

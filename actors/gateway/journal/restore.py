@@ -21,7 +21,7 @@ from actors.gateway.journal.records import (
 )
 from actors.gateway.requests.order import model_changed
 from actors.gateway.requests.request import END_TURN, KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW, Gap, Request
-from actors.gateway.text.tokenizer import TextModel
+from actors.gateway.text.tokenizer import TextModel, detokenizers
 
 _INDEX_MASK = (1 << KEY_BITS) - 1
 
@@ -31,7 +31,8 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
 
     Raises: ValueError when the record contradicts itself, because the journal is damaged.
     """
-    request = Request(recovered.number, recovered.order, model.detokenizer, now_s - recovered.age_s)
+    order = recovered.order
+    request = Request(recovered.number, order, detokenizers(model, order.terms), now_s - recovered.age_s)
     endings = {i: state.ended for i, state in enumerate(recovered.states) if state.ended is not None}
     endings |= {key & _INDEX_MASK: ended for key, ended in recovered.endings.items()}
     for state in recovered.states:

@@ -44,10 +44,10 @@ class GrowingSequence:
 
     __slots__ = (
         "_detokenizer",
+        "_hidden",
         "_logprobs",
         "_min_tokens",
         "_stop_filter",
-        "_stop_set",
         "_turns",
         "attempt",
         "ended",
@@ -91,8 +91,10 @@ class GrowingSequence:
         self.suspicion: Suspicion | None = None  # as the last replica has told it
         self.replicas_harmed: frozenset[str] = frozenset()  # schedulers whose gangs have died with this sequence alone
         self._detokenizer = detokenizer
-        self._stop_filter = StopStringFilter(request.order.terms.stop)
-        self._stop_set, self._min_tokens = request.stop_set, request.order.terms.min_tokens
+        terms = request.order.terms
+        self._stop_filter = StopStringFilter(terms.stop, keeps_match=terms.include_stop_str_in_output)
+        self._hidden: frozenset[int] = frozenset() if terms.include_stop_str_in_output else request.stop_set
+        self._min_tokens = terms.min_tokens
         self._logprobs: list[TokenLogprobs] = []
 
     @property
@@ -120,7 +122,7 @@ class GrowingSequence:
         ids, texts, push, filter_text = self.ids, self.texts, self._detokenizer.push, self._stop_filter.push
         for token in new_ids:
             ids.append(token)
-            texts.append("" if token in self._stop_set else filter_text(push(token)))
+            texts.append("" if token in self._hidden else filter_text(push(token)))
             if self._stop_filter.is_matched:
                 self.ended = Ended(reason="stop", n_cached=self.n_cached)
                 break

@@ -49,7 +49,7 @@ class NumberText(Detokenizer):
 
 
 class ByteText(Detokenizer):
-    """For byte-level vocabularies. `bytes_of[id]`: the bytes of a token, empty for special tokens."""
+    """For byte-level vocabularies. `bytes_of[id]`: the bytes of a token, empty for tokens that are not shown."""
 
     def __init__(self, bytes_of: Sequence[bytes]) -> None:
         self._bytes_of = bytes_of
@@ -65,10 +65,10 @@ class ByteText(Detokenizer):
 class StreamText(Detokenizer):
     """For any other vocabulary: the tokenizers library's decode stream. `context`: the last ids of the prompt."""
 
-    def __init__(self, tokenizer: Tokenizer, context: Sequence[int]) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, context: Sequence[int], *, skips_special: bool = True) -> None:
+        self._tokenizer, self._skips_special = tokenizer, skips_special
         self._context = list(context)[-_CONTEXT_TOKENS:]
-        self._stream = DecodeStream(ids=self._context, skip_special_tokens=True)
+        self._stream = DecodeStream(ids=self._context, skip_special_tokens=self._skips_special)
         self._pending: list[int] = []
 
     def push(self, token: int) -> str:
@@ -86,10 +86,10 @@ class StreamText(Detokenizer):
         return self._restart() if self._pending else ""
 
     def _restart(self) -> str:
-        before = self._tokenizer.decode(self._context, skip_special_tokens=True)
-        whole = self._tokenizer.decode(self._context + self._pending, skip_special_tokens=True)
+        before = self._tokenizer.decode(self._context, skip_special_tokens=self._skips_special)
+        whole = self._tokenizer.decode(self._context + self._pending, skip_special_tokens=self._skips_special)
         self._remember()
-        self._stream = DecodeStream(ids=self._context, skip_special_tokens=True)
+        self._stream = DecodeStream(ids=self._context, skip_special_tokens=self._skips_special)
         return whole[len(before) :]
 
     def _remember(self) -> None:
@@ -115,6 +115,15 @@ def byte_table(tokenizer: Tokenizer) -> list[bytes] | None:
         else:
             table[token] = _bytes_of(text, byte_of)
     return table
+
+
+def with_special(table: Sequence[bytes], tokenizer: Tokenizer) -> list[bytes]:
+    """A copy of `byte_table` in which special tokens have their text."""
+    shown = list(table)
+    for token, added in tokenizer.get_added_tokens_decoder().items():
+        if added.special:
+            shown[token] = added.content.encode()
+    return shown
 
 
 def _is_byte_level(tokenizer: Tokenizer) -> bool:

@@ -8,12 +8,15 @@ from collections.abc import Sequence
 class StopStringFilter:
     """Passes on the text of one sequence up to its first stop string. `is_matched`: a stop string was found.
 
-    Invariant: the concatenation of everything returned never contains a stop string, and does not depend on how the text was
-    cut into pieces. Text that could be the start of a stop string is held back until the next piece decides.
+    Invariant: the concatenation of everything returned contains no stop string, but for a kept one at its end, and does not
+    depend on how the text was cut into pieces. Text that could be the start of a stop string is held back until the next piece
+    decides.
     """
 
-    def __init__(self, stop_strings: Sequence[str]) -> None:
+    def __init__(self, stop_strings: Sequence[str], *, keeps_match: bool = False) -> None:
+        """keeps_match: the stop string that is found is returned too, as the last text."""
         self._stop_strings = tuple(s for s in stop_strings if s)
+        self._keeps_match = keeps_match
         self._held = ""
         self.is_matched = False
         self.matched = ""  # the stop string that was found
@@ -28,7 +31,7 @@ class StopStringFilter:
         if any(s in text for s in self._stop_strings):
             self.is_matched, self._held = True, ""
             at, self.matched = self._first_complete(text)
-            return text[:at]
+            return text[: at + len(self.matched)] if self._keeps_match else text[:at]
         safe = len(text) - self._held_length(text)
         self._held = text[safe:]
         return text[:safe]

@@ -7,8 +7,8 @@ Encoding blocks; the caller runs it in a thread for long texts.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,9 +17,10 @@ from tokenizers import Tokenizer
 
 from actors.gateway.settings import HASH_CHAIN, HASH_CHAIN_VOCABULARY
 from actors.gateway.text.chat_template import ChatTemplate, TemplateError
-from actors.gateway.text.detokenizer import ByteText, Detokenizer, NoText, NumberText, StreamText, byte_table
+from actors.gateway.text.detokenizer import ByteText, Detokenizer, NoText, NumberText, StreamText, byte_table, with_special
 from actors.gateway.text.special_text import SpecialText
 from messages.errors import ConfigError
+from messages.generation import Terms
 
 _LONG_CHARACTERS = 4096
 _MOST_TOKENS = 1 << 20  # making a list of the ids of longer texts would hold the interpreter's lock for more than 20 ms
@@ -63,8 +64,8 @@ class TextModel(Protocol):
         """True if this conversation should be encoded in a thread even if it is short."""
         ...
 
-    def detokenizer(self, prompt: np.ndarray) -> Detokenizer:
-        """A detokenizer for one output that follows `prompt` (int32 [n])."""
+    def detokenizer(self, prompt: np.ndarray, *, skips_special: bool = True) -> Detokenizer:
+        """A detokenizer for one output that follows `prompt` (int32 [n]). skips_special: special tokens have no text."""
         ...
 
     def text_of(self, token: int) -> tuple[str, bytes]:
@@ -124,10 +125,15 @@ class FolderText(TextModel):
             raise TextTooLong(f"expected text of at most {_MOST_TOKENS} tokens, got {len(encoding)}")
         return encoding.ids
 
-    def detokenizer(self, prompt: np.ndarray) -> Detokenizer:
+    def detokenizer(self, prompt: np.ndarray, *, skips_special: bool = True) -> Detokenizer:
         if self._table is not None:
-            return ByteText(self._table)
-        return StreamText(self.tokenizer, prompt[-8:].tolist())
+            return ByteText(self._table if skips_special else self._table_with_special)
+        return StreamText(self.tokenizer, prompt[-8:].tolist(), skips_special=skips_special)
+
+    @cached_property
+    def _table_with_special(self) -> list[bytes]:
+        assert self._table is not None
+        return with_special(self._table, self.tokenizer)
 
     def text_of(self, token: int) -> tuple[str, bytes]:
         if self._table is not None and token < len(self._table) and self._table[token]:
@@ -158,7 +164,7 @@ class IdsOnly(TextModel):
     def takes_long(self, turns: Sequence[Mapping[str, Any]]) -> bool:
         return False
 
-    def detokenizer(self, prompt: np.ndarray) -> Detokenizer:
+    def detokenizer(self, prompt: np.ndarray, *, skips_special: bool = True) -> Detokenizer:
         return NoText()
 
     def text_of(self, token: int) -> tuple[str, bytes]:
@@ -189,12 +195,17 @@ class HashChainText(TextModel):
     def takes_long(self, turns: Sequence[Mapping[str, Any]]) -> bool:
         return False
 
-    def detokenizer(self, prompt: np.ndarray) -> Detokenizer:
+    def detokenizer(self, prompt: np.ndarray, *, skips_special: bool = True) -> Detokenizer:
         return NumberText()
 
     def text_of(self, token: int) -> tuple[str, bytes]:
         text = f"{token} "
         return text, text.encode()
+
+
+def detokenizers(model: TextModel, terms: Terms) -> Callable[[np.ndarray], Detokenizer]:
+    """What makes the detokenizer of an answer from its prompt, for requests with these terms."""
+    return partial(model.detokenizer, skips_special=terms.skip_special_tokens)
 
 
 @lru_cache(maxsize=1)

@@ -127,3 +127,7 @@ def test_a_folder_with_a_tokenizer_is_read(tmp_path: Path) -> None:
     chat = model.encode_chat([{"role": "user", "content": "é"}])
     assert "".join(pieces_of(model.detokenizer(np.array([1], dtype="<i4")), chat)) == "<user>é<assistant>"
     assert model.text_of(ids[0]) == ("\ufffd", EMOJI.encode()[:1])
+    end = [*ids, BYTE_LEVEL.token_to_id("<|end|>") or 0, *ids]
+    for skips_special, middle in ((True, ""), (False, "<|end|>")):
+        detokenizer = model.detokenizer(np.array([1], dtype="<i4"), skips_special=skips_special)
+        assert "".join(pieces_of(detokenizer, end)) == EMOJI + middle + EMOJI

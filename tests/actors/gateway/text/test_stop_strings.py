@@ -39,6 +39,10 @@ def test_every_cut_shows_what_the_oracle_shows(text: str, stops: list[str], cuts
         assert not any(s in so_far for s in stops)
     is_met = text_filter.is_matched
     assert ("".join(shown) + text_filter.flush(), is_met) == oracle(text, stops)
+    keeping = StopStringFilter(stops, keeps_match=True)
+    kept = "".join(keeping.push(piece) for piece in cut(text, cuts)) + keeping.flush()
+    assert kept == oracle(text, stops)[0] + text_filter.matched
+    assert text.startswith(kept)
 
 
 @given(TEXTS, STOPS)

@@ -63,6 +63,8 @@ def test_other_vocabularies_are_decoded_as_a_stream(tmp_path: Path) -> None:
     assert ids == [1, 2, 1]
     detokenizer = model.detokenizer(PROMPT)
     assert "".join([detokenizer.push(token) for token in ids] + [detokenizer.flush()]) == " a b a"
+    shown = model.detokenizer(PROMPT, skips_special=False)
+    assert "".join([shown.push(token) for token in (1, 3, 2)] + [shown.flush()]) == " a <s> b"
     assert model.text_of(2) == ("b", b"b")
     assert model.fewest_tokens("a b a") == 0, "a vocabulary of words gives no bound"
 
