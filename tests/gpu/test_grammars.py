@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from tokenizers import Tokenizer
 
 from gpu_workers.runner.model_runner import ModelRunner
@@ -18,18 +17,16 @@ from tests.gpu_workers.grammar.test_grammar_runs import (  # noqa: F401  (the te
 from tests.support.workers.grammar.grammar_runs import OBJECT, WORDS, answer
 from tests.support.workers.grammar.tiny_tokenizer import tiny_tokenizer, write_tokenizer
 from tests.support.workers.sampling_kinds import KINDS
-from tests.support.workers.tiny_model import load_runner, write_model
+from tests.support.workers.tiny_model import runners_on_both, write_model
 
 pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")
 def runners(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelRunner, ModelRunner]:
-    if not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
     folder = write_model(tmp_path_factory.mktemp("tiny"))
     write_tokenizer(folder)
-    return load_runner(folder, "cuda"), load_runner(folder, "cpu")
+    return runners_on_both(folder)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from gpu_workers.runner.model_runner import ModelRunner
 from tests.gpu_workers.runner.test_rules_of_runner import (  # noqa: F401
@@ -28,17 +27,15 @@ from tests.gpu_workers.runner.test_runner import (  # noqa: F401  (the tests of 
     test_two_in_flight_equals_one,
 )
 from tests.support.workers.sampling_kinds import KINDS, alone, prompt_of
-from tests.support.workers.tiny_model import load_runner, write_model
+from tests.support.workers.tiny_model import runners_on_both, write_model
 
 pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")
 def runners(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelRunner, ModelRunner]:
-    if not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
     folder = write_model(tmp_path_factory.mktemp("tiny"))
-    return load_runner(folder, "cuda"), load_runner(folder, "cpu")
+    return runners_on_both(folder)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import save_file
 
@@ -58,6 +59,13 @@ def write_model(folder: Path) -> Path:
     }
     save_file(weights, folder / "model.safetensors")
     return folder
+
+
+def runners_on_both(folder: Path) -> tuple[ModelRunner, ModelRunner]:
+    """A runner on a CUDA device and one on the CPU. Skips the test where there is no such device."""
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    return load_runner(folder, "cuda"), load_runner(folder, "cpu")
 
 
 def load_runner(folder: Path, device: DeviceKind) -> ModelRunner:
