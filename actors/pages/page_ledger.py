@@ -14,7 +14,8 @@ been applied the content may still be lost: `drop_unapplied` forgets it when the
 what has been applied in shared memory, and the ledger of the next scheduler adopts it.
 
 A page whose content is known can always be found: the content of the pages before it is known as well. Its holders hold these
-pages, or twins of them (`twins.py`), and give them back after it; policies evict no page before those that continue it.
+pages, or duplicates of them (`duplicate_pages.py`), and give them back after it; policies evict no page before those that
+continue it.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from actors.pages.duplicate_pages import DuplicatePages
 from actors.pages.eviction import EvictionPolicy
 from actors.pages.page_hash import ROOT
 from actors.pages.seal_table import SealedPage, SealTable
-from actors.pages.twins import Twins
 
 _Content = tuple[int, int, bytes]  # hash, parent's hash, tokens
 
@@ -55,7 +56,7 @@ class PageLedger:
         self._cached = eviction
         self._page_of: dict[int, int] = {}  # content hash -> page
         self._content: dict[int, _Content] = {}  # by page
-        self._twins = Twins()
+        self._duplicates = DuplicatePages()
         self._plan = 0  # the number of the plan that is being made
         self._planned: set[int] = set()  # hashes sealed by the plan that is being made
         self._unapplied: deque[set[int]] = deque()  # hashes sealed by each plan in flight, the oldest plan first
@@ -121,7 +122,7 @@ class PageLedger:
             self._know(page, content, plan)
             self._sealed[content_hash] = None
         elif known != page and self._content[known] == content:
-            self._twins.add(page, content_hash, plan)  # it stays private as long as the other page is there
+            self._duplicates.add(page, content_hash, plan)  # it stays private as long as the other page is there
 
     def adopt(self, pages: Iterable[SealedPage]) -> int:
         """Take over pages with known content, which must be free now. Returns how many; a page whose prefix is not there could
@@ -163,7 +164,7 @@ class PageLedger:
 
     def drop_unapplied(self) -> set[int]:
         """The plans in flight are lost: forget the content of every page that they sealed. Returns these pages."""
-        lost = self._twins.drop(self._plan - len(self._unapplied))
+        lost = self._duplicates.drop(self._plan - len(self._unapplied))
         for content_hash in [content_hash for hashes in [*self._unapplied, self._planned] for content_hash in hashes]:
             page = self._page_of.get(content_hash)
             if page is not None:
@@ -187,7 +188,7 @@ class PageLedger:
                     cached.append(page)
                     continue
                 self._free.append(page)
-                if self._twins.by_hash and (known := self._twin_released(page)) is not None:
+                if self._duplicates.by_hash and (known := self._duplicate_released(page)) is not None:
                     cached.append(known)
         self._n_references -= len(pages)
         self._cached.add(cached)
@@ -233,10 +234,10 @@ class PageLedger:
         elif self._seals is not None:
             self._seals.record(page, *content)
 
-    def _twin_released(self, page: int) -> int | None:
+    def _duplicate_released(self, page: int) -> int | None:
         """A page without known content has lost its last holder. Returns the known page of its content if that is cached, and
         takes it out of the cache: it must not be evicted before the pages that continue it, which are added now."""
-        content_hash = self._twins.remove(page)
+        content_hash = self._duplicates.remove(page)
         known = None if content_hash is None else self._page_of[content_hash]
         if known is None or self._holders[known]:
             return None
@@ -252,9 +253,9 @@ class PageLedger:
         self._planned.discard(content_hash)
         for hashes in self._unapplied:  # a later plan may give this content to another page
             hashes.discard(content_hash)
-        if self._twins.by_hash and (twin := self._twins.pop(content_hash)) is not None:
-            self._cached.hand_over(page, twin.page)
-            self._know(twin.page, content, twin.plan)
+        if self._duplicates.by_hash and (duplicate := self._duplicates.pop(content_hash)) is not None:
+            self._cached.hand_over(page, duplicate.page)
+            self._know(duplicate.page, content, duplicate.plan)
             return
         if self._sealed.pop(content_hash, 0) == 0:  # it was sealed before the last `take_changes`
             self._dropped.append(content_hash)

@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 
-from ops.bench.campaign.deck import Phase
+from ops.bench.campaign.fault_schedule import Phase
 from tests.support.load_tools import run_load_tool
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]

@@ -1,8 +1,8 @@
 """Finished requests that clients can still ask for. They stay encoded, as the journal has them, until they are asked for.
 
 They are kept, with prompts and tokens, in the journal and in memory: for a bounded time, up to a bounded number and size. Those
-that clients have named with a key have a shelf of their own. A stream without a key is kept so that its connection can go on
-after a death and its client can come back: for a minute once the client has all of it.
+that clients have named with a key are kept apart. A stream without a key is kept so that its connection can go on after a death and its
+client can come back: for a minute once the client has all of it.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class RetainedRequests:
         self._journal, self._identity, self._retention_s = journal, identity, retention_s
         self._keyed = RetainedSet(_MAX_KEYED, most_bytes)
         self._keyless = RetainedSet(_MAX_KEYLESS, min(most_bytes, _MAX_KEYLESS_BYTES))
-        self._shelves = (self._keyed, self._keyless)
+        self._sets = (self._keyed, self._keyless)
         self._id_by_number: dict[int, str] = {}
         self._read_s: dict[str, float] = {}  # when clients had read answers without a key, in this order
         self.forgotten = ForgottenIds()
@@ -129,11 +129,11 @@ class RetainedRequests:
         before = self._remove(record.request)
         if before and before != number:
             self._journal.delete(before)
-        shelf = self._keyless if record.finish.is_keyless else self._keyed
-        shelf.add(Retained(number, record, record.finish, ended_s))
+        retained_set = self._keyless if record.finish.is_keyless else self._keyed
+        retained_set.add(Retained(number, record, record.finish, ended_s))
         self._id_by_number[number] = record.request
-        while shelf.is_too_full and shelf.oldest is not None:
-            self._drop(shelf.oldest)
+        while retained_set.is_too_full and retained_set.oldest is not None:
+            self._drop(retained_set.oldest)
 
     def read(self, request_id: str, now_s: float) -> None:
         """A client has read the whole answer to a request."""
@@ -181,8 +181,8 @@ class RetainedRequests:
 
     def expire(self, now_s: float) -> None:
         """Delete requests past their retention, and those without a key some time after their clients have read them."""
-        for shelf in self._shelves:
-            while (oldest := shelf.oldest) is not None and now_s - oldest.ended_s > self._retention_s:
+        for retained_set in self._sets:
+            while (oldest := retained_set.oldest) is not None and now_s - oldest.ended_s > self._retention_s:
                 self._drop(oldest)
         while self._read_s and now_s - next(iter(self._read_s.values())) > _READ_S:
             self._drop(self._keyless.by_id[next(iter(self._read_s))])
@@ -201,4 +201,4 @@ class RetainedRequests:
         return kept.number
 
     def __len__(self) -> int:
-        return sum(len(shelf.by_id) for shelf in self._shelves)
+        return sum(len(retained_set.by_id) for retained_set in self._sets)

@@ -22,7 +22,7 @@ from messages.client import AsyncClient
 from messages.ids import role_of
 from messages.lifecycle import StatusReport
 from messages.run_dir import zeromq_endpoint
-from ops.bench.campaign.deck import Card, Deck, Harm, Phase
+from ops.bench.campaign.fault_schedule import FaultSchedule, Harm, Phase, ScheduledFault
 from ops.bench.campaign.processes import BACK_S, PARENT, STANDBY, Processes, Victim
 from ops.bench.campaign.zmq_streams import follow_zmq
 from supervisor.drill.faults import harm
@@ -58,7 +58,7 @@ class CampaignResult:
     """Everything that happened."""
 
     rounds: list[Round] = field(default_factory=list)
-    cards: list[Card] = field(default_factory=list)
+    inflicted: list[ScheduledFault] = field(default_factory=list)
     streams: list[DrillStream] = field(default_factory=list)
 
 
@@ -76,10 +76,10 @@ async def run_campaign(plan: CampaignPlan, say: Callable[[str], None]) -> Campai
             await client.models()  # a client that has never been connected gives up while its gateway restarts
         campaign = _Campaign(plan, report, http, clients)
         number, end_s = 0, time.monotonic() + plan.limit_s
-        while len(campaign.result.cards) < plan.n_faults and time.monotonic() < end_s:
+        while len(campaign.result.inflicted) < plan.n_faults and time.monotonic() < end_s:
             number += 1
             await campaign.episode(number)
-            say(f"episode {number}: {len(campaign.result.cards)} faults, {len(campaign.result.streams)} streams")
+            say(f"episode {number}: {len(campaign.result.inflicted)} faults, {len(campaign.result.streams)} streams")
         if plan.drains:
             await campaign.drain(number + 1)
     return campaign.result
@@ -90,8 +90,8 @@ class _Campaign:
         self._plan, self._http, self._clients = plan, http, clients
         self._chance = random.Random(plan.seed)
         self._processes = Processes(plan.run_dir, report, self._chance)
-        self._deck = Deck(plan.targets or self._processes.roles, plan.harms, self._chance)
-        self._phases = [phase for phase in _UNDER_WAY if self._deck.has(phase)]
+        self._schedule = FaultSchedule(plan.targets or self._processes.roles, plan.harms, self._chance)
+        self._phases = [phase for phase in _UNDER_WAY if self._schedule.has(phase)]
         self.result = CampaignResult()
 
     async def episode(self, number: int) -> None:
@@ -101,7 +101,7 @@ class _Campaign:
         running = self._start(number)
         await self._wait(lambda: any(stream.is_accepted or task.done() for task, stream in running.items()))
         if drawn is not None:
-            await self._play(*drawn, running)
+            await self._carry_out(*drawn, running)
         while await self._progress(running):
             await self._inject(self._chance.choice(self._phases), running)
         await asyncio.gather(*running)
@@ -139,54 +139,56 @@ class _Campaign:
             await asyncio.sleep(_LOOK_S)
 
     async def _inject(self, phase: Phase, running: dict[asyncio.Task[None], DrillStream]) -> None:
-        """Draw a card of this phase and play it."""
+        """Draw a fault of this phase and inflict it."""
         if (drawn := await self._draw(phase)) is not None:
-            await self._play(*drawn, running)
+            await self._carry_out(*drawn, running)
 
-    async def _draw(self, phase: Phase) -> tuple[Card, Victim] | None:
-        """A card and a process of its role. None in a drain, if there is none now: a drain may end without it."""
-        card = self._deck.draw(phase)
-        if card.role == "custodian":  # gateways have given it their connections before it is harmed
+    async def _draw(self, phase: Phase) -> tuple[ScheduledFault, Victim] | None:
+        """A fault and a process of its role. None in a drain, if there is none now: a drain may end without it."""
+        fault = self._schedule.draw(phase)
+        if fault.role == "custodian":  # gateways have given it their connections before it is harmed
             await asyncio.to_thread(self._processes.wait_held, {})
         try:
-            return card, await asyncio.to_thread(self._processes.pick, card.role, 0.0 if phase is Phase.DRAINING else BACK_S)
+            return fault, await asyncio.to_thread(self._processes.pick, fault.role, 0.0 if phase is Phase.DRAINING else BACK_S)
         except TimeoutError:
             if phase is not Phase.DRAINING:
                 raise
-            self._deck.put_back(card)
+            self._schedule.put_back(fault)
             return None
 
-    async def _play(self, drawn: Card, child: Victim, running: dict[asyncio.Task[None], DrillStream]) -> None:
+    async def _carry_out(self, drawn: ScheduledFault, child: Victim, running: dict[asyncio.Task[None], DrillStream]) -> None:
         """Harm a process, and wait until nothing more can be lost of what it held alone.
 
         A custodian must not die together with a gateway, nor a parent with its supervisor.
         """
-        card, before, processes = drawn, child, self._processes
-        had = await asyncio.to_thread(processes.custodians_of_gateways) if card.role == "custodian" else {}
-        if card.phase in (Phase.LOADING, Phase.RESTARTED):
-            child = await self._kill_before(card, child, running)
+        fault, before, processes = drawn, child, self._processes
+        had = await asyncio.to_thread(processes.custodians_of_gateways) if fault.role == "custodian" else {}
+        if fault.phase in (Phase.LOADING, Phase.RESTARTED):
+            child = await self._kill_before(fault, child, running)
             if child.is_ready:
-                card = replace(card, phase=Phase.RESTARTED)  # it may have been too fast
-                if card.role == "custodian":
+                fault = replace(fault, phase=Phase.RESTARTED)  # it may have been too fast
+                if fault.role == "custodian":
                     await asyncio.to_thread(processes.wait_held, had)
                     had = await asyncio.to_thread(processes.custodians_of_gateways)
-        if self._harm(card, child, running) != drawn:
-            self._deck.put_back(drawn)
-        is_replaced = card.harm is not Harm.PAUSE or card.phase is Phase.LOADING
-        if card.role == "custodian" and is_replaced:
-            await asyncio.to_thread(processes.wait_held, had, _FROZEN_S if card.harm is Harm.FREEZE else BACK_S)
-        elif card.role == PARENT and is_replaced:
-            await asyncio.to_thread(processes.next_ready, before if card.phase is Phase.LOADING else child)
+        if self._harm(fault, child, running) != drawn:
+            self._schedule.put_back(drawn)
+        is_replaced = fault.harm is not Harm.PAUSE or fault.phase is Phase.LOADING
+        if fault.role == "custodian" and is_replaced:
+            await asyncio.to_thread(processes.wait_held, had, _FROZEN_S if fault.harm is Harm.FREEZE else BACK_S)
+        elif fault.role == PARENT and is_replaced:
+            await asyncio.to_thread(processes.next_ready, before if fault.phase is Phase.LOADING else child)
 
-    async def _kill_before(self, card: Card, child: Victim, running: dict[asyncio.Task[None], DrillStream]) -> Victim:
+    async def _kill_before(
+        self, fault: ScheduledFault, child: Victim, running: dict[asyncio.Task[None], DrillStream]
+    ) -> Victim:
         """Kill a process; returns the next one, which is just loading or just ready again."""
-        kill = Card(card.role, Phase.DECODE, Harm.KILL)
-        is_loading = card.phase is Phase.LOADING
-        if is_loading and card.role == PARENT:
+        kill = ScheduledFault(fault.role, Phase.DECODE, Harm.KILL)
+        is_loading = fault.phase is Phase.LOADING
+        if is_loading and fault.role == PARENT:
             following = await asyncio.to_thread(self._processes.next_parent)
             self._harm(kill, child, running)
             return following
-        if is_loading and card.role == "worker":
+        if is_loading and fault.role == "worker":
             standby = await asyncio.to_thread(self._processes.partner, child)
             if standby is not None:  # it would take over, and what loads then is the next standby
                 self._harm(replace(kill, role=STANDBY), standby, running)
@@ -194,21 +196,23 @@ class _Campaign:
         following = self._processes.next_loading if is_loading else self._processes.next_ready
         return await asyncio.to_thread(following, child)
 
-    def _harm(self, card: Card, child: Victim, running: dict[asyncio.Task[None], DrillStream]) -> Card | None:
+    def _harm(
+        self, fault: ScheduledFault, child: Victim, running: dict[asyncio.Task[None], DrillStream]
+    ) -> ScheduledFault | None:
         """Returns what it was, with the phase in which the streams were; None if the process was dead already."""
         streams = [stream for task, stream in running.items() if not task.done()]
-        if card.phase is Phase.DECODE and not all(stream.pieces for stream in streams):
-            card = replace(card, phase=Phase.PREFILL)
-        elif card.phase is Phase.PREFILL and all(stream.pieces for stream in streams):
-            card = replace(card, phase=Phase.DECODE)
+        if fault.phase is Phase.DECODE and not all(stream.pieces for stream in streams):
+            fault = replace(fault, phase=Phase.PREFILL)
+        elif fault.phase is Phase.PREFILL and all(stream.pieces for stream in streams):
+            fault = replace(fault, phase=Phase.DECODE)
         at_s = time.monotonic()
         try:
-            harm(card.harm.fault(child.name), child.pid)
+            harm(fault.harm.fault(child.name), child.pid)
         except ProcessLookupError:
             return None  # it has died of an earlier fault, which its supervisor has not noticed yet
         result = self.result
         if result.rounds:
             result.rounds[-1] = replace(result.rounds[-1], until_s=at_s)
-        result.rounds.append(Round(card.label, child.name, at_s, 0.0, streams))
-        result.cards.append(card)
-        return card
+        result.rounds.append(Round(fault.label, child.name, at_s, 0.0, streams))
+        result.inflicted.append(fault)
+        return fault

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import httpx
 
 from ops.bench.campaign.campaign import CampaignPlan, CampaignResult, run_campaign
-from ops.bench.campaign.deck import Card, Harm
+from ops.bench.campaign.fault_schedule import Harm, ScheduledFault
 from ops.bench.campaign.oracle import Oracle
 from ops.bench.own_server import OwnServer, own_server
 from ops.bench.serve_load import CONSOLE
@@ -75,7 +75,7 @@ class PartResult:
     """What one server's part has shown, or several together. `outcomes`: of all streams. `logs`: kept logs of servers."""
 
     tallies: list[Tally] = field(default_factory=list)
-    cards: list[Card] = field(default_factory=list)
+    inflicted: list[ScheduledFault] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
     errors: list[str] = field(default_factory=list)
     logs: list[str] = field(default_factory=list)
@@ -83,7 +83,7 @@ class PartResult:
     def add(self, other: PartResult) -> None:
         """Add what another part has shown."""
         self.tallies = add_up([*self.tallies, *other.tallies])
-        self.cards += other.cards
+        self.inflicted += other.inflicted
         self.outcomes += other.outcomes
         self.errors = sorted({*self.errors, *other.errors})
         self.logs += other.logs
@@ -98,7 +98,7 @@ def run_part(part: CampaignPart) -> PartResult:
         result, oracle = asyncio.run(_drill(part, server))
     found = PartResult(
         tallies_of(result.rounds, oracle.right),
-        result.cards,
+        result.inflicted,
         Counter(outcome_of(stream, oracle.right) for stream in result.streams),
         sorted({stream.error for stream in result.streams if stream.error})[:_ERRORS],
     )

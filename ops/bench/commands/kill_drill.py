@@ -18,7 +18,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from ops.bench.campaign.deck import Harm, coverage
+from ops.bench.campaign.fault_schedule import Harm, coverage
 from ops.bench.campaign.part import CampaignPart, PartResult, run_part
 from ops.bench.machine import describe_machine
 from ops.bench.own_server import free_ports
@@ -80,14 +80,14 @@ def _report(found: PartResult, failures: list[str], title: str) -> dict[str, obj
     by_role = [replace(tally, fault=tally.fault.partition(",")[0]) for tally in found.tallies]
     summary = sorted((tally.row for tally in add_up(by_role)), key=lambda row: row.fault)
     print_report(summary, title, CONSOLE)
-    covered = coverage(found.cards)
+    covered = coverage(found.inflicted)
     _show_coverage(covered)
     n_streams, totals = found.outcomes.total(), {name: found.outcomes[name] for name in ("right", "wrong", "lost")}
-    CONSOLE.print(f"{len(found.cards)} faults, {n_streams} streams: {totals}", highlight=False)
+    CONSOLE.print(f"{len(found.inflicted)} faults, {n_streams} streams: {totals}", highlight=False)
     for line in (*found.errors[:_ERRORS], *failures, *(f"log: {log}" for log in found.logs)):
         CONSOLE.print(f"[red]{escape(line)}[/red]", highlight=False)
     return {
-        **as_json(rows, {"faults": len(found.cards), "streams": n_streams, **totals}),
+        **as_json(rows, {"faults": len(found.inflicted), "streams": n_streams, **totals}),
         "summary": as_json(summary, {})["rows"],
         "covered": covered,
         "errors": found.errors[:_ERRORS],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ops.bench.campaign.deck import Card, Harm, Phase
+from ops.bench.campaign.fault_schedule import Harm, Phase, ScheduledFault
 from ops.bench.campaign.part import CampaignPart, PartResult
 from ops.bench.leaks.held_resources import Allowance
 from ops.bench.leaks.part import WatchPart
@@ -35,11 +35,11 @@ def test_faults_requests_and_restarts_are_shared_out() -> None:
 
 
 def test_what_parts_have_found_is_added_up() -> None:
-    kill, pause = Card("worker", Phase.DECODE, Harm.KILL), Card("worker", Phase.DECODE, Harm.PAUSE)
+    kill, pause = ScheduledFault("worker", Phase.DECODE, Harm.KILL), ScheduledFault("worker", Phase.DECODE, Harm.PAUSE)
     found = PartResult()
     found.add(PartResult([Tally(kill.label, 1, 2, 1, 1, 0, [10.0], 0.0)], [kill], Counter(right=1, lost=1), ["cut"], ["a.log"]))
     found.add(PartResult([Tally(kill.label, 1, 1, 1, 0, 0, [30.0], 0.0)], [kill, pause], Counter(right=4), ["cut"]))
     (tally,) = found.tallies
     assert (tally.rounds, tally.streams, tally.row.pause_max_ms) == (2, 3, 30.0)
-    assert (found.outcomes["right"], found.outcomes["lost"], len(found.cards)) == (5, 1, 3)
+    assert (found.outcomes["right"], found.outcomes["lost"], len(found.inflicted)) == (5, 1, 3)
     assert (found.errors, found.logs) == (["cut"], ["a.log"])

@@ -40,7 +40,7 @@ _PAUSE_S, _FREEZE_S = 0.2, 4.0
 
 
 @dataclass(frozen=True)
-class Card:
+class ScheduledFault:
     """One fault in one phase. `role`: of the process; "supervisor" and "parent" are roles too."""
 
     role: str
@@ -49,46 +49,48 @@ class Card:
 
     @property
     def pair(self) -> tuple[str, Phase]:
-        """What of the coverage this card is."""
+        """(role, phase): what `draw` covers first."""
         return self.role, self.phase
 
     @property
     def label(self) -> str:
-        """The card as text, for a row of the report."""
+        """The fault as text, for a row of the report."""
         return f"{self.harm.value} {self.role}, {self.phase.value}"
 
 
-class Deck:
-    """All cards of these roles and harms. A phase's cards are dealt in random order, and again when all have come; roles that
-    have not come in this phase come first."""
+class FaultSchedule:
+    """All faults of these roles and harms. A phase's faults are drawn in random order, and again when all were drawn; roles
+    that were not drawn in this phase come first."""
 
     def __init__(self, roles: Sequence[str], harms: Sequence[Harm], chance: random.Random) -> None:
         self._roles, self._harms, self._chance = roles, harms, chance
-        self._left: dict[Phase, list[Card]] = {}
-        self._dealt: set[tuple[str, Phase]] = set()
+        self._left: dict[Phase, list[ScheduledFault]] = {}
+        self._drawn: set[tuple[str, Phase]] = set()
 
-    def draw(self, phase: Phase) -> Card:
-        """The next card of a phase."""
-        cards = self._left.get(phase)
-        if not cards:
-            cards = self._left[phase] = self._all(phase)
-            self._chance.shuffle(cards)
-        card = next((card for card in cards if card.pair not in self._dealt), cards[0])
-        cards.remove(card)
-        self._dealt.add(card.pair)
-        return card
+    def draw(self, phase: Phase) -> ScheduledFault:
+        """The next fault of a phase."""
+        faults = self._left.get(phase)
+        if not faults:
+            faults = self._left[phase] = self._all(phase)
+            self._chance.shuffle(faults)
+        fault = next((fault for fault in faults if fault.pair not in self._drawn), faults[0])
+        faults.remove(fault)
+        self._drawn.add(fault.pair)
+        return fault
 
     def has(self, phase: Phase) -> bool:
-        """Whether there are cards of this phase at all."""
+        """Whether there are faults of this phase at all."""
         return bool(self._all(phase))
 
-    def put_back(self, card: Card) -> None:
-        """It could not be played: the phase was over, or there was no such process. It comes again after the others."""
-        self._left[card.phase].append(card)
-        self._dealt.discard(card.pair)
+    def put_back(self, fault: ScheduledFault) -> None:
+        """It could not be inflicted: the phase was over, or there was no such process. It comes again after the others."""
+        self._left[fault.phase].append(fault)
+        self._drawn.discard(fault.pair)
 
-    def _all(self, phase: Phase) -> list[Card]:
-        return [Card(role, phase, harm) for role in self._roles for harm in self._harms if is_possible(role, phase, harm)]
+    def _all(self, phase: Phase) -> list[ScheduledFault]:
+        return [
+            ScheduledFault(role, phase, harm) for role in self._roles for harm in self._harms if is_possible(role, phase, harm)
+        ]
 
 
 def is_possible(role: str, phase: Phase, harm: Harm) -> bool:
@@ -102,9 +104,9 @@ def is_possible(role: str, phase: Phase, harm: Harm) -> bool:
     return role not in ("supervisor", "parent") or harm is not Harm.FREEZE
 
 
-def coverage(cards: Sequence[Card]) -> dict[str, dict[str, dict[str, int]]]:
+def coverage(faults: Sequence[ScheduledFault]) -> dict[str, dict[str, dict[str, int]]]:
     """How often each fault was inflicted: by role, then by phase, then by fault."""
     table: dict[str, dict[str, dict[str, int]]] = {}
-    for card, count in sorted(Counter(cards).items(), key=lambda item: item[0].label):
-        table.setdefault(card.role, {}).setdefault(card.phase.value, {})[card.harm.value] = count
+    for fault, count in sorted(Counter(faults).items(), key=lambda item: item[0].label):
+        table.setdefault(fault.role, {}).setdefault(fault.phase.value, {})[fault.harm.value] = count
     return table

@@ -111,13 +111,13 @@ class House:
         for page, record in self.seals.records.items():
             assert ledger._content[page] == record == self.memory[page]
         held = {page for holder in self.holders for page in holder.pages}
-        assert set(ledger._twins._hash_of) <= held - ledger._content.keys()
+        assert set(ledger._duplicates._hash_of) <= held - ledger._content.keys()
         ledger.audit([holder.pages for holder in self.holders])
 
 
 @pytest.mark.parametrize("name", EvictionName)
 def test_no_history_leaves_a_known_page_without_its_prefix(name: EvictionName) -> None:
-    n_twins = 0
+    n_duplicates = 0
     for seed in range(_N_HISTORIES * DEPTH):
         chance = random.Random(seed)
         house = House(name, chance)
@@ -128,8 +128,8 @@ def test_no_history_leaves_a_known_page_without_its_prefix(name: EvictionName) -
             elif house.holders:
                 house.end(chance.choice(house.holders))
             house.check()
-            n_twins += len(house.ledger._twins.by_hash)
-    assert n_twins > _N_HISTORIES
+            n_duplicates += len(house.ledger._duplicates.by_hash)
+    assert n_duplicates > _N_HISTORIES
 
 
 def test_a_twin_takes_the_place_of_its_page_and_keeps_what_comes_after_it() -> None:
