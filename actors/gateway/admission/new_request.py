@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from actors.gateway.requests.order import Api, ResponseTerms
+from actors.gateway.requests.order import Api, BestOf, ResponseTerms
 from messages.generation import NO_TOKEN_LIMIT, Sampling, Terms
 
 
@@ -44,12 +44,14 @@ class NewRequest:
     echo: Sequence[str] = ()  # prompts to repeat before their answers, or none
     ignored_fields: str = ""  # names of unknown fields in its body, as the header X-Ignored-Fields has them
     model: str = ""  # empty: the served model, whatever its name
+    best_of: BestOf | None = None  # of `n` answers to each prompt, the client sees only some
     response: ResponseTerms | None = None  # of a request of /v1/responses
     # the names of these fields in the API of the client, for refusals
     prompt_field: str = "prompt"
     max_tokens_field: str = "max_tokens"
     request_field: str = "request"
     grammar_field: str = "grammar"
+    n_field: str = "n"
 
     @property
     def n_sequences(self) -> int:

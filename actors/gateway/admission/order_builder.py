@@ -51,6 +51,7 @@ class OrderBuilder:
             with_usage=new.with_usage,
             echo=list(new.echo),
             ignored_fields=new.ignored_fields,
+            best_of=new.best_of,
             response=new.response,
         )
 
@@ -59,7 +60,7 @@ class OrderBuilder:
         settings = self._settings
         check_model(new.model, settings.model_name)
         if not 1 <= new.n <= settings.max_n:
-            raise invalid("n", f"1 to {settings.max_n}", new.n)
+            raise invalid(new.n_field, f"1 to {settings.max_n}", new.n)
         if new.n_sequences > settings.max_active_requests:
             most = f"at most {settings.max_active_requests} sequences (prompts times n)"
             raise invalid(new.prompt_field, most, new.n_sequences)

@@ -26,6 +26,13 @@ class ResponseTerms(msgspec.Struct, frozen=True, kw_only=True):
     is_background: bool = False  # it goes on without a client
 
 
+class BestOf(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the answers to each prompt, only the likeliest are shown."""
+
+    n_shown: int
+    shows_logprobs: bool  # False: they are computed for the choice alone
+
+
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """One request of one client: `n` sequences for each of its prompts."""
 
@@ -45,6 +52,13 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     ignored_fields: str = ""  # names of unknown fields in its body, as the header X-Ignored-Fields has them
     response: ResponseTerms | None = None  # of a request of /v1/responses
     splitting: Splitting | None = None  # how the text of its answers is split into channels; None: it is not
+
+    best_of: BestOf | None = None  # None: all answers are shown
+
+    @property
+    def shows_logprobs(self) -> bool:
+        """True if its answers have log probabilities."""
+        return self.sampling.logprobs >= 0 and (self.best_of is None or self.best_of.shows_logprobs)
 
     @property
     def is_stored(self) -> bool:

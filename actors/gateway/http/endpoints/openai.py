@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 from starlette.types import ASGIApp
 
 from actors.gateway.admission.chat_turns import turns_of
@@ -10,6 +13,7 @@ from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, re
 from actors.gateway.http.endpoints.streams import generated
 from actors.gateway.http.request_identity import RequestName, name_of
 from actors.gateway.http.schema import ChatBody, CompletionBody, RequestFields, prompts_of
+from actors.gateway.requests.order import BestOf
 from actors.gateway.requests.refusals import Refusal, invalid
 from messages.generation import NO_TOKEN_LIMIT
 
@@ -40,8 +44,6 @@ async def completions(services: Services, call: Call) -> ASGIApp:
         return elsewhere
     body = await read(services, call, CompletionBody, "prompt")
     texts, ids = prompts_of(body.prompt)
-    if body.best_of is not None and body.best_of != (body.n or 1):
-        raise invalid("best_of", "the same as n", body.best_of)
     if body.echo and (body.logprobs is not None or texts is None):
         raise invalid("echo", "false with logprobs or token ids", True)
     new = body.new_request(
@@ -56,7 +58,20 @@ async def completions(services: Services, call: Call) -> ASGIApp:
         ids=ids,
         echo=texts or () if body.echo else (),
     )
+    if body.best_of is not None:
+        new = _with_best_of(new, body, body.best_of)
     return await _answer(services, call, body, new)
+
+
+def _with_best_of(new: NewRequest, body: CompletionBody, best_of: int) -> NewRequest:
+    """The request for `best_of` answers to each prompt, of which `n` are shown. Raises: Refusal."""
+    if best_of < new.n or (body.stream and best_of > new.n):
+        raise invalid("best_of", f"the same as n ({new.n})" if body.stream else f"at least n ({new.n})", best_of)
+    if best_of == new.n:
+        return new
+    best = BestOf(n_shown=new.n, shows_logprobs=new.sampling.logprobs >= 0)
+    sampling = msgspec.structs.replace(new.sampling, logprobs=max(new.sampling.logprobs, 0))
+    return replace(new, n=best_of, n_field="best_of", best_of=best, sampling=sampling)
 
 
 def _name(services: Services, call: Call, body: RequestFields, path: str, prefix: str) -> RequestName:

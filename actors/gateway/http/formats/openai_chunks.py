@@ -10,6 +10,7 @@ import msgspec
 
 from actors.gateway.http.errors import error_response, refusal_of
 from actors.gateway.http.formats.format import EVENT_STREAM, PING, StreamWriter
+from actors.gateway.requests.best_of import shown_answers
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.split_text import n_reasoning_tokens, pieces_of
@@ -144,17 +145,17 @@ def whole_body(request: Request, model_name: str, model: TextModel) -> Iterator[
         "model": model_name,
     }
     yield _encode(head)[:-1] + b',"choices":['
-    for sequence in request.sequences:
-        if sequence.index:
+    for index, sequence in enumerate(shown_answers(request)):
+        if index:
             yield b","
-        yield from _choice(sequence, model, is_chat=is_chat)
+        yield from _choice(sequence, index, model, is_chat=is_chat)
     yield b'],"usage":' + _encode(usage_of(request)) + b"}"
 
 
-def _choice(sequence: GrowingSequence, model: TextModel, *, is_chat: bool) -> Iterator[bytes]:
+def _choice(sequence: GrowingSequence, index: int, model: TextModel, *, is_chat: bool) -> Iterator[bytes]:
     assert sequence.ended is not None
     order, text = sequence.request.order, "".join(sequence.texts) + sequence.tail
-    choice: dict[str, Any] = {"index": sequence.index}
+    choice: dict[str, Any] = {"index": index}
     if order.splitting is not None:
         choice["message"] = {"role": "assistant", "content": "", "refusal": None, **fields_of(pieces_of(sequence))}
     elif is_chat:
@@ -162,7 +163,7 @@ def _choice(sequence: GrowingSequence, model: TextModel, *, is_chat: bool) -> It
     else:
         choice["text"] = (order.echo[sequence.index // order.n] if order.echo else "") + text
     yield _encode(choice)[:-1] + b',"logprobs":'
-    if order.sampling.logprobs >= 0:
+    if order.shows_logprobs:
         yield from _whole_logprobs(sequence, model, is_chat=is_chat)
     else:
         yield b"null"
