@@ -1,8 +1,8 @@
 """Finished requests that clients can still ask for. They stay encoded, as the journal has them, until they are asked for.
 
 They are kept, with prompts and tokens, in the journal and in memory: for a bounded time, up to a bounded number and size. Those
-that clients have named with a key are kept apart. A stream without a key is kept so that its connection can go on after a death and its
-client can come back: for a minute once the client has all of it.
+that clients have named with a key are kept apart from the others. A stream without a key is kept so that its connection can go
+on after a death and its client can come back: for a minute once the client has all of it.
 """
 
 from __future__ import annotations
