@@ -15,6 +15,8 @@ import torch
 from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
 from gpu_workers.batch.uploads import upload
 from gpu_workers.cuda.kernels.attention_tiles import TileShape, list_tiles
+from gpu_workers.cuda.kernels.early_decode import early_decode
+from gpu_workers.cuda.kernels.launch import EARLY_HEAD_DIM
 from gpu_workers.cuda.kernels.paged_decode import DecodeShape, NewKeys, kernels_of, paged_decode
 from gpu_workers.cuda.kernels.paged_prefill import paged_prefill
 from gpu_workers.layers.attention import Attention, AttentionStep
@@ -39,6 +41,7 @@ class TritonStep(AttentionStep):
     decode: DecodeShape
     long_rows: DeviceTiles | None  # None: all rows are decode rows
     prefill: TileShape
+    is_early: bool = False  # new keys by `early_decode`
 
     def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, scale: float) -> torch.Tensor:
         """See AttentionStep."""
@@ -58,6 +61,9 @@ class TritonStep(AttentionStep):
             return super().store_and_attend(ops, q, k, v, target, scale)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         new = NewKeys(k, v, target.cos_sin)
+        if self.is_early:
+            early_decode(q, new, target.k_pages, target.v_pages, self.page_table, self.lengths, out, scale, self.decode)
+            return out
         paged_decode(q, target.k_pages, target.v_pages, self.page_table, self.lengths, out, scale, self.decode, new)
         return out
 
@@ -65,8 +71,9 @@ class TritonStep(AttentionStep):
 class TritonAttention(Attention):
     """The CUDA back end of `Attention`; holds no tensors."""
 
-    def __init__(self, n_heads: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype) -> None:
-        """Head counts of this rank; dtype of q. Raises ValueError for shapes that the kernels do not cover."""
+    def __init__(self, n_heads: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype, *, follows_late: bool = False) -> None:
+        """Head counts of this rank; dtype of q. follows_late: the kernels in front of attention are late, see `kernels.launch`.
+        Raises ValueError for shapes that the kernels do not cover."""
         if head_dim not in _HEAD_DIMS:
             raise ValueError(f"head_dim: expected one of {_HEAD_DIMS}, got {head_dim}")
         if n_heads % n_kv_heads:
@@ -74,6 +81,7 @@ class TritonAttention(Attention):
         self._n_kv_heads, self._head_dim = n_kv_heads, head_dim
         self._group = n_heads // n_kv_heads
         self._dtype = dtype
+        self._is_early = follows_late and head_dim <= EARLY_HEAD_DIM
         self._prefill = prefill_shape(head_dim, dtype)
 
     @property
@@ -86,7 +94,8 @@ class TritonAttention(Attention):
         called under capture if there are only decode rows."""
         assert window is None, "the kernels have no window"
         decode = decode_shape(max(1, step.n_decode), self._n_kv_heads, self._head_dim, self._dtype)
-        return TritonStep(step.page_table, step.lengths, step.n_decode, decode, self._long_rows(step), self._prefill)
+        is_early = self._is_early and step.n_rows == 1  # with more rows it is slower (measured on an H200)
+        return TritonStep(step.page_table, step.lengths, step.n_decode, decode, self._long_rows(step), self._prefill, is_early)
 
     def decode_row_counts(self, most_rows: int) -> list[int]:
         """See Attention."""

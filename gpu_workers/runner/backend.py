@@ -163,7 +163,7 @@ def _cuda_backend(dtype: torch.dtype, config: ModelConfig, shard: Shard, choice:
     from gpu_workers.runner.cuda_backend import cuda_ops, triton_attention
 
     is_triton = chooses_triton(config, choice)
-    attention = triton_attention(dtype, config.head_dim, shard) if is_triton else _torch_attention(dtype, shard)
+    attention = triton_attention(dtype, config, shard) if is_triton else _torch_attention(dtype, shard)
     return Backend(cuda_ops(), attention)
 
 

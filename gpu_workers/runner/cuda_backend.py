@@ -9,6 +9,7 @@ import torch
 from gpu_workers.batch.device_state import DeviceState
 from gpu_workers.batch.sampling_table import SamplingRows
 from gpu_workers.cuda.deterministic import DeterministicCudaOps, DeterministicTritonAttention, KernelSampler
+from gpu_workers.cuda.kernels.launch import LATE_WIDTH
 from gpu_workers.cuda.ops import CudaOps
 from gpu_workers.cuda.triton_attention import TritonAttention
 from gpu_workers.graphs.cuda_graphs import StepGraphs, launch_bound_tokens
@@ -17,6 +18,7 @@ from gpu_workers.layers.attention import Attention
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.layers.shard import Shard
 from gpu_workers.layers.torch_ops import Ops
+from gpu_workers.model_store.model_config import ModelConfig
 from gpu_workers.models.model import Model
 
 
@@ -25,9 +27,10 @@ def cuda_ops() -> Ops:
     return CudaOps()
 
 
-def triton_attention(dtype: torch.dtype, head_dim: int, shard: Shard) -> Attention:
-    """Attention for a model for which `why_not_triton` finds nothing."""
-    return TritonAttention(len(shard.heads), len(shard.kv_heads), head_dim, dtype)
+def triton_attention(dtype: torch.dtype, config: ModelConfig, shard: Shard) -> Attention:
+    """Attention for a model for which `why_not_triton` finds nothing, between `CudaOps`."""
+    heads, kv_heads, follows_late = len(shard.heads), len(shard.kv_heads), config.hidden <= LATE_WIDTH
+    return TritonAttention(heads, kv_heads, config.head_dim, dtype, follows_late=follows_late)
 
 
 def deterministic_ops() -> Ops:

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gpu_workers.cuda.kernels.launch import dependent_launch
+from gpu_workers.cuda.kernels.launch import LATE_WIDTH, dependent_launch
 
 MAX_ROWS = 4
 
@@ -30,7 +30,8 @@ class GemvShape:
 @triton.jit
 def _gemv_kernel(
     W, X, BIAS, Y, K, stride_w, stride_x, stride_y,
-    M: tl.constexpr, ROWS: tl.constexpr, BK: tl.constexpr, EVEN: tl.constexpr, HAS_BIAS: tl.constexpr, PDL: tl.constexpr,
+    M: tl.constexpr, ROWS: tl.constexpr, BK: tl.constexpr, EVEN: tl.constexpr, HAS_BIAS: tl.constexpr,
+    LATE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     k = tl.arange(0, BK)
@@ -40,8 +41,11 @@ def _gemv_kernel(
     else:
         w = tl.load(w_at, mask=(k < K)[None, :], other=0.0, eviction_policy="evict_first")
     if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
+        if not LATE:  # see `launch`
+            tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
+        if LATE:
+            tl.extra.cuda.gdc_launch_dependents()
     sum0 = tl.zeros([ROWS, BK], tl.float32)
     sum1 = tl.zeros([ROWS, BK], tl.float32)
     sum2 = tl.zeros([ROWS, BK], tl.float32)
@@ -89,8 +93,8 @@ def gemv(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, shape
     pdl = dependent_launch(x.device)
     _gemv_kernel[(n_out // shape.rows,)](
         weight, x, weight if bias is None else bias, out, width, weight.stride(0), x.stride(0), n_out,
-        M=n_rows, ROWS=shape.rows, BK=shape.k_block, EVEN=width % shape.k_block == 0, HAS_BIAS=bias is not None, PDL=pdl,
-        num_warps=shape.warps, launch_pdl=pdl,
+        M=n_rows, ROWS=shape.rows, BK=shape.k_block, EVEN=width % shape.k_block == 0, HAS_BIAS=bias is not None,
+        LATE=width <= LATE_WIDTH, PDL=pdl, num_warps=shape.warps, launch_pdl=pdl,
     )  # fmt: skip
     return out
 

@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gpu_workers.cuda.kernels.launch import dependent_launch, power_of_two
+from gpu_workers.cuda.kernels.launch import EARLY_HEAD_DIM, dependent_launch, power_of_two
 
 _ELEMENTS = 1024  # of one program, where rows are short enough to share it
 
@@ -15,15 +15,18 @@ _ELEMENTS = 1024  # of one program, where rows are short enough to share it
 @triton.jit(do_not_specialize=["n_rows"])
 def _rms_norm_kernel(
     X, W, Y, n_rows, n_heads, stride_token, stride_head, N, eps,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, LATE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, BLOCK)
     inside = (row < n_rows)[:, None] & (column < N)[None, :]
     weight = tl.load(W + column, mask=column < N, other=0.0).to(tl.float32)
     if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
+        if not LATE:  # see `launch`
+            tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
+        if LATE:
+            tl.extra.cuda.gdc_launch_dependents()
     start = (row // n_heads).to(tl.int64) * stride_token + (row % n_heads) * stride_head
     x = tl.load(X + start[:, None] + column[None, :], mask=inside, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(x * x, 1) / N + eps)
@@ -67,7 +70,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     pdl = dependent_launch(x.device)
     _rms_norm_kernel[(triton.cdiv(n_rows, rows),)](
         x, weight, out, n_rows, n_heads, x.stride(0), x.stride(1) if x.dim() == 3 else 0, n, eps,
-        ROWS=rows, BLOCK=block, PDL=pdl, num_warps=_warps(rows * block), launch_pdl=pdl,
+        ROWS=rows, BLOCK=block, LATE=n <= EARLY_HEAD_DIM, PDL=pdl, num_warps=_warps(rows * block), launch_pdl=pdl,
     )  # fmt: skip
     return out
 

@@ -15,7 +15,7 @@ import triton.language as tl
 
 from gpu_workers.cuda.kernels.activation import silu_times
 from gpu_workers.cuda.kernels.gemv import GemvShape
-from gpu_workers.cuda.kernels.launch import dependent_launch
+from gpu_workers.cuda.kernels.launch import LATE_WIDTH, dependent_launch
 
 
 @triton.jit
@@ -41,8 +41,8 @@ def _norm_gemv_kernel(
         up = _load_block(up_at, k, K, EVEN)
     scale = tl.load(NORM + k, mask=k < K, other=0.0)
     if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()  # late, see `launch`
     squares = tl.zeros([BK], tl.float32)
     total = tl.zeros([ROWS, BK], tl.float32)
     up_total = tl.zeros([ROWS, BK], tl.float32)
@@ -114,11 +114,11 @@ _MEASURED = {  # (out, in, is gated): the fastest cut on an H200, `kernels_check
     (4096, 1024, False): GemvShape(8, 512, 2),
     (6144, 1024, True): GemvShape(4, 512, 1),
 }
-_WIDEST = 2048  # beyond it every program's walk along the row costs more than the launches that it saves
 
 
 def norm_gemv_shape(n_out: int, width: int, is_gated: bool) -> GemvShape | None:
-    """The cut for a weight [n_out, width], or None where norm and product are faster apart."""
-    if width > _WIDEST or n_out % 16 or n_out < 2 * width // 16:
+    """The cut for a weight [n_out, width], or None where norm and product are faster apart: each program reads its whole row,
+    which wide rows do not repay."""
+    if width > LATE_WIDTH or n_out % 16 or n_out < 2 * width // 16:
         return None
     return _MEASURED.get((n_out, width, is_gated), GemvShape(8, 512, 2))

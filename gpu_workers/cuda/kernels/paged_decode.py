@@ -181,11 +181,12 @@ def _decode_kernel(
 @triton.jit
 def _join_kernel(
     PARTIAL, LSE, LENGTHS, OUT, n_heads,
-    D: tl.constexpr, BN: tl.constexpr, SPLITS: tl.constexpr, IS_NEW: tl.constexpr, PDL: tl.constexpr,
+    D: tl.constexpr, BN: tl.constexpr, SPLITS: tl.constexpr, IS_NEW: tl.constexpr, EARLY: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+        if not EARLY:
+            tl.extra.cuda.gdc_wait()
     row_head = tl.program_id(0).to(tl.int64)
     n_keys = tl.load(LENGTHS + row_head // n_heads)
     if IS_NEW:
@@ -194,6 +195,8 @@ def _join_kernel(
     split = tl.arange(0, SPLITS)
     written = (split == 0) | (split * per_split < n_keys)
     d = tl.arange(0, D)
+    if PDL and EARLY:
+        tl.extra.cuda.gdc_wait()
     lse = tl.load(LSE + row_head * SPLITS + split, mask=written, other=float("-inf"))
     maximum = tl.max(lse, 0)
     weights = tl.exp2(lse - tl.where(maximum > float("-inf"), maximum, 0.0))
@@ -265,7 +268,26 @@ def paged_decode(
         num_warps=shape.warps, num_stages=shape.stages, launch_pdl=pdl,
     )  # fmt: skip
     if splits > 1 and not is_last_joining:
-        _join_kernel[(n_rows * n_heads,)](
-            partial, lse, lengths, out, n_heads, D=head_dim, BN=shape.keys, SPLITS=splits, IS_NEW=new is not None, PDL=pdl,
-            num_warps=4 if splits > 4 else 1, launch_pdl=pdl,
-        )  # fmt: skip
+        join_parts(partial, lse, lengths, out, shape, is_new=new is not None)
+
+
+def join_parts(
+    partial: torch.Tensor,
+    lse: torch.Tensor,
+    lengths: torch.Tensor,
+    out: torch.Tensor,
+    shape: DecodeShape,
+    *,
+    is_new: bool,
+    is_early: bool = False,
+) -> None:
+    """The second kernel: joins the parts of each row, which the one before wrote for the same lengths and shape.
+
+    partial [R, n_heads, splits, head_dim], lse [R, n_heads, splits], float32; lengths [R] int32; out [R, n_heads, head_dim].
+    is_new: the last key of a row was none of those that are split. is_early: the lengths may be read before the wait."""
+    n_rows, n_heads, splits, head_dim = partial.shape
+    pdl = dependent_launch(out.device)
+    _join_kernel[(n_rows * n_heads,)](
+        partial, lse, lengths, out, n_heads, D=head_dim, BN=shape.keys, SPLITS=splits, IS_NEW=is_new, EARLY=is_early, PDL=pdl,
+        num_warps=4 if splits > 4 else 1, launch_pdl=pdl,
+    )  # fmt: skip

@@ -10,6 +10,7 @@ import torch
 
 from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
 from gpu_workers.cuda.kernels.attention_tiles import list_tiles
+from gpu_workers.cuda.kernels.launch import EARLY_HEAD_DIM
 from gpu_workers.cuda.triton_attention import TritonAttention
 from gpu_workers.layers.kv_pages import KvPages, KvShape
 from gpu_workers.layers.rotary import cos_sin_table
@@ -110,6 +111,37 @@ def check_decode_of_new_keys(device: torch.device, dtype: torch.dtype) -> None:
             assert_near(kv.storage, wanted.storage, dtype)
 
 
+def check_early_decode(device: torch.device, dtype: torch.dtype) -> None:
+    """One row whose pages are read early: as `check_decode_of_new_keys`, at every length. The kernel in front is torch's, which
+    lets nothing start before its end."""
+    for n_heads, n_kv_heads, head_dim in HEAD_SHAPES.values():
+        if head_dim > EARLY_HEAD_DIM:
+            continue
+        attention = TritonAttention(n_heads, n_kv_heads, head_dim, dtype, follows_late=True)
+        for row in DECODE_ROWS:
+            step, n_pages = make_step([row], 1, device)
+            qkv = torch.randn((1, n_heads + 2 * n_kv_heads, head_dim), device=device).to(dtype)
+            q, k, v = qkv.split((n_heads, n_kv_heads, n_kv_heads), 1)
+            kv = random_pages(KvShape(2, n_kv_heads, head_dim, dtype), n_pages, device)
+            cos_sin = cos_sin_table(1e4 ** -(torch.arange(0, head_dim, 2, device=device) / head_dim), 4096)
+            slots = step.page_table[0, step.positions // PAGE_TOKENS].long() * PAGE_TOKENS + step.positions % PAGE_TOKENS
+            wanted = KvPages.over(kv.shape, kv.storage.clone())
+            target = KvTarget(step.positions, cos_sin, wanted.keys[1], wanted.values[1], slots)
+            rotated = TorchOps().rope_and_store(q, k, v, target)
+            expected = plain_attention(rotated, wanted.keys[1], wanted.values[1], step, head_dim**-0.5)
+            prepared = attention.prepare(step)
+            assert prepared.is_early
+            before = kv.storage.clone()
+            for splits in (2, 8, 32):
+                kv.storage.copy_(before)
+                target = KvTarget(step.positions, cos_sin, kv.keys[1], kv.values[1], slots)
+                chosen = replace(prepared, decode=replace(prepared.decode, splits=splits))
+                with poisoned_memory():
+                    got = chosen.store_and_attend(_NoOps(), q, k, v, target, head_dim**-0.5)
+                assert_near(got, expected, dtype)
+                assert_near(kv.storage, wanted.storage, dtype)
+
+
 class _NoOps(TorchOps):
     """For a back end that must do it alone."""
 
@@ -193,6 +225,7 @@ def random_qkv(
 ATTENTION_CHECKS: dict[str, Check] = {
     "decode": check_decode,
     "decode_of_new_keys": check_decode_of_new_keys,
+    "early_decode": check_early_decode,
     "padding": check_padding,
     "mixed": check_mixed,
     "device_tiles": check_device_tiles,
