@@ -238,7 +238,7 @@ class SchedulerActor(Actor):
     def _advance(self, advance: Advance, result: steps.Result, is_drafting: bool) -> None:
         sequence = advance.row.sequence
         if advance.ending == "failed":
-            return self._end(sequence, "failed", advance.detail, "grammar_too_complex")
+            return self._end(sequence, "failed", f"grammar: {advance.detail}", "grammar_too_complex")
         self._outgoing[sequence.gateway].add(advance, result)
         if not sequence.timeline.first_token_s:
             sequence.timeline.first_token_s = time.monotonic()

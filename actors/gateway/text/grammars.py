@@ -1,21 +1,23 @@
 """Grammars at the door: a JSON schema, a regular expression, a Lark grammar or a choice becomes the grammar that ranks follow.
 
-Everything is checked before anything is computed. Schemas follow llguidance: a keyword that it does not enforce is refused.
+Everything is checked before anything is computed. Schemas follow llguidance: a keyword that it does not enforce is refused, and
+so is a grammar that nothing matches, such as a `$ref` to itself.
 """
 
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
-from llguidance import LLMatcher
+from llguidance import LLMatcher, LLTokenizer
 
 from messages.generation import Grammar, GrammarKind
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
+_NOTHING_MATCHES = "NoExtensionBias"  # of llguidance
 # Between the parts of a JSON text: as json.dumps writes it. Free white space invites small models to write nothing else.
 _JSON_OPTIONS: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
@@ -34,7 +36,24 @@ def compile_grammar(grammar: Grammar) -> Grammar:
     is_wrong, reasons = LLMatcher.validate_grammar_with_warnings(source)
     if is_wrong:
         raise GrammarError("; ".join(reasons))
+    _begin(source)
     return Grammar(kind=GrammarKind.LLGUIDANCE, text=source)
+
+
+@cache
+def _bytes() -> LLTokenizer:
+    """A vocabulary of single bytes."""
+    return LLTokenizer("byte")
+
+
+def _begin(source: str) -> None:
+    """Look for the first byte of a text that matches. Raises: GrammarError if there is none, or it is too hard to find."""
+    matcher = LLMatcher(_bytes(), source, log_level=0)
+    if not matcher.is_error():
+        matcher.compute_bitmask()
+    if matcher.is_error():
+        reason, _, _ = matcher.get_error().partition("\n")  # lines about the parser's state follow
+        raise GrammarError("one that nothing matches" if reason == _NOTHING_MATCHES else reason)
 
 
 def _source(grammar: Grammar) -> str:
