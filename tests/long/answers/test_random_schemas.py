@@ -12,8 +12,8 @@ from actors.gateway.text.grammars import compile_grammar
 from gpu_workers.runner.model_runner import ModelRunner
 from messages.generation import Grammar, GrammarKind, Sampling
 from messages.steps import Result
+from tests.support.answers.random_schemas import random_schema
 from tests.support.depth import DEPTH
-from tests.support.random_schemas import random_schema
 from tests.support.workers.grammar.grammar_runs import constrained
 from tests.support.workers.grammar.tiny_tokenizer import END, tiny_tokenizer, write_tokenizer
 from tests.support.workers.small_scheduler import Row, Running, SmallScheduler

@@ -18,8 +18,8 @@ import pytest
 
 from messages.client import AsyncClient
 from messages.generation import Grammar, GrammarKind
+from tests.support.answers.random_schemas import random_schema
 from tests.support.depth import DEPTH
-from tests.support.random_schemas import random_schema
 from tests.support.real_server import RealServer, real_server
 from tests.support.streams import DEADLINE_S
 
