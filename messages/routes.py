@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from messages import cache, drafts, generation, lifecycle, steps
+from messages.embedding import embedding
 from messages.ids import SUPERVISOR, role_of
 from messages.wire.message import Message
 
-CHILDREN = ("custodian", "cache_directory", "speculation", "vault", "worker", "scheduler", "gateway")
+CHILDREN = ("custodian", "cache_directory", "speculation", "vault", "embedder", "worker", "scheduler", "gateway")
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ ROUTES: tuple[Route, ...] = (
     Route(cache.InventoryWanted, ("cache_directory",), ("scheduler",), "PagesSealed with snapshot"),
     Route(drafts.Tails, ("scheduler",), ("speculation",), "Drafts, or nothing"),
     Route(drafts.Drafts, ("speculation",), ("scheduler",)),
+    Route(embedding.Embed, ("gateway",), ("embedder",), "Embedded"),
+    Route(embedding.Embedded, ("embedder",), ("gateway",)),
 )
 
 ROUTE_BY_KIND = {route.kind.__name__: route for route in ROUTES}

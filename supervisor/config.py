@@ -19,6 +19,7 @@ from actors.custodian.settings import CustodianSettings
 from actors.gateway.settings import GatewaySettings
 from actors.scheduler.settings import SchedulerSettings
 from actors.speculation.settings import SpeculationSettings
+from gpu_workers.embedding.settings import EmbedderSettings
 from gpu_workers.settings import WorkerSettings
 from supervisor.config_file import Table, convert, overlay, read_table, refuse
 
@@ -46,6 +47,10 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("gateway", "max_length"): "max_length",
     ("gateway", "numerics"): "worker.dtype and tp",
     ("gateway", "deterministic"): "worker.deterministic",
+    ("gateway", "embedding_model"): "embedding_model",
+    ("gateway", "embedding_folder"): "embedding_model",
+    ("gateway", "embedding_length"): "embedding_model",
+    ("gateway", "embedding_dimensions"): "embedding_model",
     ("gateway", "zeromq_endpoint"): "run_dir",
     ("gateway", "zeromq_tcp_endpoint"): "zeromq_port",
     ("gateway", "http_sockets"): "gateways",
@@ -54,6 +59,7 @@ _DERIVED = {  # (section, key) that the supervisor sets -> the key from which it
     ("gateway", "gateways"): "gateways",
     ("gateway", "custodian_socket"): "run_dir",
     ("custodian", "socket_path"): "run_dir",
+    ("embedder", "model_folder"): "embedding_model",
 }
 
 
@@ -88,6 +94,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
     model: str = ""  # a folder, a GGUF file, a name on the hub, "hash-chain"; empty: the packaged small model
     model_name: str = ""  # what clients see; empty: the model's own name
+    # serves embeddings beside the model: a folder, or "all-MiniLM-L6-v2", which a package ships; empty: no embeddings
+    embedding_model: str = ""
     gpus: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None  # GPUs to use; not set: all of them; 0: CPU cores
     tp: Annotated[int, msgspec.Meta(ge=0, le=64)] = (
         0  # ranks of one replica; 0: as few as hold the model, or, with both gpus and replicas, as many as there is room for
@@ -116,6 +124,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     cache_directory: DirectorySettings = DirectorySettings()
     speculation: SpeculationSettings = SpeculationSettings()
     worker: WorkerSettings = WorkerSettings()
+    embedder: EmbedderSettings = EmbedderSettings()
 
 
 def load_config(path: str | None, flags: Iterable[Table] = ()) -> ServerConfig:

@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from gpu_workers.embedding.model_files import open_model
 from gpu_workers.model_store.model_folder import ModelFolder
 from messages.errors import ConfigError
 from messages.outcomes import ExitCode
@@ -43,7 +44,7 @@ from supervisor.saved_state import SavedStateFile
 from supervisor.server import Server, StartInputs, as_json, half_restarted, read_next_server, read_server
 from supervisor.succession import leave_to_next
 from supervisor.supervisor import Supervisor
-from supervisor.tree import StartFacts, build_tree
+from supervisor.tree import EmbeddingFacts, StartFacts, build_tree
 
 _RUN_DIR, _STATE_LOCK = "run_dir", "state_lock"  # what the parent keeps, by name
 
@@ -164,6 +165,7 @@ def _determine(
         model_length=model.config.max_position if model.config else 0,
         placement=placement,
         cores=len(os.sched_getaffinity(0)),
+        embedding=_embedding_facts(config),
         have_gateways_changed=note_gateways(state_dir, config.gateways, keep_s, time.time()),
     )
     name = config.model_name or model.name
@@ -173,6 +175,14 @@ def _determine(
         groups, run_dir, config.supervisor, name, url, config.log_format, config.log_level, layout, takes_text=takes_text
     )
     return server, facts
+
+
+def _embedding_facts(config: ServerConfig) -> EmbeddingFacts | None:
+    """The embedding model that the configuration names, if any. Raises: ConfigError."""
+    if not config.embedding_model:
+        return None
+    model = open_model(config.embedding_model)
+    return EmbeddingFacts(model.name, str(model.folder), model.max_length, model.config.hidden_size)
 
 
 def _resolve(config: ServerConfig, url: str) -> ModelFolder:

@@ -9,6 +9,7 @@
                        collective that never ends. Each start of a gang gets a new rendezvous directory.
     standby gang r     where it is turned on: the same ranks again, in the other seat; started once everything else serves.
     scheduler r        after its gang. Its death loses no request: gateways submit again, and the new scheduler resets the gang.
+    embedder           where there is an embedding model: before the gateways, which send texts again when it has died.
     gateway i          last, so that no request is accepted before it can be computed. A new gateway reads the journal of the
                        dead one and goes on. The supervisor holds the listening socket, where connections wait meanwhile.
 
@@ -56,6 +57,16 @@ class NoSettings(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
+class EmbeddingFacts:
+    """The embedding model: what clients call it, its folder, tokens of its longest text, dimensions of its vectors."""
+
+    name: str
+    folder: str
+    max_length: int
+    dimensions: int
+
+
+@dataclass(frozen=True)
 class StartFacts:
     """What the tree depends on besides the configuration."""
 
@@ -67,6 +78,7 @@ class StartFacts:
     model_length: int  # tokens of the model's context; 0: unknown
     placement: Placement
     cores: int
+    embedding: EmbeddingFacts | None = None  # None: no embeddings
     have_gateways_changed: bool = False  # requests may be in the journals of gateways that do not own their ids now
 
     def to_builtins(self) -> dict[str, Any]:
@@ -92,6 +104,8 @@ def build_tree(config: ServerConfig, facts: StartFacts) -> tuple[Group, ...]:
     if facts.placement.has_standby:
         groups += [_gang(config, facts, replica, STANDBY_SEAT) for replica in replicas]
     groups += [_scheduler(config, facts, replica) for replica in replicas]
+    if facts.embedding is not None:
+        groups.append(_embedder(config, facts, facts.embedding))
     groups += [_gateway(config, facts, index) for index in range(config.gateways)]
     return tuple(groups)
 
@@ -127,6 +141,19 @@ def _scheduler(config: ServerConfig, facts: StartFacts, replica: int) -> Group:
     return replace(_single(config, actor_name("scheduler", replica), why, settings), unit=Unit("replica", replica))
 
 
+def _embedder(config: ServerConfig, facts: StartFacts, model: EmbeddingFacts) -> Group:
+    s, settings = config.supervisor, msgspec.structs.replace(config.embedder, model_folder=model.folder)
+    why = "computes embeddings; after its death gateways send their texts again"
+    name = actor_name("embedder", 0)
+    group = _single(config, name, why, settings, warm_up=("gpu_workers.embedding.encoder",))
+    step_s = s.cpu_step_s if settings.device == "cpu" else s.step_s
+    frozen_s = max(s.frozen_s, s.frozen_worker_s)
+    deadlines = Deadlines(s.hello_s, s.worker_ready_s, frozen_s, step_s, max(s.first_step_s, step_s), s.stop_s, s.suspended_s)
+    env = _cpu_env(settings.threads or facts.cores) if settings.device == "cpu" else {}
+    child = replace(group.children[0], deadlines=deadlines, env=env)
+    return replace(group, children=(child,), is_optional=True)
+
+
 def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
     tcp = f"tcp://{config.zeromq_host}:{config.zeromq_port + index}" if config.zeromq_port else ""
     settings = msgspec.structs.replace(
@@ -141,6 +168,7 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
         http_sockets=[str(http_socket(facts.run_dir, i)) for i in range(config.gateways)] if config.gateways > 1 else [],
         journal_path=str(facts.state_dir / f"journal-{index}"),
         gateways=config.gateways,
+        **_embedding_of(facts),
         have_gateways_changed=facts.have_gateways_changed,
         custodian_socket=custodian_socket(facts.run_dir) if config.hold_connections else "",
     )
@@ -152,6 +180,18 @@ def _gateway(config: ServerConfig, facts: StartFacts, index: int) -> Group:
     )
     group = _single(config, actor_name("gateway", index), why, settings, {LISTEN_SOCKET: facts.listen_fd}, warm_up)
     return replace(group, unit=Unit("gateway", index), patience_s=_PATIENCE_S)
+
+
+def _embedding_of(facts: StartFacts) -> dict[str, Any]:
+    """What gateways must know of the embedding model."""
+    if (model := facts.embedding) is None:
+        return {}
+    return {
+        "embedding_model": model.name,
+        "embedding_folder": model.folder,
+        "embedding_length": model.max_length,
+        "embedding_dimensions": model.dimensions,
+    }
 
 
 def _numerics(config: ServerConfig, placement: Placement) -> str:

@@ -26,6 +26,8 @@ from actors.gateway.dispatch.draining import Draining
 from actors.gateway.dispatch.post import Post
 from actors.gateway.dispatch.recovery import take_over_all
 from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.embeddings.desk import EmbeddingDesk
+from actors.gateway.embeddings.embeddings import load_embeddings
 from actors.gateway.health import Health
 from actors.gateway.http.api import build_app
 from actors.gateway.http.endpoint import Services, Status
@@ -44,6 +46,7 @@ from actors.gateway.text.tokenizer import load_text_model
 from actors.gateway.tree_status import TreeStatus
 from actors.gateway.zeromq.server import ZmqServer
 from messages import cache, generation, lifecycle
+from messages.embedding import embedding
 from messages.ids import replica_of, role_of
 from messages.spawn_spec import LISTEN_SOCKET, SpawnSpec
 from messages.transport.mailbox import Delivery, MailboxFactory
@@ -68,7 +71,7 @@ class GatewayActor(Actor, Post, Status):
         self.draining: Draining | None = None
         self.desk: RequestDesk | None = None
         self._health: Health | None = None
-        self._resubmissions_counted = self._moved_counted = 0
+        self.embedding_desk = EmbeddingDesk(self)
 
     # -- start and stop -------------------------------------------------------------------------------------------
 
@@ -99,6 +102,7 @@ class GatewayActor(Actor, Post, Status):
         # after a restart, do not refuse clients while the schedulers reconnect
         self.desk.gate.was_ready = resumed > 0 or self.spawn_spec.incarnation > 1
         self.desk.start()
+        embeddings = await loop.run_in_executor(None, load_embeddings, settings, self.embedding_desk, self.desk.gate)
         builder = OrderBuilder(settings, self.model)
         admission = self.admission = Admission(builder, self.bodies, self.desk, self.wall_s, self.now_s)
         owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
@@ -106,7 +110,8 @@ class GatewayActor(Actor, Post, Status):
             self.zmq_server = ZmqServer(settings, self.spawn_spec.incarnation, admission, self.desk, owners, self.summary)
             self.zmq_server.open()
         body_reader = BodyReader(settings.max_length, settings.max_batch)
-        services = Services(settings, self.model, admission, self.desk, self, body_reader, owners, started_s=int(self.wall_s()))
+        started_s = int(self.wall_s())
+        services = Services(settings, self.model, admission, self.desk, self, body_reader, owners, started_s, embeddings)
         self.http_app = build_app(services)
         address = await self._serve_http(services, left)
         return {"http": address, "zeromq": settings.zeromq_endpoint, "resumed": str(resumed), "model": settings.model_name}
@@ -169,12 +174,16 @@ class GatewayActor(Actor, Post, Status):
     def peer_up(self, peer: lifecycle.Peer) -> None:
         if role_of(peer.name) == "scheduler" and self.desk is not None:
             self.desk.scheduler_up(peer.name)
+        if role_of(peer.name) == "embedder":
+            self.embedding_desk.embedder_up()
         if role_of(peer.name) == "custodian" and self.custody is not None:
             self.custody.open_now()
 
     def peer_down(self, name: str, incarnation: int) -> None:
         if role_of(name) == "scheduler" and self.desk is not None:
             self.desk.dispatcher.scheduler_down(name, self.child.deaths[name].cause)
+        if role_of(name) == "embedder":
+            self.embedding_desk.embedder_down(self.child.deaths[name].cause)
 
     # -- mail -----------------------------------------------------------------------------------------------------
 
@@ -184,8 +193,9 @@ class GatewayActor(Actor, Post, Status):
             generation.Holding: self._on_holding,
             generation.Taken: lambda delivery, message: self._desk.on_taken(message),
             generation.Refused: lambda delivery, message: self._desk.dispatcher.on_refused(message),
-            generation.ReplicaState: self._on_replica_state,
+            generation.ReplicaState: lambda delivery, message: self._desk.dispatcher.on_state(delivery.sender, message),
             cache.PrefixFound: lambda delivery, message: self._desk.dispatcher.on_prefix_found(message),
+            embedding.Embedded: lambda delivery, message: self.embedding_desk.on_embedded(message),
             lifecycle.StatusReport: lambda delivery, message: self.tree.on_report(message),
         }
 
@@ -201,9 +211,6 @@ class GatewayActor(Actor, Post, Status):
         self._desk.on_holding(delivery.sender, message)
         if self._health is not None:
             self._health.on_holding(delivery.sender, message)
-
-    def _on_replica_state(self, delivery: Delivery, message: generation.ReplicaState) -> None:
-        self._desk.dispatcher.failover.on_state(delivery.sender, message)
 
     def _on_cut(self, why: str) -> None:
         self.metrics.cut.labels(why).inc()
@@ -249,12 +256,8 @@ class GatewayActor(Actor, Post, Status):
         metrics.active.set(desk.n_active)
         metrics.waiting.set(desk.dispatcher.n_waiting)
         metrics.connections.set(0 if self.http_server is None else self.http_server.n_connections)
-        metrics.journal_healthy.set(self.journal.is_healthy)
-        metrics.journal_waiting_bytes.set(self.journal.state.waiting_bytes)
-        metrics.resubmitted.inc(desk.dispatcher.resubmissions - self._resubmissions_counted)
-        self._resubmissions_counted = desk.dispatcher.resubmissions
-        metrics.moved.inc(desk.dispatcher.failover.n_moved - self._moved_counted)
-        self._moved_counted = desk.dispatcher.failover.n_moved
+        metrics.set_journal(self.journal.is_healthy, self.journal.state.waiting_bytes)
+        metrics.count_attempts(desk.dispatcher.resubmissions, desk.dispatcher.failover.n_moved)
         return {
             "active": desk.n_active,
             "waiting": desk.dispatcher.n_waiting,
@@ -276,10 +279,7 @@ class GatewayActor(Actor, Post, Status):
             "model": self.settings.model_name,
             **self.statistics(),
             **metrics.totals(),
-            "time_to_first_token": metrics.first_token_s.summary_ms(),
-            "inter_token": metrics.gap_s.summary_ms(),
-            "request": metrics.whole_s.summary_ms(),
-            "journal_commit": metrics.commit_s.summary_ms(),
+            **metrics.latencies(),
             "actors": actors,
         }
 

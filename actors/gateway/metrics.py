@@ -38,6 +38,7 @@ class GatewayMetrics:
         self.stale_rows = Counter(
             "tardigrade_stale_rows", "Token rows that arrived for closed attempts and were ignored.", registry=registry
         )
+        self._n_resubmitted = self._n_moved = 0
         self._declare_connections_and_journal(registry)
         self._declare_latencies(registry)
 
@@ -80,12 +81,32 @@ class GatewayMetrics:
             registry, "tardigrade_journal_commit_seconds", "Time of one commit of the journal.", _SHORT_S
         )
 
+    def count_attempts(self, n_resubmitted: int, n_moved: int) -> None:
+        """Count how often sequences have been submitted again, and moved, since the start."""
+        self.resubmitted.inc(n_resubmitted - self._n_resubmitted)
+        self.moved.inc(n_moved - self._n_moved)
+        self._n_resubmitted, self._n_moved = n_resubmitted, n_moved
+
     def observe_tokens(self, sequence: GrowingSequence, n_tokens: int, now_s: float) -> None:
         """Record the latency of `n_tokens` tokens that become visible at `now_s`. Call it before `sequence.note_visible`."""
         if sequence.last_visible_s:
             self.gap_s.observe((now_s - sequence.last_visible_s) / n_tokens, n_tokens)
         elif not sequence.request.first_token_s:
             self.first_token_s.observe(now_s - sequence.request.began_s)
+
+    def set_journal(self, is_healthy: bool, waiting_bytes: int) -> None:
+        """Note whether the journal's disk accepts writes, and what waits for it."""
+        self.journal_healthy.set(is_healthy)
+        self.journal_waiting_bytes.set(waiting_bytes)
+
+    def latencies(self) -> dict[str, dict[str, float]]:
+        """The latencies in the JSON of /v1/metrics, by their names there."""
+        return {
+            "time_to_first_token": self.first_token_s.summary_ms(),
+            "inter_token": self.gap_s.summary_ms(),
+            "request": self.whole_s.summary_ms(),
+            "journal_commit": self.commit_s.summary_ms(),
+        }
 
     def totals(self) -> dict[str, float]:
         """Requests that have ended, tokens that clients have seen, the mean time of a request, tokens for each second of it:

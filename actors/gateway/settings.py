@@ -30,6 +30,10 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     numerics: str = ""  # what beside the model decides the exact tokens: dtype, ranks, devices, kernels
     deterministic: bool = False  # the worker's setting of this name
     max_length: _Positive = 8192  # tokens of one sequence, prompt and output
+    embedding_model: str = ""  # as shown in /v1/models; "": the server computes no embeddings
+    embedding_folder: str = ""  # folder with its tokenizer.json
+    embedding_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of its longest text
+    embedding_dimensions: Annotated[int, msgspec.Meta(ge=0)] = 0  # of its vectors
     zeromq_endpoint: str = ""  # address for ZeroMQ clients, "ipc://..."; "": none
     zeromq_tcp_endpoint: str = ""  # a second address for them, "tcp://127.0.0.1:5555"; "": none
     custodian_socket: str = ""  # the custodian's unix socket; "": client connections end with this process

@@ -35,6 +35,7 @@ RUN_BY_ROLE = {
     "cache_directory": "actors.cache_directory.directory_actor:run",
     "speculation": "actors.speculation.speculation_actor:run",
     "vault": "actors.vault.vault_actor:run",
+    "embedder": "gpu_workers.embedding.embedder:run",
     "worker": "gpu_workers.process.worker:run_worker",
     "scheduler": "actors.scheduler.scheduler_actor:run",
     "gateway": "actors.gateway.gateway_actor:run",

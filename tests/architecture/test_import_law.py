@@ -18,6 +18,8 @@ SHARED_BY_ACTORS = ("", "actor", "pages")
 TORCH_FREE = (
     "gpu_workers.model_store",
     "gpu_workers.hash_chain",
+    "gpu_workers.embedding.settings",
+    "gpu_workers.embedding.model_files",
     "gpu_workers.settings",
     "gpu_workers.layers.shard",
     "gpu_workers.runner.memory_estimate",

@@ -11,7 +11,8 @@ from messages.ids import ROLES
 from messages.routes import CHILDREN, ROUTE_BY_KIND, ROUTES, received_by
 from tests.architecture.source_tree import SourceFile, product_files
 
-ACTORS = [role for role in CHILDREN if role != "worker"]
+OUTSIDE_OF_ACTORS = ("worker", "embedder")  # they lie in gpu_workers, with torch
+ACTORS = [role for role in CHILDREN if role not in OUTSIDE_OF_ACTORS]
 
 
 def handled_kinds(folder: str) -> set[str]:
@@ -39,15 +40,20 @@ def test_the_worker_takes_exactly_what_may_be_said_to_it() -> None:
     assert received_by("worker") - LIFECYCLE_KINDS == {ROUTE_BY_KIND["Reset"].kind, ROUTE_BY_KIND["Plan"].kind}
 
 
+def test_the_embedder_takes_exactly_what_may_be_said_to_it() -> None:
+    assert received_by("embedder") - LIFECYCLE_KINDS == {ROUTE_BY_KIND["Embed"].kind}
+
+
 def test_every_kind_stands_in_the_table_once() -> None:
     assert len(ROUTE_BY_KIND) == len(ROUTES)
 
 
 def test_every_kind_of_an_internal_message_has_a_route() -> None:
     from messages import cache, drafts, generation, lifecycle, steps
+    from messages.embedding import embedding
     from messages.wire.message import Message
 
-    for module in (lifecycle, generation, steps, cache, drafts):
+    for module in (lifecycle, generation, steps, cache, drafts, embedding):
         for thing in vars(module).values():
             if isinstance(thing, type) and issubclass(thing, Message) and thing.__module__ == module.__name__:
                 assert thing.__name__ in ROUTE_BY_KIND, f"{module.__name__}.{thing.__name__} has no route"

@@ -16,7 +16,7 @@ from supervisor.host import n_children
 from supervisor.policy.child_spec import Group, Strategy
 from supervisor.policy.hardware import Gpu
 from supervisor.policy.placement import Placement
-from supervisor.tree import StartFacts, build_tree
+from supervisor.tree import EmbeddingFacts, StartFacts, build_tree
 
 
 def on_cpu(tp: int = 1, replicas: int = 1, has_standby: bool = False) -> Placement:
@@ -54,6 +54,20 @@ def settings_of(groups: tuple[Group, ...], name: str) -> dict:
 def test_gateways_are_told_that_their_number_has_changed() -> None:
     facts = StartFacts(Path("/s"), Path("/r"), 9, "/m", "m", 4096, on_cpu(), 8, have_gateways_changed=True)
     assert settings_of(build_tree(ServerConfig(gateways=2), facts), "gateway/1")["have_gateways_changed"]
+
+
+def test_the_embedder_comes_before_the_gateways_that_ask_it() -> None:
+    model = EmbeddingFacts("minilm", "/models/minilm", 256, 384)
+    groups = build_tree(ServerConfig(), StartFacts(Path("/s"), Path("/r"), 9, "/m", "m", 4096, on_cpu(), 8, embedding=model))
+    assert [group.title for group in groups][-2:] == ["embedder/0", "gateway/0"]
+    assert groups[-2].is_optional
+    assert groups[-2].children[0].env["OMP_NUM_THREADS"] == "8"
+    assert settings_of(groups, "embedder/0")["model_folder"] == "/models/minilm"
+    told = settings_of(groups, "gateway/0")
+    assert (told["embedding_model"], told["embedding_length"], told["embedding_dimensions"]) == ("minilm", 256, 384)
+    assert not any(group.title == "embedder/0" for group in tree_of(ServerConfig()))
+    facts = StartFacts(Path("/s"), Path("/r"), 9, "/m", "m", 4096, on_cpu(), 8, embedding=model)
+    assert StartFacts.from_builtins(facts.to_builtins()) == facts
 
 
 def test_start_order_is_reverse_of_responsibility() -> None:

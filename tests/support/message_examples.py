@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from messages import cache, drafts, generation, lifecycle, public, steps
+from messages.embedding import embedding
 from messages.generation import Grammar, GrammarKind, Sampling, Terms
 from messages.logprobs import TokenLogprobs
 from messages.public import ClientMessage, GatewayMessage
@@ -189,6 +190,8 @@ INTERNAL: tuple[Message, ...] = (
         accepted=int32s([3, 0]),
     ),
     drafts.Drafts(sequences=int64s([3]), starts=int32s([2]), counts=int32s([2]), ids=int32s([8, 9])),
+    embedding.Embed(group=5, counts=int32s([2, 1]), ids=int32s([101, 102, 7])),
+    embedding.Embedded(group=5, vectors=float32s([0.5, 0.25, 1.0, 0.0])),
 )
 
 PUBLIC: tuple[Message, ...] = (

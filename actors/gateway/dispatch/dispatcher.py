@@ -104,6 +104,10 @@ class Dispatcher:
             sequence.is_taken = True
         return sequence
 
+    def on_state(self, scheduler: str, message: generation.ReplicaState) -> None:
+        """A scheduler tells the condition of its replica."""
+        self.failover.on_state(scheduler, message)
+
     def on_refused(self, message: generation.Refused) -> None:
         """A scheduler refuses an attempt: retry later if it is retryable, else give the sequence up."""
         sequence = self.book.find(message.attempt)

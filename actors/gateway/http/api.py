@@ -25,6 +25,7 @@ from actors.gateway.http.endpoint import Call, Endpoint, Services, trace_id_of
 from actors.gateway.http.endpoints import (
     anthropic,
     documentation,
+    embeddings,
     generate,
     ollama,
     ollama_models,
@@ -53,6 +54,7 @@ _DESCRIBED = (
     *anthropic.ENDPOINTS,
     *ollama.ENDPOINTS,
     *ollama_models.ENDPOINTS,
+    *embeddings.ENDPOINTS,
 )
 ENDPOINTS = (*_DESCRIBED, *documentation.documentation(_DESCRIBED))
 

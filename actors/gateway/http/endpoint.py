@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Scope
 
 from actors.gateway.admission.admission import Admission
 from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.embeddings.embeddings import Embeddings
 from actors.gateway.http.fields.unknown_fields import IGNORED_HEADER, IgnoredFieldsLog, header_of
 from actors.gateway.http.gateways.forwarded_call import call_of
 from actors.gateway.http.gateways.forwarding import Forwarded, who_knows
@@ -59,6 +60,7 @@ class Services:
     body_reader: BodyReader
     owners: Owners
     started_s: int
+    embeddings: Embeddings | None = None  # None: the server has no embedding model
     ignored_fields: IgnoredFieldsLog = field(default_factory=IgnoredFieldsLog)
 
 

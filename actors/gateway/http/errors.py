@@ -27,7 +27,7 @@ _ANTHROPIC_TYPES: dict[int, str] = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-_NEAR = 0.75  # how alike a path must be to be proposed: /v1/metrics is not what /v1/embeddings meant (0.64)
+_NEAR = 0.75  # how alike a path must be to be proposed
 _MOST_PATH_CHARACTERS = 120
 _WHY_BY_STATUS: dict[int, Code | FineCode] = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 _OPENAI_NAMES: dict[Code, str] = {"too_long": "context_length_exceeded", "internal": "internal_error"}

@@ -203,8 +203,10 @@ def _drop_unused_fields(fields: dict[str, Any], kind: type[msgspec.Struct]) -> N
             del fields[name]
 
 
-def prompts_of(prompt: str | list[Any] | np.ndarray) -> tuple[list[str] | None, Sequence[list[int] | np.ndarray] | None]:
-    """OpenAI's `prompt` as (texts, None) or (None, lists of ids).
+def prompts_of(
+    prompt: str | list[Any] | np.ndarray, field: str = "prompt"
+) -> tuple[list[str] | None, Sequence[list[int] | np.ndarray] | None]:
+    """OpenAI's `prompt`, or its `input` of embeddings, as (texts, None) or (None, lists of ids). `field`: its name.
 
     Raises: Refusal.
     """
@@ -220,7 +222,7 @@ def prompts_of(prompt: str | list[Any] | np.ndarray) -> tuple[list[str] | None, 
         return None, [prompt]
     if prompt and all(isinstance(item, list) and (not item or _are_ids(item)) for item in prompt):
         return None, prompt
-    raise invalid("prompt", "text, token ids, or a list of either, not empty", prompt)
+    raise invalid(field, "text, token ids, or a list of either, not empty", prompt)
 
 
 def _are_ids(values: list[Any]) -> bool:

@@ -47,6 +47,7 @@ class Fault(Enum):
 Count = Counter[tuple[str, Fault]]
 _NEVER = (
     *("Fault", "StatusWanted", "StatusReport", "StepFailed"),  # not in a run without orders and bugs
+    *("Embed", "Embedded"),  # a simulated server has no embedding model
     *("Refused", "InventoryWanted"),  # what was asked for fits, and between living processes no update is lost
 )
 _ENTRY_ROLES = ("gateway", "supervisor")  # the hash chain has nothing to load, and only gateways are drained
@@ -61,7 +62,7 @@ _AWAITED = (Fault.DIES_BEFORE, Fault.DIES_AFTER, Fault.STOPS_BEFORE, Fault.STOPS
 
 
 def _pairs() -> Iterator[tuple[str, Fault]]:
-    roles = (*CHILDREN, "supervisor")
+    roles = (*(role for role in CHILDREN if role != "embedder"), "supervisor")
     for route in ROUTES:
         kind = route.kind.__name__
         if kind in _NEVER:

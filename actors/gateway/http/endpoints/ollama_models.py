@@ -13,7 +13,6 @@ from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response
 from actors.gateway.http.endpoints.ollama import ModelBody
 from actors.gateway.http.endpoints.server_facts import server_version
 from actors.gateway.http.formats.ollama_lines import time_text
-from actors.gateway.requests.refusals import Refusal
 from actors.gateway.text.model_card import ModelCard, model_card
 
 _FOREVER = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
@@ -67,11 +66,6 @@ async def show(services: Services, call: Call) -> ASGIApp:
     )
 
 
-async def no_embeddings(services: Services, call: Call) -> ASGIApp:
-    """POST /api/embed and /api/embeddings: not offered. Raises: Refusal."""
-    raise Refusal("not_found", f"path: {call.scope['path']} is not offered: this server computes no embeddings", status=501)
-
-
 async def _card(services: Services) -> ModelCard:
     return await asyncio.to_thread(model_card, services.settings.model_folder)
 
@@ -108,6 +102,4 @@ ENDPOINTS = (
     Endpoint("GET", "/api/tags", tags, query=None),
     Endpoint("GET", "/api/ps", processes, query=None),
     Endpoint("POST", "/api/show", show, body=ShowBody),
-    Endpoint("POST", "/api/embed", no_embeddings, statuses=(501,)),
-    Endpoint("POST", "/api/embeddings", no_embeddings, statuses=(501,)),
 )

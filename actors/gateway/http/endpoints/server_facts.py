@@ -8,6 +8,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from actors.gateway.embeddings.embeddings import Embeddings
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response
 from actors.gateway.requests.refusals import check_model
 
@@ -16,11 +17,14 @@ _PACKAGE = "tardigrade-serve"
 
 async def models(services: Services, call: Call) -> ASGIApp:
     """GET /v1/models: the models that are served."""
-    return json_response({"object": "list", "data": [_card(services)]})
+    embeddings = [] if services.embeddings is None else [_embedding_card(services, services.embeddings)]
+    return json_response({"object": "list", "data": [_card(services), *embeddings]})
 
 
 async def model(services: Services, call: Call) -> ASGIApp:
     """GET /v1/models/{id}: one of them."""
+    if services.embeddings is not None and call.parameters["name"] == services.embeddings.model_name:
+        return json_response(_embedding_card(services, services.embeddings))
     check_model(call.parameters["name"], services.settings.model_name)
     return json_response(_card(services))
 
@@ -60,6 +64,11 @@ def _card(services: Services) -> dict[str, Any]:
     settings = services.settings
     card = {"id": settings.model_name, "object": "model", "created": services.started_s, "owned_by": "tardigrade"}
     return {**card, "max_model_len": settings.max_length}
+
+
+def _embedding_card(services: Services, model: Embeddings) -> dict[str, Any]:
+    card = {"id": model.model_name, "object": "model", "created": services.started_s, "owned_by": "tardigrade"}
+    return {**card, "max_model_len": model.text.max_length}
 
 
 ENDPOINTS = (

@@ -106,8 +106,8 @@ async def test_a_wrong_path_is_told_the_nearest_one_and_a_wrong_method_the_right
     async with rig() as r, r.http() as http:
         wrong = (await http.post("/v1/chat/completion")).json()["error"]["message"]
         assert wrong.startswith("path: unknown, got POST /v1/chat/completion; did you mean /v1/chat/completions? Known are ")
-        absent = (await http.post("/v1/embeddings")).json()["error"]["message"]  # near /v1/metrics, which nobody meant
-        assert absent.startswith("path: unknown, got POST /v1/embeddings; known are ")
+        absent = (await http.post("/v1/rerankings")).json()["error"]["message"]  # near no path
+        assert absent.startswith("path: unknown, got POST /v1/rerankings; known are ")
         assert (await http.get(CHAT)).json()["error"]["message"] == f"method: expected POST for {CHAT}, got GET"
 
 

@@ -1,0 +1,163 @@
+"""The texts of one gateway on their way to the embedder: every accepted text gets its vector, whatever dies in between.
+
+A call is cut into groups of texts of similar length. Calls take turns, so that a short one does not wait for a long one. When
+an embedder dies, the groups that it had are sent to its next incarnation. A group that was there at several deaths which a
+computation may have caused is sent alone, so that a text that kills embedders is found, and no other text fails with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from actors.gateway.dispatch.post import Post
+from actors.gateway.requests.refusals import Refusal
+from messages.embedding.embedding import Embed, Embedded
+from messages.errors import MailboxFull, UnknownPeer
+from messages.lifecycle import Cause, leaves_memory_intact
+from messages.wire.arrays import int32s
+
+_GROUP_TEXTS = 32
+_GROUP_TOKENS = 1024
+_MAX_SENT = 4  # groups that an embedder has at a time: one that it computes, and some that wait for it
+_SUSPECT_DEATHS = 2  # after these, a group is sent alone
+_MAX_DEATHS = 4  # of embedders; then the call fails
+_RETRY_S = 0.05
+
+
+@dataclass(eq=False)
+class _Call:
+    """The texts of one call, and what is left of them to send."""
+
+    texts: Sequence[np.ndarray]
+    done: asyncio.Future[np.ndarray]
+    groups: deque[_Group] = field(default_factory=deque)
+    vectors: np.ndarray | None = None  # float32 [texts, dimensions], filled as answers come
+    n_open: int = 0  # texts without a vector
+
+
+@dataclass(eq=False)
+class _Group:
+    """The texts of a call that travel in one message, by their indexes."""
+
+    call: _Call
+    indexes: list[int]
+    n_deaths: int = 0
+
+
+class EmbeddingDesk:
+    """See the head of this file. All methods are called on the event loop."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self._calls: deque[_Call] = deque()  # with groups to send; the first one's turn is next
+        self._sent: dict[int, _Group] = {}
+        self._number = 0
+        self._retries = False
+        self.n_resent = 0
+
+    async def embed(self, texts: Sequence[np.ndarray]) -> np.ndarray:
+        """`texts`: token ids, int32 [n] each, n >= 1. Returns float32 [texts, dimensions], in their order. Raises: Refusal."""
+        call = _Call(texts, asyncio.get_running_loop().create_future(), n_open=len(texts))
+        call.groups.extend(_grouped(call))
+        self._calls.append(call)
+        self._send()
+        try:
+            return await call.done
+        finally:
+            call.groups.clear()  # its client may have left
+
+    def embedder_up(self) -> None:
+        """An embedder is ready."""
+        self._send()
+
+    def embedder_down(self, cause: Cause) -> None:
+        """The embedder has died: the groups that it had are sent again, in their order."""
+        lost, self._sent = list(self._sent.values()), {}
+        self.n_resent += len(lost)
+        for group in reversed(lost):
+            group.n_deaths += not leaves_memory_intact(cause)
+            call = group.call
+            if group.n_deaths >= _MAX_DEATHS and not call.done.done():
+                call.done.set_exception(Refusal("internal", "the embedder died again and again while it computed this text"))
+            if not call.done.done():
+                call.groups.appendleft(group)
+                if call in self._calls:
+                    self._calls.remove(call)
+                self._calls.appendleft(call)
+
+    def on_embedded(self, message: Embedded) -> None:
+        """Vectors have come."""
+        group = self._sent.pop(message.group, None)
+        if group is not None and not group.call.done.done():
+            _fill(group, message.vectors.reshape(len(group.indexes), -1))
+        self._send()
+
+    def _send(self) -> None:
+        """Send as much as the embedder may have at a time."""
+        names = self._post.living("embedder")
+        while names and (group := self._next()) is not None:
+            texts = [group.call.texts[index] for index in group.indexes]
+            counts = int32s([len(text) for text in texts])
+            self._number += 1
+            try:
+                self._post.send(names[0], Embed(group=self._number, counts=counts, ids=int32s(np.concatenate(texts))))
+            except (MailboxFull, UnknownPeer):
+                self._put_back(group)
+                return
+            self._sent[self._number] = group
+
+    def _next(self) -> _Group | None:
+        """The next group, taken out of its call; None: nothing waits, or it has to wait longer."""
+        if len(self._sent) >= _MAX_SENT or any(group.n_deaths >= _SUSPECT_DEATHS for group in self._sent.values()):
+            return None
+        while self._calls and not self._calls[0].groups:
+            self._calls.popleft()
+        if not self._calls or (self._calls[0].groups[0].n_deaths >= _SUSPECT_DEATHS and self._sent):
+            return None
+        call = self._calls.popleft()
+        group = call.groups.popleft()
+        if call.groups:
+            self._calls.append(call)
+        return group
+
+    def _put_back(self, group: _Group) -> None:
+        """The embedder takes nothing just now: try again soon."""
+        group.call.groups.appendleft(group)
+        if group.call not in self._calls:
+            self._calls.appendleft(group.call)
+        if not self._retries:
+            self._retries = True
+            self._post.later(_RETRY_S, self._retry)
+
+    def _retry(self) -> None:
+        self._retries = False
+        self._send()
+
+
+def _fill(group: _Group, vectors: np.ndarray) -> None:
+    call = group.call
+    if call.vectors is None:
+        call.vectors = np.empty((len(call.texts), vectors.shape[1]), np.float32)
+    call.vectors[group.indexes] = vectors
+    call.n_open -= len(group.indexes)
+    if not call.n_open:
+        call.done.set_result(call.vectors)
+
+
+def _grouped(call: _Call) -> list[_Group]:
+    """The texts of a call, the shortest first, cut into groups."""
+    groups: list[_Group] = []
+    n_tokens = 0
+    for index in sorted(range(len(call.texts)), key=lambda index: len(call.texts[index])):
+        length = len(call.texts[index])
+        if not groups or len(groups[-1].indexes) >= _GROUP_TEXTS or n_tokens + length > _GROUP_TOKENS:
+            groups.append(_Group(call, []))
+            n_tokens = 0
+        groups[-1].indexes.append(index)
+        n_tokens += length
+    return groups

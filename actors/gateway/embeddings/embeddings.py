@@ -1,0 +1,91 @@
+"""Embeddings as every API of one gateway asks for them: admitted, tokenised, computed, shortened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from actors.gateway.dispatch.admission_gate import AdmissionGate
+from actors.gateway.embeddings.desk import EmbeddingDesk
+from actors.gateway.embeddings.text import EmbeddingText
+from actors.gateway.requests.refusals import Refusal, invalid
+from actors.gateway.settings import GatewaySettings
+
+_INLINE_CHARACTERS = 2048  # longer texts are tokenised in a thread, so that the event loop goes on
+
+
+@dataclass(frozen=True)
+class EmbeddingOrder:
+    """What a client asks for: either texts or token ids. `field`: what these are called in its API, for refusals."""
+
+    field: str
+    texts: Sequence[str] | None = None
+    ids: Sequence[Any] | None = None  # lists or arrays of int
+    dimensions: int | None = None  # of the vectors; None: all that the model has
+    truncate_prompt_tokens: int | None = None  # None: a text that is too long is refused; -1: it is cut to what the model takes
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """The answer: float32 [texts, dimensions], each of length 1, and the number of tokens that were read."""
+
+    values: np.ndarray
+    n_tokens: int
+
+
+class Embeddings:
+    """The embedding model as one gateway serves it."""
+
+    def __init__(self, settings: GatewaySettings, desk: EmbeddingDesk, gate: AdmissionGate) -> None:
+        """Reads the tokenizer, which takes tens of milliseconds."""
+        self.model_name = settings.embedding_model
+        self.text = EmbeddingText(Path(settings.embedding_folder), settings.embedding_length)
+        self._dimensions, self._max_texts = settings.embedding_dimensions, settings.max_batch
+        self._timeout_s, self._desk, self._gate = settings.request_timeout_s, desk, gate
+
+    async def embed(self, order: EmbeddingOrder) -> Vectors:
+        """Raises: Refusal."""
+        gate = self._gate
+        gate.check(1)
+        texts = order.texts if order.texts is not None else order.ids or ()
+        if not 1 <= len(texts) <= self._max_texts:
+            raise invalid(order.field, f"1 to {self._max_texts} texts", len(texts))
+        if order.dimensions is not None and not 1 <= order.dimensions <= self._dimensions:
+            raise invalid("dimensions", f"1 to {self._dimensions}, as this model's vectors have", order.dimensions)
+        gate.n_active += 1  # a drain waits for it
+        try:
+            ids = await self._tokenised(order)
+            async with asyncio.timeout(self._timeout_s):
+                values = await self._desk.embed(ids)
+        except TimeoutError:
+            raise Refusal("deadline", f"no vectors within {self._timeout_s:g} s") from None
+        finally:
+            gate.n_active -= 1
+        return Vectors(shortened(values, order.dimensions), sum(map(len, ids)))
+
+    async def _tokenised(self, order: EmbeddingOrder) -> list[np.ndarray]:
+        limit = self.text.limit(order.truncate_prompt_tokens)
+        if order.texts is None:
+            return self.text.check(order.ids or (), order.field, limit)
+        if sum(map(len, order.texts)) <= _INLINE_CHARACTERS:
+            return self.text.encode(order.texts, order.field, limit)
+        encode = self.text.encode
+        return await asyncio.get_running_loop().run_in_executor(None, encode, order.texts, order.field, limit)
+
+
+def load_embeddings(settings: GatewaySettings, desk: EmbeddingDesk, gate: AdmissionGate) -> Embeddings | None:
+    """The embedding model of these settings; None if the server has none."""
+    return Embeddings(settings, desk, gate) if settings.embedding_model else None
+
+
+def shortened(vectors: np.ndarray, dimensions: int | None) -> np.ndarray:
+    """The first components of vectors, float32 [n, all] -> [n, dimensions], with length 1 again (Kusupati et al., 2022)."""
+    if dimensions is None or dimensions == vectors.shape[1]:
+        return vectors
+    cut = vectors[:, :dimensions]
+    return cut / np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), np.float32(1e-12))

@@ -1,0 +1,137 @@
+"""The endpoints that compute embeddings: OpenAI's `/v1/embeddings`, Ollama's `/api/embed` and `/api/embeddings`."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from functools import partial
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from starlette.types import ASGIApp
+
+from actors.gateway.embeddings.embeddings import EmbeddingOrder, Embeddings, Vectors
+from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
+from actors.gateway.http.endpoints.ollama import ModelBody
+from actors.gateway.http.hangup import EXTENSION, Hangup
+from actors.gateway.http.schema import prompts_of
+from actors.gateway.requests.refusals import Refusal, check_model, invalid
+
+_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_LATEST = ":latest"
+_CUT = -1  # longer texts are cut to what the model takes
+
+
+class EmbeddingsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/embeddings: OpenAI's fields, and `truncate_prompt_tokens` of vLLM."""
+
+    input: str | list[Any]
+    model: Annotated[str, msgspec.Meta(max_length=256)] | None = None
+    encoding_format: str | None = None  # "float", the default, or "base64"
+    dimensions: _Int | None = None
+    truncate_prompt_tokens: _Int | None = None
+    user: str | None = None  # has no effect
+    priority: _Int | None = None  # has no effect: texts of all calls take turns
+
+
+class OllamaEmbedBody(ModelBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /api/embed."""
+
+    input: str | list[str]
+    truncate: bool | None = None  # true: longer texts are cut
+    dimensions: _Int | None = None
+    options: dict[str, Any] | None = None  # has no effect
+    keep_alive: float | str | None = None  # the model stays loaded as long as the server runs
+
+
+class OllamaEmbeddingsBody(ModelBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /api/embeddings, the older of the two."""
+
+    prompt: str
+    options: dict[str, Any] | None = None  # has no effect
+    keep_alive: float | str | None = None
+
+
+async def embeddings(services: Services, call: Call) -> ASGIApp:
+    """POST /v1/embeddings: vectors of texts. Raises: Refusal."""
+    body = await read(services, call, EmbeddingsBody, "input")
+    model = _model(services)
+    check_model(body.model or "", model.model_name)
+    if body.encoding_format not in (None, "float", "base64"):
+        raise invalid("encoding_format", '"float" or "base64"', body.encoding_format)
+    texts, ids = prompts_of(body.input, "input")
+    order = EmbeddingOrder("input", texts, ids, body.dimensions, body.truncate_prompt_tokens)
+    found = await _while_connected(call, model, order)
+    shown = found.values.tolist() if body.encoding_format != "base64" else [_base64(row) for row in found.values]
+    data = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(shown)]
+    usage = {"prompt_tokens": found.n_tokens, "total_tokens": found.n_tokens}
+    return json_response({"object": "list", "data": data, "model": model.model_name, "usage": usage}, ignored=call.ignored)
+
+
+async def ollama_embed(services: Services, call: Call) -> ASGIApp:
+    """POST /api/embed: vectors of texts. Raises: Refusal."""
+    began_s, model = time.monotonic(), _model(services)
+    body = await read(services, call, OllamaEmbedBody)
+    _check_name(body, model)
+    texts = [body.input] if isinstance(body.input, str) else body.input
+    cut = None if body.truncate is False else _CUT
+    found = await _while_connected(call, model, EmbeddingOrder("input", texts, None, body.dimensions, cut))
+    answer = {
+        "model": body.model or body.name or model.model_name,
+        "embeddings": found.values.tolist(),
+        "total_duration": int((time.monotonic() - began_s) * 1e9),
+        "load_duration": 0,
+        "prompt_eval_count": found.n_tokens,
+    }
+    return json_response(answer, ignored=call.ignored)
+
+
+async def ollama_embeddings(services: Services, call: Call) -> ASGIApp:
+    """POST /api/embeddings: the vector of one text. Raises: Refusal."""
+    model = _model(services)
+    body = await read(services, call, OllamaEmbeddingsBody)
+    _check_name(body, model)
+    found = await _while_connected(call, model, EmbeddingOrder("prompt", [body.prompt], truncate_prompt_tokens=_CUT))
+    return json_response({"embedding": found.values[0].tolist()}, ignored=call.ignored)
+
+
+async def _while_connected(call: Call, model: Embeddings, order: EmbeddingOrder) -> Vectors:
+    """The vectors; they are not computed further when the client has left. Raises: Refusal."""
+    hangup: Hangup = call.scope.get("extensions", {}).get(EXTENSION) or Hangup()
+    work = asyncio.ensure_future(model.embed(order))
+    watch = hangup.watch(partial(_cancel, work))
+    try:
+        return await work
+    finally:
+        watch.cancel()
+        work.cancel()  # this call may have been cancelled itself
+
+
+def _cancel(work: asyncio.Future[Vectors]) -> None:
+    work.cancel()
+
+
+def _model(services: Services) -> Embeddings:
+    """Raises: Refusal when this server has no embedding model."""
+    if services.embeddings is None:
+        detail = "this server computes no embeddings: it was started without --embedding-model"
+        raise Refusal("not_found", detail, status=501)
+    return services.embeddings
+
+
+def _check_name(body: ModelBody, model: Embeddings) -> None:
+    check_model((body.model or body.name or "").removesuffix(_LATEST), model.model_name.removesuffix(_LATEST))
+
+
+def _base64(row: np.ndarray) -> str:
+    """The components as little-endian float32, as OpenAI's clients ask for by default."""
+    return base64.b64encode(row.astype("<f4").tobytes()).decode()
+
+
+ENDPOINTS = (
+    Endpoint("POST", "/v1/embeddings", embeddings, needs_open=True, body=EmbeddingsBody, statuses=(501, 504)),
+    Endpoint("POST", "/api/embed", ollama_embed, needs_open=True, body=OllamaEmbedBody, statuses=(501, 504)),
+    Endpoint("POST", "/api/embeddings", ollama_embeddings, needs_open=True, body=OllamaEmbeddingsBody, statuses=(501, 504)),
+)

@@ -1,0 +1,1 @@
+"""Messages between gateways and the embedder."""

@@ -1,0 +1,175 @@
+"""Every text gets its vector: embedders die, are full, or kill themselves on one text; calls take turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from actors.gateway.dispatch.post import Post, Timer
+from actors.gateway.embeddings.desk import EmbeddingDesk
+from actors.gateway.requests.refusals import Refusal
+from messages.embedding.embedding import Embed
+from messages.errors import MailboxFull
+from messages.wire.arrays import int32s
+from messages.wire.message import NO_TRACE, Message
+from tests.support.embedding.embedders import answer_to, formula
+
+
+class FakePost(Post):
+    """Records what is sent to the embedder. `later` keeps its callback."""
+
+    def __init__(self) -> None:
+        self.sent: list[Embed] = []
+        self.callbacks: list[Callable[[], None]] = []
+        self.lives, self.is_full = True, False
+
+    def send(self, name: str, message: Message, trace: bytes = NO_TRACE) -> None:
+        if self.is_full:
+            raise MailboxFull(name)
+        assert isinstance(message, Embed)
+        self.sent.append(message)
+
+    def living(self, role: str) -> list[str]:
+        return [f"{role}/0"] if self.lives else []
+
+    def incarnation_of(self, name: str) -> int:
+        return 1
+
+    def now_s(self) -> float:
+        return 0.0
+
+    def later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
+        self.callbacks.append(callback)
+        return asyncio.get_running_loop().call_later(3600.0, callback)
+
+    def take(self) -> list[Embed]:
+        sent, self.sent = self.sent, []
+        return sent
+
+
+def texts_of(*lengths: int) -> list[np.ndarray]:
+    return [np.full(length, length, np.int32) for length in lengths]
+
+
+def begin(desk: EmbeddingDesk, *lengths: int) -> asyncio.Task[np.ndarray]:
+    return asyncio.create_task(desk.embed(texts_of(*lengths)))
+
+
+async def turn() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+def expected(*lengths: int) -> np.ndarray:
+    return np.stack([formula(ids.tolist()) for ids in texts_of(*lengths)])
+
+
+def answer_all(post: FakePost, desk: EmbeddingDesk, *, but: int = 0) -> None:
+    """Answer until nothing more comes, except texts of the length `but`."""
+    while answered := [message for message in post.sent if but not in message.counts.tolist()]:
+        post.sent = [message for message in post.sent if all(message is not one for one in answered)]
+        for message in answered:
+            desk.on_embedded(answer_to(message))
+
+
+async def test_vectors_come_back_in_the_order_of_the_texts() -> None:
+    post = FakePost()
+    desk = EmbeddingDesk(post)
+    lengths = [300 - 7 * (index % 40) for index in range(100)]
+    call = begin(desk, *lengths)
+    await turn()
+    answer_all(post, desk)
+    assert np.array_equal(await call, expected(*lengths))
+
+
+async def test_texts_wait_for_an_embedder_and_are_sent_again_when_it_dies() -> None:
+    post = FakePost()
+    post.lives = False
+    desk = EmbeddingDesk(post)
+    call = begin(desk, 3, 5)
+    await turn()
+    assert post.take() == []
+    post.lives = True
+    desk.embedder_up()
+    (first,) = post.take()
+    again = first
+    for _ in range(100):  # deaths from outside make no text suspect
+        desk.embedder_down("killed")
+        desk.embedder_up()
+        (again,) = post.take()
+        assert again.ids.tolist() == first.ids.tolist()
+    desk.on_embedded(answer_to(first))  # from a dead embedder: nobody waits for this number
+    assert not call.done()
+    desk.on_embedded(answer_to(again))
+    assert np.array_equal(await call, expected(3, 5))
+    assert desk.n_resent == 100
+
+
+async def test_a_text_that_kills_embedders_fails_alone() -> None:
+    post = FakePost()
+    desk = EmbeddingDesk(post)
+    calls = [begin(desk, length) for length in (3, 13, 5)]
+    await turn()
+    deaths = 0
+    while not calls[1].done():
+        assert deaths < 10
+        await turn()
+        if any(13 in message.counts.tolist() for message in post.sent):
+            deaths += 1
+            post.take()
+            desk.embedder_down("crashed")
+            desk.embedder_up()
+        else:
+            answer_all(post, desk, but=13)
+            await turn()
+    with pytest.raises(Refusal, match="died again and again"):
+        await calls[1]
+    await turn()
+    answer_all(post, desk)
+    assert np.array_equal(np.concatenate([await calls[0], await calls[2]]), expected(3, 5))
+
+
+async def test_a_full_mailbox_is_tried_again() -> None:
+    post = FakePost()
+    post.is_full = True
+    desk = EmbeddingDesk(post)
+    call = begin(desk, 4)
+    await turn()
+    (retry,) = post.callbacks
+    post.is_full = False
+    retry()
+    answer_all(post, desk)
+    assert np.array_equal(await call, expected(4))
+
+
+async def test_a_short_call_does_not_wait_for_a_long_one() -> None:
+    post = FakePost()
+    desk = EmbeddingDesk(post)
+    long = begin(desk, *[500] * 100)
+    await turn()
+    short = begin(desk, 2)
+    await turn()
+    while not short.done():
+        desk.on_embedded(answer_to(post.sent.pop(0)))
+        await turn()
+    assert not long.done()
+    assert len(post.sent) > 0
+    answer_all(post, desk)
+    assert len(await long) == 100
+
+
+async def test_what_a_client_does_not_want_any_more_is_not_sent() -> None:
+    post = FakePost()
+    desk = EmbeddingDesk(post)
+    call = begin(desk, *[900] * 20)
+    await turn()
+    call.cancel()
+    await turn()
+    n_sent = len(post.take())
+    assert 1 <= n_sent < 20
+    for number in range(1, n_sent + 1):
+        desk.on_embedded(answer_to(Embed(group=number, counts=int32s([900]), ids=np.full(900, 900, np.int32))))
+    assert post.take() == []

@@ -1,0 +1,149 @@
+"""Embeddings over HTTP: the official openai and ollama clients, what is refused, and deaths of the embedder in between."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import ollama
+import openai
+import pytest
+
+from tests.support.embedding.embedders import DIMENSIONS, HeldEmbedder, add_embedder, formula, gateway_fields
+from tests.support.gateway.gateway_rig import Rig, rig
+from tests.support.waiting import DEADLINE_S
+
+CLS, SEP, HELLO = 101, 102, 7592
+ONE = formula([CLS, HELLO, SEP])
+
+
+def url_of(r: Rig) -> str:
+    host, port = r.address
+    return f"http://{host}:{port}"
+
+
+async def test_the_openai_client() -> None:
+    async with rig(with_socket=True, **gateway_fields()) as r:
+        await add_embedder(r)
+        async with openai.AsyncOpenAI(base_url=f"{url_of(r)}/v1", api_key="none", timeout=DEADLINE_S) as client:
+            create = client.embeddings.create
+            answer = await create(model="minilm", input="hello")  # it asks for base64, and decodes it
+            assert (answer.model, answer.data[0].index, answer.usage.prompt_tokens) == ("minilm", 0, 3)
+            assert np.allclose(answer.data[0].embedding, ONE, atol=1e-7)
+            two = await create(model="minilm", input=["hello hello", "hello"], encoding_format="float")
+            assert np.allclose(two.data[1].embedding, ONE, atol=1e-7)
+            assert two.usage.total_tokens == 7
+            ids = await create(model="minilm", input=[[5, 6, 7], [8]])
+            assert np.allclose([one.embedding for one in ids.data], [formula([5, 6, 7]), formula([8])], atol=1e-7)
+            short = (await create(model="minilm", input="hello", dimensions=2)).data[0].embedding
+            assert np.allclose(short, ONE[:2] / np.linalg.norm(ONE[:2]), atol=1e-6)
+            cut = await create(model="minilm", input="hello " * 99, extra_body={"truncate_prompt_tokens": -1})
+            assert cut.usage.prompt_tokens == 16
+            with pytest.raises(openai.NotFoundError, match="text-embedding-3-small"):
+                await create(model="text-embedding-3-small", input="hello")
+            assert [one.id async for one in client.models.list()] == ["hash-chain", "minilm"]
+            assert (await client.models.retrieve("minilm")).id == "minilm"
+
+
+async def test_the_example_of_the_page() -> None:
+    page = (Path(__file__).parents[5] / "docs" / "api.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```json\n(.*?)\n```", page.partition("\n## Embeddings\n")[2], re.DOTALL)
+    body, shown = (json.loads(example) for example in examples[:2])
+    async with rig(**gateway_fields() | {"embedding_model": body["model"], "embedding_dimensions": 384}) as r, r.http() as http:
+        await add_embedder(r)
+        answer = (await http.post("/v1/embeddings", json=body)).json()
+    assert list(answer) == list(shown)
+    assert list(answer["data"][0]) == list(shown["data"][0])
+    assert answer["usage"] == shown["usage"]
+
+
+async def test_the_ollama_client() -> None:
+    async with rig(with_socket=True, **gateway_fields()) as r:
+        await add_embedder(r)
+        client = ollama.AsyncClient(url_of(r), timeout=DEADLINE_S)
+        answer = await client.embed("minilm:latest", ["hello", "hello " * 99])
+        assert np.allclose(answer.embeddings[0], ONE, atol=1e-7)
+        assert answer.prompt_eval_count == 3 + 16
+        assert np.allclose(
+            (await client.embed("minilm", "hello", dimensions=2)).embeddings, [ONE[:2] / np.linalg.norm(ONE[:2])]
+        )
+        assert np.allclose((await client.embeddings("minilm", "hello")).embedding, ONE, atol=1e-7)
+        with pytest.raises(ollama.ResponseError, match="input: expected at most 16 tokens"):
+            await client.embed("minilm", "hello " * 99, truncate=False)
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "said"),
+    [
+        ({}, "input", "expected"),
+        ({"input": ""}, "input", "an empty string"),
+        ({"input": []}, "input", "not empty"),
+        ({"input": ["a", 1]}, "input", "text, token ids, or a list of either"),
+        ({"input": ["a"] * 5}, "input", "1 to 4 texts"),
+        ({"input": "hello " * 99}, "input", "at most 16 tokens"),
+        ({"input": [5, 99999]}, "input", "token ids from 0 to 30521"),
+        ({"input": "a", "dimensions": 5}, "dimensions", f"1 to {DIMENSIONS}"),
+        ({"input": "a", "dimensions": 0}, "dimensions", f"1 to {DIMENSIONS}"),
+        ({"input": "a", "encoding_format": "hex"}, "encoding_format", "float"),
+        ({"input": "a", "truncate_prompt_tokens": 17}, "truncate_prompt_tokens", "1 to 16"),
+        ({"input": "a", "model": "x"}, "model", "minilm"),
+    ],
+)
+async def test_what_is_refused(body: dict[str, object], field: str, said: str) -> None:
+    async with rig(**gateway_fields(), max_batch=4) as r, r.http() as http:
+        answer = await http.post("/v1/embeddings", json=body)
+        assert answer.status_code in (400, 404)
+        assert answer.json()["error"]["param"] == field
+        assert said in answer.json()["error"]["message"]
+        assert r.desk.gate.n_active == 0
+
+
+async def test_without_an_embedding_model() -> None:
+    async with rig() as r, r.http() as http:
+        for path, body in (
+            ("/v1/embeddings", {"input": "a"}),
+            ("/api/embed", {"input": "a"}),
+            ("/api/embeddings", {"prompt": "a"}),
+        ):
+            answer = await http.post(path, json=body)
+            assert answer.status_code == 501
+            assert "computes no embeddings" in answer.text
+
+
+async def test_a_death_of_the_embedder_costs_no_answer() -> None:
+    async with rig(**gateway_fields()) as r, r.http() as http:
+        embedder = HeldEmbedder(r.cluster)
+        r.cluster.introduce(embedder)
+        calls = [asyncio.create_task(http.post("/v1/embeddings", json={"input": [[5, n + 1]]})) for n in range(8)]
+        await r.cluster.wait_until(lambda: len(embedder.held) == 4 and r.desk.gate.n_active == 8)
+        await r.cluster.kill("embedder/0")
+        await add_embedder(r, incarnation=2)
+        for n, call in enumerate(calls):
+            assert np.allclose((await call).json()["data"][0]["embedding"], formula([5, n + 1]), atol=1e-7)
+
+
+async def test_a_drain_waits_for_texts() -> None:
+    async with rig(**gateway_fields()) as r, r.http() as http:
+        embedder = HeldEmbedder(r.cluster)
+        r.cluster.introduce(embedder)
+        call = asyncio.create_task(http.post("/v1/embeddings", json={"input": "hello", "encoding_format": "base64"}))
+        await r.cluster.wait_until(lambda: len(embedder.held) == 1)
+        r.gateway.drain(60.0)
+        await r.cluster.settle()
+        assert r.cluster.drained == set()
+        assert (await http.post("/v1/embeddings", json={"input": "hello"})).status_code == 503
+        embedder.answer()
+        raw = base64.b64decode((await call).json()["data"][0]["embedding"])
+        assert np.array_equal(np.frombuffer(raw, "<f4"), ONE)
+        await r.cluster.wait_until(lambda: r.cluster.drained == {"gateway/0"})
+
+
+async def test_texts_end_with_their_time() -> None:
+    async with rig(**gateway_fields(), request_timeout_s=0.01) as r, r.http() as http:
+        answer = await http.post("/v1/embeddings", json={"input": "hello"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (504, "deadline")
+        assert r.desk.gate.n_active == 0
