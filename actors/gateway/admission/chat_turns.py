@@ -2,40 +2,100 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from actors.gateway.requests.refusals import invalid
 
-_ROLES = ("system", "user", "assistant", "tool")
-_ROLE_ALIASES = {"developer": "system"}
+_ROLES = ("system", "user", "assistant", "tool", "function")
+_ROLE_ALIASES = {"developer": "system", "function": "tool"}
+_CALL = '{"type": "function", "function": {"name": ..., "arguments": ...}}'
 
 
-def turns_of(messages: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """OpenAI's chat messages as turns for the template: role and text.
+def turns_of(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """OpenAI's chat messages as turns for the template: role and text; calls of tools, and what a result belongs to.
 
     Raises: Refusal.
     """
     if not messages:
         raise invalid("messages", "at least one message", [])
-    return [_turn(message, f"messages[{index}]") for index, message in enumerate(messages)]
+    turns = [_turn(message, f"messages[{index}]") for index, message in enumerate(messages)]
+    _name_results(turns)
+    return turns
 
 
-def _turn(message: dict[str, Any], path: str) -> dict[str, str]:
-    role = message.get("role")
-    role = _ROLE_ALIASES.get(role, role) if isinstance(role, str) else role
-    if role not in _ROLES:
-        raise invalid(f"{path}.role", f"one of {', '.join(_ROLES)}", role)
-    for name in ("tool_calls", "function_call", "audio"):
-        if message.get(name):
-            raise invalid(f"{path}.{name}", "null (anything else is not supported by this server)", message[name])
-    content = message.get("content")
+def text_of(content: Any, path: str) -> str:
+    """A content that is a text, or a list of parts that are texts. Raises: Refusal."""
     if isinstance(content, list):
-        content = "".join(_part_text(part, f"{path}.content[{i}]") for i, part in enumerate(content))
+        content = "".join(_part_text(part, f"{path}[{i}]") for i, part in enumerate(content))
+    if not isinstance(content, str):
+        raise invalid(path, "text or a list of text parts", content)
+    return content
+
+
+def _turn(message: dict[str, Any], path: str) -> dict[str, Any]:
+    given = message.get("role")
+    if given not in _ROLES and given not in _ROLE_ALIASES:
+        raise invalid(f"{path}.role", f"one of {', '.join(_ROLES)}", given)
+    role = _ROLE_ALIASES.get(given, given)
+    if message.get("audio"):
+        raise invalid(f"{path}.audio", "null (anything else is not supported by this server)", message["audio"])
+    calls = _calls_of(message, path)
+    if calls and role != "assistant":
+        raise invalid(f"{path}.tool_calls", "none but in messages of the assistant", message.get("tool_calls"))
+    content = message.get("content")
     if content is None and role == "assistant":
         content = ""
-    if not isinstance(content, str):
-        raise invalid(f"{path}.content", "text or a list of text parts", content)
-    return {"role": role, "content": content}
+    turn: dict[str, Any] = {"role": role, "content": text_of(content, f"{path}.content")}
+    if calls:
+        turn["tool_calls"] = calls
+    if role == "tool":
+        for name in ("tool_call_id", "name", "tool_name"):
+            if isinstance(value := message.get(name), str):
+                turn["name" if name == "tool_name" else name] = value
+    return turn
+
+
+def _calls_of(message: dict[str, Any], path: str) -> list[dict[str, Any]]:
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, list):
+        raise invalid(f"{path}.tool_calls", "a list", calls)
+    read = [_call(call, f"{path}.tool_calls[{index}]") for index, call in enumerate(calls)]
+    if older := message.get("function_call"):
+        read.append(_call({"function": older}, f"{path}.function_call"))
+    return read
+
+
+def _call(call: Any, path: str) -> dict[str, Any]:
+    """A call for the template, which takes its arguments as an object. Raises: Refusal."""
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise invalid(path, _CALL, call)
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        arguments = _parsed(arguments)
+    if not isinstance(arguments, dict | str | None):
+        raise invalid(f"{path}.function.arguments", "a JSON object, or one as a text", arguments)
+    shown = {"name": function["name"], "arguments": arguments or {}}
+    given_id = call.get("id")
+    return {**({"id": given_id} if isinstance(given_id, str) else {}), "type": "function", "function": shown}
+
+
+def _parsed(text: str) -> Any:
+    """The object that a text holds; the text itself if it holds none, because another model may have written it."""
+    try:
+        value = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, dict) else text
+
+
+def _name_results(turns: list[dict[str, Any]]) -> None:
+    """Add to each result of a call the name of its tool, which some templates show."""
+    names = {call["id"]: call["function"]["name"] for turn in turns for call in turn.get("tool_calls", ()) if "id" in call}
+    for turn in turns:
+        if turn["role"] == "tool" and "name" not in turn and turn.get("tool_call_id") in names:
+            turn["name"] = names[turn["tool_call_id"]]
 
 
 def _part_text(part: Any, path: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from actors.gateway.requests.order import Api, BestOf, ResponseTerms
+from actors.gateway.text.tools.offered import OfferedTools
 from messages.generation import NO_TOKEN_LIMIT, Sampling, Terms
 
 
@@ -41,6 +42,7 @@ class NewRequest:
     must_be_known: bool = False  # the client has read a part of the answer already
     digest: str = ""  # of a resumable request's content: the same id with another digest is another request
     with_usage: bool = False  # its stream ends with an event of the usage
+    tools: OfferedTools | None = None  # that the answer to `turns` may call
     echo: Sequence[str] = ()  # prompts to repeat before their answers, or none
     ignored_fields: str = ""  # names of unknown fields in its body, as the header X-Ignored-Fields has them
     model: str = ""  # empty: the served model, whatever its name

@@ -11,9 +11,11 @@ import numpy as np
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.admission.prompt_encoder import PromptEncoder
 from actors.gateway.admission.token_rules import bad_tokens_of, check_choice, check_rules
+from actors.gateway.admission.tool_grammar import schema_at_fault, with_calls
 from actors.gateway.requests.order import Order
 from actors.gateway.requests.refusals import Refusal, check_model, invalid, prompt_too_long
 from actors.gateway.settings import GatewaySettings
+from actors.gateway.text.channels import Splitting
 from actors.gateway.text.grammars import GrammarError, compile_grammar
 from actors.gateway.text.tokenizer import TextModel
 from messages.generation import MAX_STOP_STRINGS, MAX_STOP_TOKENS, NO_TOKEN_LIMIT, Grammar, Terms
@@ -53,6 +55,7 @@ class OrderBuilder:
             ignored_fields=new.ignored_fields,
             best_of=new.best_of,
             response=new.response,
+            splitting=self._splitting(new),
         )
 
     def validate(self, new: NewRequest) -> None:
@@ -83,7 +86,8 @@ class OrderBuilder:
         if new.ids is not None:
             return [ids[-kept:] for ids in await self._checked(new.ids, field)]
         if new.turns is not None:
-            encoded = [await self.encoder.encode_chat(new.turns, field)]
+            tools = new.tools.as_openai() if new.tools is not None else ()
+            encoded = [await self.encoder.encode_chat(new.turns, field, tools)]
         else:
             texts = new.texts or ()
             if not kept:
@@ -140,8 +144,11 @@ class OrderBuilder:
             raise invalid("min_tokens", f"at most {max_tokens}, the most tokens that may be generated", terms.min_tokens)
         eos_tokens = [] if terms.ignore_eos and grammar is None else self.encoder.model.eos_tokens
         reads_groups = new.is_whole and not terms.stop and new.sampling.logprobs < 0  # no need to look at single tokens
+        # some dialects begin a call with a special token
+        hides_special = terms.skip_special_tokens and (new.tools is None or not self.encoder.model.dialect.has_special_marks)
         return msgspec.structs.replace(
             terms,
+            skip_special_tokens=hides_special,
             max_tokens=max_tokens,
             grammar=grammar,
             bad_tokens=bad_tokens,
@@ -152,6 +159,8 @@ class OrderBuilder:
     async def _grammar(self, new: NewRequest) -> Grammar | None:
         """The grammar that ranks follow; None without one."""
         wanted, field, model = new.terms.grammar, new.grammar_field, self.encoder.model
+        if new.tools is not None:
+            wanted, field = with_calls(wanted, field, new.tools, model.dialect)
         if wanted is None:
             return None
         if not model.takes_grammars:
@@ -161,9 +170,16 @@ class OrderBuilder:
         try:
             return await asyncio.to_thread(compile_grammar, wanted)
         except GrammarError as error:
+            why: str | GrammarError = error
+            if new.tools is not None and (found := schema_at_fault(new.tools))[0]:
+                field, why = found
             raise Refusal(
-                "invalid", f"{field}: expected a grammar that this server can enforce, got: {error}", field=field
+                "invalid", f"{field}: expected a grammar that this server can enforce, got: {why}", field=field
             ) from None
+
+    def _splitting(self, new: NewRequest) -> Splitting | None:
+        """How the text of the answers is split; None: it is not."""
+        return Splitting(tools=new.tools.rules(self.encoder.model.dialect)) if new.tools is not None else None
 
     def _max_tokens(self, new: NewRequest, prompts: Sequence[np.ndarray]) -> int:
         longest, limit = max(len(prompt) for prompt in prompts), self._settings.max_length

@@ -33,10 +33,12 @@ class PromptEncoder:
         """Token ids of plain prompts. Raises: Refusal."""
         return await self._run(field, _is_long(texts), self._encode_all, texts, add_special_tokens)
 
-    async def encode_chat(self, turns: Sequence[Mapping[str, Any]], field: str) -> list[int]:
-        """Token ids of a conversation in the model's template. Raises: Refusal."""
-        is_long = _is_long([str(turn.get("content") or "") for turn in turns]) or self.model.takes_long(turns)
-        return await self._run(field, is_long, self.model.encode_chat, turns)
+    async def encode_chat(
+        self, turns: Sequence[Mapping[str, Any]], field: str, tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
+        """Token ids of a conversation in the model's template, with tools as OpenAI has them. Raises: Refusal."""
+        is_long = _is_long([str(turn.get("content") or "") for turn in turns]) or self.model.takes_long(turns, tools)
+        return await self._run(field, is_long, self.model.encode_chat, turns, tools)
 
     async def decode(self, ids: np.ndarray, field: str) -> str:
         """The text of token ids, int32 [n], special tokens included. Raises: Refusal."""

@@ -16,9 +16,11 @@ from actors.gateway.http.body_errors import unreadable, wrong_field
 from actors.gateway.http.fields.foreign_fields import IGNORED_FIELDS, NOT_OFFERED_FIELDS, without_effect
 from actors.gateway.http.fields.unknown_fields import header_of, take_unknown
 from actors.gateway.http.fields.wanted_grammar import wanted_grammar
+from actors.gateway.http.fields.wanted_tools import wanted_tools
 from actors.gateway.http.request_identity import Origin, RequestName
 from actors.gateway.requests.order import Api
 from actors.gateway.requests.refusals import Refusal, invalid, json_text
+from actors.gateway.text.tools.offered import OfferedTools
 from messages.generation import MAX_TOP_LOGPROBS, NO_TOKEN_LIMIT, SERVER_TERMS, Grammar, Sampling, Terms
 from messages.ids import seed_of
 
@@ -42,6 +44,7 @@ _TERMS = {
     if name not in SERVER_TERMS and name not in ("stop_tokens", "trace_id", "grammar")
 }
 _GRAMMARS = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
+_TOOLS = ("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call")
 _Optional = msgspec.defstruct(
     "_Optional",
     [(name, kind | None, None) for name, kind in (_SAMPLING | _TERMS).items()],
@@ -134,9 +137,19 @@ class ChatBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=T
     """POST /v1/chat/completions."""
 
     messages: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=4096)]
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    functions: list[dict[str, Any]] | None = None  # older than `tools`, as is `function_call`
+    function_call: str | dict[str, Any] | None = None
     max_completion_tokens: _Int | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+
+    @property
+    def offered_tools(self) -> OfferedTools | None:
+        """The tools that the answer may call. Raises: Refusal naming the field."""
+        return wanted_tools(_given(self, _TOOLS))
 
     @property
     def wanted_logprobs(self) -> int:

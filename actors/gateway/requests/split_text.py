@@ -19,6 +19,8 @@ class SplitText:
         self._sequence, self._splitter = sequence, splitting.splitter()
         self.n_read = 0  # tokens
         self.n_reasoning = 0  # of these, the ones of the reasoning
+        self.n_calls = 0  # of tools, that have begun
+        self.n_whole_calls = 0  # of these, without those that have turned out to be none
 
     def of_token(self, number: int) -> list[TextPiece]:
         """What became certain with a token; [] if nothing did. Tokens before it that were not read are passed."""
@@ -30,13 +32,22 @@ class SplitText:
         """What became certain with the ending."""
         while self.n_read < len(self._sequence.texts):
             self._push()
-        return self._splitter.push(self._sequence.tail) + self._splitter.flush()
+        pieces, ended = self._splitter.push(self._sequence.tail) + self._splitter.flush(), self._sequence.ended
+        if ended is None or ended.reason != "stop":  # a call that was cut off remains one
+            pieces = [piece for piece in pieces if piece.channel is not Channel.NO_CALL]
+        return self._counted(pieces)
+
+    def _counted(self, pieces: list[TextPiece]) -> list[TextPiece]:
+        for channel, _ in pieces:
+            self.n_calls += channel is Channel.CALL
+            self.n_whole_calls += (channel is Channel.CALL) - (channel is Channel.NO_CALL)
+        return pieces
 
     def _push(self) -> list[TextPiece]:
         text = self._sequence.texts[self.n_read]
         self.n_read += 1
         self.n_reasoning += self._splitter.is_reasoning
-        return self._splitter.push(text) if text else []
+        return self._counted(self._splitter.push(text)) if text else []
 
 
 def pieces_of(sequence: GrowingSequence) -> list[TextPiece]:

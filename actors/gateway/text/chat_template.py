@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 import jinja2
+import jinja2.meta
 import jinja2.nodes
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -20,7 +21,7 @@ class TemplateError(ValueError):
 
 
 class ChatTemplate:
-    """One compiled template. `literals`: the string constants in its expressions.
+    """One compiled template. `literals`: the string constants in its expressions. `knows_tools`: it shows tools to the model.
 
     Args:
         source: the Jinja source.
@@ -37,19 +38,26 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens)
         try:
             self._template = environment.from_string(source)
-            constants = environment.parse(source).find_all(jinja2.nodes.Const)
+            parsed = environment.parse(source)
+            constants = parsed.find_all(jinja2.nodes.Const)
         except jinja2.TemplateError as error:
             raise TemplateError(f"chat template: {error}") from None
         self.literals = frozenset(node.value for node in constants if isinstance(node.value, str))
+        self.knows_tools = "tools" in jinja2.meta.find_undeclared_variables(parsed)
 
-    def render(self, turns: Sequence[Mapping[str, Any]]) -> str:
-        """Returns the prompt for these turns ({"role", "content"}), up to where the assistant's answer starts.
+    def render(self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        """Returns the prompt for these turns ({"role", "content"}), up to where the assistant's answer starts. `tools`: as
+        OpenAI has them, for a template that knows tools.
 
         Raises: TemplateError when the template fails or refuses, or the prompt is longer than `MAX_PROMPT_CHARACTERS`.
         """
         try:
             prompt = self._template.render(
-                messages=list(turns), add_generation_prompt=True, tools=None, documents=None, **self._special_tokens
+                messages=list(turns),
+                add_generation_prompt=True,
+                tools=list(tools) or None,
+                documents=None,
+                **self._special_tokens,
             )
         except TemplateError:
             raise

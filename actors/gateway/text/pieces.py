@@ -11,6 +11,9 @@ class Channel(StrEnum):
 
     CONTENT = "content"
     REASONING = "reasoning"
+    CALL = "call"  # a call of a tool begins; the text is the tool's name
+    ARGUMENTS = "arguments"  # more of the JSON text of the newest call's arguments
+    NO_CALL = "no_call"  # the newest call turns out to be none; the text is all that the model has written in its place
 
 
 class TextPiece(NamedTuple):

@@ -17,15 +17,27 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from tokenizers import Tokenizer
 
 _SENTINEL_CHARACTERS = 12
 _BREAKER_CHARACTERS = 2  # short, because a client who guesses it can only have it removed from a text
 _PRIVATE_USE = range(0xE000, 0xF900)  # private use area: characters without a meaning
+
+
+# of turns and tools
+_KEYS = frozenset(
+    key
+    for keys in (
+        ("role", "content", "name", "tool_calls", "tool_call_id", "id", "function", "arguments"),
+        ("type", "description", "parameters", "properties", "required", "items", "enum", "default"),
+    )
+    for key in keys
+)
+C = TypeVar("C")
 
 
 class SpecialText:
@@ -44,31 +56,42 @@ class SpecialText:
         self._sentinel = _random_private(_SENTINEL_CHARACTERS)  # random, so that no client can write it
         self._breaker = _random_private(_BREAKER_CHARACTERS)
 
-    def may_occur(self, turns: Sequence[Mapping[str, Any]]) -> bool:
-        """True if any text contains the first character of a special token."""
-        return any(first in turn["content"] for turn in turns for first in self._firsts)
+    def may_occur(self, conversation: Any) -> bool:
+        """True if any text contains the first character of a special token. `conversation`: turns, or whatever has texts."""
+        return any(first in text for text in _texts_in(conversation) for first in self._firsts)
 
-    def encode(
-        self, turns: Sequence[Mapping[str, Any]], prompt: str, render: Callable[[Sequence[Mapping[str, Any]]], str]
-    ) -> list[int] | None:
+    def encode(self, conversation: C, prompt: str, render: Callable[[C], str]) -> list[int] | None:
         """Returns the token ids of a conversation whose texts form special tokens in `prompt`, or None if they form none.
 
         With None, `prompt` can be encoded as it is.
 
         Args:
-            turns: the conversation; "content" of each is a str.
-            prompt: what `render` has returned for these turns.
+            conversation: what `render` takes: turns, or turns and tools; lists and objects of texts.
+            prompt: what `render` has returned for it.
             render: the chat template. Whatever it raises is raised.
         """
-        if self._pattern is None or not self.may_occur(turns):
+        if self._pattern is None or not self.may_occur(conversation):
             return None
-        broken = render([{**turn, "content": self._break(turn["content"])} for turn in turns])
+        broken = render(self._broken(conversation))
         if self._pattern.findall(broken) == self._pattern.findall(prompt):
             return None
         with_sentinels = self._pattern.sub(lambda found: self._sentinel + found[0], broken).replace(self._breaker, "")
         tokenizer, id_of = self._sentinel_tokenizer
         ids = tokenizer.encode_batch_fast([with_sentinels], add_special_tokens=False)[0].ids
         return [id_of.get(token, token) for token in ids]
+
+    def _broken(self, value: Any) -> Any:
+        """The same with a breaker in each text. The names of roles, and keys that templates look for, stay what they are."""
+        if isinstance(value, str):
+            return self._break(value)
+        if isinstance(value, Mapping):
+            return {
+                key if key in _KEYS else self._broken(key): one if key == "role" else self._broken(one)
+                for key, one in value.items()
+            }
+        if isinstance(value, tuple):
+            return tuple(map(self._broken, value))
+        return [*map(self._broken, value)] if isinstance(value, list) else value
 
     def _break(self, text: str) -> str:
         """Insert the breaker after each first character of a special token that is not part of a literal kept whole."""
@@ -90,6 +113,20 @@ class SpecialText:
         tokenizer = Tokenizer.from_str(json.dumps(description))
         pairs = ((tokenizer.token_to_id(self._sentinel + text), self._tokenizer.token_to_id(text)) for text in self._texts)
         return tokenizer, {new: original for new, original in pairs if new is not None and original is not None}
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            if key not in _KEYS:
+                yield str(key)
+            if key != "role":
+                yield from _texts_in(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _texts_in(one)
 
 
 def _any_of(texts: Sequence[str]) -> re.Pattern[str]:

@@ -32,7 +32,7 @@ class StopStringFilter:
             self.is_matched, self._held = True, ""
             at, self.matched = self._first_complete(text)
             return text[: at + len(self.matched)] if self._keeps_match else text[:at]
-        safe = len(text) - self._held_length(text)
+        safe = len(text) - held_length(text, self._stop_strings)
         self._held = text[safe:]
         return text[:safe]
 
@@ -46,12 +46,13 @@ class StopStringFilter:
         _, at, found = min((at + len(s), at, s) for s in self._stop_strings if (at := text.find(s)) >= 0)
         return at, found
 
-    def _held_length(self, text: str) -> int:
-        """Length of the longest suffix of `text` that is a proper prefix of a stop string."""
-        longest = 0
-        for s in self._stop_strings:
-            for length in range(min(len(s) - 1, len(text)), longest, -1):
-                if text.endswith(s[:length]):
-                    longest = length
-                    break
-        return longest
+
+def held_length(text: str, wanted: Sequence[str]) -> int:
+    """Length of the longest suffix of `text` that is a proper prefix of a wanted string."""
+    longest = 0
+    for s in wanted:
+        for length in range(min(len(s) - 1, len(text)), longest, -1):
+            if text.endswith(s[:length]):
+                longest = length
+                break
+    return longest

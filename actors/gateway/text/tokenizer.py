@@ -19,6 +19,8 @@ from actors.gateway.settings import HASH_CHAIN, HASH_CHAIN_VOCABULARY
 from actors.gateway.text.chat_template import ChatTemplate, TemplateError
 from actors.gateway.text.detokenizer import ByteText, Detokenizer, NoText, NumberText, StreamText, byte_table, with_special
 from actors.gateway.text.special_text import SpecialText
+from actors.gateway.text.tools.dialects import Dialect, dialect_of
+from actors.gateway.text.tools.telling import concerns_tools, told, with_short_ids
 from messages.errors import ConfigError
 from messages.generation import Terms
 
@@ -42,6 +44,7 @@ class TextModel(Protocol):
     eos_tokens: list[int]  # ids that end an answer, ascending
     chat_template: str  # the Jinja source; "": conversations cannot be encoded
     takes_grammars: bool = False  # answers can be made to match a grammar
+    dialect: Dialect = Dialect.HERMES  # how it writes calls of tools
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a plain prompt, with the special tokens that prompts of this model begin with. Raises: NoTokenizer,
@@ -56,11 +59,12 @@ class TextModel(Protocol):
         """A lower bound on the number of ids of a plain prompt, without encoding it; 0 if there is none."""
         ...
 
-    def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Token ids of a conversation ({"role", "content"}). Raises: NoTokenizer, TemplateError, TextTooLong."""
+    def encode_chat(self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
+        """Token ids of a conversation ({"role", "content"}; perhaps "tool_calls"), with tools (as OpenAI has them) that the
+        model may call. Raises: NoTokenizer, TemplateError, TextTooLong."""
         ...
 
-    def takes_long(self, turns: Sequence[Mapping[str, Any]]) -> bool:
+    def takes_long(self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> bool:
         """True if this conversation should be encoded in a thread even if it is short."""
         ...
 
@@ -91,7 +95,7 @@ class FolderText(TextModel):
         self.eos_tokens = _eos_tokens(folder, config, tokenizer, self._special.get("eos_token", ""))
         self.takes_grammars = bool(self.eos_tokens)
         source = _template_source(folder, settings)
-        self.chat_template = source
+        self.chat_template, self.dialect = source, dialect_of(source)
         self.template = ChatTemplate(source, self._special) if source else None
         self._special_text = SpecialText(tokenizer, self.template.literals if self.template is not None else ())
 
@@ -106,15 +110,25 @@ class FolderText(TextModel):
     def fewest_tokens(self, text: str) -> int:
         return len(text) // self._longest_bytes if self._longest_bytes else 0
 
-    def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
-        if self.template is None:
+    def encode_chat(self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
+        template = self.template
+        if template is None:
             raise TemplateError("this model has no chat template: send a plain prompt")
-        prompt = self.template.render(turns)  # the template writes the special tokens, so none are added
-        ids = self._special_text.encode(turns, prompt, self.template.render)
+
+        def render(conversation: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]) -> str:
+            turns, tools = conversation
+            if self.dialect is Dialect.MISTRAL:
+                turns = with_short_ids(turns)
+            if template.knows_tools or not (tools or concerns_tools(turns)):
+                return template.render(turns, tools)
+            return template.render(told(turns, tools))
+
+        prompt = render((turns, tools))  # the template writes the special tokens, so none are added
+        ids = self._special_text.encode((turns, tools), prompt, render)
         return self._ids(prompt, add_special_tokens=False) if ids is None else ids
 
-    def takes_long(self, turns: Sequence[Mapping[str, Any]]) -> bool:
-        return self._special_text.may_occur(turns)  # it may have to build a second tokenizer
+    def takes_long(self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> bool:
+        return bool(tools) or self._special_text.may_occur(turns)  # it may have to build a second tokenizer
 
     def _ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
         if len(text) <= _LONG_CHARACTERS:
@@ -158,10 +172,10 @@ class IdsOnly(TextModel):
     def fewest_tokens(self, text: str) -> int:
         return 0
 
-    def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
+    def encode_chat(self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         raise NoTokenizer("this model has no tokenizer: send token ids to /v1/generate")
 
-    def takes_long(self, turns: Sequence[Mapping[str, Any]]) -> bool:
+    def takes_long(self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> bool:
         return False
 
     def detokenizer(self, prompt: np.ndarray, *, skips_special: bool = True) -> Detokenizer:
@@ -189,10 +203,10 @@ class HashChainText(TextModel):
     def fewest_tokens(self, text: str) -> int:
         return len(text)
 
-    def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
-        return self.encode("".join(f"{turn['role']}: {turn['content']}\n" for turn in turns) + "assistant: ")
+    def encode_chat(self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
+        return self.encode("".join(f"{turn['role']}: {turn['content']}\n" for turn in told(turns, tools)) + "assistant: ")
 
-    def takes_long(self, turns: Sequence[Mapping[str, Any]]) -> bool:
+    def takes_long(self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> bool:
         return False
 
     def detokenizer(self, prompt: np.ndarray, *, skips_special: bool = True) -> Detokenizer:

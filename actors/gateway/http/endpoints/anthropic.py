@@ -10,9 +10,11 @@ from starlette.types import ASGIApp
 from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, json_response, read
 from actors.gateway.http.endpoints.streams import generated
+from actors.gateway.http.fields.anthropic_tools import anthropic_tools, as_openai
 from actors.gateway.http.request_identity import name_of
 from actors.gateway.http.schema import RequestFields
 from actors.gateway.requests.refusals import check_model, invalid
+from actors.gateway.text.tools.offered import OfferedTools
 
 PATH = "/v1/messages"
 _Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
@@ -23,8 +25,6 @@ _BETA = ("beta",)  # in the address of what Anthropic's client calls beta
 class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     IGNORED: ClassVar = frozenset(("metadata", "service_tier", "inference_geo", "cache_control"))
     NOT_OFFERED: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "tools": ([],),
-        "tool_choice": ({"type": "none"}, {"type": "auto"}),
         "thinking": ({"type": "disabled"},),
         "mcp_servers": ([],),
         "container": (),
@@ -36,14 +36,22 @@ class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     messages: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=4096)]
     model: Annotated[str, msgspec.Meta(max_length=256)] | None = None
     system: str | list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: dict[str, Any] | None = None
 
-    def turns(self) -> list[dict[str, str]]:
+    @property
+    def offered_tools(self) -> OfferedTools | None:
+        """The tools that the answer may call. Raises: Refusal naming the field."""
+        return anthropic_tools(self.tools, self.tool_choice)
+
+    def turns(self) -> list[dict[str, Any]]:
         """The turns for the model's template. Raises: Refusal."""
         for index, message in enumerate(self.messages):
             if message.get("role") not in ("user", "assistant"):
                 raise invalid(f"messages[{index}].role", "user or assistant", message.get("role"))
-        turns = turns_of(self.messages)
-        if turns[-1]["role"] != "user":
+        messages = [one for at, message in enumerate(self.messages) for one in as_openai(message, f"messages[{at}]")]
+        turns = turns_of(messages)
+        if turns[-1]["role"] == "assistant":
             raise invalid("messages", "the last message to be the user's, because answers cannot be begun here", "assistant")
         return [{"role": "system", "content": _system_text(self.system)}, *turns] if self.system else turns
 
@@ -81,6 +89,7 @@ async def messages(services: Services, call: Call) -> ASGIApp:
         max_tokens=None,
         default_max_tokens=body.max_tokens,
         turns=body.turns(),
+        tools=body.offered_tools,
         prompt_field="messages",
     )
     return await generated(services, call, new)
@@ -90,7 +99,9 @@ async def count_tokens(services: Services, call: Call) -> ASGIApp:
     """POST /v1/messages/count_tokens: how many tokens a conversation has. Raises: Refusal."""
     body = await read(services, call, CountTokensBody)
     check_model(body.model or "", services.settings.model_name)
-    ids = await services.admission.builder.encoder.encode_chat(body.turns(), "messages")
+    tools = body.offered_tools
+    told = tools.as_openai() if tools is not None else ()
+    ids = await services.admission.builder.encoder.encode_chat(body.turns(), "messages", told)
     return json_response({"input_tokens": len(ids)}, ignored=call.ignored)
 
 

@@ -13,6 +13,7 @@ from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, json_response, read
 from actors.gateway.http.endpoints.streams import generated
 from actors.gateway.http.fields.foreign_fields import without_effect
+from actors.gateway.http.fields.wanted_tools import wanted_tools
 from actors.gateway.http.formats.ollama_lines import content_of, time_text
 from actors.gateway.http.request_identity import name_of
 from actors.gateway.http.schema import RequestFields
@@ -129,6 +130,7 @@ class OllamaChatBody(_GeneratingBody, frozen=True, kw_only=True, forbid_unknown_
     """POST /api/chat."""
 
     messages: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=4096)] | None = None
+    tools: list[dict[str, Any]] | None = None
 
 
 async def generate(services: Services, call: Call) -> ASGIApp:
@@ -157,7 +159,8 @@ async def chat(services: Services, call: Call) -> ASGIApp:
         if message.get("images"):
             raise invalid(f"messages[{index}].images", "none (this server's models read text alone)", message["images"])
     turns = turns_of(body.messages)
-    return await generated(services, call, _new(services, call, body, "ollama_chat", turns=turns, prompt_field="messages"))
+    fields = {"turns": turns, "tools": wanted_tools({"tools": body.tools}), "prompt_field": "messages"}
+    return await generated(services, call, _new(services, call, body, "ollama_chat", **fields))
 
 
 async def _prompt(services: Services, body: OllamaGenerateBody) -> dict[str, Any]:

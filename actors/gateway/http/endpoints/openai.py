@@ -33,6 +33,7 @@ async def chat(services: Services, call: Call) -> ASGIApp:
         max_tokens_field="max_tokens" if longest is None else "max_completion_tokens",
         logprobs=body.wanted_logprobs,
         turns=turns_of(body.messages),
+        tools=body.offered_tools,
         prompt_field="messages",
     )
     return await _answer(services, call, body, new)

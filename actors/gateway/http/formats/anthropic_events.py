@@ -14,6 +14,7 @@ from actors.gateway.http.formats.format import EVENT_STREAM, StreamWriter
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.split_text import pieces_of
+from actors.gateway.requests.tool_calls import ToolCall, call_id, calls_in, parts_of
 from actors.gateway.text.pieces import Channel, TextPiece
 from actors.gateway.text.tokenizer import TextModel
 
@@ -65,7 +66,8 @@ class MessageEvents(StreamWriter):
 def message_body(request: Request, model_name: str, model: TextModel) -> Iterator[bytes]:
     """The message of a request that is over, in one piece."""
     sequence = request.sequences[0]
-    content = [_block_of(request, piece) for piece in pieces_of(sequence) or [TextPiece(Channel.CONTENT, "")]]
+    parts = parts_of(pieces_of(sequence))
+    content = [block for part in parts or [TextPiece(Channel.CONTENT, "")] if (block := _block_of(sequence, part)) is not None]
     yield _encode(_message(request, model_name, content, *_stop_of(request), _usage_of(request)))
 
 
@@ -74,10 +76,19 @@ def signature_of(request: Request) -> str:
     return b64encode(blake2b(request.order.request.encode(), digest_size=24).digest()).decode()
 
 
-def _block_of(request: Request, piece: TextPiece) -> dict[str, str]:
-    if piece.channel is Channel.REASONING:
-        return {"type": "thinking", "thinking": piece.text, "signature": signature_of(request)}
-    return {"type": "text", "text": piece.text}
+def tool_block(sequence: GrowingSequence, call: ToolCall) -> dict[str, Any]:
+    """A block that calls a tool; without arguments, those of a call that was cut off."""
+    block_id = call_id(sequence, call.number, "toolu_")
+    return {"type": "tool_use", "id": block_id, "name": call.name, "input": call.input or {}}
+
+
+def _block_of(sequence: GrowingSequence, part: TextPiece | ToolCall) -> dict[str, Any] | None:
+    """The block of a part; None for a call that was cut off."""
+    if isinstance(part, ToolCall):
+        return tool_block(sequence, part) if part.input is not None else None
+    if part.channel is Channel.REASONING:
+        return {"type": "thinking", "thinking": part.text, "signature": signature_of(sequence.request)}
+    return {"type": "text", "text": part.text}
 
 
 def event_of(data: dict[str, Any]) -> bytes:
@@ -105,7 +116,9 @@ def _stop_of(request: Request) -> tuple[str, str | None]:
     sequence = request.sequences[0]
     if sequence.ended is not None and sequence.ended.reason == "length":
         return "max_tokens", None
-    matched = sequence.matched_stop
+    splitting, matched = request.order.splitting, sequence.matched_stop
+    if splitting is not None and splitting.tools is not None and calls_in(pieces_of(sequence))[1]:
+        return "tool_use", None
     return ("stop_sequence", matched) if matched else ("end_turn", None)
 
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from actors.gateway.http.formats.anthropic_events import MessageEvents, event_of, signature_of
+from typing import Any
+
+from actors.gateway.http.formats.anthropic_events import MessageEvents, event_of, signature_of, tool_block
 from actors.gateway.http.formats.format import StreamWriter
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.split_text import SplitText
+from actors.gateway.requests.tool_calls import ToolCall
 from actors.gateway.text.pieces import Channel, TextPiece
 from actors.gateway.text.tokenizer import TextModel
+
+_DELTAS = {
+    Channel.REASONING: ("thinking_delta", "thinking"),
+    Channel.CONTENT: ("text_delta", "text"),
+    Channel.CALL: ("input_json_delta", "partial_json"),
+}
+_BLOCKS = {**{channel: channel for channel in _DELTAS}, Channel.ARGUMENTS: Channel.CALL, Channel.NO_CALL: Channel.CONTENT}
 
 
 class SplitMessageEvents(MessageEvents):
@@ -45,17 +55,25 @@ class SplitMessageEvents(MessageEvents):
 
     def _events(self, pieces: list[TextPiece]) -> list[bytes]:
         events: list[bytes] = []
+        number = self._split.n_calls - sum(channel is Channel.CALL for channel, _ in pieces)
         for channel, text in pieces:
-            if channel is not self._open:
-                events += self._end() + self._begin(channel)
-            kind, field = ("thinking_delta", "thinking") if channel is Channel.REASONING else ("text_delta", "text")
+            if channel is Channel.CALL:
+                block = tool_block(self._request.sequences[0], ToolCall(number, text))
+                events += self._end() + self._begin(channel, block)
+                number += 1
+                continue
+            block_channel = _BLOCKS[channel]
+            if block_channel is not self._open:
+                events += self._end() + self._begin(block_channel)
+            kind, field = _DELTAS[block_channel]
             events.append(self._delta({"type": kind, field: text}))
         return events
 
-    def _begin(self, channel: Channel) -> list[bytes]:
+    def _begin(self, channel: Channel, block: dict[str, Any] | None = None) -> list[bytes]:
         self._open, self._n_blocks = channel, self._n_blocks + 1
-        is_thinking = channel is Channel.REASONING
-        block = {"type": "thinking", "thinking": "", "signature": ""} if is_thinking else {"type": "text", "text": ""}
+        if block is None:
+            is_thinking = channel is Channel.REASONING
+            block = {"type": "thinking", "thinking": "", "signature": ""} if is_thinking else {"type": "text", "text": ""}
         return [event_of({"type": "content_block_start", "index": self._n_blocks - 1, "content_block": block})]
 
     def _end(self) -> list[bytes]:

@@ -10,10 +10,11 @@ import msgspec
 
 from actors.gateway.http.errors import ollama_error, refusal_of
 from actors.gateway.http.formats.format import StreamWriter
-from actors.gateway.http.formats.openai_chunks import finish_reason
+from actors.gateway.http.formats.openai_message import finish_reason
 from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.split_text import SplitText, pieces_of
+from actors.gateway.requests.tool_calls import calls_in
 from actors.gateway.text.pieces import Channel, TextPiece
 from actors.gateway.text.tokenizer import TextModel
 
@@ -61,23 +62,38 @@ class LineWriter(StreamWriter):
 
 
 class SplitLineWriter(LineWriter):
-    """As `LineWriter`, with the reasoning in a field of its own."""
+    """As `LineWriter`, with the reasoning in a field of its own, and calls of tools in another, each when it is complete."""
 
     def __init__(self, request: Request, model_name: str, model: TextModel) -> None:
         super().__init__(request, model_name, model)
         self._split = SplitText(request.sequences[0])
         self._head, self._is_chat = head_of(request.order, model_name), request.order.api == "ollama_chat"
+        self._call: list[TextPiece] = []  # the pieces of the call that has begun
 
     def token(self, sequence: GrowingSequence, number: int) -> bytes:
-        """The line of one token; b"" if it makes no text certain."""
-        return self._line_of(self._split.of_token(number))
+        """The line of one token; b"" if it makes no text certain, and no call complete."""
+        return self._line_of(self._with_whole_calls(self._split.of_token(number)))
 
     def ending(self, sequence: GrowingSequence) -> bytes:
         """The line of the text that became certain by the ending."""
-        return self._line_of(self._split.of_ending())
+        return self._line_of(self._with_whole_calls(self._split.of_ending()) + self._call)
+
+    def _with_whole_calls(self, pieces: list[TextPiece]) -> list[TextPiece]:
+        """The pieces before the call that has begun last. What comes after a call shows that it is complete."""
+        ready: list[TextPiece] = []
+        for piece in pieces:
+            if piece.channel not in (Channel.ARGUMENTS, Channel.NO_CALL):
+                ready += self._call
+                self._call = []
+            if piece.channel is Channel.CALL or self._call:
+                self._call.append(piece)
+            else:
+                ready.append(piece)
+        return ready
 
     def _line_of(self, pieces: list[TextPiece]) -> bytes:
-        return _encode({**self._head, **shown(pieces, is_chat=self._is_chat), "done": False}) if pieces else b""
+        fields = shown(pieces, is_chat=self._is_chat) if pieces else {}
+        return _encode({**self._head, **fields, "done": False}) if fields else b""
 
 
 def line_writer(request: Request, model_name: str, model: TextModel) -> StreamWriter:
@@ -86,13 +102,17 @@ def line_writer(request: Request, model_name: str, model: TextModel) -> StreamWr
 
 
 def shown(pieces: list[TextPiece], *, is_chat: bool) -> dict[str, Any]:
-    """The fields with the text of these pieces. The reasoning is `thinking`, beside the content."""
+    """The fields with these pieces. The reasoning is `thinking`, beside the content; calls that were cut off are left out."""
     texts = dict.fromkeys(Channel, "")
-    for channel, text in pieces:
+    said, calls = calls_in(pieces)
+    for channel, text in said:
         texts[channel] += text
     fields = content_of(texts[Channel.CONTENT], is_chat=is_chat)
+    inside = fields["message"] if is_chat else fields
     if texts[Channel.REASONING]:
-        (fields["message"] if is_chat else fields)["thinking"] = texts[Channel.REASONING]
+        inside["thinking"] = texts[Channel.REASONING]
+    if functions := [{"name": call.name, "arguments": call.input} for call in calls if call.input is not None]:
+        inside["tool_calls"] = [{"function": function} for function in functions]
     return fields
 
 

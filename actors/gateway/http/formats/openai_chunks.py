@@ -10,25 +10,18 @@ import msgspec
 
 from actors.gateway.http.errors import error_response, refusal_of
 from actors.gateway.http.formats.format import EVENT_STREAM, PING, StreamWriter
+from actors.gateway.http.formats.openai_message import FINISH, finish_reason, finish_with_calls, message_of
 from actors.gateway.requests.best_of import shown_answers
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
-from actors.gateway.requests.split_text import n_reasoning_tokens, pieces_of
+from actors.gateway.requests.split_text import n_reasoning_tokens
 from actors.gateway.requests.work_done import work_of
-from actors.gateway.text.pieces import Channel, TextPiece
 from actors.gateway.text.tokenizer import TextModel
 
 _encode = msgspec.json.Encoder().encode
 DONE = b"data: [DONE]\n"
-FINISH = {reason: b'"' + reason.encode() + b'"' for reason in ("stop", "length")}
-_FIELDS = {Channel.CONTENT: ("content",), Channel.REASONING: ("reasoning_content", "reasoning")}
 _SPAN_TOKENS = 64  # of a whole body between two turns of the event loop: with 20 log-probabilities each they take 3 ms
 _LOWEST_LOGPROB = -9999.0  # JSON has no minus infinity; OpenAI writes this
-
-
-def finish_reason(ended: Ended) -> str:
-    """OpenAI's `finish_reason` of an ending: "length", or "stop" for every other one, a cancellation included."""
-    return ended.reason if ended.reason in FINISH else "stop"
 
 
 def usage_of(request: Request) -> dict[str, Any]:
@@ -51,15 +44,6 @@ def usage_of(request: Request) -> dict[str, Any]:
     if details:
         usage["completion_tokens_details"] = details
     return usage
-
-
-def fields_of(pieces: list[TextPiece]) -> dict[str, str]:
-    """The fields of a message, or of a delta, that show these pieces. The reasoning has two names: vLLM's and DeepSeek's."""
-    fields: dict[str, str] = {}
-    for channel, text in pieces:
-        for name in _FIELDS[channel]:
-            fields[name] = fields.get(name, "") + text
-    return fields
 
 
 class ChunkWriter(StreamWriter):
@@ -156,8 +140,10 @@ def _choice(sequence: GrowingSequence, index: int, model: TextModel, *, is_chat:
     assert sequence.ended is not None
     order, text = sequence.request.order, "".join(sequence.texts) + sequence.tail
     choice: dict[str, Any] = {"index": index}
+    finish = finish_reason(sequence.ended)
     if order.splitting is not None:
-        choice["message"] = {"role": "assistant", "content": "", "refusal": None, **fields_of(pieces_of(sequence))}
+        choice["message"], n_calls = message_of(sequence)
+        finish = finish_with_calls(sequence.ended, n_calls, order)
     elif is_chat:
         choice["message"] = {"role": "assistant", "content": text, "refusal": None}
     else:
@@ -167,7 +153,7 @@ def _choice(sequence: GrowingSequence, index: int, model: TextModel, *, is_chat:
         yield from _whole_logprobs(sequence, model, is_chat=is_chat)
     else:
         yield b"null"
-    yield b',"finish_reason":' + FINISH[finish_reason(sequence.ended)] + b"}"
+    yield b',"finish_reason":' + FINISH[finish] + b"}"
 
 
 def _whole_logprobs(sequence: GrowingSequence, model: TextModel, *, is_chat: bool) -> Iterator[bytes]:

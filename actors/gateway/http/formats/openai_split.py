@@ -1,11 +1,12 @@
-"""OpenAI's events of a chat whose text is split into channels: a delta may have reasoning beside its content. Pure."""
+"""OpenAI's events of a chat whose text is split into channels: a delta may have more than content. Pure."""
 
 from __future__ import annotations
 
 import msgspec
 
 from actors.gateway.http.formats.format import StreamWriter
-from actors.gateway.http.formats.openai_chunks import FINISH, ChunkWriter, fields_of, finish_reason
+from actors.gateway.http.formats.openai_chunks import ChunkWriter
+from actors.gateway.http.formats.openai_message import FINISH, delta_of, finish_with_calls
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.split_text import SplitText
 from actors.gateway.text.pieces import TextPiece
@@ -27,21 +28,22 @@ class SplitChunkWriter(ChunkWriter):
         if not pieces and not self._wants_logprobs:
             return b""
         logprobs = self._logprobs(sequence, number) if self._wants_logprobs else b"null"
-        return self._event_with(sequence.index, _delta(pieces), logprobs, b"null")
+        return self._event_with(sequence.index, self._delta(sequence, pieces), logprobs, b"null")
 
     def ending(self, sequence: GrowingSequence) -> bytes:
         """The event of an ending, with the text that became certain by it; b"" for a failure without such a text."""
-        ended, pieces = sequence.ended, self._splits[sequence.index].of_ending()
+        split = self._splits[sequence.index]
+        ended, pieces = sequence.ended, split.of_ending()
         assert ended is not None
         if ended.is_failure:
-            return self._event_with(sequence.index, _delta(pieces), b"null", b"null") if pieces else b""
-        return self._event_with(sequence.index, _delta(pieces), b"null", FINISH[finish_reason(ended)])
+            return self._event_with(sequence.index, self._delta(sequence, pieces), b"null", b"null") if pieces else b""
+        finish = FINISH[finish_with_calls(ended, split.n_whole_calls, sequence.request.order)]
+        return self._event_with(sequence.index, self._delta(sequence, pieces), b"null", finish)
+
+    def _delta(self, sequence: GrowingSequence, pieces: list[TextPiece]) -> bytes:
+        return b'"delta":' + _encode(delta_of(sequence, pieces, self._splits[sequence.index].n_calls))
 
 
 def chunk_writer(request: Request, model_name: str, model: TextModel) -> StreamWriter:
     """The writer of one request."""
     return (ChunkWriter if request.order.splitting is None else SplitChunkWriter)(request, model_name, model)
-
-
-def _delta(pieces: list[TextPiece]) -> bytes:
-    return b'"delta":' + _encode(fields_of(pieces))

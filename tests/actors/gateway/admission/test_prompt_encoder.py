@@ -23,7 +23,7 @@ class NotingText(HashChainText):
         self.is_inline = threading.current_thread() is threading.main_thread()
         return [1]
 
-    def encode_chat(self, turns: Sequence[Mapping[str, Any]]) -> list[int]:
+    def encode_chat(self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         return self.encode("")
 
 

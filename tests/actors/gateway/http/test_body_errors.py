@@ -34,8 +34,8 @@ WORDS: list[tuple[type[msgspec.Struct], Any, str, str]] = [
     (ChatBody, HI | {"n": 10**20}, "n", "expected an integer <= 9223372036854775807, got 100000000000000000000"),
     (ChatBody, HI | {"stream_options": 5}, "stream_options", "expected an object, got 5"),
     (
-        ChatBody,
-        HI | {"tools": [{"type": "function"}]},
+        CompletionBody,
+        {"prompt": "a", "tools": [{"type": "function"}]},
         "tools",
         f'expected an empty list or null ({ELSE}), got [{{"type": "function"}}]',
     ),

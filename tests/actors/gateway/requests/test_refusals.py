@@ -22,6 +22,7 @@ from tests.support.gateway.zmq_clients import zmq_rig
 
 CHAT, PLAIN, ONE, BATCH = "/v1/chat/completions", "/v1/completions", "/v1/generate", "/v1/batch"
 HI = {"messages": [{"role": "user", "content": "hi"}]}
+TOOL = {"type": "function", "function": {"name": "now"}}
 MAX_LENGTH = 64
 
 
@@ -66,7 +67,12 @@ REFUSED: list[tuple[tuple[str, Any], int, str | None, list[str]]] = [
     (chat(stream_options={"include_usage": True}), 400, "stream_options", ["stream"]),
     (chat(top_logprobs=3), 400, "top_logprobs", ["logprobs"]),
     (chat(logprobs=True, top_logprobs=21), 400, "top_logprobs", ["20", "21"]),
-    (chat(tools=[{"type": "function"}]), 400, "tools", ["not supported"]),
+    (chat(tools=[{"type": "function"}]), 400, "tools[0].name", ["1 to 128 letters", "null"]),
+    (chat(tools=[{"type": "search"}]), 400, "tools[0]", ["function"]),
+    (chat(tools=[TOOL, TOOL]), 400, "tools", ["different names", "now"]),
+    (chat(tools=[TOOL], tool_choice={"type": "function", "function": {"name": "x"}}), 400, "tool_choice.function.name", ["x"]),
+    (chat(tool_choice="required"), 400, "tool_choice", ["without tools"]),
+    (chat(tools=[TOOL], functions=[{"name": "a"}]), 400, "functions", ["nothing beside tools"]),
     (chat(response_format={"type": "json_object"}), 400, "response_format", ["a model without a tokenizer"]),
     (chat(response_format={"type": "yaml"}), 400, "response_format", ["json_schema", "yaml"]),
     (chat(guided_regex="a", guided_choice=["b"]), 400, "guided_choice", ["one grammar at most", "guided_regex"]),

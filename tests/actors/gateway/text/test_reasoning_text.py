@@ -20,7 +20,7 @@ def split(marks: ReasoningMarks, parts: list[str]) -> dict[Channel, str]:
     splitter = Splitting(reasoning=marks).splitter()
     pieces = [piece for part in parts for piece in splitter.push(part)] + splitter.flush()
     assert all(isinstance(piece, TextPiece) and piece.text for piece in pieces)
-    texts = dict.fromkeys(Channel, "")
+    texts = {Channel.REASONING: "", Channel.CONTENT: ""}
     for channel, text in pieces:
         texts[channel] += text
     return texts

@@ -112,9 +112,9 @@ async def test_such_a_conversation_is_encoded_off_the_loop(smollm2_text: FolderT
     threads: list[str] = []
     encode = smollm2_text.encode_chat
 
-    def seen(turns: Any) -> list[int]:
+    def seen(*conversation: Any) -> list[int]:
         threads.append(threading.current_thread().name)
-        return encode(turns)
+        return encode(*conversation)
 
     monkeypatch.setattr(smollm2_text, "encode_chat", seen)
     for text in ("hello", EVIL):

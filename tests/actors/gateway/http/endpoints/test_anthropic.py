@@ -67,7 +67,13 @@ async def test_async_client_with_a_system_prompt_and_blocks() -> None:
 REFUSED: list[tuple[dict[str, Any], int, str, str]] = [
     ({"max_tokens": None}, 400, "invalid_request_error", "max_tokens: expected"),
     ({"model": "other"}, 404, "not_found_error", "model: expected"),
-    ({"tools": [{"name": "x"}]}, 400, "invalid_request_error", "tools: expected"),
+    ({"tools": [{"type": "bash_20250124", "name": "x"}]}, 400, "invalid_request_error", "tools[0].type: expected"),
+    (
+        {"tools": [{"name": "x"}], "tool_choice": {"type": "tool", "name": "y"}},
+        400,
+        "invalid_request_error",
+        "tool_choice.name",
+    ),
     ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, 400, "invalid_request_error", "thinking: expected"),
     ({"messages": []}, 400, "invalid_request_error", "messages: expected"),
     ({"messages": [{"role": "system", "content": "x"}]}, 400, "invalid_request_error", "messages[0].role: expected"),

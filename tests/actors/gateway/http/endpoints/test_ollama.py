@@ -120,7 +120,7 @@ REFUSED: list[tuple[str, Any, int, str]] = [
     ("/api/generate", {"prompt": "x", "options": {"mirostat": 1}}, 400, "options.mirostat: expected 0 or null"),
     ("/api/generate", {"prompt": "x", "options": {"temperature": -1}}, 400, "options.temperature: expected a number >= 0"),
     ("/api/generate", {"prompt": "x", "temperature": 1}, 400, "temperature: unknown field"),
-    ("/api/chat", {"messages": HELLO, "tools": [{"type": "function"}]}, 400, "tools: expected"),
+    ("/api/chat", {"messages": HELLO, "tools": [{"type": "function"}]}, 400, "tools[0].name: expected"),
     ("/api/chat", {"messages": HELLO, "format": {"type": "object"}}, 400, "format: expected"),
     ("/api/chat", {"messages": [{**HELLO[0], "images": ["aaaa"]}]}, 400, "messages[0].images: expected"),
     ("/api/chat", {"messages": [{"role": "king", "content": "x"}]}, 400, "messages[0].role: expected"),

@@ -77,7 +77,7 @@ async def test_strict_fields_refuse() -> None:
 @pytest.mark.parametrize(
     ("kind", "fields", "field"),
     [
-        (ChatBody, {"messages": HELLO, "tools": [{"type": "function"}]}, "tools"),
+        (CompletionBody, {"prompt": "a", "tools": [{"type": "function"}]}, "tools"),
         (ChatBody, {"messages": HELLO, "chat_template": "{{ messages }}"}, "chat_template"),
         (ChatBody, {"messages": HELLO, "echo": True}, "echo"),
         (ChatBody, {"prompt": "a"}, "prompt"),

@@ -1,0 +1,37 @@
+"""The grammar of a request with tools: forced calls, or an answer that may be a call instead. Pure."""
+
+from __future__ import annotations
+
+import json
+
+from actors.gateway.requests.refusals import Refusal
+from actors.gateway.text.grammars import GrammarError, compile_grammar
+from actors.gateway.text.tools.dialects import Dialect
+from actors.gateway.text.tools.forced import arguments_schema, grammar_of
+from actors.gateway.text.tools.offered import OfferedTools
+from messages.generation import Grammar, GrammarKind
+
+
+def with_calls(wanted: Grammar | None, field: str, tools: OfferedTools, dialect: Dialect) -> tuple[Grammar | None, str]:
+    """(the grammar, the field that asks for it) of a request with tools. `wanted`: the grammar of an answer without calls.
+
+    Raises: Refusal when both a call and something else must be written.
+    """
+    if tools.is_required:
+        if wanted is not None:
+            raise Refusal("invalid", f"{field}: expected nothing beside a {tools.choice_field} that forces a call", field=field)
+        return grammar_of(tools, dialect), tools.choice_field
+    if wanted is not None and wanted.kind is GrammarKind.JSON_SCHEMA:
+        return grammar_of(tools, dialect, answer=wanted), field
+    return wanted, field
+
+
+def schema_at_fault(tools: OfferedTools) -> tuple[str, str]:
+    """The field of the first schema that cannot be enforced, and why; "" if all can. Blocks for some milliseconds."""
+    for at, tool in tools.callable_tools:
+        options = {"x-guidance": {"lenient": not tool.is_strict}}
+        try:
+            compile_grammar(Grammar(kind=GrammarKind.JSON_SCHEMA, text=json.dumps({**arguments_schema(tool), **options})))
+        except GrammarError as error:
+            return f"{tools.tools_field}[{at}].{tools.schema_field}", str(error)
+    return "", ""

@@ -1,0 +1,68 @@
+"""Tools in Anthropic's form: `tools` and `tool_choice` of a request, and blocks that call a tool or have its result. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from actors.gateway.http.fields.wanted_tools import check_names, offered, tool_with
+from actors.gateway.requests.refusals import invalid
+from actors.gateway.text.tools.offered import OfferedTools, Tool
+
+_CHOICES = '{"type": "auto" | "any" | "none"} or {"type": "tool", "name": ...}'
+
+
+def anthropic_tools(tools: Sequence[Mapping[str, Any]] | None, choice: Mapping[str, Any] | None) -> OfferedTools | None:
+    """The tools of a request; None without one, or if none may be called. Raises: Refusal naming the field."""
+    read = [_tool_of(tool, f"tools[{at}]") for at, tool in enumerate(tools or ())]
+    check_names(read, "tools")
+    kind = (choice or {}).get("type", "auto")
+    if kind not in ("auto", "any", "none", "tool"):
+        raise invalid("tool_choice", _CHOICES, choice)
+    if not read and kind in ("any", "tool"):
+        raise invalid("tool_choice", '"none" or "auto" without tools', choice)
+    if not read or kind == "none":
+        return None
+    name = (choice or {}).get("name")
+    if kind == "tool" and name not in [tool.name for tool in read]:
+        raise invalid("tool_choice.name", "the name of one of the tools", name)
+    names = [str(name)] if kind == "tool" else None
+    most = int(kind == "tool" or (choice or {}).get("disable_parallel_tool_use") is True)
+    return replace(offered(read, names, is_required=kind in ("any", "tool"), most_calls=most), schema_field="input_schema")
+
+
+def as_openai(message: Mapping[str, Any], path: str) -> list[dict[str, Any]]:
+    """One of Anthropic's messages as OpenAI's: results of tools become messages of their own. Raises: Refusal."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return [dict(message)]
+    results: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
+    rest: list[Any] = []
+    for at, block in enumerate(content):
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind == "tool_result":
+            results.append(_result(block, f"{path}.content[{at}]"))
+        elif kind == "tool_use":
+            function = {"name": block.get("name"), "arguments": block.get("input") or {}}
+            calls.append({"id": block.get("id"), "type": "function", "function": function})
+        elif kind not in ("thinking", "redacted_thinking"):  # a model is not shown what it has thought before
+            rest.append(block)
+    said = {**message, "content": rest, **({"tool_calls": calls} if calls else {})}
+    return results + ([said] if rest or calls or not results else [])
+
+
+def _result(block: Mapping[str, Any], path: str) -> dict[str, Any]:
+    content, call = block.get("content"), block.get("tool_use_id")
+    if not isinstance(call, str):
+        raise invalid(f"{path}.tool_use_id", "the id of a call", call)
+    if block.get("is_error") and isinstance(content, str):
+        content = f"Error: {content}"
+    return {"role": "tool", "tool_call_id": call, "content": "" if content is None else content}
+
+
+def _tool_of(tool: Mapping[str, Any], field: str) -> Tool:
+    if tool.get("type", "custom") != "custom":
+        raise invalid(f"{field}.type", '"custom" (tools that the server itself runs are not offered)', tool["type"])
+    return tool_with(tool, field, "input_schema")

@@ -1,0 +1,83 @@
+"""How a model writes calls of tools: which dialect it is, by the model's chat template, and what splits its answers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+
+from actors.gateway.text.pieces import Splitter
+from actors.gateway.text.tools.call_splitter import FewCalls
+from actors.gateway.text.tools.json_calls import Hermes, LlamaJson, Mistral
+from actors.gateway.text.tools.python_calls import Pythonic
+from actors.gateway.text.tools.xml_calls import QwenXml
+
+
+class Dialect(StrEnum):
+    """How calls are written."""
+
+    HERMES = "hermes"
+    LLAMA_JSON = "llama_json"
+    MISTRAL = "mistral"
+    PYTHONIC = "pythonic"
+    QWEN_XML = "qwen_xml"
+
+    @property
+    def has_special_marks(self) -> bool:
+        """True if its marks may be special tokens, which have no text unless they are asked for."""
+        return self in (Dialect.LLAMA_JSON, Dialect.MISTRAL, Dialect.PYTHONIC)
+
+
+# What the template of a model has that writes this dialect; the first one that fits, and Hermes' if none does.
+_SIGNS: tuple[tuple[Dialect, Sequence[str]], ...] = (
+    (Dialect.QWEN_XML, ("<function=", "<parameter=")),
+    (Dialect.MISTRAL, ("[TOOL_CALLS]",)),
+    (Dialect.HERMES, ("<tool_call>",)),
+    (Dialect.PYTHONIC, ("func_name1(",)),
+    (Dialect.LLAMA_JSON, ("<|python_tag|>",)),
+    (Dialect.LLAMA_JSON, ('"parameters": dictionary',)),
+)
+
+
+def dialect_of(template: str) -> Dialect:
+    """The dialect of a model with this chat template (Jinja source)."""
+    return next((dialect for dialect, signs in _SIGNS if all(sign in template for sign in signs)), Dialect.HERMES)
+
+
+def forced_dialect(dialect: Dialect) -> Dialect:
+    """The dialect in which calls are forced by a grammar: one that is JSON."""
+    match dialect:
+        case Dialect.PYTHONIC:
+            return Dialect.MISTRAL  # a list too
+        case Dialect.QWEN_XML:
+            return Dialect.HERMES  # within the same marks
+        case _:
+            return dialect
+
+
+class ToolRules(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How calls in the answers to one request are found and shown; recorded with it."""
+
+    dialect: Dialect
+    names: list[str]  # of the tools that may be called
+    texts: list[str] = []  # their parameters that are texts, as "tool.parameter": for dialects that do not say it
+    most_calls: int = 0  # in one answer, 0: any number; later ones are left out
+    is_function: bool = False  # the client has used the older fields `functions` and `function_call`
+
+    def splitter(self) -> Splitter:
+        """A splitter for one text."""
+        return FewCalls(self._splitter(), self.most_calls) if self.most_calls else self._splitter()
+
+    def _splitter(self) -> Splitter:
+        match self.dialect:
+            case Dialect.HERMES:
+                return Hermes(self.names)
+            case Dialect.LLAMA_JSON:
+                return LlamaJson(self.names)
+            case Dialect.MISTRAL:
+                return Mistral(self.names)
+            case Dialect.PYTHONIC:
+                return Pythonic(self.names)
+            case Dialect.QWEN_XML:
+                return QwenXml(self.names, self.texts)

@@ -1,0 +1,99 @@
+"""Calls that are written with a mark for each parameter, as Qwen3-Coder writes them. Pure.
+
+    <tool_call>
+    <function=get_weather>
+    <parameter=city>
+    Paris
+    </parameter>
+    </function>
+    </tool_call>
+
+The mark around it may be left out, and an object in it is read as Hermes' is. A value is passed on when it is complete.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+
+from actors.gateway.text.pieces import Channel, TextPiece
+from actors.gateway.text.tools.call_splitter import WAIT, json_text
+from actors.gateway.text.tools.json_calls import Hermes
+
+_FUNCTION, _PARAMETER = "<function=", "<parameter="
+_VALUE_ENDS = ("</parameter>", _PARAMETER, "</function>")
+
+
+class QwenXml(Hermes):
+    """`texts`: the parameters that are texts, as "tool.parameter"; a value of another one is JSON if it can be read as such."""
+
+    marks = ("<tool_call>", _FUNCTION)
+
+    def __init__(self, names: Collection[str], texts: Collection[str]) -> None:
+        super().__init__(names)
+        self._texts = frozenset(texts)
+
+    def after_mark(self, mark: str) -> bool:
+        return self._read_name() if mark == _FUNCTION else self.read_calls()
+
+    def otherwise(self) -> bool:
+        found = self.next_of(_FUNCTION)
+        return found is not WAIT and (self.go(self._read_name) if found else self.fail())
+
+    def fail_at_end(self) -> None:
+        if self._read in (self._read_inside, self._read_key, self._read_value):
+            self.out.append(TextPiece(Channel.NO_CALL, self.begun + self.held))
+        else:
+            super().fail_at_end()
+
+    def _read_name(self) -> bool:
+        name, end, _ = self.held.partition(">")
+        if not end and any(known.startswith(name) for known in self.names):
+            return False
+        if not end or name not in self.names:
+            return self.fail()
+        self.take(len(name) + 1)
+        self._name, self._before = name, "{"
+        self.out.append(TextPiece(Channel.CALL, name))
+        return self.go(self._read_inside)
+
+    def _read_inside(self) -> bool:
+        found = self.next_of(_PARAMETER, "</function>")
+        if found is WAIT:
+            return False
+        if found == _PARAMETER:
+            return self.go(self._read_key)
+        if not found:
+            self.out.append(TextPiece(Channel.NO_CALL, self.begun))
+            return self.leave()
+        self.called(TextPiece(Channel.ARGUMENTS, "{}" if self._before == "{" else "}"))
+        self._is_in_list = False
+        return self.go(self._read_after)
+
+    def _read_key(self) -> bool:
+        self._key, end, _ = self.held.partition(">")
+        if end:
+            self.take(len(self._key) + 1)
+            return self.go(self._read_value)
+        return False
+
+    def _read_value(self) -> bool:
+        found = min(((at, end) for end in _VALUE_ENDS if (at := self.held.find(end)) >= 0), default=None)
+        if found is None:
+            return False
+        at, end = found
+        value = self.take(at).removeprefix("\n").removesuffix("\n")
+        if end == _VALUE_ENDS[0]:
+            self.take(len(end))
+        shown = f"{self._before}{json_text(self._key)}: {self._json_of(value)}"
+        self.out.append(TextPiece(Channel.ARGUMENTS, shown))
+        self._before = ", "
+        return self.go(self._read_inside)
+
+    def _json_of(self, value: str) -> str:
+        if f"{self._name}.{self._key}" not in self._texts:
+            try:
+                return json_text(json.loads(value))
+            except (ValueError, RecursionError):
+                pass
+        return json_text(value)

@@ -1,0 +1,1 @@
+"""Tests of what answers look like in each API."""
