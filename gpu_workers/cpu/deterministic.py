@@ -28,7 +28,7 @@ class KernelsOnly(DirectCalls):
     """Makes each call at once, and leaves nothing to torch."""
 
     def leave_to_torch(self, what: str) -> None:
-        """Raises: ConfigError."""
+        """Refuse an operation that has no kernel. Raises: ConfigError, always."""
         raise ConfigError(f"worker.deterministic: expected false for this model on CPU cores, got true (no kernel for {what})")
 
 
@@ -40,7 +40,7 @@ class DeterministicCpuOps(CpuOps):
         self._calls = KernelsOnly()
         self._most_kernel_rows = sys.maxsize
         if machine.lanes * 4 != matrix.BLOCK:
-            self._pass_rows = 1  # the sums of more do not fit the registers
+            self._pass_rows = 1  # the sums of more rows do not fit the registers
         self._few_rows = compile_kernel(lambda code: matrix.write_few_rows(code, dtype == torch.bfloat16), machine)
 
     def pack(self, weight: torch.Tensor) -> torch.Tensor:

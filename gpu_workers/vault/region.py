@@ -17,8 +17,8 @@ class Region(Protocol):
         ...
 
     def use_large_pages(self) -> None:
-        """Let shared memory that has been mapped to be written, and has no content yet, have large pages where that makes
-        reading faster and the machine has them. All of it is then in use, touched or not."""
+        """Use large pages where they make reading faster and the machine has them. Call it when shared memory was mapped for
+        writing and has no content yet. All of it is then in use, touched or not."""
 
     def share(self, descriptor: int, is_read_only: bool = False) -> None:
         """From now on the region is the memory behind this descriptor, with its content, at the same address. Nothing may use

@@ -75,7 +75,7 @@ class GatewayCustody(Custodian):
             self.open()
 
     def open(self) -> None:
-        """Connect, give the custodian every hold, and let it drop what `claim` has found, or could not get, and nobody holds.
+        """Connect, give the custodian every hold, and let it drop those of the dead incarnation that nobody holds now.
 
         Tries again until `close` when no custodian listens, or when it goes away.
         """

@@ -1,6 +1,6 @@
 """Leaves client connections to the next incarnation, at a moment at which it can go on with all of them.
 
-Until the process ends, everything goes on as before: its end is a kill at a good moment.
+The process goes on as before until it exits, and it exits as if it were killed: only the moment is chosen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _POLL_S = 0.005
 
 
 async def leave_connections(server: HttpServer | None, custody: GatewayCustody | None) -> bool:
-    """Give the custodian what it does not have yet. The process must end soon, without the end of its event loop.
+    """Give the custodian what it does not have yet. The process must exit soon, without closing its event loop.
 
     Returns False, and does nothing, where there is no custodian or no HTTP server.
     """

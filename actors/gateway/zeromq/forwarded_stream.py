@@ -1,4 +1,4 @@
-"""A stream whose request another gateway has: its messages are passed on to the client, and the client's words to it.
+"""A stream whose request is at another gateway: passes the messages of that gateway on to the client, and the client's to it.
 
 The other gateway bounds the tokens in flight by what the client has confirmed, as for a client of its own. When it dies, the
 link asks its next incarnation for the stream from the next token on.

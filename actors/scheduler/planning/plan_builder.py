@@ -88,7 +88,7 @@ class PlanBuilder:
                 self.add_pages(sequence.slot, 0, sequence.pages)
 
     def count_prompt(self, start: int, n_tokens: int, n_rows: int = 1) -> None:
-        """Count `n_tokens` of a prompt from position `start` on, in a new row; with `n_rows` 0 in a row that is counted."""
+        """Count `n_tokens` of a prompt from position `start` on, in a new row; `n_rows` 0: in a row that was counted."""
         self.n_prompts += n_rows
         self.prompt_tokens += n_tokens
         self.prompt_pairs += n_tokens * start + n_tokens * n_tokens // 2
