@@ -1,9 +1,9 @@
 """Which positions of a running sequence still have their keys and values when the steps in flight are lost. Pure.
 
 A row in flight may have written any of its positions, or none. So a sequence loses all positions from the first one of its
-oldest row in flight on, and the next gang writes them again before it reads them. The positions before that were written by its own
-rows, whose results have been applied, or they lie in pages that it shares with the sequence that computes them. These are lost
-if a plan in flight completes them.
+oldest row in flight on, and the next gang writes them again before it reads them. The positions before that were written by
+its own rows, whose results have been applied, or they lie in pages that it shares with the sequence that computes them. These
+are lost if a plan in flight completes them.
 """
 
 from __future__ import annotations
