@@ -28,7 +28,7 @@ from gpu_workers.engine import Engine
 from gpu_workers.sampling.draft_verification import accept_drafts, emitted_indices
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.host_region import HostRegion
-from messages.logprobs import TokenLogprobs
+from messages.logprobs import PromptLogprobs, TokenLogprobs
 from messages.steps import PAGE_TOKENS, EngineCapacity, Plan, Result, StepTime
 from messages.wire.arrays import float32s, int32s
 
@@ -194,7 +194,30 @@ class HashChainEngine(Engine[_Launched]):
             ids=ids,
             compute_s=time.monotonic() - began_s + self._settings.hash_chain_step_s,
             logprobs=self._certain_logprobs(ids, np.repeat(asked, counts)),
+            prompts=self._prompt_logprobs(step),
         )
+
+    def _prompt_logprobs(self, step: StepArrays) -> list[PromptLogprobs]:
+        """What the step gives of prompts: made-up numbers, each a function of its token and the chain's state before it."""
+        rows = self._slots.prompts.rows_of(step)
+        if rows is None:
+            return []
+        parts, start = [], 0
+        mixed = _mix_array(self._pages[step.slot_mapping[rows.index]])
+        ids = self._tokens[rows.token_slots, rows.next_positions].astype(np.int64)
+        for slot, first, count, width in zip(rows.slots, rows.firsts, rows.counts, rows.widths, strict=True):
+            some, rank = slice(start, start + count), np.arange(width)[None, :]
+            low = (mixed[some] & np.uint64(0xFFFF)).astype(np.int64)
+            top_ids = (low[:, None] + rank) % self._settings.hash_chain_vocabulary
+            logprobs = TokenLogprobs(
+                chosen=float32s(-(((low ^ ids[some]) % 4096) + 1) / 256),
+                width=width,
+                top_ids=int32s(top_ids.ravel()),
+                top=float32s(np.broadcast_to(-rank / 4, top_ids.shape).ravel()),
+            )
+            parts.append(PromptLogprobs(owner=slot, first=first, logprobs=logprobs, ranks=int32s(low % 100 + 1)))
+            start += count
+        return parts
 
     def _replace_banned(self, samples: np.ndarray, step: StepArrays) -> None:
         """Replaces banned samples [S] by the next id that is allowed, in place. A bias changes nothing: there are no logits."""

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypedDict, get_type_hints
 
 import msgspec
 
-from messages.logprobs import MAX_TOP_LOGPROBS, TokenLogprobs
+from messages.logprobs import MAX_TOP_LOGPROBS, PromptParts, TokenLogprobs, TopWanted
 from messages.outcomes import Code, EndReason, NoCode
 from messages.wire.arrays import Int32s, Int64s, total
 from messages.wire.message import NO_TRACE, CallerId, Count, LongText, Message, Part, Seed, ShortText, StrictPart, TraceId
@@ -120,6 +120,7 @@ class Terms(StrictPart, frozen=True):
     bad_words: Annotated[list[ShortText], msgspec.Meta(max_length=MAX_BAD_WORDS)] = []  # are not generated
     # The tokens of `bad_words`, made by admission: the last token of each is not sampled after the ones before it.
     bad_tokens: Annotated[list[list[TokenId]], msgspec.Meta(max_length=MAX_BAD_SEQUENCES)] = []
+    prompt_logprobs: TopWanted = -1  # -1: none; n: of the prompt's tokens, and of the top n at each place
     trace_id: TraceId = NO_TRACE  # of a distributed trace (W3C Trace Context); HTTP clients give it as the header `traceparent`
     caller: CallerId = b""  # who has sent the request: a digest, made where the request arrives
     # The scheduler may collect this many tokens before it sends them. The first and the last of an attempt are sent at once.
@@ -147,6 +148,7 @@ class TermsOptions(TypedDict, total=False):
     logit_bias: dict[str, float]
     allowed_token_ids: list[int] | None
     bad_words: list[str]
+    prompt_logprobs: int
     trace_id: bytes
 
 
@@ -212,7 +214,6 @@ class Tokens(Message, frozen=True):
 
     Row i carries `counts[i]` ids for attempt `attempts[i]`, the first of them being generated token `firsts[i]`;
     `ids` holds the rows one after the other; `cached[i]` tokens of that attempt's prompt needed no prefill.
-    `logprobs` is None if no row asked for any.
     """
 
     number: Count  # counts the Tokens messages of this scheduler to this gateway, from 1
@@ -222,7 +223,8 @@ class Tokens(Message, frozen=True):
     cached: Int32s
     ids: Int32s
     endings: Annotated[list[Ending], msgspec.Meta(max_length=65_536)]
-    logprobs: TokenLogprobs | None = None  # of `ids`
+    logprobs: TokenLogprobs | None = None  # of `ids`; None if no row asked for any
+    prompts: PromptParts = []  # by attempt; all of a prompt have come with generated token 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

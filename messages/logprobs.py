@@ -1,4 +1,4 @@
-"""Log probabilities of tokens: the one struct that carries them from the ranks to the client."""
+"""Log probabilities of tokens: the structs that carry them from the ranks to the client, for answers and for prompts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import msgspec
 import numpy as np
 
 from messages.wire.arrays import EMPTY_F32, EMPTY_I32, Float32s, Int32s, check_arrays
-from messages.wire.message import Part
+from messages.wire.message import Count, Part
 
 MAX_TOP_LOGPROBS = 20
+TopWanted = Annotated[int, msgspec.Meta(ge=-1, le=MAX_TOP_LOGPROBS)]  # -1: no log probabilities; n: one and the top n beside it
 
 
 class TokenLogprobs(Part, frozen=True):
@@ -50,6 +51,36 @@ class TokenLogprobs(Part, frozen=True):
         return [(token, logprob) for token, logprob in pairs if token >= 0]
 
 
+class PromptLogprobs(Part, frozen=True):
+    """Log probabilities of n tokens of one prompt: of tokens first + 1, first + 2, ..., each after all tokens before it.
+
+    The first token of a prompt has none. A token's rank is 1 plus the number of tokens that are more probable.
+    """
+
+    owner: Count  # whose prompt: a slot in a Result, an attempt in a Tokens, 0 where there is one prompt
+    first: Count  # the position after which the first of these tokens stands
+    logprobs: TokenLogprobs
+    ranks: Int32s  # [n]
+
+    def __post_init__(self) -> None:
+        check_arrays(self)
+        if len(self.ranks) != self.logprobs.n_tokens:
+            raise ValueError(f"ranks: expected {self.logprobs.n_tokens} items, got {len(self.ranks)}")
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of tokens."""
+        return len(self.ranks)
+
+    def of(self, owner: int, start: int = 0) -> PromptLogprobs:
+        """Those after the first `start` tokens, for another owner."""
+        rest = self.logprobs.part(start, self.n_tokens)
+        return PromptLogprobs(owner=owner, first=self.first + start, logprobs=rest, ranks=self.ranks[start:])
+
+
+PromptParts = Annotated[list[PromptLogprobs], msgspec.Meta(max_length=65_536)]
+
+
 def place_logprobs(n_tokens: int, parts: Iterable[tuple[int, TokenLogprobs]]) -> TokenLogprobs:
     """Log probabilities of `n_tokens` tokens. `parts`: (index of the first token, its part) for the tokens that have any.
 
@@ -72,3 +103,9 @@ def join_logprobs(parts: Sequence[TokenLogprobs]) -> TokenLogprobs:
     """The log probabilities of all parts, one part after the other."""
     starts = np.cumsum([0, *(part.n_tokens for part in parts)]).tolist()
     return place_logprobs(starts[-1], zip(starts, parts, strict=False))
+
+
+def join_prompt(parts: Sequence[PromptLogprobs]) -> PromptLogprobs:
+    """All parts of one prompt as one. `parts`: one or more, the first from position 0 on, each after the one before."""
+    joined = join_logprobs([part.logprobs for part in parts])
+    return PromptLogprobs(owner=0, first=0, logprobs=joined, ranks=np.concatenate([part.ranks for part in parts]))

@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 
 from messages.generation import Sampling, Terms
-from messages.logprobs import TokenLogprobs
+from messages.logprobs import PromptLogprobs, TokenLogprobs
 from messages.outcomes import Code, EndReason, NoCode
 from messages.wire.arrays import EMPTY_I32, Int32s
 from messages.wire.message import Count, LongText, Message, ShortText, StrictMessage, StrictPart, Text
@@ -60,6 +60,7 @@ class Chunk(Message, frozen=True):
     ids: Int32s
     text: Text
     logprobs: TokenLogprobs | None = None  # of `ids`; None if not asked for
+    prompt_logprobs: PromptLogprobs | None = None  # of the prompt; only with token 0, None if not asked for
 
 
 class Finished(Message, frozen=True):

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from messages.generation import MAX_ALLOWED_TOKENS, MAX_BAD_SEQUENCES, MAX_BIASED_TOKENS, MAX_STOP_TOKENS, Sampling
-from messages.logprobs import TokenLogprobs
+from messages.logprobs import PromptParts, TokenLogprobs, TopWanted
 from messages.wire.arrays import EMPTY_I32, Int32s, check_arrays, total
 from messages.wire.message import Count, LongText, Message, Part, ShortText
 
@@ -92,6 +92,7 @@ class NewSequence(Part, frozen=True):
     grammar: LongText = ""  # of llguidance, which the generated tokens follow; "": none
     end_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # which end an answer where the grammar may
     rules: TokenRules | None = None  # None: no token is treated in another way than the others
+    prompt_logprobs: TopWanted = -1  # n: results carry those of the prompt's tokens, and of the top n at each place
 
 
 class Plan(Message, frozen=True):
@@ -183,6 +184,8 @@ class Result(Message, frozen=True):
     compute_s: float  # time on the device (or the CPU's step thread)
     logprobs: TokenLogprobs | None = None  # of `ids`; None if no row asked for any
     grammars: GrammarReport | None = None  # None if no row has a grammar that says anything
+    # Of prompts: a row that has computed positions `first`, first + 1, ... of one gives those of the tokens after them.
+    prompts: PromptParts = []
 
 
 class StepFailed(Message, frozen=True):

@@ -7,7 +7,7 @@ import numpy as np
 from actors.scheduler.planning.step_tracker import Advance
 from actors.scheduler.sequences.sequence import Sequence
 from messages.generation import Ending, Holding, Tokens
-from messages.logprobs import TokenLogprobs, place_logprobs
+from messages.logprobs import PromptLogprobs, TokenLogprobs, place_logprobs
 from messages.steps import Result
 from messages.wire.arrays import int32s, int64s
 
@@ -22,6 +22,7 @@ class Outgoing:
         self._rows: list[tuple[Sequence, int, list[int]]] = []  # (sequence, index of the first token, ids)
         self._endings: list[Ending] = []
         self._logprobs: list[tuple[int, TokenLogprobs]] = []  # (index of a row, log probabilities of its ids)
+        self._prompts: list[PromptLogprobs] = []
 
     @property
     def unacknowledged(self) -> int:
@@ -60,6 +61,10 @@ class Outgoing:
         elif sequence.is_due:
             self._rows.append((sequence, *sequence.take_unsent()))
 
+    def add_prompt(self, part: PromptLogprobs) -> None:
+        """Add log probabilities of a sequence's prompt."""
+        self._prompts.append(part)
+
     def end(self, sequence: Sequence, ending: Ending) -> None:
         """Add the one ending of an attempt, after all of its tokens."""
         if sequence.n_sent < sequence.n_generated:
@@ -68,7 +73,7 @@ class Outgoing:
 
     def take(self) -> Tokens | None:
         """The next message, or None when there is nothing to send."""
-        if not self._rows and not self._endings:
+        if not self._rows and not self._endings and not self._prompts:
             return None
         self.number += 1
         rows = self._rows
@@ -81,8 +86,9 @@ class Outgoing:
             ids=int32s([token for _, _, ids in rows for token in ids]),
             endings=self._endings,
             logprobs=self._gather_logprobs(),
+            prompts=self._prompts,
         )
-        self._rows, self._endings, self._logprobs = [], [], []
+        self._rows, self._endings, self._logprobs, self._prompts = [], [], [], []
         return message
 
     def _gather_logprobs(self) -> TokenLogprobs | None:

@@ -154,6 +154,8 @@ class SchedulerActor(Actor):
             return
         self.metrics.steps.inc()
         advances = self._gang.apply(result)
+        for sequence, part in self._gang.tracker.take_prompts():
+            self._outgoing[sequence.gateway].add_prompt(part)
         self.metrics.generated_tokens.inc(sum([len(advance.ids) for advance in advances]))
         is_drafting = self._usable_drafts() is not None and self._hints.has_speculation
         for advance in advances:

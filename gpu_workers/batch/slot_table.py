@@ -10,6 +10,7 @@ from itertools import chain
 
 import numpy as np
 
+from gpu_workers.batch.prompt_rows import PromptTable
 from gpu_workers.batch.sampling_table import SamplingTable
 from gpu_workers.engine import PlanRefused
 from messages.steps import PAGE_TOKENS, EngineCapacity, NewSequence, Plan
@@ -25,6 +26,7 @@ class SlotTable:
         self.n_pages_held = np.zeros(capacity.n_slots, np.int64)  # entries of page_table that are set, from index 0
         self.page_table = np.zeros((capacity.n_slots, -(-capacity.max_length // PAGE_TOKENS)), np.int32)
         self.sampling = SamplingTable(capacity.n_slots)
+        self.prompts = PromptTable()
 
     def apply(self, plan: Plan) -> None:
         """Apply a plan's differences: the table is then as after all of the plan's steps.
@@ -39,6 +41,7 @@ class SlotTable:
         self.n_known, self.n_pages_held = known, held
         for new in plan.new:
             self.sampling.put(new)
+            self.prompts.enter(new)
         self.page_table[plan.page_slots, plan.page_indices] = plan.page_ids
 
     def _check_new(self, plan: Plan, known: np.ndarray, held: np.ndarray) -> None:

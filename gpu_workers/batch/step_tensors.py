@@ -12,6 +12,8 @@ from gpu_workers.batch.device_state import DeviceState
 from gpu_workers.batch.step_arrays import StepArrays
 from gpu_workers.batch.uploads import upload_together
 
+NO_TOKENS = np.zeros(0, np.int64)
+
 
 @dataclass(frozen=True)
 class DeviceTiles:
@@ -61,14 +63,16 @@ class StepBatch:
     sample_places: torch.Tensor  # [S] int64: flat index into `DeviceState.tokens`
 
 
-def build_batch(step: StepArrays, state: DeviceState) -> StepBatch:
-    """The tensors of a step, on the state's device. The state must already hold the plan's tokens, pages and drafts."""
+def build_batch(step: StepArrays, state: DeviceState, prompt_index: np.ndarray = NO_TOKENS) -> StepBatch:
+    """The tensors of a step, on the state's device. The state must already hold the plan's tokens, pages and drafts.
+
+    prompt_index: [P] int64, flat tokens whose hidden states are wanted after those of the samples."""
     places, positions, slot_mapping, sample_index, sample_places, slots, ends = upload_together(
         (
             state.places(step.token_slots, step.positions),
             step.positions,
             step.slot_mapping,
-            step.sample_index,
+            np.concatenate((step.sample_index, prompt_index)) if len(prompt_index) else step.sample_index,
             state.places(step.sample_slots, step.sample_positions),
             step.slots,
             step.starts + step.counts,

@@ -21,10 +21,12 @@ import numpy as np
 import torch
 
 from gpu_workers.batch.device_state import DeviceState
+from gpu_workers.batch.prompt_rows import PromptRows
 from gpu_workers.batch.sampling_table import SamplingRows
 from gpu_workers.batch.slot_table import SlotTable
 from gpu_workers.batch.step_arrays import StepArrays, build_step
-from gpu_workers.batch.step_tensors import build_batch
+from gpu_workers.batch.step_tensors import NO_TOKENS, build_batch
+from gpu_workers.batch.uploads import upload
 from gpu_workers.cuda.compile_watch import watch_triton
 from gpu_workers.engine import Engine
 from gpu_workers.grammar.grammar_rows import GrammarRows
@@ -34,6 +36,7 @@ from gpu_workers.models.model import Model
 from gpu_workers.runner.backend import CapturedSteps
 from gpu_workers.sampling.draft_verification import accept_drafts, emitted_indices
 from gpu_workers.sampling.logprobs import ComputedLogprobs, compute_logprobs, emitted_logprobs
+from gpu_workers.sampling.prompt_logprobs import ComputedPrompts, compute_prompt_logprobs
 from gpu_workers.sampling.sampler import sample_tokens
 from messages.steps import EngineCapacity, Plan, Result, StepTime
 from messages.wire.arrays import int32s
@@ -58,6 +61,7 @@ class PendingStep:
     compute_s: float  # used if there are no events, when the step has ended already
     events: tuple[torch.cuda.Event, torch.cuda.Event] | None  # of a step on a device: before its first kernel, after its last
     grammars: GrammarRows | None = None
+    prompts: ComputedPrompts | None = None  # on the host; valid after the second event
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class ComputedStep:
     logits: torch.Tensor | None  # [S, vocabulary] of the model's dtype; None: nothing is sampled
     places: torch.Tensor  # [S] int64: see StepBatch.sample_places
     greedy: torch.Tensor | None = None  # [S] int64: the greedy tokens, if they were computed with the logits
+    prompts: ComputedPrompts | None = None
 
 
 class ModelRunner(Engine[Iterable[PendingStep]]):
@@ -140,7 +145,8 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
             self._state.write_sampling(plan, self._slots.sampling)
         if self._graphs is not None and plan.new:
             self._graphs.pool.counts.invalidate(np.array([new.slot for new in plan.new], np.int64))
-        if self._graphs is not None and len(plan.row_slots) and self._fits_captured(plan.row_slots):
+        is_captured = self._fits_captured(plan.row_slots) and not self._slots.prompts.has_any(plan)
+        if self._graphs is not None and len(plan.row_slots) and is_captured:
             return self._run_captured(plan, self._graphs)
         steps = (self._run_step(plan, index) for index in range(plan.n_steps))
         return steps if self.max_in_flight == 1 and plan.n_steps > 1 else list(steps)
@@ -207,9 +213,10 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         if events is not None:
             events[0].record()
         step = build_step(plan, self._slots.page_table, index)
-        ids, logprobs, grammars = torch.zeros(0, dtype=torch.int64), None, None
+        ids, logprobs, grammars, prompts = torch.zeros(0, dtype=torch.int64), None, None, None
         if len(step.slots):
-            computed = self._compute(step)
+            computed = self._compute(step, self._slots.prompts.rows_of(step))
+            prompts = computed.prompts
             if computed.logits is not None:
                 rows = self._slots.sampling.gather(step.sample_slots, step.sample_positions)
                 ids, logprobs = self._sample(computed, computed.logits, rows)
@@ -218,16 +225,23 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
             events[1].record()
         took_s = time.monotonic() - began_s
         number, widths = plan.step + index, step.result_widths
-        return PendingStep(plan, number, step.result_slots, widths, ids, logprobs, took_s, events, grammars)
+        return PendingStep(plan, number, step.result_slots, widths, ids, logprobs, took_s, events, grammars, prompts)
 
-    def _compute(self, step: StepArrays) -> ComputedStep:
-        recorded = self._programs.run(step) if self._programs is not None else None
+    def _compute(self, step: StepArrays, prompt_rows: PromptRows | None) -> ComputedStep:
+        recorded = self._programs.run(step) if self._programs is not None and prompt_rows is None else None
         if recorded is not None:
             places = torch.from_numpy(self._state.places(step.sample_slots, step.sample_positions))
             return ComputedStep(recorded.logits, places, recorded.greedy)
-        batch = build_batch(step, self._state)
-        hidden = self._model.forward(batch.tensors, self._kv)
-        return ComputedStep(self._model.logits(hidden) if len(step.sample_index) else None, batch.sample_places)
+        batch = build_batch(step, self._state, prompt_rows.index if prompt_rows is not None else NO_TOKENS)
+        hidden, n_samples, prompts = self._model.forward(batch.tensors, self._kv), len(step.sample_index), None
+        if prompt_rows is not None:
+            hidden, prompts = hidden[:n_samples], self._score(prompt_rows, hidden[n_samples:])
+        return ComputedStep(self._model.logits(hidden) if n_samples else None, batch.sample_places, prompts=prompts)
+
+    def _score(self, rows: PromptRows, hidden: torch.Tensor) -> ComputedPrompts:
+        places = upload(self._state.places(rows.token_slots, rows.next_positions), hidden.device)
+        ids = self._state.tokens.view(-1).index_select(0, places).to(torch.int64)
+        return compute_prompt_logprobs(rows, hidden, ids, self._model.logits, self._capacity.vocabulary).to_host()
 
     def _sample(
         self, computed: ComputedStep, logits: torch.Tensor, rows: SamplingRows
@@ -269,4 +283,5 @@ def read_step(pending: PendingStep) -> Result:
         compute_s=compute_s,
         logprobs=emitted_logprobs(pending.logprobs, emitted),
         grammars=pending.grammars.report(counts, ids) if pending.grammars is not None else None,
+        prompts=pending.prompts.parts() if pending.prompts is not None else [],
     )

@@ -13,7 +13,7 @@ import msgspec
 
 from messages import public
 from messages.errors import ClientError, DeadlineExceeded, InvalidRequest, Overloaded, Quarantined, RequestFailed, Unavailable
-from messages.logprobs import TokenLogprobs, place_logprobs
+from messages.logprobs import PromptLogprobs, TokenLogprobs, place_logprobs
 from messages.outcomes import FAILURES
 
 
@@ -39,6 +39,7 @@ class Answer:
     n_cached: int
     logprobs: TokenLogprobs | None  # of `tokens`; None unless asked for
     pieces: list[Piece] = field(repr=False)
+    prompt_logprobs: PromptLogprobs | None = field(default=None, repr=False)  # from its second token on; None unless asked for
 
 
 class Next(Enum):
@@ -58,6 +59,7 @@ class StreamState:
         self._generate = generate
         self.tokens: list[int] = []
         self.pieces: list[Piece] = []
+        self.prompt_logprobs: PromptLogprobs | None = None
         self.is_accepted = False
         self.is_repeated = generate.is_repeated  # a gateway that does not know the request asks the others
         self.finished: public.Finished | None = None
@@ -109,6 +111,7 @@ class StreamState:
             if self._has_tail:
                 return Next.NOTHING
             self._has_tail = True
+        self.prompt_logprobs = self.prompt_logprobs or chunk.prompt_logprobs
         self.tokens += ids
         piece = Piece(have, ids, chunk.text, chunk.logprobs)
         self.pieces.append(piece)
@@ -166,6 +169,7 @@ class StreamState:
             n_cached=int(self.finished.n_cached),
             logprobs=self._logprobs(),
             pieces=self.pieces,
+            prompt_logprobs=self.prompt_logprobs,
         )
 
     def _logprobs(self) -> TokenLogprobs | None:

@@ -10,7 +10,7 @@ import numpy as np
 from messages import cache, drafts, generation, lifecycle, public, steps
 from messages.embedding import embedding
 from messages.generation import Grammar, GrammarKind, Sampling, Terms
-from messages.logprobs import TokenLogprobs
+from messages.logprobs import PromptLogprobs, TokenLogprobs
 from messages.public import ClientMessage, GatewayMessage
 from messages.routes import INTERNAL_KINDS
 from messages.wire.arrays import float32s, int32s, int64s, uint64s
@@ -47,6 +47,12 @@ _CHILD = lifecycle.ChildStatus(
 _WORK = generation.Work(queue_s=0.25, prefill_s=0.5, decode_s=1.5, n_drafted=4, n_accepted=3)
 _GRAMMAR = Grammar(kind=GrammarKind.LLGUIDANCE, text="{}")
 _SAMPLING = Sampling(temperature=0.5, top_p=0.9, top_k=40, min_p=0.05, seed=7, repetition_penalty=1.25, logprobs=2)
+
+
+def _prompt_logprobs(owner: int) -> PromptLogprobs:
+    logprobs = TokenLogprobs(chosen=float32s([-0.5]), width=1, top_ids=int32s([3]), top=float32s([-0.25]))
+    return PromptLogprobs(owner=owner, first=0, logprobs=logprobs, ranks=int32s([2]))
+
 
 INTERNAL: tuple[Message, ...] = (
     lifecycle.Hello(
@@ -113,6 +119,7 @@ INTERNAL: tuple[Message, ...] = (
             top_ids=int32s([11, 12, 13]),
             top=float32s([-0.5, -0.25, -1.0]),
         ),
+        prompts=[_prompt_logprobs(owner=6)],
     ),
     generation.Holding(number=7, newest=3, attempts=int64s([2, 3]), told=int32s([40, 0]), steps=90),
     generation.Ack(up_to=1),
@@ -148,6 +155,7 @@ INTERNAL: tuple[Message, ...] = (
                 grammar="{}",
                 end_tokens=[2],
                 rules=steps.TokenRules(biased=[5], biases=[-1.5], allowed=[5, 6, 44], bad=[[5, 6]]),
+                prompt_logprobs=1,
             )
         ],
         new_tokens=int32s([1, 2, 3]),
@@ -176,6 +184,7 @@ INTERNAL: tuple[Message, ...] = (
             ids=int32s([7, 8]),
             failures=[steps.GrammarFailure(slot=1, reason="more items than can be followed")],
         ),
+        prompts=[_prompt_logprobs(owner=1)],
     ),
     steps.StepFailed(epoch=2, step=9, reason="page_ids: expected less than 64, got 64", suspects=int32s([1])),
     cache.PagesSealed(number=1, hashes=uint64s([5]), snapshot=True),
@@ -199,7 +208,7 @@ PUBLIC: tuple[Message, ...] = (
         request="req-1", sampling=_SAMPLING, terms=Terms(max_tokens=8, stop=["\n"], bad_words=["no"]), prompt="Hello", have=3
     ),
     public.Accepted(request="req-1", n_prompt=4),
-    public.Chunk(request="req-1", first=3, ids=int32s([5]), text=" you"),
+    public.Chunk(request="req-1", first=0, ids=int32s([5]), text=" you", prompt_logprobs=_prompt_logprobs(owner=0)),
     public.Finished(request="req-1", reason="length", n_prompt=4, n_generated=8, n_cached=0),
     public.Failed(request="req-1", code="invalid", field="max_tokens", detail="expected at least 1, got 0"),
     public.Received(request="req-1", up_to=4),
@@ -225,4 +234,6 @@ def same(one: Any, other: Any) -> bool:
         return np.array_equal(one, other)
     if isinstance(one, msgspec.Struct):
         return type(one) is type(other) and all(same(getattr(one, n), getattr(other, n)) for n in one.__struct_fields__)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
     return one == other

@@ -43,7 +43,10 @@ class NewRequest:
     digest: str = ""  # of a resumable request's content: the same id with another digest is another request
     with_usage: bool = False  # its stream ends with an event of the usage
     tools: OfferedTools | None = None  # that the answer to `turns` may call
-    echo: Sequence[str] = ()  # prompts to repeat before their answers, or none
+    echo: bool = False  # the text of each prompt is repeated before its answers
+    shown_prompt_logprobs: int = -1  # see `Order`, as the next two
+    with_token_ids: bool = False
+    has_answer: bool = True
     ignored_fields: str = ""  # names of unknown fields in its body, as the header X-Ignored-Fields has them
     model: str = ""  # empty: the served model, whatever its name
     best_of: BestOf | None = None  # of `n` answers to each prompt, the client sees only some

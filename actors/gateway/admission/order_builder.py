@@ -17,9 +17,10 @@ from actors.gateway.requests.refusals import Refusal, check_model, invalid, prom
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.channels import Splitting
 from actors.gateway.text.grammars import GrammarError, compile_grammar
-from actors.gateway.text.tokenizer import TextModel
+from actors.gateway.text.tokenizer import TextModel, prompt_texts
 from messages.generation import MAX_STOP_STRINGS, MAX_STOP_TOKENS, NO_TOKEN_LIMIT, Grammar, Terms
 
+_MOST_PROMPT_LOGPROBS = 2_000_000  # numbers: 8 MB, the half of what a ZeroMQ client takes in one message
 _PROMPTS_A_TURN = 256  # checked without a turn of the event loop: 3 ms
 
 
@@ -51,7 +52,10 @@ class OrderBuilder:
             ends_with_client=new.ends_with_client,
             digest=new.digest,
             with_usage=new.with_usage,
-            echo=list(new.echo),
+            echo=await self._echo(new, prompts),
+            shown_prompt_logprobs=new.shown_prompt_logprobs,
+            with_token_ids=new.with_token_ids,
+            has_answer=new.has_answer,
             ignored_fields=new.ignored_fields,
             best_of=new.best_of,
             response=new.response,
@@ -114,6 +118,16 @@ class OrderBuilder:
         room = 1 if wanted == NO_TOKEN_LIMIT else max(wanted, 1)
         return max(1, self._settings.max_length - room)
 
+    async def _echo(self, new: NewRequest, prompts: Sequence[np.ndarray]) -> list[str]:
+        """The texts of the prompts if they are to be repeated, else []. Of token ids, the text as an answer would have it."""
+        if not new.echo or new.texts is not None:
+            return list(new.texts or ()) if new.echo else []
+        texts = []
+        for prompt in prompts:
+            texts.append("".join(prompt_texts(self.encoder.model, prompt)))
+            await asyncio.sleep(0)
+        return texts
+
     async def _checked(self, ids: Sequence[Sequence[int] | np.ndarray], field: str) -> list[np.ndarray]:
         prompts: list[np.ndarray] = []
         for one in ids:
@@ -144,6 +158,8 @@ class OrderBuilder:
             raise invalid("min_tokens", f"at most {max_tokens}, the most tokens that may be generated", terms.min_tokens)
         eos_tokens = [] if terms.ignore_eos and grammar is None else self.encoder.model.eos_tokens
         reads_groups = new.is_whole and not terms.stop and new.sampling.logprobs < 0  # no need to look at single tokens
+        for prompt in prompts:
+            _check_prompt_logprobs(len(prompt), terms.prompt_logprobs)
         # some dialects begin a call with a special token
         hides_special = terms.skip_special_tokens and (new.tools is None or not self.encoder.model.dialect.has_special_marks)
         return msgspec.structs.replace(
@@ -193,3 +209,10 @@ class OrderBuilder:
             room = f"at most {limit - longest} (this model's context is {limit} tokens, and the prompt has {longest})"
             raise Refusal("too_long", f"{new.max_tokens_field}: expected {room}, got {wanted}", field=new.max_tokens_field)
         return wanted
+
+
+def _check_prompt_logprobs(n_tokens: int, width: int) -> None:
+    """Refuse log probabilities of a prompt that are too many for one message."""
+    most = (_MOST_PROMPT_LOGPROBS // n_tokens - 2) // 2  # of each token its own and its rank, and `width` pairs
+    if width > max(most, -1):
+        raise invalid("prompt_logprobs", f"at most {most} for a prompt of {n_tokens} tokens" if most >= 0 else "none", width)

@@ -136,6 +136,7 @@ class RequestDesk:
     def on_tokens(self, sender: str, incarnation: int, message: generation.Tokens) -> None:
         """Accept new tokens and endings from a scheduler."""
         rows = StepRows()
+        self.dispatcher.book.add_prompts(message.prompts)
         for attempt, first, ids, n_cached, logprobs in StepRows.read(message):
             sequence = self.dispatcher.book.find(attempt)
             if sequence is None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from actors.gateway.requests.request import GrowingSequence
+from messages.logprobs import PromptLogprobs
 
 _LOAD_FACTOR, _LOAD_SLACK = 2, 8  # a replica above factor * least load + slack is not chosen for its cached prefix
 
@@ -54,6 +55,12 @@ class AttemptBook:
     def find(self, attempt: int) -> GrowingSequence | None:
         """The sequence of an open attempt; None for a closed one, whose late messages are ignored."""
         return self._sequence_by_attempt.get(attempt)
+
+    def add_prompts(self, parts: Iterable[PromptLogprobs]) -> None:
+        """Give log probabilities of prompts to the sequences of their attempts. Those of closed ones are ignored."""
+        for part in parts:
+            if (sequence := self.find(part.owner)) is not None:
+                sequence.add_prompt_logprobs(part)
 
     def sequences(self) -> list[GrowingSequence]:
         """All sequences with an open attempt."""

@@ -41,8 +41,9 @@ _SAMPLING = {name: kind for name, kind in get_type_hints(Sampling, include_extra
 _TERMS = {
     name: kind
     for name, kind in get_type_hints(Terms, include_extras=True).items()
-    if name not in SERVER_TERMS and name not in ("stop_tokens", "trace_id", "grammar")
+    if name not in SERVER_TERMS and name not in ("stop_tokens", "trace_id", "grammar", "prompt_logprobs")
 }
+_PromptLogprobs = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)]
 _GRAMMARS = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
 _TOOLS = ("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call")
 _Optional = msgspec.defstruct(
@@ -84,13 +85,18 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
         given["seed"] = seed_of(request_id) if self.seed is None else self.seed & _SEED_MASK
         return Sampling(**given, logprobs=logprobs)
 
-    def terms(self, max_tokens: int | None, origin: Origin, grammar: Grammar | None = None) -> Terms:
+    def terms(self, max_tokens: int | None, origin: Origin, grammar: Grammar | None = None, prompt_logprobs: int = -1) -> Terms:
         """The `Terms` of this body. `max_tokens` None: up to the context length."""
         given = _given(self, _TERMS)
         given["max_tokens"] = _or(max_tokens, NO_TOKEN_LIMIT)
         given["stop"] = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return Terms(
-            **given, stop_tokens=self.stop_token_ids or [], trace_id=origin.trace_id, caller=origin.caller, grammar=grammar
+            **given,
+            stop_tokens=self.stop_token_ids or [],
+            trace_id=origin.trace_id,
+            caller=origin.caller,
+            grammar=grammar,
+            prompt_logprobs=prompt_logprobs,
         )
 
     @property
@@ -107,6 +113,7 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
         *,
         max_tokens: int | None,
         logprobs: int = -1,
+        prompt_logprobs: int = -1,
         **fields: Any,
     ) -> NewRequest:
         """The request for admission. `ignored`: names of unknown fields; `fields`: those of `NewRequest` that differ from
@@ -123,7 +130,7 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
             digest=name.digest,
             api=api,
             sampling=self.sampling(name.request, logprobs),
-            terms=self.terms(max_tokens, origin, grammar),
+            terms=self.terms(max_tokens, origin, grammar, prompt_logprobs),
             grammar_field=grammar_field or "grammar",
             model=self.model or "",
             n=self.n_or_one,
@@ -145,6 +152,8 @@ class ChatBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_completion_tokens: _Int | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    prompt_logprobs: _PromptLogprobs | None = None
+    return_token_ids: bool | None = None
 
     @property
     def offered_tools(self) -> OfferedTools | None:
@@ -166,6 +175,19 @@ class CompletionBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fi
     logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     echo: bool | None = None
     best_of: _Int | None = None
+    prompt_logprobs: _PromptLogprobs | None = None
+    return_token_ids: bool | None = None
+
+    @property
+    def has_answer(self) -> bool:
+        """False if only the prompts are of interest: `max_tokens` 0."""
+        return self.max_tokens != 0
+
+    @property
+    def needed_prompt_logprobs(self) -> int:
+        """Most probable tokens at each place of the prompts that the answer shows in one of its fields; -1: none."""
+        echoed = self.logprobs if self.echo else None
+        return max(_or(self.prompt_logprobs, -1), _or(echoed, -1))
 
 
 class GenerateBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,7 +13,7 @@ from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.remembered import Remembered
 from actors.gateway.requests.request import KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW, GrowingSequence, Request
 from messages.generation import Suspicion
-from messages.logprobs import TokenLogprobs
+from messages.logprobs import PromptLogprobs, TokenLogprobs
 
 RECORD_VERSION = 3
 _DTYPES = ("<i4", "<f4")  # of the arrays in `TokenLogprobs`
@@ -31,6 +31,7 @@ class StepRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ids: bytes
     logprobs: TokenLogprobs | None = None
     n_cached: int = 0  # cached prompt tokens; only in the row of token 0
+    prompt: PromptLogprobs | None = None  # of the prompt, where they are wanted; only in the row of token 0
 
 
 class SuspectRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -191,9 +192,10 @@ def row_of(sequence: GrowingSequence, first: int, stop: int) -> StepRow:
         ids = known[first].to_bytes(4, "little", signed=True)
     else:
         ids = np.array(known[first:stop], dtype="<i4").tobytes()
+    prompt = None if first or not stop else sequence.prompt_logprobs
     if not sequence.wants_logprobs:
-        return StepRow(sequence.key, first, ids, n_cached=n_cached)
-    return StepRow(sequence.key, first, ids, sequence.logprobs_of(first, stop), n_cached)
+        return StepRow(sequence.key, first, ids, n_cached=n_cached, prompt=prompt)
+    return StepRow(sequence.key, first, ids, sequence.logprobs_of(first, stop), n_cached, prompt)
 
 
 def ping_row(request: Request) -> StepRow:
@@ -235,6 +237,8 @@ def states_of(request: Request, coming: Sequence[int] = ()) -> list[SequenceStat
 
 def replay_row(sequence: GrowingSequence, row: StepRow) -> int:
     """Append a recorded row to a sequence; returns how many tokens were new. Raises: Gap, ValueError when it does not fit."""
+    if row.prompt is not None:
+        sequence.add_prompt_logprobs(row.prompt)
     return sequence.accept(row.first, np.frombuffer(row.ids, "<i4").tolist(), row.logprobs, row.n_cached)
 
 

@@ -24,7 +24,7 @@ from actors.gateway.requests.order import Ended, Order
 from actors.gateway.text.detokenizer import Detokenizer
 from actors.gateway.text.stop_strings import StopStringFilter
 from messages.generation import Suspicion
-from messages.logprobs import TokenLogprobs, join_logprobs
+from messages.logprobs import PromptLogprobs, TokenLogprobs, join_logprobs, join_prompt
 from messages.outcomes import EndReason
 
 KEY_BITS = 20  # the low bits of a journal key: the index of the sequence in its request
@@ -47,6 +47,7 @@ class GrowingSequence:
         "_hidden",
         "_logprobs",
         "_min_tokens",
+        "_prompt_logprobs",
         "_stop_filter",
         "_turns",
         "attempt",
@@ -96,6 +97,7 @@ class GrowingSequence:
         self._hidden: frozenset[int] = frozenset() if terms.include_stop_str_in_output else request.stop_set
         self._min_tokens = terms.min_tokens
         self._logprobs: list[TokenLogprobs] = []
+        self._prompt_logprobs: list[PromptLogprobs] = []
 
     @property
     def key(self) -> int:
@@ -116,6 +118,7 @@ class GrowingSequence:
             raise Gap(f"first: expected at most {start}, got {first}")
         if not start:
             self.n_cached = n_cached
+            self._check_prompt()
         new_ids = new_ids[skip:] if skip else new_ids
         if start < self._min_tokens:
             new_ids = self._append_unfiltered(new_ids)
@@ -190,6 +193,30 @@ class GrowingSequence:
         if len(self._logprobs) > 1:
             self._logprobs = [join_logprobs(self._logprobs)]
         return self._logprobs[0].part(start, stop) if self._logprobs else TokenLogprobs()
+
+    def add_prompt_logprobs(self, part: PromptLogprobs) -> None:
+        """Add log probabilities of the next tokens of its prompt. Those of another attempt begin again; a sequence that has
+        tokens has all of them."""
+        if self.ids:
+            return
+        if not part.first:
+            self._prompt_logprobs = []
+        self._prompt_logprobs.append(part)
+
+    @property
+    def prompt_logprobs(self) -> PromptLogprobs | None:
+        """Those of its whole prompt from the second token on; None if the client did not ask for any, if none have come yet, or
+        if the prompt is one token."""
+        if len(self._prompt_logprobs) > 1:
+            self._prompt_logprobs = [join_prompt(self._prompt_logprobs)]
+        return self._prompt_logprobs[0] if self._prompt_logprobs else None
+
+    def _check_prompt(self) -> None:
+        """Raises: Gap if log probabilities of its prompt are missing."""
+        if self.request.order.terms.prompt_logprobs >= 0:
+            wanted, got = self.request.n_prompt_of(self.index) - 1, sum(part.n_tokens for part in self._prompt_logprobs)
+            if got != wanted:
+                raise Gap(f"prompts: expected log probabilities of {wanted} tokens, got {got}")
 
     def suspicion_now(self) -> Suspicion | None:
         """The suspicion under which it is; None once it has more tokens than were computed at the deaths of gangs."""

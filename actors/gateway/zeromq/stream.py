@@ -117,4 +117,7 @@ class ZmqStream:
         request_id, ids = self.request.order.request, int32s(delta.ids)
         has_logprobs = self.request.order.sampling.logprobs >= 0
         logprobs = delta.sequence.logprobs_of(delta.first, delta.stop) if has_logprobs else None
-        return public.Chunk(request=request_id, first=delta.first, ids=ids, text=delta.text, logprobs=logprobs)
+        prompt = None if delta.first else delta.sequence.prompt_logprobs
+        return public.Chunk(
+            request=request_id, first=delta.first, ids=ids, text=delta.text, logprobs=logprobs, prompt_logprobs=prompt
+        )

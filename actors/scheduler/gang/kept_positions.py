@@ -26,12 +26,13 @@ def first_lost_positions(in_flight: list[RowEnd]) -> dict[int, int]:
 
 
 def n_kept(sequence: Sequence, first_lost: int | None, lost_pages: Collection[int]) -> int:
-    """The number n of leading positions [0, n) of a running sequence whose keys and values are kept.
+    """The number n of leading positions [0, n) of a running sequence whose keys and values are kept, and which need not be
+    computed again for anything else.
 
     first_lost: its entry of `first_lost_positions`; None: it has no row in flight.
     lost_pages: those that plans in flight have sealed. (A plan may seal a page of its own sequence later than it is full.)
     """
     for index, page in enumerate(sequence.pages[: sequence.n_shared]):
         if page in lost_pages:
-            return index * PAGE_TOKENS
-    return sequence.planned if first_lost is None else first_lost
+            return min(index * PAGE_TOKENS, sequence.n_reusable)
+    return min(sequence.planned if first_lost is None else first_lost, sequence.n_reusable)

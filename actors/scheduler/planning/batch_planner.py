@@ -223,12 +223,13 @@ class BatchPlanner:
     def _shared_pages(self, sequence: Sequence) -> list[int] | None:
         """Pages of the longest prefix that the ledger can share now; None if it should wait for one step, to share more.
 
-        At least one token is left to compute, because its logits are needed.
+        At least one token is left to compute, because its logits are needed; and every position whose log probabilities are
+        wanted and have not come.
         """
         shared: list[int] = []
         if not self._prefix_reuse:
             return shared
-        for index in range((sequence.known - 1) // PAGE_TOKENS):
+        for index in range(min(sequence.known - 1, sequence.n_reusable) // PAGE_TOKENS):
             content = sequence.page_content(index)
             page = self._ledger.find(*content)
             if page is None:

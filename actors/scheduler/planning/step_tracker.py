@@ -9,6 +9,7 @@ import msgspec
 
 from actors.scheduler.planning.plan_builder import PlannedStep, Row, RowEnd
 from actors.scheduler.sequences.sequence import Sequence
+from messages.logprobs import PromptLogprobs
 from messages.outcomes import EndReason
 from messages.steps import GrammarReport, Result
 
@@ -60,6 +61,7 @@ class StepTracker:
         self.n_done = 0
         self._steps: deque[_Step] = deque()
         self.plans_in_flight = 0
+        self._new_prompts: list[tuple[Sequence, PromptLogprobs]] = []
 
     def begin_epoch(self) -> int:
         """Begin the next epoch, with no step in flight. Returns its number."""
@@ -123,6 +125,8 @@ class StepTracker:
         self.n_done += 1
         if len(result.slots) != len(rows) or len(result.counts) != len(rows):
             raise ValueError(f"slots: expected {len(rows)} rows, got {len(result.slots)}")
+        if result.prompts:
+            self._new_prompts += _new_prompts(step.planned, result)
         advances, offset, ids = [], 0, result.ids.tolist()
         failed = {failure.slot: failure.reason for failure in result.grammars.failures} if result.grammars is not None else {}
         for row, count in zip(rows, result.counts.tolist(), strict=True):
@@ -135,6 +139,26 @@ class StepTracker:
         if result.grammars is not None and self._takes_forced:
             _note_forced({advance.row.slot: advance.row.sequence for advance in advances}, result.grammars)
         return advances
+
+    def take_prompts(self) -> list[tuple[Sequence, PromptLogprobs]]:
+        """New log probabilities of prompts in the results since the last call, each with its sequence."""
+        if not self._new_prompts:
+            return []
+        new, self._new_prompts = self._new_prompts, []
+        return new
+
+
+def _new_prompts(planned: PlannedStep, result: Result) -> list[tuple[Sequence, PromptLogprobs]]:
+    """What is new in the log probabilities of prompts, with the sequences. Raises: ValueError for a slot without a row."""
+    rows = {row.slot: row for row in planned.rows}
+    news: list[tuple[Sequence, PromptLogprobs]] = []
+    for part in result.prompts:
+        if (row := rows.get(part.owner)) is None:
+            raise ValueError(f"prompts.owner: expected a slot of the plan, got {part.owner}")
+        new = row.sequence.new_prompt_logprobs(part) if row.sequence.stay == row.stay else None
+        if new is not None:
+            news.append((row.sequence, new))
+    return news
 
 
 def _advance(row: Row, ids: list[int], offset: int) -> Advance:

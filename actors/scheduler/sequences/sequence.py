@@ -28,6 +28,7 @@ import numpy as np
 from actors.pages.page_hash import ROOT, page_hash
 from actors.scheduler.sequences.timeline import Timeline
 from messages.generation import Submit
+from messages.logprobs import PromptLogprobs
 from messages.steps import PAGE_TOKENS
 
 
@@ -66,6 +67,8 @@ class Sequence:
         self.n_sealed = 0  # leading pages whose content the ledger knows
         self.timeline = Timeline()
         self.n_shared = 0  # leading pages that it found in the ledger when it entered its slot
+        # Positions of the prompt whose log probabilities have come. Gateways that have a generated token have all of them.
+        self._n_scored = self.n_prompt if submit.terms.prompt_logprobs < 0 or self.n_sent else 0
 
     # -- what is known ---------------------------------------------------------------------------------------------
 
@@ -88,6 +91,17 @@ class Sequence:
     def n_samples_left(self) -> int:
         """Tokens that may still be sampled after those of the steps in flight."""
         return self.max_tokens + self.n_prompt - self.known - self.in_flight
+
+    @property
+    def prompt_logprobs_due(self) -> int:
+        """Number of most probable tokens that are wanted at each place of its prompt; -1: none, or all have come."""
+        return self.terms.prompt_logprobs if self._n_scored < self.n_prompt - 1 else -1
+
+    @property
+    def n_reusable(self) -> int:
+        """Leading positions that need not be computed again where their keys and values are kept. A position whose log
+        probabilities have not come must be: only the hidden states of a step give them."""
+        return self.known if self.prompt_logprobs_due < 0 else self._n_scored
 
     def tokens(self, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Ids of the known positions [start, stop): [stop - start] int32, a copy. `stop` None: all known ones."""
@@ -126,6 +140,17 @@ class Sequence:
         self.forced = None
         n_known = self.known - position
         return ids[n_known : n_known + depth] if n_known >= 0 and ids[:n_known] == self.tokens(position).tolist() else []
+
+    def new_prompt_logprobs(self, part: PromptLogprobs) -> PromptLogprobs | None:
+        """What is new in log probabilities that a row of its prompt has given; None if nothing is. Raises: ValueError if those
+        before it have not come."""
+        n_known = self._n_scored - part.first
+        if n_known < 0:
+            raise ValueError(f"prompts.first: expected at most {self._n_scored}, got {part.first}")
+        if n_known >= part.n_tokens:
+            return None
+        self._n_scored = part.first + part.n_tokens
+        return part.of(self.attempt, n_known)
 
     # -- what the gateway knows --------------------------------------------------------------------------------------
 

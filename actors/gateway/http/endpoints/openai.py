@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 from starlette.types import ASGIApp
@@ -32,6 +33,7 @@ async def chat(services: Services, call: Call) -> ASGIApp:
         max_tokens=body.max_tokens if longest is None else longest,
         max_tokens_field="max_tokens" if longest is None else "max_completion_tokens",
         logprobs=body.wanted_logprobs,
+        **_prompt_logprobs(body, _or_none(body.prompt_logprobs)),
         turns=turns_of(body.messages),
         tools=body.offered_tools,
         prompt_field="messages",
@@ -45,19 +47,19 @@ async def completions(services: Services, call: Call) -> ASGIApp:
         return elsewhere
     body = await read(services, call, CompletionBody, "prompt")
     texts, ids = prompts_of(body.prompt)
-    if body.echo and (body.logprobs is not None or texts is None):
-        raise invalid("echo", "false with logprobs or token ids", True)
     new = body.new_request(
         "completion",
         _name(services, call, body, "/v1/completions", "cmpl-"),
         call.origin,
         call.ignored,
-        max_tokens=body.max_tokens,
+        max_tokens=body.max_tokens if body.has_answer else 1,
         default_max_tokens=services.settings.default_max_tokens if body.max_tokens is None else NO_TOKEN_LIMIT,
-        logprobs=-1 if body.logprobs is None else body.logprobs,
+        logprobs=_or_none(body.logprobs),
+        **_prompt_logprobs(body, body.needed_prompt_logprobs),
         texts=texts,
         ids=ids,
-        echo=texts or () if body.echo else (),
+        echo=bool(body.echo),
+        has_answer=body.has_answer,
     )
     if body.best_of is not None:
         new = _with_best_of(new, body, body.best_of)
@@ -73,6 +75,22 @@ def _with_best_of(new: NewRequest, body: CompletionBody, best_of: int) -> NewReq
     best = BestOf(n_shown=new.n, shows_logprobs=new.sampling.logprobs >= 0)
     sampling = msgspec.structs.replace(new.sampling, logprobs=max(new.sampling.logprobs, 0))
     return replace(new, n=best_of, n_field="best_of", best_of=best, sampling=sampling)
+
+
+def _prompt_logprobs(body: ChatBody | CompletionBody, needed: int) -> dict[str, Any]:
+    """The fields of `new_request` about prompts: how much is computed, and what is shown. Raises: Refusal."""
+    if body.prompt_logprobs is not None and body.stream:
+        raise invalid("prompt_logprobs", "none with stream: true", body.prompt_logprobs)
+    return {
+        "prompt_logprobs": needed,
+        "shown_prompt_logprobs": _or_none(body.prompt_logprobs),
+        "with_token_ids": bool(body.return_token_ids),
+    }
+
+
+def _or_none(wanted: int | None) -> int:
+    """A number of most probable tokens as a `Sampling` has it."""
+    return -1 if wanted is None else wanted
 
 
 def _name(services: Services, call: Call, body: RequestFields, path: str, prefix: str) -> RequestName:

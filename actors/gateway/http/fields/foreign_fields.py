@@ -33,7 +33,7 @@ NOT_OFFERED_FIELDS: dict[str, tuple[Any, ...]] = {
     "use_beam_search": (False,),
     "early_stopping": (False,),
     "spaces_between_special_tokens": (True,),
-    "prompt_logprobs": (0, False),
+    "truncate_prompt_tokens": (),
     "add_special_tokens": (),
     "add_generation_prompt": (True,),
     "continue_final_message": (False,),
@@ -52,7 +52,7 @@ NOT_OFFERED_FIELDS: dict[str, tuple[Any, ...]] = {
 LOGGED_NAMES = frozenset(
     name
     for names in (
-        ("stream_options.continuous_usage_stats", "request_id", "session_id", "cache_salt", "return_token_ids", "echo"),
+        ("stream_options.continuous_usage_stats", "request_id", "session_id", "cache_salt", "echo"),
         ("return_tokens_as_token_ids", "stream_interval", "repetition_detection", "include_reasoning", "extra_body"),
         ("kv_transfer_params", "vllm_xargs", "mm_processor_kwargs", "guided_decoding_backend", "guided_whitespace_pattern"),
         ("rid", "lora_path", "separate_reasoning", "stream_reasoning"),

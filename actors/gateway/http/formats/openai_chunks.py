@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import msgspec
 from actors.gateway.http.errors import error_response, refusal_of
 from actors.gateway.http.formats.format import EVENT_STREAM, PING, StreamWriter
 from actors.gateway.http.formats.openai_message import FINISH, finish_reason, finish_with_calls, message_of
+from actors.gateway.http.formats.prompt_logprobs import EchoedLogprobs, finite, prompt_fields, token_ids
 from actors.gateway.requests.best_of import shown_answers
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
@@ -21,13 +21,12 @@ from actors.gateway.text.tokenizer import TextModel
 _encode = msgspec.json.Encoder().encode
 DONE = b"data: [DONE]\n"
 _SPAN_TOKENS = 64  # of a whole body between two turns of the event loop: with 20 log-probabilities each they take 3 ms
-_LOWEST_LOGPROB = -9999.0  # JSON has no minus infinity; OpenAI writes this
 
 
 def usage_of(request: Request) -> dict[str, Any]:
     """The `usage` object. Tokens of a stop string are counted although they are not shown. With details of drafts if there were
     any, and their scheduler has told them; and of reasoning if its text was looked for."""
-    n_prompt, n_generated = sum(request.n_prompt), request.n_generated
+    n_prompt, n_generated = sum(request.n_prompt), request.n_generated if request.order.has_answer else 0
     n_cached = sum(s.ended.n_cached for s in request.sequences if s.ended is not None and s.index % request.order.n == 0)
     usage: dict[str, Any] = {
         "prompt_tokens": n_prompt,
@@ -56,13 +55,16 @@ class ChunkWriter(StreamWriter):
         self._request, self._model = request, model
         self._is_chat = order.api == "chat"
         self._wants_logprobs = order.sampling.logprobs >= 0
+        self._is_plain = order.has_answer and not (self._wants_logprobs or order.with_token_ids)
+        self._echoes_logprobs = bool(order.echo) and self._wants_logprobs
         kind = "chat.completion.chunk" if self._is_chat else "text_completion"
         head = {"id": order.request, "object": kind, "created": int(order.created_s), "model": model_name}
         self._head = b"data: " + _encode(head)[:-1] + b',"choices":['
         self._tail = b'],"usage":null}\n' if order.with_usage else b"]}\n"
         self._plain_token = b',"logprobs":null,"finish_reason":null}' + self._tail
         before = b'{"index":%d,"delta":{"content":' if self._is_chat else b'{"index":%d,"text":'
-        self._offsets = [(0, 0)] * len(request.sequences)  # of each sequence: tokens, and the length of their text
+        # of each sequence: tokens, and the length of their text and of the text before it
+        self._offsets = [(0, _echo_length(sequence)) for sequence in request.sequences]
         self._before_text = [self._head + before % sequence.index for sequence in request.sequences]
         if self._is_chat:
             self._plain_token = b"}" + self._plain_token
@@ -72,25 +74,50 @@ class ChunkWriter(StreamWriter):
         order = self._request.order
         if self._is_chat:
             delta = b'{"index":%d,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
-            return [self._head + delta % sequence.index + self._tail for sequence in self._request.sequences]
-        if order.echo:
+            tail = self._tail
+            if order.with_token_ids:
+                tail = b'],"prompt_token_ids":' + _encode(order.prompt_of(0).tolist()) + tail[1:]
+            return [self._head + delta % sequence.index + tail for sequence in self._request.sequences]
+        if order.echo and not self._wants_logprobs:
             return [self._event(s.index, order.echo[s.index // order.n], b"null", b"null") for s in self._request.sequences]
         return []
 
     def token(self, sequence: GrowingSequence, number: int) -> bytes:
-        """The event of one token; b"" if it adds no text and its log-probability is not asked for."""
+        """The event of one token; b"" if it adds no text, and neither its log-probability nor its id is asked for."""
         text = sequence.texts[number]
-        if not self._wants_logprobs:
+        if self._is_plain:
             return self._before_text[sequence.index] + _encode(text) + self._plain_token if text else b""
-        return self._event(sequence.index, text, self._logprobs(sequence, number), b"null")
+        order = self._request.order
+        echo = order.echo[sequence.index // order.n] if self._echoes_logprobs and not number else ""
+        text = echo + (text if order.has_answer else "")
+        if not (text or self._wants_logprobs or order.with_token_ids):
+            return b""
+        logprobs = self._logprobs(sequence, number) if self._wants_logprobs else b"null"
+        ids = b""
+        if order.with_token_ids:
+            ids = token_ids(sequence, slice(number, number + 1), with_prompt=not (self._is_chat or number))
+        return self._event(sequence.index, text, logprobs, b"null", ids)
 
     def ending(self, sequence: GrowingSequence) -> bytes:
         """The event of an ending, with the text that became certain by it; b"" for a failure without such a text."""
         ended = sequence.ended
         assert ended is not None
+        order = sequence.request.order
+        tail = sequence.tail if order.has_answer else ""
         if ended.is_failure:
-            return self._event(sequence.index, sequence.tail, b"null", b"null") if sequence.tail else b""
-        return self._event(sequence.index, sequence.tail or None, b"null", FINISH[finish_reason(ended)])
+            return self._event(sequence.index, tail, b"null", b"null") if tail else b""
+        return self._event(
+            sequence.index,
+            tail or None,
+            b"null",
+            FINISH[finish_reason(ended) if order.has_answer else "length"],
+            self.ids_of_ending,
+        )
+
+    @property
+    def ids_of_ending(self) -> bytes:
+        """What the event of an ending says of token ids, if they are asked for."""
+        return b',"token_ids":[]' if self._request.order.with_token_ids else b""
 
     def last(self, failure: Ended | None) -> list[bytes]:
         """The error, or the usage if it was asked for; then [DONE]."""
@@ -100,22 +127,26 @@ class ChunkWriter(StreamWriter):
             return [DONE]
         return [self._head + b'],"usage":' + _encode(usage_of(self._request)) + b"}\n", DONE]
 
-    def _event(self, index: int, text: str | None, logprobs: bytes, finish: bytes) -> bytes:
+    def _event(self, index: int, text: str | None, logprobs: bytes, finish: bytes, ids: bytes = b"") -> bytes:
         if self._is_chat:
             shown = b'"delta":{}' if text is None else b'"delta":{"content":' + _encode(text) + b"}"
         else:
             shown = b'"text":' + _encode(text or "")
-        return self._event_with(index, shown, logprobs, finish)
+        return self._event_with(index, shown, logprobs, finish, ids)
 
-    def _event_with(self, index: int, shown: bytes, logprobs: bytes, finish: bytes) -> bytes:
-        choice = b'{"index":%d,' % index + shown + b',"logprobs":' + logprobs + b',"finish_reason":' + finish + b"}"
+    def _event_with(self, index: int, shown: bytes, logprobs: bytes, finish: bytes, ids: bytes = b"") -> bytes:
+        choice = b'{"index":%d,' % index + shown + b',"logprobs":' + logprobs + b',"finish_reason":' + finish + ids + b"}"
         return self._head + choice + self._tail
 
     def _logprobs(self, sequence: GrowingSequence, number: int) -> bytes:
         known, length = self._offsets[sequence.index]
         offset = length + sum(map(len, sequence.texts[known:number]))
         self._offsets[sequence.index] = (number, offset)
-        return _encode(logprobs_json(sequence, number, number + 1, self._model, is_chat=self._is_chat, offset=offset))
+        some = logprobs_json(sequence, number, number + 1, self._model, is_chat=self._is_chat, offset=offset)
+        if self._echoes_logprobs and not number:
+            echoed = EchoedLogprobs(sequence, self._model)
+            some = {name: [*values, *some[name]] for name, values in echoed.part(0, echoed.n_tokens).items()}
+        return _encode(some)
 
 
 def whole_body(request: Request, model_name: str, model: TextModel) -> Iterator[bytes]:
@@ -133,12 +164,16 @@ def whole_body(request: Request, model_name: str, model: TextModel) -> Iterator[
         if index:
             yield b","
         yield from _choice(sequence, index, model, is_chat=is_chat)
-    yield b'],"usage":' + _encode(usage_of(request)) + b"}"
+    yield b"]"
+    if is_chat:
+        yield from prompt_fields(request.sequences[0], model, _SPAN_TOKENS)
+    yield b',"usage":' + _encode(usage_of(request)) + b"}"
 
 
 def _choice(sequence: GrowingSequence, index: int, model: TextModel, *, is_chat: bool) -> Iterator[bytes]:
     assert sequence.ended is not None
-    order, text = sequence.request.order, "".join(sequence.texts) + sequence.tail
+    order = sequence.request.order
+    text = "".join(sequence.texts) + sequence.tail if order.has_answer else ""
     choice: dict[str, Any] = {"index": index}
     finish = finish_reason(sequence.ended)
     if order.splitting is not None:
@@ -153,15 +188,32 @@ def _choice(sequence: GrowingSequence, index: int, model: TextModel, *, is_chat:
         yield from _whole_logprobs(sequence, model, is_chat=is_chat)
     else:
         yield b"null"
-    yield b',"finish_reason":' + FINISH[finish] + b"}"
+    yield b',"finish_reason":' + FINISH[finish if order.has_answer else "length"]
+    if order.with_token_ids:
+        yield token_ids(sequence, slice(0, None), with_prompt=False)
+    if not is_chat:
+        yield from prompt_fields(sequence, model, _SPAN_TOKENS)
+    yield b"}"
+
+
+def _echo_length(sequence: GrowingSequence) -> int:
+    order = sequence.request.order
+    return len(order.echo[sequence.index // order.n]) if order.echo and order.sampling.logprobs >= 0 else 0
 
 
 def _whole_logprobs(sequence: GrowingSequence, model: TextModel, *, is_chat: bool) -> Iterator[bytes]:
     """The object of `logprobs_json` for all tokens. An empty piece follows each span of tokens; the lists
     come last, because each of them holds a value for every token."""
     lists: dict[str, list[bytes]] = {}
-    offset = 0
-    for first in range(0, len(sequence.ids) or 1, _SPAN_TOKENS):
+    offset = _echo_length(sequence)
+    if sequence.request.order.echo:
+        echoed = EchoedLogprobs(sequence, model)
+        for first in range(0, echoed.n_tokens, _SPAN_TOKENS):
+            for name, values in echoed.part(first, first + _SPAN_TOKENS).items():
+                lists.setdefault(name, []).append(_encode(values)[1:-1])
+            yield b""
+    n_tokens = len(sequence.ids) if sequence.request.order.has_answer else 0
+    for first in range(0, n_tokens or int(not lists), _SPAN_TOKENS):
         stop = first + _SPAN_TOKENS
         some = logprobs_json(sequence, first, stop, model, is_chat=is_chat, offset=offset)
         offset += sum(map(len, sequence.texts[first:stop]))
@@ -181,6 +233,8 @@ def logprobs_json(
     offset: length of the text of the tokens before `first`, in characters.
     """
     some, wanted = sequence.logprobs_of(first, stop), sequence.request.order.sampling.logprobs
+    if not sequence.request.order.has_answer:
+        some, stop = some.part(0, 0), first
     ids = sequence.ids[first : first + len(some.chosen)]
     if is_chat:
         content = []
@@ -195,9 +249,9 @@ def logprobs_json(
         offset += len(text)
     return {
         "tokens": tokens,
-        "token_logprobs": [_finite(float(p)) for p in some.chosen],
+        "token_logprobs": [finite(float(p)) for p in some.chosen],
         "top_logprobs": [
-            {model.text_of(i)[0]: _finite(p) for i, p in some.top_of(row, wanted)} or None for row in range(len(ids))
+            {model.text_of(i)[0]: finite(p) for i, p in some.top_of(row, wanted)} or None for row in range(len(ids))
         ],
         "text_offset": offsets,
     }
@@ -205,8 +259,4 @@ def logprobs_json(
 
 def _chat_entry(model: TextModel, token: int, logprob: float) -> dict[str, Any]:
     text, raw = model.text_of(token)
-    return {"token": text, "logprob": _finite(logprob), "bytes": list(raw)}
-
-
-def _finite(logprob: float) -> float:
-    return logprob if math.isfinite(logprob) else _LOWEST_LOGPROB
+    return {"token": text, "logprob": finite(logprob), "bytes": list(raw)}

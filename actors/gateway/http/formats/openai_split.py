@@ -7,6 +7,7 @@ import msgspec
 from actors.gateway.http.formats.format import StreamWriter
 from actors.gateway.http.formats.openai_chunks import ChunkWriter
 from actors.gateway.http.formats.openai_message import FINISH, delta_of, finish_with_calls
+from actors.gateway.http.formats.prompt_logprobs import token_ids
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.split_text import SplitText
 from actors.gateway.text.pieces import TextPiece
@@ -25,10 +26,12 @@ class SplitChunkWriter(ChunkWriter):
     def token(self, sequence: GrowingSequence, number: int) -> bytes:
         """The event of one token; b"" if it makes no text certain and its log-probability is not asked for."""
         pieces = self._splits[sequence.index].of_token(number)
-        if not pieces and not self._wants_logprobs:
+        with_ids = self._request.order.with_token_ids
+        if not (pieces or self._wants_logprobs or with_ids):
             return b""
         logprobs = self._logprobs(sequence, number) if self._wants_logprobs else b"null"
-        return self._event_with(sequence.index, self._delta(sequence, pieces), logprobs, b"null")
+        ids = token_ids(sequence, slice(number, number + 1), with_prompt=False) if with_ids else b""
+        return self._event_with(sequence.index, self._delta(sequence, pieces), logprobs, b"null", ids)
 
     def ending(self, sequence: GrowingSequence) -> bytes:
         """The event of an ending, with the text that became certain by it; b"" for a failure without such a text."""
@@ -38,7 +41,7 @@ class SplitChunkWriter(ChunkWriter):
         if ended.is_failure:
             return self._event_with(sequence.index, self._delta(sequence, pieces), b"null", b"null") if pieces else b""
         finish = FINISH[finish_with_calls(ended, split.n_whole_calls, sequence.request.order)]
-        return self._event_with(sequence.index, self._delta(sequence, pieces), b"null", finish)
+        return self._event_with(sequence.index, self._delta(sequence, pieces), b"null", finish, self.ids_of_ending)
 
     def _delta(self, sequence: GrowingSequence, pieces: list[TextPiece]) -> bytes:
         return b'"delta":' + _encode(delta_of(sequence, pieces, self._splits[sequence.index].n_calls))
