@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -66,6 +67,15 @@ def hash_chain_tokens(
         generated.append(_next_allowed(token, vocabulary, banned) if len(generated) < min_tokens else token)
         state = (state * _STEP + _mix(generated[-1] + 1)) & _MASK
     return generated
+
+
+def prompt_logprobs(prompt: Sequence[int]) -> list[float]:
+    """The log probabilities of a prompt's tokens from the second on, as the engine gives them. Without arrays, too."""
+    state, found = _START, []
+    for token, following in pairwise(prompt):
+        state = (state * _STEP + _mix(token + 1)) & _MASK
+        found.append(-((((_mix(state) & 0xFFFF) ^ following) % 4096) + 1) / 256)
+    return found
 
 
 def _mix_array(values: np.ndarray) -> np.ndarray:

@@ -31,6 +31,7 @@ class Running:
     grammar: str = ""
     end_tokens: list[int] = field(default_factory=list)  # where the grammar may end
     rules: TokenRules | None = None
+    prompt_logprobs: int = -1
 
     @property
     def output(self) -> list[int]:
@@ -156,6 +157,7 @@ def _entry_of(sequence: Running) -> NewSequence:
         grammar=sequence.grammar,
         end_tokens=sequence.end_tokens,
         rules=sequence.rules,
+        prompt_logprobs=sequence.prompt_logprobs,
     )
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from actors.scheduler.scheduler_actor import SchedulerActor
 from actors.scheduler.settings import SchedulerSettings
+from gpu_workers.hash_chain import prompt_logprobs
 from gpu_workers.settings import WorkerSettings
 from messages.client import AsyncClient
 from messages.generation import Sampling
@@ -65,7 +66,10 @@ async def test_every_stream_is_exact_whoever_dies(seed: int) -> None:
             r.cluster.introduce(Gang(r.cluster, WORKER))
             await r.cluster.wait_until(lambda: r.gateway.living("scheduler") and r.gateway.living("worker"))
             prompts = [[chance.randrange(1000) for _ in range(chance.randrange(1, 70))] for _ in range(N_STREAMS)]
-            asked = [client.generate(p, max_tokens=N_TOKENS, sampling=Sampling(temperature=0.0)) for p in prompts]
+            asked = [
+                client.generate(p, max_tokens=N_TOKENS, sampling=Sampling(temperature=0.0), prompt_logprobs=i % 2 - 1)
+                for i, p in enumerate(prompts)
+            ]
             answers = [asyncio.ensure_future(one) for one in asked]
             deaths = Deaths(r)
             async with asyncio.timeout(DEADLINE_S):
@@ -73,10 +77,13 @@ async def test_every_stream_is_exact_whoever_dies(seed: int) -> None:
                     wanted = n_recorded(r) + chance.randrange(60)
                     await r.cluster.wait_until(lambda wanted=wanted: n_recorded(r) >= wanted or all(a.done() for a in answers))
                     await deaths.kill(deaths.next_victim(chance))
-                for prompt, answer in zip(prompts, await asyncio.gather(*answers), strict=True):
+                for i, (prompt, answer) in enumerate(zip(prompts, await asyncio.gather(*answers), strict=True)):
                     assert answer.tokens == oracle(prompt, N_TOKENS)
                     assert answer.text == ids_text(answer.tokens)
                     assert answer.reason == "length"
+                    scored = answer.prompt_logprobs
+                    expected = prompt_logprobs(prompt) if i % 2 else []
+                    assert (scored.logprobs.chosen.tolist() if scored is not None else []) == expected
             desk = r.gateway.desk
             assert desk is not None
             await r.cluster.wait_until(lambda: not desk.n_active)
