@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 
 from actors.scheduler.planning.step_tracker import Advance
@@ -97,3 +99,9 @@ class Outgoing:
             return None
         starts = np.cumsum([0, *(len(ids) for _, _, ids in self._rows)]).tolist()
         return place_logprobs(starts[-1], [(starts[index], part) for index, part in self._logprobs])
+
+
+def add_prompts(outgoing: Mapping[str, Outgoing], prompts: Iterable[tuple[Sequence, PromptLogprobs]]) -> None:
+    """Add log probabilities of prompts to the next message to the gateway of each sequence."""
+    for sequence, part in prompts:
+        outgoing[sequence.gateway].add_prompt(part)

@@ -25,7 +25,7 @@ from actors.scheduler.gang.probation import ForcedEnding
 from actors.scheduler.gang.seal_store import SealStore
 from actors.scheduler.hints import Hints
 from actors.scheduler.metrics import SchedulerMetrics
-from actors.scheduler.outgoing import Outgoing
+from actors.scheduler.outgoing import Outgoing, add_prompts
 from actors.scheduler.planning.drafts import ReceivedDrafts
 from actors.scheduler.planning.step_tracker import Advance
 from actors.scheduler.sequences.policy import make_order
@@ -154,8 +154,7 @@ class SchedulerActor(Actor):
             return
         self.metrics.steps.inc()
         advances = self._gang.apply(result)
-        for sequence, part in self._gang.tracker.take_prompts():
-            self._outgoing[sequence.gateway].add_prompt(part)
+        add_prompts(self._outgoing, self._gang.tracker.take_prompts())
         self.metrics.generated_tokens.inc(sum([len(advance.ids) for advance in advances]))
         is_drafting = self._usable_drafts() is not None and self._hints.has_speculation
         for advance in advances:

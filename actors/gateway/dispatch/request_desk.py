@@ -135,7 +135,7 @@ class RequestDesk:
 
     def on_tokens(self, sender: str, incarnation: int, message: generation.Tokens) -> None:
         """Accept new tokens and endings from a scheduler."""
-        rows = StepRows()
+        rows, quarantined = StepRows(), list[tuple[GrowingSequence, str]]()
         self.dispatcher.book.add_prompts(message.prompts)
         for attempt, first, ids, n_cached, logprobs in StepRows.read(message):
             sequence = self.dispatcher.book.find(attempt)
@@ -154,7 +154,6 @@ class RequestDesk:
             if sequence.ended is not None:  # a stop string
                 self.dispatcher.remove(sequence, "stop_string")
                 rows.ended(sequence)
-        quarantined = []
         for ending in message.endings:
             sequence = self._on_ending(ending, rows)
             if sequence is not None and ending.reason == "quarantined":

@@ -93,19 +93,14 @@ async def test_vllms_form_and_token_ids() -> None:
         streamed = await events(http, return_token_ids=True)
         assert streamed[0]["prompt_token_ids"] == PROMPT
         assert [i for event in streamed for i in event["token_ids"]] == oracle(PROMPT, 3)
-        chat = {
-            "messages": [{"role": "user", "content": "hi"}],
-            "max_tokens": 2,
-            "prompt_logprobs": 0,
-            "return_token_ids": True,
-        }
-        body = (await http.post("/v1/chat/completions", json=chat)).json()
+        chat: Any = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2, "return_token_ids": True}
+        body = (await http.post("/v1/chat/completions", json=chat | {"prompt_logprobs": 0})).json()
         ids = body["prompt_token_ids"]
         assert [place[str(token)]["logprob"] for place, token in zip(body["prompt_logprobs"][1:], ids[1:], strict=True)] == (
             prompt_logprobs(ids)
         )
         assert len(body["choices"][0]["token_ids"]) == 2
-        text = (await http.post("/v1/chat/completions", json=chat | {"prompt_logprobs": None, "stream": True})).text
+        text = (await http.post("/v1/chat/completions", json=chat | {"stream": True})).text
         lines = [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
         assert lines[0]["prompt_token_ids"] == ids
         assert sum(len(line["choices"][0].get("token_ids", [])) for line in lines) == 2
@@ -131,7 +126,6 @@ async def test_what_is_too_much_is_refused() -> None:
 async def kill_scheduler(r: Rig, gang: Gang) -> None:
     await r.cluster.kill("scheduler/0")
     await start_scheduler(r, 2)
-    gang.release_held()
 
 
 async def kill_gang(r: Rig, gang: Gang) -> None:
@@ -149,8 +143,6 @@ async def test_a_death_in_the_middle_of_a_prompt(kill: Callable[[Rig, Gang], Awa
     async with whole_server() as (r, gang), r.http() as http:
         waiting = asyncio.ensure_future(completion(http, echo=True, logprobs=0))
         await r.cluster.wait_until(lambda: len(gang.plans) >= 2)
-        gang.hold()  # the gateway has a part of the prompt's
-        await r.cluster.wait_until(lambda: len(gang.plans) >= 3)
         await kill(r, gang)
         async with asyncio.timeout(DEADLINE_S):
             body = await waiting
