@@ -113,15 +113,10 @@ REFUSED: list[tuple[tuple[str, Any], int, str | None, list[str]]] = [
     (plain(prompt=[True]), 400, "prompt", ["true"]),
     (plain(prompt="x" * 64), 400, "prompt", ["64"]),
     (plain(prompt=[1] * 60, max_tokens=5), 400, "max_tokens", ["60", "5", "64"]),
-<<<<<<< HEAD
     (plain(best_of=2, n=3), 400, "best_of", ["at least n (3)", "2"]),
     (plain(best_of=2, stream=True), 400, "best_of", ["the same as n (1)", "2"]),
     (plain(best_of=129), 400, "best_of", ["1 to 128", "129"]),
-    (plain(echo=True, logprobs=1), 400, "echo", []),
-=======
-    (plain(best_of=2), 400, "best_of", ["n"]),
     (plain(prompt_logprobs=1, stream=True), 400, "prompt_logprobs", []),
->>>>>>> f01b65d6 (Tests of log probabilities of prompts, and what the documents say of them)
     (plain(suffix="end"), 400, "suffix", ["not supported"]),
     ((ONE, {}), 400, "prompt", ["exactly one"]),
     ((ONE, {"prompt": "a", "tokens": [1]}), 400, "prompt", ["exactly one"]),
