@@ -16,8 +16,9 @@ from actors.gateway.requests.order import Order
 from actors.gateway.requests.refusals import Refusal, check_model, invalid, prompt_too_long
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.channels import Splitting
+from actors.gateway.text.detokenizer import texts_of
 from actors.gateway.text.grammars import GrammarError, compile_grammar
-from actors.gateway.text.tokenizer import TextModel, prompt_texts
+from actors.gateway.text.tokenizer import TextModel
 from messages.generation import MAX_STOP_STRINGS, MAX_STOP_TOKENS, NO_TOKEN_LIMIT, Grammar, Terms
 
 _MOST_PROMPT_LOGPROBS = 2_000_000  # numbers: 8 MB, the half of what a ZeroMQ client takes in one message
@@ -124,7 +125,7 @@ class OrderBuilder:
             return list(new.texts or ()) if new.echo else []
         texts = []
         for prompt in prompts:
-            texts.append("".join(prompt_texts(self.encoder.model, prompt)))
+            texts.append("".join(texts_of(self.encoder.model.detokenizer(prompt[:0]), prompt.tolist())))
             await asyncio.sleep(0)
         return texts
 

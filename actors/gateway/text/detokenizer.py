@@ -97,6 +97,14 @@ class StreamText(Detokenizer):
         self._pending = []
 
 
+def texts_of(detokenizer: Detokenizer, ids: Sequence[int]) -> list[str]:
+    """The text that each of these ids completes, in their order; the last one has the rest of the text."""
+    texts = [detokenizer.push(token) for token in ids]
+    if texts:
+        texts[-1] += detokenizer.flush()
+    return texts
+
+
 def byte_table(tokenizer: Tokenizer) -> list[bytes] | None:
     """The bytes of every token of a byte-level vocabulary (special tokens: none), or None for another kind.
 

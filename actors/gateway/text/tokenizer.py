@@ -222,15 +222,6 @@ def detokenizers(model: TextModel, terms: Terms) -> Callable[[np.ndarray], Detok
     return partial(model.detokenizer, skips_special=terms.skip_special_tokens)
 
 
-def prompt_texts(model: TextModel, prompt: np.ndarray) -> list[str]:
-    """The text that each token of a prompt (int32 [n]) adds, as an answer of these tokens would have it."""
-    detokenizer = model.detokenizer(prompt[:0])
-    texts = [detokenizer.push(token) for token in prompt.tolist()]
-    if texts:
-        texts[-1] += detokenizer.flush()
-    return texts
-
-
 @lru_cache(maxsize=1)
 def load_text_model(model_folder: str) -> TextModel:
     """The text model of a folder, or of "hash-chain". Blocks for up to a second.

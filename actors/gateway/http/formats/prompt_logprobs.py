@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from actors.gateway.requests.request import GrowingSequence
-from actors.gateway.text.tokenizer import TextModel, prompt_texts
+from actors.gateway.text.detokenizer import texts_of
+from actors.gateway.text.tokenizer import TextModel
 
 _encode = msgspec.json.Encoder().encode
 LOWEST_LOGPROB = -9999.0  # JSON has no minus infinity; OpenAI writes this
@@ -29,7 +30,7 @@ class EchoedLogprobs:
         self._model, self._wanted = model, order.sampling.logprobs
         self._known, prompt = sequence.prompt_logprobs, order.prompt_of(sequence.index)
         self._ids = prompt.tolist()
-        lengths = map(len, prompt_texts(model, prompt))
+        lengths = map(len, texts_of(model.detokenizer(prompt[:0]), self._ids))
         self._offsets = list(accumulate(lengths, initial=0))
 
     @property
