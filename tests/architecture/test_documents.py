@@ -54,6 +54,20 @@ def test_a_paragraph_is_short(document: Path) -> None:
     assert document.name != "reliability.md" or "(before: " not in text
 
 
+def test_a_question_of_a_newcomer_is_answered_by_at_most_three_files() -> None:
+    text = (REPO / "docs" / "architecture.md").read_text(encoding="utf-8")
+    walk = text.partition("## Where to find what")[2].partition("\n## ")[0]
+    files = {line: re.findall(r"`([^`]+\.py)`", line) for line in walk.splitlines() if "? |" in line}
+    assert len(files) >= 9
+    assert {line: named for line, named in files.items() if not 1 <= len(named) <= 3} == {}
+
+
+def test_a_visitor_reads_the_readme_to_its_end() -> None:
+    text = (REPO / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    assert len(text.encode()) <= 9 * 1024
+
+
 def test_a_first_sentence_ends_at_its_full_stop() -> None:
     assert first_sentence("One thing.\n\nMore.") == "One thing"
     assert first_sentence("Reads x.toml and y. Never writes.") == "Reads x.toml and y"
