@@ -88,6 +88,8 @@ ELSEWHERE = {
     "StepFailed": "tests/actors/scheduler/gang/test_idleness.py",
     "Cancel": "tests/actors/gateway/dispatch/test_holdings.py: an attempt that is closed is cancelled again",
     "Refused": "tests/actors/gateway/dispatch/test_holdings.py: an attempt that is lost is submitted again",
+    "Embed": "tests/long/test_embedding_kills.py: a simulated server has no embedding model",
+    "Embedded": "as Embed",
     "InventoryWanted": "the directory asks again with the next update that it misses",
     "PagesDropped": "the directory notices a gap in the numbers and asks for a snapshot",
     "Drafts": "drafts that do not come are not used",
