@@ -26,7 +26,9 @@ from tests.gpu_workers.runner.test_runner import (  # noqa: F401  (the tests of 
     test_the_greedy_choice_is_the_best_that_is_not_banned,
     test_two_in_flight_equals_one,
 )
+from tests.support.workers.ruled_sequences import RULES, ruled, rules_against
 from tests.support.workers.sampling_kinds import KINDS, alone, prompt_of
+from tests.support.workers.small_scheduler import Row, SmallScheduler
 from tests.support.workers.tiny_model import runners_on_both, write_model
 
 pytestmark = pytest.mark.gpu
@@ -56,6 +58,26 @@ def test_graphs_change_nothing(runner: ModelRunner, monkeypatch: pytest.MonkeyPa
     with_graphs = [alone(runner, prompt_of(n), KINDS[kind], 40) for n in (1, 30, 61)]
     monkeypatch.setattr(runner, "_graphs", None)
     assert [alone(runner, prompt_of(n), KINDS[kind], 40) for n in (1, 30, 61)] == with_graphs
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_rules_are_the_same_in_graphs_and_outside(
+    runner: ModelRunner, monkeypatch: pytest.MonkeyPatch, kind: str, name: str
+) -> None:
+    rules = rules_against(alone(runner, prompt_of(45), KINDS[kind], 30), name)
+
+    def output() -> list[int]:
+        scheduler = SmallScheduler(runner)
+        s, other = ruled(scheduler, kind, rules), scheduler.add(prompt_of(8), KINDS[kind])
+        scheduler.prefill(s, other)
+        scheduler.decode([s, other], 20)
+        scheduler.run([Row(s), Row(other)], n_steps=4)
+        return s.output + other.output
+
+    in_graphs = output()
+    monkeypatch.setattr(runner, "_graphs", None)
+    assert output() == in_graphs
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -120,6 +120,21 @@ async def test_min_p_of_one_leaves_the_greedy_token(server: RealServer, referenc
     assert answer.json()["choices"][0]["text"] == native.text
 
 
+def test_openai_s_client_biases_and_bans_tokens(server: RealServer) -> None:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none") as api:
+        options: dict[str, Any] = {"model": "smollm2", "prompt": "The capital of France is", "temperature": 0, "max_tokens": 4}
+        plain = api.completions.create(**options).choices[0].text
+        biased = api.completions.create(**options, logit_bias={"7042": -100}, seed=3).choices[0].text  # " Paris"
+        banned = api.completions.create(**options, extra_body={"bad_words": ["Paris"]}).choices[0].text
+        options |= {"temperature": 1.0}
+        best = api.completions.create(**options, best_of=3, n=2, seed=3, logprobs=0)
+    assert plain.startswith(" Paris")
+    assert "Paris" not in biased + banned
+    means = [np.mean(choice.logprobs.token_logprobs) for choice in best.choices if choice.logprobs]  # pyright: ignore
+    assert len(means) == 2
+    assert means[0] >= means[1]
+
+
 async def test_a_stop_token_does_not_come_before_min_tokens(server: RealServer, reference: dict[str, list[int]]) -> None:
     prompt = PLAIN[0]
     stop = reference[prompt][2]

@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 from gpu_workers.engine import PlanRefused
 from gpu_workers.runner.model_runner import ModelRunner
 from messages.steps import TokenRules
+from tests.support.workers.ruled_sequences import RULES, keeps, ruled, rules_against
 from tests.support.workers.sampling_kinds import KINDS, alone, prompt_of
-from tests.support.workers.small_scheduler import GREEDY, Row, Running, SmallScheduler
+from tests.support.workers.small_scheduler import GREEDY, Row, SmallScheduler
 from tests.support.workers.tiny_model import TINY
 
 _KINDS = ("greedy", "filtered")
-_RULES = ("bias", "allowed", "bad words", "bad sequences")
 
 
-def rules_against(free: list[int], name: str) -> TokenRules:
-    """Rules of this kind that an answer breaks which is `free` without them."""
-    often = [token for token, _ in Counter(free).most_common(3)]
-    if name == "bias":
-        return TokenRules(biased=[*often, 5], biases=[*[-100.0, 4.5, -1.0][: len(often)], 8.0])
-    if name == "allowed":
-        return TokenRules(
-            allowed=[token for token in range(0, TINY["vocab_size"], 2) if token != often[0]], biased=[2], biases=[5.0]
-        )
-    if name == "bad words":
-        return TokenRules(bad=[[token] for token in free])
-    return TokenRules(bad=[free[3:6], free[:2], [free[6], free[7]]])
-
-
-def keeps(output: list[int], rules: TokenRules) -> bool:
-    """True if no token of this output is forbidden."""
-    ends = [output[: end + 1] for end in range(len(output))]
-    has_bad = any(part[-len(bad) :] == bad for part in ends for bad in rules.bad)
-    return not has_bad and (rules.allowed is None or set(output) <= set(rules.allowed))
-
-
-def ruled(scheduler: SmallScheduler, kind: str, rules: TokenRules, output: list[int] | None = None) -> Running:
-    """A sequence with rules, which an earlier rank may have begun."""
-    s = scheduler.add(prompt_of(45), KINDS[kind])
-    s.rules = rules
-    s.tokens += output or []
-    s.n_known = len(s.tokens)
-    return s
-
-
-@pytest.mark.parametrize("name", _RULES)
+@pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("kind", _KINDS)
 def test_rules_hold_in_single_steps_leases_and_after_a_re_entry(runner: ModelRunner, kind: str, name: str) -> None:
     free = alone(runner, prompt_of(45), KINDS[kind], 30)
@@ -69,7 +37,7 @@ def test_rules_hold_in_single_steps_leases_and_after_a_re_entry(runner: ModelRun
     assert again.output == one.output
 
 
-@pytest.mark.parametrize("name", _RULES)
+@pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("kind", _KINDS)
 def test_a_draft_that_breaks_a_rule_is_rejected(runner: ModelRunner, kind: str, name: str) -> None:
     free = alone(runner, prompt_of(45), KINDS[kind], 30)
