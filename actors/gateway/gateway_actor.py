@@ -42,7 +42,7 @@ from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.settings import read_settings
 from actors.gateway.takeover.leaving import leave_connections
 from actors.gateway.takeover.left_answers import go_on
-from actors.gateway.text.tokenizer import load_text_model
+from actors.gateway.text.served_text import served_text
 from actors.gateway.tree_status import TreeStatus
 from actors.gateway.zeromq.server import ZmqServer
 from messages import cache, generation, lifecycle
@@ -79,7 +79,7 @@ class GatewayActor(Actor, Post, Status):
         """Load the tokenizer, replay the journal, then listen for clients."""
         settings, loop = self.settings, asyncio.get_running_loop()
         self.child.loading("tokenizer", 0.0)
-        self.model = await loop.run_in_executor(None, load_text_model, settings.model_folder)
+        self.model = await loop.run_in_executor(None, served_text, settings)
         self.child.loading("journal", 0.5)
         self.journal = Journal(
             settings.journal_path,

@@ -28,6 +28,9 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     model_name: str = "hash-chain"  # as shown in /v1/models
     model_folder: str = HASH_CHAIN  # folder with config.json, tokenizer.json, ...; or "hash-chain"
     numerics: str = ""  # what beside the model decides the exact tokens: dtype, ranks, devices, kernels
+    chat_template: str = ""  # a file, or the template itself, in Jinja; "": the model's own
+    chat_template_kwargs: dict[str, str | int | float | bool | None] = {}  # variables for it, unless a request has its own
+    reasoning: str = "auto"  # how the model marks it: auto (what the chat template has), none, qwen3, deepseek_r1, ...
     deterministic: bool = False  # the worker's setting of this name
     max_length: _Positive = 8192  # tokens of one sequence, prompt and output
     embedding_model: str = ""  # as shown in /v1/models; "": the server computes no embeddings

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
 from actors.gateway.requests.order import Api, BestOf, ResponseTerms
+from actors.gateway.text.template_options import PLAIN, TemplateOptions
 from actors.gateway.text.tools.offered import OfferedTools
 from messages.generation import NO_TOKEN_LIMIT, Sampling, Terms
 
@@ -23,6 +24,14 @@ class Naming(Enum):
 
 
 @dataclass(frozen=True)
+class WantedReasoning:
+    """What becomes of the reasoning in the answers, if the model has any. `is_split`: it is told from the content."""
+
+    is_split: bool = False
+    is_shown: bool = True
+
+
+@dataclass(frozen=True)
 class NewRequest:
     """What a client asks for. Exactly one of `texts`, `ids` and `turns` is given."""
 
@@ -33,6 +42,8 @@ class NewRequest:
     texts: Sequence[str] | None = None
     ids: Sequence[Sequence[int] | np.ndarray] | None = None
     turns: Sequence[Mapping[str, Any]] | None = None
+    template: TemplateOptions = PLAIN  # for `turns`
+    reasoning: WantedReasoning = field(default_factory=WantedReasoning)
     n: int = 1
     default_max_tokens: int = NO_TOKEN_LIMIT  # without a limit of the client's own; cut to what the context has left
     is_whole: bool = False  # not streamed: the client reads nothing before the request is over

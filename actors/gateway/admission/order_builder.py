@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -18,10 +19,14 @@ from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.channels import Splitting
 from actors.gateway.text.detokenizer import texts_of
 from actors.gateway.text.grammars import GrammarError, compile_grammar
+from actors.gateway.text.reasoning_formats import begins_open
+from actors.gateway.text.reasoning_text import ReasoningMarks
+from actors.gateway.text.template_options import TemplateOptions
 from actors.gateway.text.tokenizer import TextModel
 from messages.generation import MAX_STOP_STRINGS, MAX_STOP_TOKENS, NO_TOKEN_LIMIT, Grammar, Terms
 
 _MOST_PROMPT_LOGPROBS = 2_000_000  # numbers: 8 MB, the half of what a ZeroMQ client takes in one message
+_MOST_MARK_TOKENS = 16  # at the end of a prompt, where reasoning may be open
 _PROMPTS_A_TURN = 256  # checked without a turn of the event loop: 3 ms
 
 
@@ -37,7 +42,8 @@ class OrderBuilder:
         Raises: Refusal naming the field.
         """
         prompts = await self._tokens(new)
-        grammar = await self._grammar(new)
+        splitting = self._splitting(new, prompts)
+        grammar = await self._grammar(new, splitting.reasoning if splitting is not None else None)
         terms = self._terms(new, prompts, grammar, await bad_tokens_of(new.terms.bad_words, self.encoder))
         check_choice(terms, self.encoder.model.vocabulary)
         return Order(
@@ -60,7 +66,7 @@ class OrderBuilder:
             ignored_fields=new.ignored_fields,
             best_of=new.best_of,
             response=new.response,
-            splitting=self._splitting(new),
+            splitting=splitting,
         )
 
     def validate(self, new: NewRequest) -> None:
@@ -92,7 +98,7 @@ class OrderBuilder:
             return [ids[-kept:] for ids in await self._checked(new.ids, field)]
         if new.turns is not None:
             tools = new.tools.as_openai() if new.tools is not None else ()
-            encoded = [await self.encoder.encode_chat(new.turns, field, tools)]
+            encoded = [await self.encoder.encode_chat(new.turns, field, tools, self._template_options(new))]
         else:
             texts = new.texts or ()
             if not kept:
@@ -128,6 +134,29 @@ class OrderBuilder:
             texts.append("".join(texts_of(self.encoder.model.detokenizer(prompt[:0]), prompt.tolist())))
             await asyncio.sleep(0)
         return texts
+
+    def _template_options(self, new: NewRequest) -> TemplateOptions:
+        """What the request says about the template, beside what the operator says."""
+        own = self._settings.chat_template_kwargs
+        return replace(new.template, variables={**own, **new.template.variables}) if own else new.template
+
+    def _splitting(self, new: NewRequest, prompts: Sequence[np.ndarray]) -> Splitting | None:
+        """How the text of the answers is split; None: it is not."""
+        reasoning = self._reasoning(new, prompts)
+        tools = new.tools.rules(self.encoder.model.dialect) if new.tools is not None else None
+        return Splitting(reasoning=reasoning, tools=tools) if reasoning is not None or tools is not None else None
+
+    def _reasoning(self, new: NewRequest, prompts: Sequence[np.ndarray]) -> ReasoningMarks | None:
+        """The marks of the reasoning in the answers; None: it is not looked for."""
+        marks, wanted = self.encoder.model.reasoning, new.reasoning
+        if marks is None or not wanted.is_split:
+            return None
+        if new.turns is not None and new.template.continues_last:
+            end_of_prompt = str(new.turns[-1]["content"])
+        else:
+            end_of_prompt = self.encoder.model.decode(prompts[0][-_MOST_MARK_TOKENS:].tolist())
+        is_open = begins_open(marks, end_of_prompt)
+        return msgspec.structs.replace(marks, is_open=is_open, is_shown=wanted.is_shown)
 
     async def _checked(self, ids: Sequence[Sequence[int] | np.ndarray], field: str) -> list[np.ndarray]:
         prompts: list[np.ndarray] = []
@@ -173,8 +202,8 @@ class OrderBuilder:
             group_tokens=self._settings.whole_tokens if reads_groups else 1,
         )
 
-    async def _grammar(self, new: NewRequest) -> Grammar | None:
-        """The grammar that ranks follow; None without one."""
+    async def _grammar(self, new: NewRequest, reasoning: ReasoningMarks | None) -> Grammar | None:
+        """The grammar that ranks follow, once the reasoning has ended; None without one."""
         wanted, field, model = new.terms.grammar, new.grammar_field, self.encoder.model
         if new.tools is not None:
             wanted, field = with_calls(wanted, field, new.tools, model.dialect)
@@ -185,7 +214,7 @@ class OrderBuilder:
         if new.terms.min_tokens:
             raise invalid("min_tokens", f"0 beside {field}", new.terms.min_tokens)
         try:
-            return await asyncio.to_thread(compile_grammar, wanted)
+            return await asyncio.to_thread(compile_grammar, wanted, reasoning)
         except GrammarError as error:
             why: str | GrammarError = error
             if new.tools is not None and (found := schema_at_fault(new.tools))[0]:
@@ -193,10 +222,6 @@ class OrderBuilder:
             raise Refusal(
                 "invalid", f"{field}: expected a grammar that this server can enforce, got: {why}", field=field
             ) from None
-
-    def _splitting(self, new: NewRequest) -> Splitting | None:
-        """How the text of the answers is split; None: it is not."""
-        return Splitting(tools=new.tools.rules(self.encoder.model.dialect)) if new.tools is not None else None
 
     def _max_tokens(self, new: NewRequest, prompts: Sequence[np.ndarray]) -> int:
         longest, limit = max(len(prompt) for prompt in prompts), self._settings.max_length

@@ -10,6 +10,7 @@ import numpy as np
 
 from actors.gateway.requests.refusals import Refusal, invalid
 from actors.gateway.text.chat_template import TemplateError
+from actors.gateway.text.template_options import PLAIN, TemplateOptions
 from actors.gateway.text.tokenizer import NoTokenizer, TextModel, TextTooLong
 
 _INLINE_CHARACTERS = 4096  # longer texts are encoded in a thread, so that the event loop goes on
@@ -34,11 +35,15 @@ class PromptEncoder:
         return await self._run(field, _is_long(texts), self._encode_all, texts, add_special_tokens)
 
     async def encode_chat(
-        self, turns: Sequence[Mapping[str, Any]], field: str, tools: Sequence[Mapping[str, Any]] = ()
+        self,
+        turns: Sequence[Mapping[str, Any]],
+        field: str,
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: TemplateOptions = PLAIN,
     ) -> list[int]:
         """Token ids of a conversation in the model's template, with tools as OpenAI has them. Raises: Refusal."""
         is_long = _is_long([str(turn.get("content") or "") for turn in turns]) or self.model.takes_long(turns, tools)
-        return await self._run(field, is_long, self.model.encode_chat, turns, tools)
+        return await self._run(field, is_long, self.model.encode_chat, turns, tools, options)
 
     async def decode(self, ids: np.ndarray, field: str) -> str:
         """The text of token ids, int32 [n], special tokens included. Raises: Refusal."""

@@ -11,15 +11,17 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import msgspec
 import numpy as np
 
-from actors.gateway.admission.new_request import NewRequest
+from actors.gateway.admission.new_request import NewRequest, WantedReasoning
 from actors.gateway.http.body_errors import unreadable, wrong_field
 from actors.gateway.http.fields.foreign_fields import IGNORED_FIELDS, NOT_OFFERED_FIELDS, without_effect
 from actors.gateway.http.fields.unknown_fields import header_of, take_unknown
 from actors.gateway.http.fields.wanted_grammar import wanted_grammar
+from actors.gateway.http.fields.wanted_template import TEMPLATE_FIELDS, Effort, wanted_reasoning, wanted_template
 from actors.gateway.http.fields.wanted_tools import wanted_tools
 from actors.gateway.http.request_identity import Origin, RequestName
 from actors.gateway.requests.order import Api
 from actors.gateway.requests.refusals import Refusal, invalid, json_text
+from actors.gateway.text.template_options import TemplateOptions
 from actors.gateway.text.tools.offered import OfferedTools
 from messages.generation import MAX_TOP_LOGPROBS, NO_TOKEN_LIMIT, SERVER_TERMS, Grammar, Sampling, Terms
 from messages.ids import seed_of
@@ -151,6 +153,12 @@ class ChatBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=T
     function_call: str | dict[str, Any] | None = None
     max_completion_tokens: _Int | None = None
     logprobs: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: Effort | None = None
+    include_reasoning: bool | None = None
+    separate_reasoning: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     prompt_logprobs: _PromptLogprobs | None = None
     return_token_ids: bool | None = None
@@ -159,6 +167,16 @@ class ChatBody(RequestFields, frozen=True, kw_only=True, forbid_unknown_fields=T
     def offered_tools(self) -> OfferedTools | None:
         """The tools that the answer may call. Raises: Refusal naming the field."""
         return wanted_tools(_given(self, _TOOLS))
+
+    @property
+    def template(self) -> TemplateOptions:
+        """The options for the model's template. Raises: Refusal naming the field."""
+        return wanted_template(_given(self, TEMPLATE_FIELDS))
+
+    @property
+    def reasoning(self) -> WantedReasoning:
+        """What becomes of the model's reasoning."""
+        return wanted_reasoning(_given(self, TEMPLATE_FIELDS))
 
     @property
     def wanted_logprobs(self) -> int:

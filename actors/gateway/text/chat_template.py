@@ -13,6 +13,8 @@ import jinja2.nodes
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from actors.gateway.text.template_options import PLAIN, TemplateOptions
+
 MAX_PROMPT_CHARACTERS = 8_388_608
 
 
@@ -45,27 +47,40 @@ class ChatTemplate:
         self.literals = frozenset(node.value for node in constants if isinstance(node.value, str))
         self.knows_tools = "tools" in jinja2.meta.find_undeclared_variables(parsed)
 
-    def render(self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+    def render(
+        self,
+        turns: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: TemplateOptions = PLAIN,
+    ) -> str:
         """Returns the prompt for these turns ({"role", "content"}), up to where the assistant's answer starts. `tools`: as
         OpenAI has them, for a template that knows tools.
 
         Raises: TemplateError when the template fails or refuses, or the prompt is longer than `MAX_PROMPT_CHARACTERS`.
         """
+        names: dict[str, Any] = {"tools": list(tools) or None, "documents": None, **options.variables}
+        has_head = options.has_answer_head and not options.continues_last
         try:
             prompt = self._template.render(
-                messages=list(turns),
-                add_generation_prompt=True,
-                tools=list(tools) or None,
-                documents=None,
-                **self._special_tokens,
+                **names, messages=list(turns), add_generation_prompt=has_head, **self._special_tokens
             )
         except TemplateError:
             raise
         except Exception as error:  # a template is a program; any error it raises is about these turns
             raise TemplateError(f"the model's chat template cannot render this conversation: {error}"[:2000]) from None
+        if options.continues_last:
+            prompt = _up_to(prompt, str(turns[-1]["content"]))
         if len(prompt) > MAX_PROMPT_CHARACTERS:
             raise TemplateError(f"prompt: expected at most {MAX_PROMPT_CHARACTERS} characters, got {len(prompt)}")
         return prompt
+
+
+def _up_to(prompt: str, last: str) -> str:
+    """The prompt up to the end of the text of the last message. Templates may strip it. Raises: TemplateError."""
+    for text in (last, last.rstrip(), last.strip()):
+        if text and (at := prompt.rfind(text)) >= 0:
+            return prompt[: at + len(text)]
+    raise TemplateError("the model's chat template does not show the last message as it is, so it cannot be continued")
 
 
 def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **_: Any) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher, LLTokenizer
 
+from actors.gateway.text.reasoning_text import ReasoningMarks
 from messages.generation import Grammar, GrammarKind
 
 if TYPE_CHECKING:
@@ -27,12 +28,15 @@ class GrammarError(ValueError):
 
 
 @lru_cache(maxsize=256)
-def compile_grammar(grammar: Grammar) -> Grammar:
-    """The same as a grammar of kind LLGUIDANCE. Blocks for a millisecond, and longer for large schemas.
+def compile_grammar(grammar: Grammar, reasoning: ReasoningMarks | None = None) -> Grammar:
+    """The same as a grammar of kind LLGUIDANCE. Blocks for a millisecond, and longer for large schemas. `reasoning`: any text
+    between these marks may come before.
 
     Raises: GrammarError.
     """
     source = _source(grammar)
+    if reasoning is not None:
+        source = _after_reasoning(source, reasoning)
     is_wrong, reasons = LLMatcher.validate_grammar_with_warnings(source)
     if is_wrong:
         raise GrammarError("; ".join(reasons))
@@ -71,6 +75,14 @@ def _source(grammar: Grammar) -> str:
                 return grammar.text
     except ValueError as error:
         raise GrammarError(str(error)) from None
+
+
+def _after_reasoning(source: str, marks: ReasoningMarks) -> str:
+    grammar = json.loads(source) if source.lstrip().startswith("{") else {"grammars": [{"lark_grammar": source}]}
+    answer, *others = grammar["grammars"]
+    thought = "thought blanks" if marks.is_open else f"({json.dumps(marks.begin)} thought blanks)?"
+    rules = f"start: {thought} @answer\nthought[suffix={json.dumps(marks.end)}]: /(?s:.*)/\nblanks: /[ \\t\\r\\n]*/\n"
+    return json.dumps({**grammar, "grammars": [{"lark_grammar": rules}, {**answer, "name": "answer"}, *others]})
 
 
 def _choices(text: str) -> list[str]:

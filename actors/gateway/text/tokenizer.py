@@ -6,8 +6,8 @@ Encoding blocks; the caller runs it in a thread for long texts.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +18,11 @@ from tokenizers import Tokenizer
 from actors.gateway.settings import HASH_CHAIN, HASH_CHAIN_VOCABULARY
 from actors.gateway.text.chat_template import ChatTemplate, TemplateError
 from actors.gateway.text.detokenizer import ByteText, Detokenizer, NoText, NumberText, StreamText, byte_table, with_special
+from actors.gateway.text.model_files import eos_tokens, id_list, read_json, template_source, token_text
+from actors.gateway.text.reasoning_formats import AUTO, marks_of
+from actors.gateway.text.reasoning_text import ReasoningMarks
 from actors.gateway.text.special_text import SpecialText
+from actors.gateway.text.template_options import PLAIN, TemplateOptions
 from actors.gateway.text.tools.dialects import Dialect, dialect_of
 from actors.gateway.text.tools.telling import concerns_tools, told, with_short_ids
 from messages.errors import ConfigError
@@ -45,6 +49,7 @@ class TextModel(Protocol):
     chat_template: str  # the Jinja source; "": conversations cannot be encoded
     takes_grammars: bool = False  # answers can be made to match a grammar
     dialect: Dialect = Dialect.HERMES  # how it writes calls of tools
+    reasoning: ReasoningMarks | None = None  # around its reasoning; None: it has none
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a plain prompt, with the special tokens that prompts of this model begin with. Raises: NoTokenizer,
@@ -59,7 +64,12 @@ class TextModel(Protocol):
         """A lower bound on the number of ids of a plain prompt, without encoding it; 0 if there is none."""
         ...
 
-    def encode_chat(self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
+    def encode_chat(
+        self,
+        turns: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: TemplateOptions = PLAIN,
+    ) -> list[int]:
         """Token ids of a conversation ({"role", "content"}; perhaps "tool_calls"), with tools (as OpenAI has them) that the
         model may call. Raises: NoTokenizer, TemplateError, TextTooLong."""
         ...
@@ -84,20 +94,32 @@ class FolderText(TextModel):
     """
 
     def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
-        settings = _read_json(folder / "tokenizer_config.json")
+        settings = read_json(folder / "tokenizer_config.json")
         self.tokenizer = tokenizer
         self._table = byte_table(tokenizer)
         self._longest_bytes = _longest_token_bytes(tokenizer, self._table)
-        config = _read_json(folder / "config.json")
+        config = read_json(folder / "config.json")
         self.vocabulary = int(config.get("vocab_size") or tokenizer.get_vocab_size(with_added_tokens=True))
-        names = {name: _token_text(settings.get(name)) for name in _SPECIAL_NAMES}
+        names = {name: token_text(settings.get(name)) for name in _SPECIAL_NAMES}
         self._special = {name: text for name, text in names.items() if text}
-        self.eos_tokens = _eos_tokens(folder, config, tokenizer, self._special.get("eos_token", ""))
+        self.eos_tokens = eos_tokens(folder, config, tokenizer, self._special.get("eos_token", ""))
         self.takes_grammars = bool(self.eos_tokens)
-        source = _template_source(folder, settings)
+        self._use_template(template_source(folder, settings))
+        self.reasoning = marks_of(AUTO, self.chat_template)
+
+    def changed(self, chat_template: str, reasoning: str) -> FolderText:
+        """The same with another chat template, if this is not "", and the reasoning format of that name. Raises: TemplateError,
+        ConfigError."""
+        model = copy(self)
+        if chat_template:
+            model._use_template(chat_template)
+        model.reasoning = marks_of(reasoning, model.chat_template)
+        return model
+
+    def _use_template(self, source: str) -> None:
         self.chat_template, self.dialect = source, dialect_of(source)
         self.template = ChatTemplate(source, self._special) if source else None
-        self._special_text = SpecialText(tokenizer, self.template.literals if self.template is not None else ())
+        self._special_text = SpecialText(self.tokenizer, self.template.literals if self.template is not None else ())
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         return self._ids(text, add_special_tokens=add_special_tokens)
@@ -110,7 +132,12 @@ class FolderText(TextModel):
     def fewest_tokens(self, text: str) -> int:
         return len(text) // self._longest_bytes if self._longest_bytes else 0
 
-    def encode_chat(self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
+    def encode_chat(
+        self,
+        turns: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: TemplateOptions = PLAIN,
+    ) -> list[int]:
         template = self.template
         if template is None:
             raise TemplateError("this model has no chat template: send a plain prompt")
@@ -120,8 +147,8 @@ class FolderText(TextModel):
             if self.dialect is Dialect.MISTRAL:
                 turns = with_short_ids(turns)
             if template.knows_tools or not (tools or concerns_tools(turns)):
-                return template.render(turns, tools)
-            return template.render(told(turns, tools))
+                return template.render(turns, tools, options)
+            return template.render(told(turns, tools), options=options)
 
         prompt = render((turns, tools))  # the template writes the special tokens, so none are added
         ids = self._special_text.encode((turns, tools), prompt, render)
@@ -172,7 +199,12 @@ class IdsOnly(TextModel):
     def fewest_tokens(self, text: str) -> int:
         return 0
 
-    def encode_chat(self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
+    def encode_chat(
+        self,
+        turns: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: TemplateOptions = PLAIN,
+    ) -> list[int]:
         raise NoTokenizer("this model has no tokenizer: send token ids to /v1/generate")
 
     def takes_long(self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> bool:
@@ -203,8 +235,16 @@ class HashChainText(TextModel):
     def fewest_tokens(self, text: str) -> int:
         return len(text)
 
-    def encode_chat(self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
-        return self.encode("".join(f"{turn['role']}: {turn['content']}\n" for turn in told(turns, tools)) + "assistant: ")
+    def encode_chat(
+        self,
+        turns: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: TemplateOptions = PLAIN,
+    ) -> list[int]:
+        text = "".join(f"{turn['role']}: {turn['content']}\n" for turn in told(turns, tools))
+        if options.continues_last:
+            return self.encode(text[:-1])
+        return self.encode(text + "assistant: " * options.has_answer_head)
 
     def takes_long(self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> bool:
         return False
@@ -236,8 +276,8 @@ def load_text_model(model_folder: str) -> TextModel:
     if not (folder / "config.json").is_file():
         raise ConfigError(f"model_folder: expected a folder with config.json, got {model_folder!r}")
     if not (folder / "tokenizer.json").is_file():
-        config = _read_json(folder / "config.json")
-        eos_tokens = _id_list(_read_json(folder / "generation_config.json").get("eos_token_id", config.get("eos_token_id")))
+        config = read_json(folder / "config.json")
+        eos_tokens = id_list(read_json(folder / "generation_config.json").get("eos_token_id", config.get("eos_token_id")))
         return IdsOnly(int(config.get("vocab_size") or 1), eos_tokens)
     try:
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -257,43 +297,3 @@ def _longest_token_bytes(tokenizer: Tokenizer, table: Sequence[bytes] | None) ->
     if table is None or tokenizer.normalizer is not None or any(token.lstrip or token.rstrip for token in added):
         return 0
     return max([1, *map(len, table), *(len(token.content.encode()) for token in added)])
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ConfigError(f"model_folder: {path} is not JSON: {error}") from None
-    return value if isinstance(value, dict) else {}
-
-
-def _token_text(value: Any) -> str:
-    """The text of a special token, which the file has as a string or as {"content": string}; "" if it is missing."""
-    if isinstance(value, dict):
-        value = value.get("content")
-    return value if isinstance(value, str) else ""
-
-
-def _id_list(value: Any) -> list[int]:
-    values = value if isinstance(value, list) else [value]
-    return [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
-
-
-def _eos_tokens(folder: Path, config: Mapping[str, Any], tokenizer: Tokenizer, eos_text: str) -> list[int]:
-    """Every id that ends an answer, from generation_config.json, config.json and the tokenizer's eos_token."""
-    found = _id_list(_read_json(folder / "generation_config.json").get("eos_token_id")) + _id_list(config.get("eos_token_id"))
-    token = tokenizer.token_to_id(eos_text) if eos_text else None
-    return sorted({*found, *([token] if token is not None else [])})
-
-
-def _template_source(folder: Path, settings: Mapping[str, Any]) -> str:
-    path = folder / "chat_template.jinja"
-    if path.is_file():
-        return path.read_text(encoding="utf-8")
-    source = settings.get("chat_template")
-    if isinstance(source, list):  # several named templates
-        by_name = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
-        source = by_name.get("default") or next(iter(by_name.values()), "")
-    return source if isinstance(source, str) else ""

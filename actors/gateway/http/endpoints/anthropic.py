@@ -8,15 +8,19 @@ import msgspec
 from starlette.types import ASGIApp
 
 from actors.gateway.admission.chat_turns import turns_of
+from actors.gateway.admission.new_request import WantedReasoning
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, json_response, read
 from actors.gateway.http.endpoints.streams import generated
 from actors.gateway.http.fields.anthropic_tools import anthropic_tools, as_openai
+from actors.gateway.http.fields.wanted_template import check_continued
 from actors.gateway.http.request_identity import name_of
 from actors.gateway.http.schema import RequestFields
 from actors.gateway.requests.refusals import check_model, invalid
+from actors.gateway.text.template_options import TemplateOptions, thinking
 from actors.gateway.text.tools.offered import OfferedTools
 
 PATH = "/v1/messages"
+_THOUGHTS = ("thinking", "redacted_thinking")
 _Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _BETA = ("beta",)  # in the address of what Anthropic's client calls beta
@@ -25,7 +29,6 @@ _BETA = ("beta",)  # in the address of what Anthropic's client calls beta
 class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     IGNORED: ClassVar = frozenset(("metadata", "service_tier", "inference_geo", "cache_control"))
     NOT_OFFERED: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "thinking": ({"type": "disabled"},),
         "mcp_servers": ([],),
         "container": (),
         "output_config": ({},),
@@ -38,6 +41,16 @@ class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     system: str | list[dict[str, Any]] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: dict[str, Any] | None = None
+    thinking: dict[str, Any] | None = None
+
+    @property
+    def template(self) -> TemplateOptions:
+        """Anthropic's models think only if they are told to, and go on with a last message of their own. Raises: Refusal."""
+        kind = (self.thinking or {}).get("type", "disabled")
+        if kind not in ("enabled", "adaptive", "disabled"):
+            raise invalid("thinking.type", "enabled, adaptive or disabled", kind)
+        is_continued = bool(self.messages) and self.messages[-1].get("role") == "assistant"
+        return TemplateOptions(thinking(is_on=kind != "disabled"), continues_last=is_continued)
 
     @property
     def offered_tools(self) -> OfferedTools | None:
@@ -49,10 +62,10 @@ class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         for index, message in enumerate(self.messages):
             if message.get("role") not in ("user", "assistant"):
                 raise invalid(f"messages[{index}].role", "user or assistant", message.get("role"))
-        messages = [one for at, message in enumerate(self.messages) for one in as_openai(message, f"messages[{at}]")]
+        messages = [one for at, message in enumerate(self.messages) for one in as_openai(_told(message), f"messages[{at}]")]
         turns = turns_of(messages)
         if turns[-1]["role"] == "assistant":
-            raise invalid("messages", "the last message to be the user's, because answers cannot be begun here", "assistant")
+            check_continued(turns, "messages")
         return [{"role": "system", "content": _system_text(self.system)}, *turns] if self.system else turns
 
 
@@ -90,6 +103,8 @@ async def messages(services: Services, call: Call) -> ASGIApp:
         default_max_tokens=body.max_tokens,
         turns=body.turns(),
         tools=body.offered_tools,
+        template=body.template,
+        reasoning=WantedReasoning(is_split=True),
         prompt_field="messages",
     )
     return await generated(services, call, new)
@@ -101,8 +116,16 @@ async def count_tokens(services: Services, call: Call) -> ASGIApp:
     check_model(body.model or "", services.settings.model_name)
     tools = body.offered_tools
     told = tools.as_openai() if tools is not None else ()
-    ids = await services.admission.builder.encoder.encode_chat(body.turns(), "messages", told)
+    ids = await services.admission.builder.encoder.encode_chat(body.turns(), "messages", told, body.template)
     return json_response({"input_tokens": len(ids)}, ignored=call.ignored)
+
+
+def _told(message: dict[str, Any]) -> dict[str, Any]:
+    """A message without its blocks of thinking, which clients send back: models read their answers, not how they came to be."""
+    content = message.get("content")
+    if message.get("role") != "assistant" or not isinstance(content, list):
+        return message
+    return {**message, "content": [b for b in content if not (isinstance(b, dict) and b.get("type") in _THOUGHTS)]}
 
 
 def _system_text(system: str | list[dict[str, Any]] | None) -> str:

@@ -9,16 +9,18 @@ import msgspec
 from starlette.types import ASGIApp
 
 from actors.gateway.admission.chat_turns import turns_of
-from actors.gateway.admission.new_request import NewRequest
+from actors.gateway.admission.new_request import NewRequest, WantedReasoning
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, json_response, read
 from actors.gateway.http.endpoints.streams import generated
 from actors.gateway.http.fields.foreign_fields import without_effect
+from actors.gateway.http.fields.wanted_template import Effort
 from actors.gateway.http.fields.wanted_tools import wanted_tools
 from actors.gateway.http.formats.ollama_lines import content_of, time_text
 from actors.gateway.http.request_identity import name_of
 from actors.gateway.http.schema import RequestFields
 from actors.gateway.requests.order import Api
 from actors.gateway.requests.refusals import check_model, invalid
+from actors.gateway.text.template_options import PLAIN, TemplateOptions, thinking
 from messages.generation import NO_TOKEN_LIMIT, Sampling
 
 _LATEST = ":latest"
@@ -40,7 +42,6 @@ IGNORED_OPTIONS = (  # how a server computes is the operator's to say
 _NOT_OFFERED_OPTIONS: dict[str, tuple[Any, ...]] = {"mirostat": (0,), "tfs_z": (1,), "typical_p": (1,)}
 _NOT_OFFERED: dict[str, tuple[Any, ...]] = {
     "tools": ([],),
-    "think": (False,),
     "logprobs": (False,),
     "top_logprobs": (0,),
     "images": ([],),
@@ -102,12 +103,21 @@ class _GeneratingBody(ModelBody, frozen=True, kw_only=True, forbid_unknown_field
     options: OllamaOptions | None = None
     stream: bool | None = None
     format: Literal["", "json"] | dict[str, Any] | None = None  # "json", or the JSON schema of the answer
+    think: bool | Effort | None = None  # None: as the model's template has it
     keep_alive: float | str | None = None  # the model stays loaded as long as the server runs
 
     @property
     def is_streamed(self) -> bool:
         """Streams are the default."""
         return self.stream is not False
+
+    @property
+    def template(self) -> TemplateOptions:
+        """What `think` says to the template."""
+        if self.think is None:
+            return PLAIN
+        effort = {"reasoning_effort": self.think} if isinstance(self.think, str) else {}
+        return TemplateOptions({**effort, **thinking(is_on=self.think not in (False, "none"))})
 
     @property
     def grammar(self) -> dict[str, Any] | None:
@@ -177,7 +187,9 @@ async def _prompt(services: Services, body: OllamaGenerateBody) -> dict[str, Any
         return {"turns": turns}
     encoder = services.admission.builder.encoder
     known = encoder.check_ids(body.context, "context").tolist()
-    added = await encoder.encode_chat(turns, "prompt") if has_template else (await encoder.encode([prompt], "prompt"))[0]
+    if has_template:
+        return {"ids": [[*known, *await encoder.encode_chat(turns, "prompt", options=body.template)]]}
+    added = (await encoder.encode([prompt], "prompt"))[0]
     return {"ids": [[*known, *added]]}
 
 
@@ -192,6 +204,9 @@ def _new(services: Services, call: Call, body: _GeneratingBody, api: Api, **fiel
         is_streamed=body.is_streamed and settings.journal_http_streams,
     )
     limit = options.num_predict if options.num_predict is not None and options.num_predict > 0 else NO_TOKEN_LIMIT
+    if body.think and services.model.reasoning is None:
+        raise invalid("think", "false, because this model does not think first", body.think)
+    fields |= {"template": body.template, "reasoning": WantedReasoning(is_split=True)}
     asked = options.request_fields(stream=body.is_streamed, grammar=body.grammar)
     new = asked.new_request(api, name, call.origin, call.ignored, max_tokens=None, default_max_tokens=limit, **fields)
     return replace(new, grammar_field="format")

@@ -12,6 +12,7 @@ from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, read
 from actors.gateway.http.endpoints.streams import generated
+from actors.gateway.http.fields.wanted_template import check_continued
 from actors.gateway.http.request_identity import RequestName, name_of
 from actors.gateway.http.schema import ChatBody, CompletionBody, RequestFields, prompts_of
 from actors.gateway.requests.order import BestOf
@@ -24,7 +25,9 @@ async def chat(services: Services, call: Call) -> ASGIApp:
     if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
         return elsewhere
     body = await read(services, call, ChatBody)
-    longest = body.max_completion_tokens
+    longest, turns = body.max_completion_tokens, turns_of(body.messages)
+    if body.continue_final_message:
+        check_continued(turns, "continue_final_message")
     new = body.new_request(
         "chat",
         _name(services, call, body, "/v1/chat/completions", "chatcmpl-"),
@@ -34,8 +37,10 @@ async def chat(services: Services, call: Call) -> ASGIApp:
         max_tokens_field="max_tokens" if longest is None else "max_completion_tokens",
         logprobs=body.wanted_logprobs,
         **_prompt_logprobs(body, _or_none(body.prompt_logprobs)),
-        turns=turns_of(body.messages),
+        turns=turns,
         tools=body.offered_tools,
+        template=body.template,
+        reasoning=body.reasoning,
         prompt_field="messages",
     )
     return await _answer(services, call, body, new)

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 
 from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
+from actors.gateway.http.fields.wanted_template import check_continued, wanted_template
 from actors.gateway.requests.refusals import check_model, check_one_given, invalid
 
 _TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -26,6 +27,9 @@ class TokenizeBody(_Body, frozen=True, kw_only=True, forbid_unknown_fields=True)
     messages: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=4096)] | None = None
     add_special_tokens: bool | None = None  # true for a prompt; a conversation has those of its template
     return_token_strs: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
 
 
 class DetokenizeBody(_Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,7 +63,10 @@ async def _tokens(services: Services, body: TokenizeBody) -> list[int]:
     if body.messages is not None:
         if body.add_special_tokens:
             raise invalid("add_special_tokens", "false with messages, whose template writes them", True)
-        return await encoder.encode_chat(turns_of(body.messages), "messages")
+        turns, options = turns_of(body.messages), wanted_template(msgspec.structs.asdict(body))
+        if options.continues_last:
+            check_continued(turns, "continue_final_message")
+        return await encoder.encode_chat(turns, "messages", options=options)
     add_special_tokens = body.add_special_tokens is not False
     return (await encoder.encode([body.prompt or ""], "prompt", add_special_tokens=add_special_tokens))[0]
 

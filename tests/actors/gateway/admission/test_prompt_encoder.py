@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from actors.gateway.admission.prompt_encoder import PromptEncoder
+from actors.gateway.text.template_options import PLAIN, TemplateOptions
 from actors.gateway.text.tokenizer import HashChainText
 
 
@@ -23,7 +24,12 @@ class NotingText(HashChainText):
         self.is_inline = threading.current_thread() is threading.main_thread()
         return [1]
 
-    def encode_chat(self, turns: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
+    def encode_chat(
+        self,
+        turns: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: TemplateOptions = PLAIN,
+    ) -> list[int]:
         return self.encode("")
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from llguidance import LLMatcher, LLTokenizer
 
 from actors.gateway.text.grammars import GrammarError, compile_grammar
+from actors.gateway.text.reasoning_text import ReasoningMarks
+from actors.gateway.text.tokenizer import FolderText
 from messages.generation import Grammar, GrammarKind
 
 
@@ -49,3 +52,31 @@ def test_every_kind_becomes_one_that_compiles(kind: GrammarKind, text: str) -> N
 def test_what_cannot_be_enforced_is_refused(kind: GrammarKind, text: str, reason: str) -> None:
     with pytest.raises(GrammarError, match=reason):
         compile_grammar(Grammar(kind=kind, text=text))
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "text", "answer"),
+    [
+        (GrammarKind.JSON_SCHEMA, '{"type": "object", "maxProperties": 0}', "{}"),
+        (GrammarKind.REGEX, "a+b", "aab"),
+        (GrammarKind.LARK, 'start: "x" | "y"', "y"),
+        (GrammarKind.CHOICE, '["yes", "no"]', "no"),
+    ],
+)
+def test_reasoning_may_come_before_the_answer(
+    smollm2_text: FolderText, is_open: bool, kind: GrammarKind, text: str, answer: str
+) -> None:
+    marks = ReasoningMarks("<think>", "</think>", is_open=is_open)
+    source = compile_grammar(Grammar(kind=kind, text=text), marks).text
+    vocabulary = LLTokenizer(smollm2_text.tokenizer.to_str())
+
+    def matches(written: str) -> bool:
+        matcher = LLMatcher(vocabulary, source)
+        ids = smollm2_text.encode(written)
+        return matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
+
+    thought = "Hm } </thi\n</think>\n\n"
+    assert matches(("" if is_open else "<think>") + thought + answer)
+    assert matches(answer) is not is_open, "a model that has not begun to think may answer at once"
+    assert not matches(("" if is_open else "<think>") + thought + "?")

@@ -56,7 +56,7 @@ REFUSED: list[tuple[str, Any, int, str | None]] = [
     ("/tokenize", {"messages": []}, 400, "messages"),
     ("/tokenize", {"messages": [{"role": "king", "content": "x"}]}, 400, "messages[0].role"),
     ("/tokenize", {"messages": HELLO, "add_special_tokens": True}, 400, "add_special_tokens"),
-    ("/tokenize", {"messages": HELLO, "add_generation_prompt": False}, 400, "add_generation_prompt"),
+    ("/tokenize", {"messages": HELLO, "continue_final_message": True}, 400, "continue_final_message"),
     ("/tokenize", [1], 400, None),
     ("/detokenize", {}, 400, "tokens"),
     ("/detokenize", {"tokens": "x"}, 400, "tokens"),
