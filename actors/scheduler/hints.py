@@ -8,6 +8,7 @@ from actors.pages.page_ledger import PageLedger
 from actors.pages.page_updates import PageUpdates
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.drafts import ReceivedDrafts, TailReport
+from actors.scheduler.planning.plan_builder import ForcedTokens
 from actors.scheduler.planning.step_tracker import Advance
 from actors.scheduler.sequences.sequence import Sequence
 from messages.drafts import Drafts
@@ -51,7 +52,7 @@ class Hints:
 
     def advanced(self, advance: Advance) -> None:
         """A sequence that wants drafts has new tokens. Drafts that came from its grammar say nothing about speculation."""
-        n_drafts = 0 if advance.row.is_forced else len(advance.row.drafts)
+        n_drafts = 0 if isinstance(advance.row.drafts, ForcedTokens) else len(advance.row.drafts)
         self._tails.add(advance.row.sequence, n_drafts, advance.n_accepted if n_drafts else 0)
 
     def ended(self, sequence: Sequence) -> None:

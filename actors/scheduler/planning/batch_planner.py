@@ -16,7 +16,7 @@ import msgspec
 
 from actors.pages.page_ledger import PageLedger
 from actors.scheduler.planning.drafts import ReceivedDrafts
-from actors.scheduler.planning.plan_builder import PlanBuilder, PlannedStep, Row
+from actors.scheduler.planning.plan_builder import ForcedTokens, PlanBuilder, PlannedStep, Row
 from actors.scheduler.planning.prompt_pace import PromptPace
 from actors.scheduler.planning.step_times import StepTimes
 from actors.scheduler.sequences.policy import VictimChoice
@@ -115,8 +115,7 @@ class BatchPlanner:
         if sequence.is_verifying or sequence.n_samples_left <= 0 or budget <= 0:
             return
         proposed: list[int] = []
-        is_forced = sequence.forced is not None
-        if is_forced or (drafts is not None and sequence.terms.speculation):
+        if sequence.forced is not None or (drafts is not None and sequence.terms.speculation):
             if sequence.in_flight:
                 if sequence.n_forced > 0 or (drafts is not None and drafts.extends_past_flight(sequence)):
                     return
@@ -125,12 +124,12 @@ class BatchPlanner:
                 proposed = self._propose(sequence, drafts, room) if room > 0 else []
         up_to = sequence.planned + 1 + len(proposed)
         if sequence.pages_short(up_to) <= 0 or self._allocate_pages(builder, sequence, up_to):
-            self._add_row(builder, sequence, 1 + len(proposed), proposed, is_forced)
+            self._add_row(builder, sequence, 1 + len(proposed), proposed)
 
     def _propose(self, sequence: Sequence, drafts: ReceivedDrafts | None, room: int) -> list[int]:
         """At most `room` tokens to verify: those that a grammar allows alone, which cost nothing, else those of speculation."""
         if sequence.forced is not None:
-            return sequence.take_forced(min(_MOST_FORCED, room))
+            return ForcedTokens(sequence.take_forced(min(_MOST_FORCED, room)))
         return drafts.pop(sequence, min(self._draft_depth, room)) if drafts is not None else []
 
     def _plan_prompts(self, builder: PlanBuilder, prompts: list[Sequence], may_run: MayRun) -> None:
@@ -255,11 +254,9 @@ class BatchPlanner:
         builder.add_pages(sequence.slot, first_index, sequence.pages[first_index:])
         return True
 
-    def _add_row(
-        self, builder: PlanBuilder, sequence: Sequence, count: int, proposed: list[int], is_forced: bool = False
-    ) -> None:
+    def _add_row(self, builder: PlanBuilder, sequence: Sequence, count: int, proposed: list[int]) -> None:
         samples = bool(proposed) or count == sequence.n_unplanned
-        builder.rows.append(Row(sequence, sequence.stay, sequence.slot, sequence.planned, count, samples, proposed, is_forced))
+        builder.rows.append(Row(sequence, sequence.stay, sequence.slot, sequence.planned, count, samples, proposed))
         builder.n_tokens += count
         if proposed:
             sequence.is_verifying = True  # the result says how many of these positions are valid

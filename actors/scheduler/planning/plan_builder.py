@@ -15,6 +15,10 @@ from messages.steps import NewSequence, Plan, TokenRules
 from messages.wire.arrays import EMPTY_I32, int32s
 
 
+class ForcedTokens(list[int]):
+    """Drafts that are the only tokens which a grammar allows, and so not those of speculation."""
+
+
 class Row(msgspec.Struct, frozen=True, gc=False):
     """One row of a plan, kept until its result has come."""
 
@@ -25,7 +29,6 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     count: int  # positions
     samples: bool
     drafts: list[int]  # ids
-    is_forced: bool = False  # the drafts are the only tokens that a grammar allows, not those of speculation
 
 
 RowEnd = tuple[Row, int]  # a row, and the number of positions of its sequence that are complete once its step has run

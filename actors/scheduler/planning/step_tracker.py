@@ -4,6 +4,7 @@ and steps. Pure."""
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 import msgspec
 
@@ -128,16 +129,13 @@ class StepTracker:
         if result.prompts:
             self._new_prompts += _new_prompts(step.planned, result)
         advances, offset, ids = [], 0, result.ids.tolist()
-        failed = {failure.slot: failure.reason for failure in result.grammars.failures} if result.grammars is not None else {}
+        advance = _advance if result.grammars is None else _advance_by(result.grammars)
         for row, count in zip(rows, result.counts.tolist(), strict=True):
             if row.sequence.stay == row.stay:  # it has not left its slot since it was planned
-                if failed and row.slot in failed:
-                    advances.append(_fail(row, failed[row.slot], offset))
-                else:
-                    advances.append(_advance(row, ids[offset : offset + count], offset))
+                advances.append(advance(row, ids[offset : offset + count], offset))
             offset += count
         if result.grammars is not None and self._takes_forced:
-            _note_forced({advance.row.slot: advance.row.sequence for advance in advances}, result.grammars)
+            _note_forced({each.row.slot: each.row.sequence for each in advances}, result.grammars)
         return advances
 
     def take_prompts(self) -> list[tuple[Sequence, PromptLogprobs]]:
@@ -182,9 +180,16 @@ def _advance(row: Row, ids: list[int], offset: int) -> Advance:
     return Advance(row, first, ids, offset, ending)
 
 
-def _fail(row: Row, reason: str, offset: int) -> Advance:
-    """The grammar of a row's answer cannot be followed any further: its tokens do not count."""
-    return Advance(row, row.sequence.n_generated, [], offset, "failed", reason)
+def _advance_by(report: GrammarReport) -> Callable[[Row, list[int], int], Advance]:
+    """As `_advance`, but tokens of an answer whose grammar cannot be followed any further do not count, and it fails."""
+    failed = {failure.slot: failure.reason for failure in report.failures}
+
+    def advance(row: Row, ids: list[int], offset: int) -> Advance:
+        if row.slot in failed:
+            return Advance(row, row.sequence.n_generated, [], offset, "failed", failed[row.slot])
+        return _advance(row, ids, offset)
+
+    return advance
 
 
 def _note_forced(sequences: dict[int, Sequence], report: GrammarReport) -> None:
