@@ -16,6 +16,7 @@ _COMMANDS = {
     "leak-watch": "many requests and many kills; whatever lives on may not grow",
     "cliffs": "a very long prompt, long prompts beside short requests, a burst: gaps and first tokens",
     "gpu-batch": "the batch workload of the peers, on the engine itself and through the server",
+    "structured-output": "masks, grammars, JSON with and without forced tokens, constrained streams",
     "self-test": "how many chunks a second this load tool can read",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
@@ -95,3 +96,14 @@ def test_a_model_without_a_tokenizer_refuses_grammars(tmp_path_factory: pytest.T
     scheduler = SmallScheduler(runner)
     with pytest.raises(PlanRefused, match=r"new\.grammar: expected none for a model without a tokenizer"):
         runner.launch(scheduler.write_plan([Row(constrained(scheduler, WORDS, KINDS["greedy"]), 45)]))
+
+
+def test_log_probabilities_are_those_of_the_model(runner: ModelRunner) -> None:
+    sampling = Sampling(temperature=0.0, logprobs=3)
+    scheduler = SmallScheduler(runner)
+    free, s = scheduler.add(prompt_of(45), sampling), constrained(scheduler, WORDS, sampling)
+    (result,) = scheduler.run([Row(free, 45), Row(s, 45)])
+    assert result.logprobs is not None
+    assert dict(result.logprobs.top_of(0)) == pytest.approx(dict(result.logprobs.top_of(1)))
+    assert np.isfinite(result.logprobs.chosen).all()
+    assert free.output != s.output
