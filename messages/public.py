@@ -16,7 +16,7 @@ import msgspec
 from messages.generation import Sampling, Terms
 from messages.logprobs import PromptLogprobs, TokenLogprobs
 from messages.outcomes import Code, EndReason, NoCode
-from messages.wire.arrays import EMPTY_I32, Int32s
+from messages.wire.arrays import EMPTY_I32, Float32s, Int32s
 from messages.wire.message import Count, LongText, Message, ShortText, StrictMessage, StrictPart, Text
 
 PROTOCOL_VERSION = 2
@@ -135,11 +135,33 @@ class Stats(Message, frozen=True):
     summary: Text
 
 
+class EmbeddingsWanted(StrictMessage, frozen=True):
+    """Asks for vectors of texts, or of token ids: text i is then the next `counts[i]` of `ids`. Answered by TextVectors."""
+
+    call: ShortText
+    texts: Annotated[list[Text], msgspec.Meta(max_length=4096)] = []
+    counts: Int32s = EMPTY_I32
+    ids: Int32s = EMPTY_I32
+    model: ShortText = ""  # empty: the embedding model, whatever its name
+    dimensions: Count | None = None  # of the vectors; None: all that the model has
+    truncate_prompt_tokens: int | None = None  # longer texts are cut; -1: to what the model takes; None: they are refused
+
+
+class TextVectors(Message, frozen=True):
+    """The vectors, one after the other, each of length 1."""
+
+    call: ShortText
+    model: ShortText
+    n_texts: Count
+    vectors: Float32s
+    n_tokens: Count
+
+
 class Alive(Message, frozen=True):
     """Sent regularly to every client with an open stream. If the incarnation is new, the client sends open Generates again."""
 
     incarnation: Count
 
 
-ClientMessage = Generate | Received | CancelRequest | ModelsWanted | StatsWanted
-GatewayMessage = Accepted | Chunk | Finished | Failed | Models | Stats | Alive
+ClientMessage = Generate | Received | CancelRequest | ModelsWanted | StatsWanted | EmbeddingsWanted
+GatewayMessage = Accepted | Chunk | Finished | Failed | Models | Stats | TextVectors | Alive

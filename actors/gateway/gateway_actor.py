@@ -107,11 +107,11 @@ class GatewayActor(Actor, Post, Status):
         admission = self.admission = Admission(builder, self.bodies, self.desk, self.wall_s, self.now_s)
         owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
         if settings.zeromq_endpoint:
-            self.zmq_server = ZmqServer(settings, self.spawn_spec.incarnation, admission, self.desk, owners, self.summary)
+            incarnation, summary = self.spawn_spec.incarnation, self.summary
+            self.zmq_server = ZmqServer(settings, incarnation, admission, self.desk, owners, summary, embeddings)
             self.zmq_server.open()
-        body_reader = BodyReader(settings.max_length, settings.max_batch)
-        started_s = int(self.wall_s())
-        services = Services(settings, self.model, admission, self.desk, self, body_reader, owners, started_s, embeddings)
+        reader, started_s = BodyReader(settings.max_length, settings.max_batch), int(self.wall_s())
+        services = Services(settings, self.model, admission, self.desk, self, reader, owners, started_s, embeddings)
         self.http_app = build_app(services)
         address = await self._serve_http(services, left)
         return {"http": address, "zeromq": settings.zeromq_endpoint, "resumed": str(resumed), "model": settings.model_name}

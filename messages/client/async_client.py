@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from messages import public
 from messages.client.link import ClientLink, OpenCall
@@ -18,6 +19,7 @@ from messages.client.stream import Answer, Next, Piece, StreamState, error_of
 from messages.errors import DeadlineExceeded, InvalidRequest, Unavailable
 from messages.ids import mint_request_id
 from messages.run_dir import DEFAULT_PORT
+from messages.wire.arrays import EMPTY_I32, int32s
 from messages.wire.message import Message
 
 CONNECT_S = 5.0
@@ -81,6 +83,35 @@ class AsyncClient:
     async def cancel(self, request: str) -> None:
         """End a request of this client; its stream ends with reason "cancelled"."""
         (await self._connected(CONNECT_S)).send_once(public.CancelRequest(request=request))
+
+    async def embed(
+        self,
+        texts: Sequence[str] | Sequence[Sequence[int]],
+        *,
+        dimensions: int | None = None,
+        truncate_prompt_tokens: int | None = None,
+        model: str = "",
+        deadline_s: float = 60.0,
+    ) -> np.ndarray:
+        """The vectors of texts, or of lists of token ids: float32 [texts, dimensions], each of length 1.
+
+        `truncate_prompt_tokens`: longer texts are cut; -1: to what the model takes; None: they are refused.
+        Raises: ClientError.
+        """
+        call, written = mint_request_id(), [text for text in texts if isinstance(text, str)]
+        ids = [int32s(text) for text in texts if not isinstance(text, str)]
+        wanted = public.EmbeddingsWanted(
+            call=call,
+            texts=written,
+            counts=int32s([len(one) for one in ids]),
+            ids=int32s(np.concatenate(ids)) if ids else EMPTY_I32,
+            model=model,
+            dimensions=dimensions,
+            truncate_prompt_tokens=truncate_prompt_tokens,
+        )
+        answer = await self._ask(call, wanted, deadline_s)
+        assert isinstance(answer, public.TextVectors)
+        return answer.vectors.reshape(int(answer.n_texts), -1)
 
     async def models(self, deadline_s: float = 10.0) -> list[str]:
         """The names of the served models. Raises: ClientError."""

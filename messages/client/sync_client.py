@@ -9,6 +9,8 @@ from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, TypeVar
 
+import numpy as np
+
 from messages.client.async_client import AsyncClient
 from messages.client.options import documents_options
 from messages.client.stream import Answer, Piece
@@ -70,6 +72,10 @@ class Client:
     def cancel(self, request: str) -> None:
         """End a request of this client; its stream ends with reason "cancelled"."""
         self._run(self._client.cancel(request))
+
+    def embed(self, texts: Sequence[str] | Sequence[Sequence[int]], **options: Any) -> np.ndarray:
+        """The vectors of texts, or of lists of token ids: see `AsyncClient.embed`. Raises: ClientError."""
+        return self._run(self._client.embed(texts, **options))
 
     def models(self, deadline_s: float = 10.0) -> list[str]:
         """The names of the served models. Raises: ClientError."""

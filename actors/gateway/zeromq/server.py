@@ -21,11 +21,13 @@ from actors.gateway.admission.admission import Admission, Arrival
 from actors.gateway.admission.caller import caller_of_address
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.embeddings.embeddings import Embeddings
 from actors.gateway.http.gateways.owners import Owners
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.zeromq.clients import PendingRequest, RefusalQueue, ZmqClient, ZmqClients
+from actors.gateway.zeromq.embeddings import send_vectors
 from actors.gateway.zeromq.forwarded_stream import ForwardedStream
 from actors.gateway.zeromq.other_gateways import OtherGateways
 from actors.gateway.zeromq.parse import field_in, new_request_of, request_in
@@ -39,7 +41,6 @@ from messages.wire.codec import Codec
 from messages.wire.message import Message
 
 _BEAT_S = 0.5
-_KINDS = (*public.ClientMessage.__args__, *public.GatewayMessage.__args__)
 _DETAIL_CHARACTERS = 2_000  # longest text of a refusal, because thousands of them may wait for one client
 
 
@@ -54,11 +55,11 @@ class ZmqServer:
         desk: RequestDesk,
         owners: Owners,
         summary: Callable[[], Awaitable[dict[str, Any]]],
+        embeddings: Embeddings | None = None,
     ) -> None:
-        self._settings = settings
-        self._admission, self._desk, self._summary = admission, desk, summary
-        self._others = OtherGateways(owners)
-        self._codec: Codec[Message] = Codec(_KINDS)
+        self._settings, self._others = settings, OtherGateways(owners)
+        self._admission, self._desk, self._summary, self._embeddings = admission, desk, summary, embeddings
+        self._codec: Codec[Message] = Codec((*public.ClientMessage.__args__, *public.GatewayMessage.__args__))
         self._clients = ZmqClients(public.Alive(incarnation=incarnation), self._send)
         self._pending: dict[str, PendingRequest] = {}  # by request id
         self._refusals = RefusalQueue(self._send)
@@ -115,11 +116,14 @@ class ZmqServer:
             case public.CancelRequest():
                 self._cancel(identity, client, message)
             case public.ModelsWanted():
-                settings = self._settings
-                names = [settings.model_name]
-                self._send(identity, public.Models(call=message.call, names=names, max_length=settings.max_length))
+                names, max_length = [self._settings.model_name], self._settings.max_length
+                self._send(identity, public.Models(call=message.call, names=names, max_length=max_length))
             case public.StatsWanted():
                 self._spawn(identity, message.call, partial(self._stats, identity, message))
+            case public.EmbeddingsWanted():
+                send, bodies = partial(self._send, identity), self._admission.bodies
+                work = partial(send_vectors, self._embeddings, bodies, message, sum(map(len, frames[1:])), send)
+                self._spawn(identity, message.call, work)
             case _:
                 kind = type(message).__name__
                 self._refuse(identity, "", Refusal("invalid", f"kind: expected a client's, got {kind}", field="kind"))

@@ -1,0 +1,51 @@
+"""Embeddings for ZeroMQ clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from actors.gateway.admission.bodies import BodyBudget
+from actors.gateway.embeddings.embeddings import EmbeddingOrder, Embeddings
+from actors.gateway.requests.refusals import Refusal, check_model, invalid
+from messages import public
+from messages.wire.arrays import float32s
+
+
+async def send_vectors(
+    model: Embeddings | None,
+    bodies: BodyBudget,
+    message: public.EmbeddingsWanted,
+    n_bytes: int,
+    send: Callable[[public.TextVectors], object],
+) -> None:
+    """Answer one call. `n_bytes`: of the message, which count against `bodies` meanwhile. Raises: Refusal."""
+    if model is None:
+        raise Refusal("not_found", "this server computes no embeddings: it was started without --embedding-model", status=501)
+    check_model(message.model, model.model_name)
+    counted = bodies.count(n_bytes)
+    try:
+        found = await model.embed(_order_of(message))
+    finally:
+        bodies.release(counted)
+    send(
+        public.TextVectors(
+            call=message.call,
+            model=model.model_name,
+            n_texts=len(found.values),
+            vectors=float32s(found.values.reshape(-1)),
+            n_tokens=found.n_tokens,
+        )
+    )
+
+
+def _order_of(message: public.EmbeddingsWanted) -> EmbeddingOrder:
+    """Raises: Refusal."""
+    dimensions, longest = message.dimensions, message.truncate_prompt_tokens
+    if not len(message.counts):
+        return EmbeddingOrder("texts", message.texts, None, dimensions, longest)
+    ends = np.cumsum(message.counts)
+    if message.texts or message.counts.min() < 0 or ends[-1] != len(message.ids):
+        raise invalid("counts", f"numbers of tokens with the sum {len(message.ids)}, without texts", message.counts.tolist())
+    return EmbeddingOrder("ids", None, np.split(message.ids, ends[:-1]), dimensions, longest)
