@@ -11,7 +11,7 @@ import numpy as np
 
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.admission.prompt_encoder import PromptEncoder
-from actors.gateway.admission.token_rules import bad_tokens_of, check_choice, check_rules
+from actors.gateway.admission.token_rules import bad_tokens_of, check_beside_grammar, check_choice, check_rules
 from actors.gateway.admission.tool_grammar import schema_at_fault, with_calls
 from actors.gateway.requests.order import Order
 from actors.gateway.requests.refusals import Refusal, check_model, invalid, prompt_too_long
@@ -89,7 +89,7 @@ class OrderBuilder:
         for token in new.terms.stop_tokens:
             if not 0 <= token < self.encoder.model.vocabulary:
                 raise invalid("stop_token_ids", f"ids from 0 to {self.encoder.model.vocabulary - 1}", token)
-        check_rules(new.terms, self.encoder.model.vocabulary, new.grammar_field)
+        check_rules(new.terms, self.encoder.model.vocabulary)
 
     async def _tokens(self, new: NewRequest) -> list[np.ndarray]:
         """The prompts as int32 [n] each, n >= 1. Of each, only the tokens that the client wants to count."""
@@ -209,6 +209,7 @@ class OrderBuilder:
             wanted, field = with_calls(wanted, field, new.tools, model.dialect)
         if wanted is None:
             return None
+        check_beside_grammar(new.terms, field)
         if not model.takes_grammars:
             raise Refusal("invalid", f"{field}: expected none for a model without a tokenizer or end token", field=field)
         if new.terms.min_tokens:

@@ -13,10 +13,8 @@ from actors.gateway.requests.refusals import Refusal, invalid
 from messages.generation import Terms
 
 
-def check_rules(terms: Terms, vocabulary: int, grammar_field: str) -> None:
-    """Check what can be checked without a tokenizer. grammar_field: the client's name of the grammar's field.
-
-    Raises: Refusal naming the field."""
+def check_rules(terms: Terms, vocabulary: int) -> None:
+    """Check what can be checked without a tokenizer. Raises: Refusal naming the field."""
     for key in terms.logit_bias:
         if not (key.isdecimal() and key == str(int(key)) and int(key) < vocabulary):
             raise invalid("logit_bias", f"token ids from 0 to {vocabulary - 1} as keys", key)
@@ -24,12 +22,15 @@ def check_rules(terms: Terms, vocabulary: int, grammar_field: str) -> None:
         raise invalid("allowed_token_ids", f"ids from 0 to {vocabulary - 1}", max(terms.allowed_token_ids))
     if any(not word.strip() for word in terms.bad_words):
         raise invalid("bad_words", "texts of at least one character that is no space", terms.bad_words)
-    if terms.grammar is not None:
-        for field, is_given in (("allowed_token_ids", terms.allowed_token_ids), ("bad_words", terms.bad_words)):
-            if is_given:
-                raise Refusal(
-                    "invalid", f"{field}: expected none beside {grammar_field}, which may need such a token", field=field
-                )
+
+
+def check_beside_grammar(terms: Terms, grammar_field: str) -> None:
+    """Refuse rules that could forbid every token that a grammar allows. grammar_field: the client's name of the field that asks
+    for the grammar. Raises: Refusal naming the field of the rule."""
+    for field, is_given in (("allowed_token_ids", terms.allowed_token_ids), ("bad_words", terms.bad_words)):
+        if is_given:
+            wanted = f"expected none beside {grammar_field}, which may need such a token"
+            raise Refusal("invalid", f"{field}: {wanted}", field=field)
 
 
 async def bad_tokens_of(words: Sequence[str], encoder: PromptEncoder) -> list[list[int]]:

@@ -80,3 +80,13 @@ async def test_only_the_last_tokens_of_a_prompt_count() -> None:
             answer = await http.post("/v1/completions", json={"prompt": "x", "truncate_prompt_tokens": wrong})
             assert (answer.status_code, answer.json()["error"]["param"]) == (400, "truncate_prompt_tokens")
             assert words in answer.json()["error"]["message"]
+
+
+async def test_a_forced_call_takes_no_rules_that_may_forbid_it() -> None:
+    tools = {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "required"}
+    async with whole_server() as (r, _), r.http() as http:
+        for rule in ({"bad_words": ["a"]}, {"allowed_token_ids": [5]}):
+            body = {"messages": [{"role": "user", "content": "hi"}], **tools, **rule}
+            error = (await http.post("/v1/chat/completions", json=body)).json()["error"]
+            assert error["param"] == next(iter(rule)), error
+            assert "none beside tool_choice" in error["message"]
