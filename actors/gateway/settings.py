@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -30,6 +30,9 @@ class GatewaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     numerics: str = ""  # what beside the model decides the exact tokens: dtype, ranks, devices, kernels
     chat_template: str = ""  # a file, or the template itself, in Jinja; "": the model's own
     chat_template_kwargs: dict[str, str | int | float | bool | None] = {}  # variables for it, unless a request has its own
+    # parameters of sampling where a request has none: auto (the model's generation_config.json), or none (OpenAI's)
+    generation_config: Literal["auto", "none"] = "auto"
+    default_sampling: dict[str, int | float] = {}  # the same, by their names in /v1/completions; they win over the model's
     reasoning: str = "auto"  # how the model marks it: auto (what the chat template has), none, qwen3, deepseek_r1, ...
     deterministic: bool = False  # the worker's setting of this name
     max_length: _Positive = 8192  # tokens of one sequence, prompt and output

@@ -44,6 +44,7 @@ class NewRequest:
     turns: Sequence[Mapping[str, Any]] | None = None
     template: TemplateOptions = PLAIN  # for `turns`
     reasoning: WantedReasoning = field(default_factory=WantedReasoning)
+    defaulted: frozenset[str] = frozenset()  # parameters of `sampling` that the client has not given
     n: int = 1
     default_max_tokens: int = NO_TOKEN_LIMIT  # without a limit of the client's own; cut to what the context has left
     is_whole: bool = False  # not streamed: the client reads nothing before the request is over

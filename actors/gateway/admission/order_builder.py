@@ -11,6 +11,7 @@ import numpy as np
 
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.admission.prompt_encoder import PromptEncoder
+from actors.gateway.admission.sampling_defaults import sampling_defaults
 from actors.gateway.admission.token_rules import bad_tokens_of, check_beside_grammar, check_choice, check_rules
 from actors.gateway.admission.tool_grammar import schema_at_fault, with_calls
 from actors.gateway.requests.order import Order
@@ -23,7 +24,7 @@ from actors.gateway.text.reasoning_formats import begins_open
 from actors.gateway.text.reasoning_text import ReasoningMarks
 from actors.gateway.text.template_options import TemplateOptions
 from actors.gateway.text.tokenizer import TextModel
-from messages.generation import MAX_STOP_STRINGS, MAX_STOP_TOKENS, NO_TOKEN_LIMIT, Grammar, Terms
+from messages.generation import MAX_STOP_STRINGS, MAX_STOP_TOKENS, NO_TOKEN_LIMIT, Grammar, Sampling, Terms
 
 _MOST_PROMPT_LOGPROBS = 2_000_000  # numbers: 8 MB, the half of what a ZeroMQ client takes in one message
 _MOST_MARK_TOKENS = 16  # at the end of a prompt, where reasoning may be open
@@ -35,6 +36,7 @@ class OrderBuilder:
 
     def __init__(self, settings: GatewaySettings, model: TextModel) -> None:
         self._settings, self.encoder = settings, PromptEncoder(model)
+        self.sampling_defaults = sampling_defaults(settings)
 
     async def build(self, new: NewRequest, created_s: float) -> Order:
         """Tokenise a request that `validate` has passed. Long texts are encoded in a thread. `created_s` is Unix time.
@@ -51,7 +53,7 @@ class OrderBuilder:
             api=new.api,
             created_s=created_s,
             prompts=[prompt.tobytes() for prompt in prompts],
-            sampling=new.sampling,
+            sampling=self._sampling(new),
             terms=terms,
             n=new.n,
             is_whole=new.is_whole,
@@ -134,6 +136,11 @@ class OrderBuilder:
             texts.append("".join(texts_of(self.encoder.model.detokenizer(prompt[:0]), prompt.tolist())))
             await asyncio.sleep(0)
         return texts
+
+    def _sampling(self, new: NewRequest) -> Sampling:
+        """The sampling of the request, with the defaults of this server where it gives none."""
+        used = {name: value for name, value in self.sampling_defaults.items() if name in new.defaulted}
+        return msgspec.structs.replace(new.sampling, **used) if used else new.sampling
 
     def _template_options(self, new: NewRequest) -> TemplateOptions:
         """What the request says about the template, beside what the operator says."""

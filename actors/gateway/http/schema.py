@@ -132,6 +132,7 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
             digest=name.digest,
             api=api,
             sampling=self.sampling(name.request, logprobs),
+            defaulted=frozenset(name for name in _SAMPLING if getattr(self, name) is None),
             terms=self.terms(max_tokens, origin, grammar, prompt_logprobs),
             grammar_field=grammar_field or "grammar",
             model=self.model or "",

@@ -63,7 +63,8 @@ async def exposition(services: Services, call: Call) -> ASGIApp:
 def _card(services: Services) -> dict[str, Any]:
     settings = services.settings
     card = {"id": settings.model_name, "object": "model", "created": services.started_s, "owned_by": "tardigrade"}
-    return {**card, "max_model_len": settings.max_length}
+    sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, **services.admission.builder.sampling_defaults}
+    return {**card, "max_model_len": settings.max_length, "default_sampling": sampling}
 
 
 def _embedding_card(services: Services, model: Embeddings) -> dict[str, Any]:

@@ -1,0 +1,42 @@
+"""The parameters of sampling that hold where a request has none: the model's own, then the operator's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+
+from actors.gateway.settings import GatewaySettings
+from actors.gateway.text.model_files import read_json
+from messages.errors import ConfigError
+from messages.generation import Sampling
+
+_KINDS = get_type_hints(Sampling, include_extras=True)
+_OF_MODELS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+_NAMES = (*_OF_MODELS, "presence_penalty", "frequency_penalty")
+
+
+def sampling_defaults(settings: GatewaySettings) -> dict[str, float | int]:
+    """Parameters by the names that `Sampling` has. Those of generation_config.json that are out of range are left out.
+
+    Raises: ConfigError for one of the operator's.
+    """
+    found: dict[str, float | int] = {}
+    if settings.generation_config == "auto":
+        told = read_json(Path(settings.model_folder) / "generation_config.json")
+        found = {name: value for name in _OF_MODELS if (value := _checked(name, told.get(name))) is not None}
+    for name, value in settings.default_sampling.items():
+        checked = _checked(name, value) if name in _NAMES else None
+        if checked is None:
+            raise ConfigError(f"gateway.default_sampling.{name}: expected {', '.join(_NAMES)} in their ranges, got {value!r}")
+        found[name] = checked
+    return found
+
+
+def _checked(name: str, value: Any) -> float | int | None:
+    """The value of a parameter in its type; None if it is out of range."""
+    try:
+        return msgspec.convert(value, _KINDS[name])
+    except msgspec.ValidationError:
+        return None
