@@ -20,7 +20,7 @@ SAID = [
     "0 [",
     "more pieces had come before the cancellation",
     "True",
-    "temprature temprature: expected one of ",
+    "temprature temprature: expected an option of this call, got temprature",
 ]
 
 
