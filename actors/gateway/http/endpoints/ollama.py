@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
 
 import msgspec
 from starlette.types import ASGIApp
@@ -143,39 +144,55 @@ class OllamaChatBody(_GeneratingBody, frozen=True, kw_only=True, forbid_unknown_
     tools: list[dict[str, Any]] | None = None
 
 
+_Body = TypeVar("_Body", bound=_GeneratingBody)
+
+
 async def generate(services: Services, call: Call) -> ASGIApp:
     """POST /api/generate: what follows a prompt, for Ollama's clients. Raises: Refusal."""
-    if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
-        return elsewhere
-    body = await read(services, call, OllamaGenerateBody)
-    body.check_model(services)
-    if not body.prompt:
-        return _loaded(services, call, body, is_chat=False)
-    for name in ("system", "context") if body.raw else ():
-        if getattr(body, name):
-            raise invalid(name, "nothing beside raw: true", getattr(body, name))
-    return await generated(services, call, _new(services, call, body, "ollama_generate", **await _prompt(services, body)))
+    return await _answered(services, call, OllamaGenerateBody, "ollama_generate", _prompt)
 
 
 async def chat(services: Services, call: Call) -> ASGIApp:
     """POST /api/chat: the answer to a conversation, for Ollama's clients. Raises: Refusal."""
+    return await _answered(services, call, OllamaChatBody, "ollama_chat", _conversation)
+
+
+async def _answered(
+    services: Services,
+    call: Call,
+    kind: type[_Body],
+    api: Api,
+    fields_of: Callable[[Services, _Body], Awaitable[dict[str, Any] | None]],
+) -> ASGIApp:
+    """The answer to a call. `fields_of`: the fields of `NewRequest` that this kind of body gives; None: it asks for nothing."""
     if (elsewhere := await forwarded(services, call, call.identity.given_id)) is not None:
         return elsewhere
-    body = await read(services, call, OllamaChatBody)
+    body = await read(services, call, kind)
     body.check_model(services)
+    fields = await fields_of(services, body)
+    if fields is None:
+        return _loaded(services, call, body, is_chat=api == "ollama_chat")
+    return await generated(services, call, _new(services, call, body, api, **fields))
+
+
+async def _conversation(services: Services, body: OllamaChatBody) -> dict[str, Any] | None:
+    """The conversation as fields of `NewRequest`."""
     if not body.messages:
-        return _loaded(services, call, body, is_chat=True)
+        return None
     for index, message in enumerate(body.messages):
         if message.get("images"):
             raise invalid(f"messages[{index}].images", "none (this server's models read text alone)", message["images"])
-    turns = turns_of(body.messages)
-    fields = {"turns": turns, "tools": wanted_tools({"tools": body.tools}), "prompt_field": "messages"}
-    return await generated(services, call, _new(services, call, body, "ollama_chat", **fields))
+    return {"turns": turns_of(body.messages), "tools": wanted_tools({"tools": body.tools}), "prompt_field": "messages"}
 
 
-async def _prompt(services: Services, body: OllamaGenerateBody) -> dict[str, Any]:
+async def _prompt(services: Services, body: OllamaGenerateBody) -> dict[str, Any] | None:
     """The prompt as a field of `NewRequest`. A model without a chat template takes it as it is."""
-    prompt = body.prompt or ""
+    prompt = body.prompt
+    if not prompt:
+        return None
+    for name in ("system", "context") if body.raw else ():
+        if getattr(body, name):
+            raise invalid(name, "nothing beside raw: true", getattr(body, name))
     has_template = bool(services.model.chat_template)
     if body.system and not has_template:
         raise invalid("system", "nothing, because this model has no chat template", body.system)
