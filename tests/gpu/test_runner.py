@@ -26,6 +26,14 @@ from tests.gpu_workers.runner.test_runner import (  # noqa: F401  (the tests of 
     test_the_greedy_choice_is_the_best_that_is_not_banned,
     test_two_in_flight_equals_one,
 )
+from tests.gpu_workers.sampling.test_prompt_logprobs import (  # noqa: F401
+    folder,
+    reference,
+    test_a_slot_forgets_what_its_last_sequence_wanted,
+    test_chunks_of_a_prompt_give_those_of_transformers,
+    test_pieces_of_logits_change_nothing,
+    test_the_sampled_tokens_are_those_without,
+)
 from tests.support.workers.ruled_sequences import RULES, ruled, rules_against
 from tests.support.workers.sampling_kinds import KINDS, alone, prompt_of
 from tests.support.workers.small_scheduler import Row, SmallScheduler
@@ -36,8 +44,7 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(scope="module")
 def runners(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelRunner, ModelRunner]:
-    folder = write_model(tmp_path_factory.mktemp("tiny"))
-    return runners_on_both(folder)
+    return runners_on_both(write_model(tmp_path_factory.mktemp("tiny")))
 
 
 @pytest.fixture(scope="module")
