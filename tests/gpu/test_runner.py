@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from gpu_workers.runner.model_runner import ModelRunner
 from tests.gpu_workers.runner.test_rules_of_runner import (  # noqa: F401
@@ -27,8 +28,6 @@ from tests.gpu_workers.runner.test_runner import (  # noqa: F401  (the tests of 
     test_two_in_flight_equals_one,
 )
 from tests.gpu_workers.sampling.test_prompt_logprobs import (  # noqa: F401
-    folder,
-    reference,
     test_a_slot_forgets_what_its_last_sequence_wanted,
     test_chunks_of_a_prompt_give_those_of_transformers,
     test_pieces_of_logits_change_nothing,
@@ -37,7 +36,7 @@ from tests.gpu_workers.sampling.test_prompt_logprobs import (  # noqa: F401
 from tests.support.workers.ruled_sequences import RULES, ruled, rules_against
 from tests.support.workers.sampling_kinds import KINDS, alone, prompt_of
 from tests.support.workers.small_scheduler import Row, SmallScheduler
-from tests.support.workers.tiny_model import runners_on_both, write_model
+from tests.support.workers.tiny_model import reference_logprobs, runners_on_both, write_model
 
 pytestmark = pytest.mark.gpu
 
@@ -45,6 +44,11 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture(scope="module")
 def runners(tmp_path_factory: pytest.TempPathFactory) -> tuple[ModelRunner, ModelRunner]:
     return runners_on_both(write_model(tmp_path_factory.mktemp("tiny")))
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> torch.Tensor:
+    return reference_logprobs(write_model(tmp_path_factory.mktemp("reference")), prompt_of(45))
 
 
 @pytest.fixture(scope="module")

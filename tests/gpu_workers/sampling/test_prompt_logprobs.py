@@ -14,9 +14,9 @@ from messages.logprobs import PromptLogprobs, join_prompt
 from messages.steps import Result
 from tests.support.workers.sampling_kinds import prompt_of
 from tests.support.workers.small_scheduler import Row, Running, SmallScheduler
-from tests.support.workers.tiny_model import load_runner, write_model
+from tests.support.workers.tiny_model import load_runner, reference_logprobs, write_model
 
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 WIDTH = 3
 
 
@@ -32,10 +32,7 @@ def runner(folder: Path) -> ModelRunner:
 
 @pytest.fixture(scope="module")
 def reference(folder: Path) -> torch.Tensor:
-    """[44, vocabulary]: the log probabilities of each next token of a prompt."""
-    model = transformers.LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    with torch.no_grad():
-        return torch.log_softmax(model(torch.tensor([prompt_of(45)])).logits[0, :-1], -1)
+    return reference_logprobs(folder, prompt_of(45))
 
 
 def scored(scheduler: SmallScheduler, prompt: list[int], width: int = WIDTH) -> Running:

@@ -21,7 +21,7 @@ transformers = pytest.importorskip("transformers")
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 BUDGETS = ("supervisor.gang_restarts=1000", "supervisor.actor_restarts=1000")
-ROUNDS = ((), ("worker/0.1",), ("scheduler/0",), ("gateway/0",), ("scheduler/0", "worker/0.0", "gateway/0"))
+ROUNDS = (("worker/0.1",), ("scheduler/0",), ("gateway/0",), ("scheduler/0", "worker/0.0", "gateway/0"))
 N_REQUESTS = 6
 PROMPTS = [
     [(7 * i + 11 * (i // 64) * number) % 4000 + 20 for i in range(150 + 10 * number)] for number in range(2 * N_REQUESTS)

@@ -84,3 +84,12 @@ def load_runner(folder: Path, device: DeviceKind) -> ModelRunner:
     loaded = load_model_runner(settings, folder, lambda phase, fraction: phases.append(phase))
     assert {"weights", "memory", "warm up"} <= set(phases)
     return loaded
+
+
+def reference_logprobs(folder: Path, prompt: list[int]) -> torch.Tensor:
+    """The log probabilities of each next token of a prompt by `transformers`: [len(prompt) - 1, vocabulary] float32."""
+    import transformers  # takes seconds
+
+    model = transformers.LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.no_grad():
+        return torch.log_softmax(model(torch.tensor([prompt])).logits[0, :-1], -1)
