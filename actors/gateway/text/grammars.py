@@ -1,4 +1,4 @@
-"""Grammars at the door: a JSON schema, a regular expression, a Lark grammar or a choice becomes the grammar that ranks follow.
+"""Grammars at admission: a JSON schema, a regular expression, a Lark grammar or a choice becomes the grammar that ranks follow.
 
 Everything is checked before anything is computed. Schemas follow llguidance: a keyword that it does not enforce is refused, and
 so is a grammar that nothing matches, such as a `$ref` to itself.

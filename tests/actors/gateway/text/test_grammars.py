@@ -1,4 +1,4 @@
-"""Grammars at the door: all kinds become one, and what cannot be enforced is refused with its reason."""
+"""Grammars at admission: all kinds become one, and what cannot be enforced is refused with its reason."""
 
 from __future__ import annotations
 
