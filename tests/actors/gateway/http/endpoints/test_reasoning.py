@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import json
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from actors.gateway.text.tokenizer import FolderText
 from messages.generation import Submit
 from tests.support.gateway.gateway_rig import Rig, rig
-from tests.support.waiting import DEADLINE_S
+from tests.support.waiting import DEADLINE_S, until
 
 HELLO: list[Any] = [{"role": "user", "content": "hi"}]
 TEMPLATE = (
@@ -27,21 +28,22 @@ TEMPLATE = (
 THOUGHT, ANSWER, BRIEF = "I wonder.", "Yes, I am.", "No."
 
 
-def writes(text: FolderText) -> Callable[[Submit, int], list[int]]:
+def writes(text: FolderText) -> Any:
     """What the model writes: it thinks first if the prompt lets it."""
 
     def output(submit: Submit, n: int) -> list[int]:
-        prompt = text.decode(submit.tokens.tolist())
+        prompt = text.decode(submit.tokens[: submit.n_prompt].tolist())
         written = f"{THOUGHT}\n</think>\n\n{ANSWER}" if prompt.endswith("<think>\n") else BRIEF
-        return [*text.encode(written, add_special_tokens=False), text.eos_tokens[0]]
+        whole = [*text.encode(written, add_special_tokens=False), text.eos_tokens[0]]
+        return whole[len(submit.tokens) - submit.n_prompt :]
 
     return output
 
 
 @asynccontextmanager
-async def thinking_server(folder: Path, text: FolderText, **settings: Any) -> AsyncIterator[Rig]:
+async def thinking_server(folder: Path, text: FolderText, *, with_socket: bool = True, **settings: Any) -> AsyncIterator[Rig]:
     chosen = {"model_folder": str(folder), "model_name": "m", "chat_template": TEMPLATE, **settings}
-    async with rig(with_scheduler=False, with_socket=True, **chosen) as r:
+    async with rig(with_scheduler=False, with_socket=with_socket, **chosen) as r:
         (await r.add_scheduler()).output_of = writes(text)
         yield r
 
@@ -150,3 +152,49 @@ async def test_an_answer_goes_on_with_the_last_message(smollm2_text_folder: Path
         headless = {"messages": HELLO, "add_generation_prompt": False}
         assert (await client.post(f"{address_of(r)}/v1/chat/completions", json=headless)).status_code == 200
         assert smollm2_text.decode(scheduler.submits[-1].tokens.tolist()) == "user: hi\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/chat/completions", {}),
+        ("/v1/messages", {"max_tokens": 50, "thinking": {"type": "adaptive"}}),
+        ("/api/chat", {"think": True}),
+    ],
+)
+async def test_a_gateway_that_dies_in_the_reasoning_loses_nothing(
+    path: str, fields: dict[str, Any], tmp_path: Path, smollm2_text_folder: Path, smollm2_text: FolderText
+) -> None:
+    body, key = {"messages": HELLO, "stream": True, **fields}, {"Idempotency-Key": "one"}
+    journal = str(tmp_path / "journal")
+    async with thinking_server(smollm2_text_folder, smollm2_text, with_socket=False, journal_path=journal) as r:
+        scheduler = r.scheduler()
+        scheduler.is_automatic = False
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(r.gateway.http_app)) as client:
+            asked = asyncio.create_task(client.post(f"http://localhost{path}", json=body, headers=key))
+            await until(lambda: bool(scheduler.running))
+            scheduler.step(2)
+            await until(lambda: r.desk.unfinished[0].n_generated == 2)
+            await r.kill_gateway()
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+        scheduler.is_automatic = True
+        await r.start_gateway(2)
+        async with r.http() as client:
+            whole = (await client.post(path, json=body, headers=key)).content
+        await r.kill_gateway()
+        await r.start_gateway(3)
+        async with r.http() as client:
+            assert (await client.post(path, json=body, headers=key)).content == whole
+    shown = [*_texts_in(whole, ("thinking", "reasoning_content"))], [*_texts_in(whole, ("text", "content"))]
+    assert ("".join(shown[0]), "".join(shown[1])) == (THOUGHT, ANSWER)
+
+
+def _texts_in(stream: bytes, names: tuple[str, ...]) -> Iterator[str]:
+    """The texts of these fields in the deltas and messages of a stream."""
+    for line in stream.decode().splitlines():
+        found = json.loads(line.removeprefix("data: ")) if line.startswith(("{", "data: {")) else {}
+        holder = found.get("delta") or found.get("message") or (found.get("choices") or [{}])[0].get("delta") or {}
+        for name in names:
+            if isinstance(text := holder.get(name), str):
+                yield text
