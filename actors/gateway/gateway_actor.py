@@ -103,7 +103,7 @@ class GatewayActor(Actor, Post, Status):
         self.desk.gate.was_ready = resumed > 0 or self.spawn_spec.incarnation > 1
         self.desk.start()
         embeddings = await loop.run_in_executor(None, load_embeddings, settings, self.embedding_desk, self.desk.gate)
-        builder = OrderBuilder(settings, self.model)
+        builder = OrderBuilder(settings, self.model, identity.fingerprint)
         admission = self.admission = Admission(builder, self.bodies, self.desk, self.wall_s, self.now_s)
         owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
         if settings.zeromq_endpoint:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from actors.gateway.requests.request import GrowingSequence
+from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.requests.work_done import n_cached_of, work_of
 from messages.metrics import Histogram
+from messages.outcomes import EndReason
 
 _SHORT_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
 _LONG_S = (0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -15,6 +17,7 @@ class GatewayMetrics:
     """All of one gateway's metrics."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self._n_prompt = self._n_cached = self._n_drafted = self._n_accepted = 0  # of requests that have ended
         self.requests = Counter(
             "tardigrade_requests", "Requests that have ended, by API and ending.", ["api", "ending"], registry=registry
         )
@@ -108,9 +111,19 @@ class GatewayMetrics:
             "journal_commit": self.commit_s.summary_ms(),
         }
 
+    def observe_ended(self, request: Request, ending: EndReason, now_s: float) -> None:
+        """Count a request that is over: its ending, its time, and what was cached and drafted of it."""
+        self.requests.labels(request.order.api, ending).inc()
+        self.whole_s.observe(now_s - request.began_s)
+        self._n_prompt += sum(request.n_prompt)
+        self._n_cached += n_cached_of(request)
+        if (work := work_of(request)) is not None:
+            self._n_drafted += work.n_drafted
+            self._n_accepted += work.n_accepted
+
     def totals(self) -> dict[str, float]:
-        """Requests that have ended, tokens that clients have seen, the mean time of a request, tokens for each second of it:
-        the names are those of the JSON of /v1/metrics."""
+        """Requests that have ended, tokens that clients have seen, the mean time of a request, tokens for each second of it,
+        the shares of cached prompt tokens and of accepted drafts: the names are those of the JSON of /v1/metrics."""
         n_requests, n_tokens = self.whole_s.count, next(iter(self.output_tokens.collect())).samples[0].value
         mean_ms = self.whole_s.summary_ms()["mean_ms"]
         busy_s = n_requests * mean_ms / 1e3
@@ -119,6 +132,8 @@ class GatewayMetrics:
             "total_tokens_generated": n_tokens,
             "avg_latency_ms": mean_ms,
             "avg_throughput": round(n_tokens / busy_s, 3) if busy_s else 0.0,
+            "cache_hit_rate": round(self._n_cached / self._n_prompt, 6) if self._n_prompt else 0.0,
+            "acceptance_rate": round(self._n_accepted / self._n_drafted, 6) if self._n_drafted else 0.0,
         }
 
 

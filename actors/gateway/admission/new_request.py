@@ -55,6 +55,7 @@ class NewRequest:
     digest: str = ""  # of a resumable request's content: the same id with another digest is another request
     with_usage: bool = False  # its stream ends with an event of the usage
     tools: OfferedTools | None = None  # that the answer to `turns` may call
+    with_running_usage: bool = False  # and every other event has the usage so far
     echo: bool = False  # the text of each prompt is repeated before its answers
     shown_prompt_logprobs: int = -1  # see `Order`, as the next two
     with_token_ids: bool = False

@@ -34,8 +34,9 @@ _PROMPTS_A_TURN = 256  # checked without a turn of the event loop: 3 ms
 class OrderBuilder:
     """Checks and tokenises requests for one served model."""
 
-    def __init__(self, settings: GatewaySettings, model: TextModel) -> None:
-        self._settings, self.encoder = settings, PromptEncoder(model)
+    def __init__(self, settings: GatewaySettings, model: TextModel, fingerprint: str = "") -> None:
+        """`fingerprint`: what orders record as theirs."""
+        self._settings, self.encoder, self._fingerprint = settings, PromptEncoder(model), fingerprint
         self.sampling_defaults = sampling_defaults(settings)
 
     async def build(self, new: NewRequest, created_s: float) -> Order:
@@ -61,6 +62,7 @@ class OrderBuilder:
             ends_with_client=new.ends_with_client,
             digest=new.digest,
             with_usage=new.with_usage,
+            with_running_usage=new.with_running_usage,
             echo=await self._echo(new, prompts),
             shown_prompt_logprobs=new.shown_prompt_logprobs,
             with_token_ids=new.with_token_ids,
@@ -69,6 +71,7 @@ class OrderBuilder:
             best_of=new.best_of,
             response=new.response,
             splitting=splitting,
+            fingerprint=self._fingerprint,
         )
 
     def validate(self, new: NewRequest) -> None:

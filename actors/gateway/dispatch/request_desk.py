@@ -276,8 +276,7 @@ class RequestDesk:
         request.ended_s = now_s
         self._unregister(request)
         ending = ending_of(request)
-        self.metrics.requests.labels(request.order.api, ending).inc()
-        self.metrics.whole_s.observe(now_s - request.began_s)
+        self.metrics.observe_ended(request, ending, now_s)
         self._access_log.ended(request, ending)
         self.keep_finished(request, now_s)
 

@@ -35,6 +35,7 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     include_usage: bool | None = None
     include_obfuscation: bool | None = None  # accepted; padding is never sent
+    continuous_usage_stats: bool | None = None  # with include_usage: every event has the usage so far
 
 
 # The fields of `Sampling` and the terms, each with its range, or None for the default. `logprobs` differs from route to route;
@@ -121,6 +122,7 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
         """The request for admission. `ignored`: names of unknown fields; `fields`: those of `NewRequest` that differ from
         route to route. Raises: Refusal."""
         grammar, grammar_field = wanted_grammar(_given(self, _GRAMMARS))
+        options = self.stream_options or StreamOptions()
         return NewRequest(
             **fields,
             request=name.request,
@@ -138,7 +140,8 @@ class RequestFields(_Optional, frozen=True, kw_only=True, forbid_unknown_fields=
             model=self.model or "",
             n=self.n_or_one,
             is_whole=not self.stream,
-            with_usage=self.stream_options is not None and bool(self.stream_options.include_usage),
+            with_usage=bool(options.include_usage),
+            with_running_usage=bool(options.include_usage and options.continuous_usage_stats),
             ignored_fields=header_of(ignored) if ignored else "",
         )
 

@@ -34,6 +34,12 @@ class ModelIdentity(msgspec.Struct, frozen=True, array_like=True, gc=False):
     numerics: str = ""
     is_exact: bool = False
 
+    @property
+    def fingerprint(self) -> str:
+        """What OpenAI's API calls `system_fingerprint`: another one where the same request may get other tokens."""
+        numbers = blake2b(self.model + self.tokenizer + self.numerics.encode(), digest_size=5)
+        return f"fp_{numbers.hexdigest()}"
+
     def with_numerics(self, numerics: str, *, is_exact: bool) -> ModelIdentity:
         """This model under such numerics."""
         return ModelIdentity(self.model, self.tokenizer, numerics, is_exact)

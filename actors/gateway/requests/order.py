@@ -48,12 +48,14 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     ends_with_client: bool = False  # cancelled when its client leaves; another resumable one waits for it to come back
     digest: str = ""  # equal if the same request is sent again; the same id with another digest is refused
     with_usage: bool = False  # its stream ends with an event of the usage
+    with_running_usage: bool = False  # and every other event has the usage so far
     echo: list[str] = []  # prompts to repeat before their answers, or none
     shown_prompt_logprobs: int = -1  # most probable tokens to show at each place of the prompts; -1: nothing of that kind
     with_token_ids: bool = False  # the ids of prompt and answer are shown
     has_answer: bool = True  # False: only the prompts are of interest. One token is computed for each, and not shown.
     ignored_fields: str = ""  # names of unknown fields in its body, as the header X-Ignored-Fields has them
     response: ResponseTerms | None = None  # of a request of /v1/responses
+    fingerprint: str = ""  # what answers tell as `system_fingerprint`: of the model and what else decides the exact tokens
     splitting: Splitting | None = None  # how the text of its answers is split into channels; None: it is not
 
     best_of: BestOf | None = None  # None: all answers are shown

@@ -27,6 +27,13 @@ def work_of(request: Request) -> Work | None:
     )
 
 
+def n_cached_of(request: Request) -> int:
+    """Prompt tokens that needed no computing: those of the first sequence of each prompt."""
+    sequences = request.sequences[:: request.order.n]
+    n_cached = sum(sequence.ended.n_cached for sequence in sequences if sequence.ended is not None)
+    return min(n_cached, sum(request.n_prompt))
+
+
 def ending_of(request: Request) -> EndReason:
     """The most serious ending of the sequences of a request that is over."""
     reasons = {sequence.ended.reason for sequence in request.sequences if sequence.ended is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 import msgspec
@@ -12,6 +13,7 @@ from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
 from actors.gateway.http.fields.wanted_template import check_continued, wanted_template
 from actors.gateway.requests.refusals import check_model, check_one_given, invalid
+from actors.gateway.text.tokenizer import tokenizer_settings
 
 _TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
@@ -57,6 +59,14 @@ async def detokenize(services: Services, call: Call) -> ASGIApp:
     return json_response({"prompt": await encoder.decode(ids, "tokens")}, ignored=call.ignored)
 
 
+async def tokenizer_info(services: Services, call: Call) -> ASGIApp:
+    """GET /tokenizer_info: the tokenizer's own settings, as its folder has them, its class and the chat template."""
+    own = await asyncio.to_thread(tokenizer_settings, services.settings.model_folder)
+    return json_response(
+        {"tokenizer_class": type(services.model).__name__, **own, "chat_template": services.model.chat_template}
+    )
+
+
 async def _tokens(services: Services, body: TokenizeBody) -> list[int]:
     encoder = services.admission.builder.encoder
     check_one_given(prompt=body.prompt, messages=body.messages)
@@ -74,4 +84,5 @@ async def _tokens(services: Services, body: TokenizeBody) -> list[int]:
 ENDPOINTS = (
     Endpoint("POST", "/tokenize", tokenize, body=TokenizeBody),
     Endpoint("POST", "/detokenize", detokenize, body=DetokenizeBody),
+    Endpoint("GET", "/tokenizer_info", tokenizer_info, query=None),
 )

@@ -48,7 +48,7 @@ NOT_OFFERED_FIELDS: dict[str, tuple[Any, ...]] = {
 LOGGED_NAMES = frozenset(
     name
     for names in (
-        ("stream_options.continuous_usage_stats", "request_id", "session_id", "cache_salt", "echo"),
+        ("request_id", "session_id", "cache_salt", "echo"),
         ("return_tokens_as_token_ids", "stream_interval", "repetition_detection", "extra_body"),
         ("kv_transfer_params", "vllm_xargs", "mm_processor_kwargs", "guided_decoding_backend", "guided_whitespace_pattern"),
         ("rid", "lora_path", "stream_reasoning"),

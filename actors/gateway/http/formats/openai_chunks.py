@@ -12,10 +12,10 @@ from actors.gateway.http.formats.format import EVENT_STREAM, PING, StreamWriter
 from actors.gateway.http.formats.openai_message import FINISH, finish_reason, finish_with_calls, message_of
 from actors.gateway.http.formats.prompt_logprobs import EchoedLogprobs, finite, prompt_fields, token_ids
 from actors.gateway.requests.best_of import shown_answers
-from actors.gateway.requests.order import Ended
+from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.split_text import n_reasoning_tokens
-from actors.gateway.requests.work_done import work_of
+from actors.gateway.requests.work_done import n_cached_of, work_of
 from actors.gateway.text.tokenizer import TextModel
 
 _encode = msgspec.json.Encoder().encode
@@ -27,12 +27,11 @@ def usage_of(request: Request) -> dict[str, Any]:
     """The `usage` object. Tokens of a stop string are counted although they are not shown. With details of drafts if there were
     any, and their scheduler has told them; and of reasoning if its text was looked for."""
     n_prompt, n_generated = sum(request.n_prompt), request.n_generated if request.order.has_answer else 0
-    n_cached = sum(s.ended.n_cached for s in request.sequences if s.ended is not None and s.index % request.order.n == 0)
     usage: dict[str, Any] = {
         "prompt_tokens": n_prompt,
         "completion_tokens": n_generated,
         "total_tokens": n_prompt + n_generated,
-        "prompt_tokens_details": {"cached_tokens": min(n_cached, n_prompt)},
+        "prompt_tokens_details": {"cached_tokens": n_cached_of(request)},
     }
     details: dict[str, int] = {}
     if (work := work_of(request)) is not None and work.n_drafted:
@@ -43,6 +42,12 @@ def usage_of(request: Request) -> dict[str, Any]:
     if details:
         usage["completion_tokens_details"] = details
     return usage
+
+
+def head_of(order: Order, kind: str, model_name: str) -> dict[str, Any]:
+    """What every body and every event of an answer begins with. `kind`: of the object."""
+    head = {"id": order.request, "object": kind, "created": int(order.created_s), "model": model_name}
+    return {**head, "system_fingerprint": order.fingerprint} if order.fingerprint else head
 
 
 class ChunkWriter(StreamWriter):
@@ -58,7 +63,7 @@ class ChunkWriter(StreamWriter):
         self._is_plain = order.has_answer and not (self._wants_logprobs or order.with_token_ids)
         self._echoes_logprobs = bool(order.echo) and self._wants_logprobs
         kind = "chat.completion.chunk" if self._is_chat else "text_completion"
-        head = {"id": order.request, "object": kind, "created": int(order.created_s), "model": model_name}
+        head = head_of(order, kind, model_name)
         self._head = b"data: " + _encode(head)[:-1] + b',"choices":['
         self._tail = b'],"usage":null}\n' if order.with_usage else b"]}\n"
         self._plain_token = b',"logprobs":null,"finish_reason":null}' + self._tail
@@ -153,12 +158,7 @@ def whole_body(request: Request, model_name: str, model: TextModel) -> Iterator[
     """The JSON body of a request that is over, in pieces. After an empty piece the event loop should get a turn, so that a long
     body holds up nobody."""
     is_chat = request.order.api == "chat"
-    head = {
-        "id": request.order.request,
-        "object": "chat.completion" if is_chat else "text_completion",
-        "created": int(request.order.created_s),
-        "model": model_name,
-    }
+    head = head_of(request.order, "chat.completion" if is_chat else "text_completion", model_name)
     yield _encode(head)[:-1] + b',"choices":['
     for index, sequence in enumerate(shown_answers(request)):
         if index:

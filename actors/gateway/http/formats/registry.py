@@ -11,9 +11,9 @@ from actors.gateway.http.formats.anthropic_split import message_events
 from actors.gateway.http.formats.format import StreamWriter
 from actors.gateway.http.formats.ollama_lines import line_writer, ollama_body
 from actors.gateway.http.formats.openai_chunks import whole_body
-from actors.gateway.http.formats.openai_split import chunk_writer
 from actors.gateway.http.formats.response_events import ResponseEvents
 from actors.gateway.http.formats.response_object import response_body
+from actors.gateway.http.formats.running_usage import stream_writer
 from actors.gateway.requests.order import Api
 from actors.gateway.requests.request import Request
 from actors.gateway.text.tokenizer import TextModel
@@ -30,7 +30,7 @@ class AnswerFormat:
     error: ErrorBody = error_body
 
 
-OPENAI = AnswerFormat(chunk_writer, whole_body)
+OPENAI = AnswerFormat(stream_writer, whole_body)
 _ANTHROPIC = AnswerFormat(message_events, message_body, anthropic_error)
 _OLLAMA = AnswerFormat(line_writer, ollama_body, ollama_error)
 _FORMATS: dict[Api, AnswerFormat] = {

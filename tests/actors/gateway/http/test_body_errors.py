@@ -77,7 +77,9 @@ def test_an_unknown_field_is_told_which_is_meant_and_which_there_are() -> None:
     assert strange.detail.startswith("wxyz: unknown field; known fields are ")
     inner = refused(ChatBody, json.dumps(HI | {"stream_options": {"includ_usage": True}}).encode())
     assert inner.field == "stream_options.includ_usage"
-    assert inner.detail.endswith("did you mean include_usage? Known fields are include_usage, include_obfuscation")
+    assert inner.detail.endswith(
+        "did you mean include_usage? Known fields are include_usage, include_obfuscation, continuous_usage_stats"
+    )
     long = refused(ChatBody, json.dumps(HI | {"x`\n" * 10_000: 5}).encode())
     assert len(long.detail) < 1000
 
