@@ -293,7 +293,7 @@ def load_text_model(model_folder: str) -> TextModel:
 
 def tokenizer_settings(model_folder: str) -> dict[str, Any]:
     """The tokenizer_config.json of a model folder; {} without one. Blocks. Raises: ConfigError if it is not JSON."""
-    return _read_json(Path(model_folder) / "tokenizer_config.json")
+    return read_json(Path(model_folder) / "tokenizer_config.json")
 
 
 def _longest_token_bytes(tokenizer: Tokenizer, table: Sequence[bytes] | None) -> int:
