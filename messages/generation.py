@@ -1,7 +1,7 @@
 """Messages between gateways and schedulers about one sequence, from its submission to its one ending.
 
-Invariant: every attempt gets exactly one ending, either an `Ending` inside `Tokens` or a `Refused`. Generated tokens are
-numbered from 0 over all attempts of a sequence, so a token that is delivered twice is recognised.
+Every attempt gets exactly one ending, an `Ending` inside `Tokens` or a `Refused`. Generated tokens are numbered from 0 over all
+attempts of a sequence, so a token that is delivered twice is recognised.
 """
 
 from __future__ import annotations
@@ -96,9 +96,7 @@ class Grammar(StrictPart, frozen=True):
 
 class Terms(StrictPart, frozen=True):
     """What a client asks for besides its prompt and its `Sampling`. Carried whole from the API to the scheduler's sequence.
-
-    Clients may set every term but those of `SERVER_TERMS`: a new field here is offered by HTTP, ZeroMQ and the client library.
-    """
+    Clients may set every term but those of `SERVER_TERMS`: a new field here is offered by HTTP, ZeroMQ and the client library."""
 
     max_tokens: Annotated[int, msgspec.Meta(ge=1, le=NO_TOKEN_LIMIT)] = NO_TOKEN_LIMIT  # generated tokens at most
     min_tokens: Annotated[int, msgspec.Meta(ge=0, le=NO_TOKEN_LIMIT)] = 0  # generated before a stop token or stop string counts
@@ -106,7 +104,7 @@ class Terms(StrictPart, frozen=True):
     stop_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # ids that end the answer
     include_stop_str_in_output: bool = False  # the stop string or stop token that ends the answer is a part of its text
     skip_special_tokens: bool = True  # their text is not shown
-    # Only this many tokens of a prompt count, the last ones. -1: as many as have room beside `max_tokens`. None: all must fit.
+    # So many last tokens of the prompt count. -1: as many as have room beside `max_tokens`. None: all must fit.
     truncate_prompt_tokens: Annotated[int, msgspec.Meta(ge=-1, le=NO_TOKEN_LIMIT)] | None = None
     ignore_eos: bool = False  # admission adds the model's end tokens to `stop_tokens` unless this is set
     priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] = 0  # the smaller number runs first

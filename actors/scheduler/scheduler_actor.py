@@ -2,8 +2,7 @@
 
     plan until enough is in flight -> send tokens (one message a gateway) -> update directory and speculation
 
-It keeps nothing on disk. When it dies, gateways submit their sequences again, and its next incarnation begins a new epoch.
-"""
+It keeps nothing on disk. When it dies, gateways submit their sequences again; its next incarnation begins a new epoch."""
 
 from __future__ import annotations
 

@@ -39,8 +39,7 @@ class PlacementRequest:
 
 
 class PlacementRefused(ConfigError):
-    """A placement that is impossible. `key`: the setting that is refused; `offer`: the value that the text names, or the
-    greatest."""
+    """A placement that is impossible. `key`: the refused setting; `offer`: the value that the text names, or the greatest."""
 
     def __init__(self, key: str, offer: int, text: str) -> None:
         super().__init__(f"{key}: {text}")
