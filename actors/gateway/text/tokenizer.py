@@ -291,11 +291,6 @@ def load_text_model(model_folder: str) -> TextModel:
         raise ConfigError(f"model_folder: {error}") from None
 
 
-def tokenizer_settings(model_folder: str) -> dict[str, Any]:
-    """The tokenizer_config.json of a model folder; {} without one. Blocks. Raises: ConfigError if it is not JSON."""
-    return read_json(Path(model_folder) / "tokenizer_config.json")
-
-
 def _longest_token_bytes(tokenizer: Tokenizer, table: Sequence[bytes] | None) -> int:
     """The most bytes of a prompt that one token can stand for; 0 if there is no bound, because the tokenizer may drop text."""
     added = tokenizer.get_added_tokens_decoder().values()

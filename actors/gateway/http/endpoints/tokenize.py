@@ -13,7 +13,7 @@ from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
 from actors.gateway.http.fields.wanted_template import check_continued, wanted_template
 from actors.gateway.requests.refusals import check_model, check_one_given, invalid
-from actors.gateway.text.tokenizer import tokenizer_settings
+from actors.gateway.text.model_files import tokenizer_settings
 
 _TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
