@@ -96,7 +96,7 @@ class Grammar(StrictPart, frozen=True):
 
 class Terms(StrictPart, frozen=True):
     """What a client asks for besides its prompt and its `Sampling`. Carried whole from the API to the scheduler's sequence.
-    Clients may set every term but those of `SERVER_TERMS`: a new field here is offered by HTTP, ZeroMQ and the client library."""
+    Clients may set every term but those of `SERVER_TERMS`: a new field is offered by HTTP, ZeroMQ and the client library."""
 
     max_tokens: Annotated[int, msgspec.Meta(ge=1, le=NO_TOKEN_LIMIT)] = NO_TOKEN_LIMIT  # generated tokens at most
     min_tokens: Annotated[int, msgspec.Meta(ge=0, le=NO_TOKEN_LIMIT)] = 0  # generated before a stop token or stop string counts
