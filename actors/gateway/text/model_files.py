@@ -12,11 +12,6 @@ from tokenizers import Tokenizer
 from messages.errors import ConfigError
 
 
-def tokenizer_settings(model_folder: str) -> dict[str, Any]:
-    """The tokenizer_config.json of a model folder; {} without one. Blocks. Raises: ConfigError if it is not JSON."""
-    return read_json(Path(model_folder) / "tokenizer_config.json")
-
-
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file; {} if there is none. Raises: ConfigError."""
     if not path.is_file():
