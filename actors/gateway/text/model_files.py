@@ -53,3 +53,8 @@ def template_source(folder: Path, settings: Mapping[str, Any]) -> str:
         by_name = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
         source = by_name.get("default") or next(iter(by_name.values()), "")
     return source if isinstance(source, str) else ""
+
+
+def tokenizer_settings(model_folder: str) -> dict[str, Any]:
+    """The tokenizer_config.json of a model folder; {} without one. Blocks. Raises: ConfigError if it is not JSON."""
+    return read_json(Path(model_folder) / "tokenizer_config.json")
