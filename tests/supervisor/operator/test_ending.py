@@ -19,9 +19,10 @@ HOLD = "import os, time; os.write(1, b'x'); time.sleep(600)"
 
 
 @pytest.fixture
-def run_dir(tmp_path: Path) -> RunDir:
-    """A run directory whose supervisor is this process, but does not say so: nobody shall kill it."""
-    taken = RunDir.acquire(tmp_path / "d")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    """A run directory whose supervisor is this process, but does not say so: nobody shall kill it. Its path is short enough for
+    sockets."""
+    taken = RunDir.acquire(tmp_path_factory.mktemp("e") / "d")
     (taken.path / "supervisor.pid").unlink()
     return taken
 
