@@ -117,7 +117,7 @@ def _model(services: Services) -> Embeddings:
     """Raises: Refusal when this server has no embedding model."""
     if services.embeddings is None:
         detail = "this server computes no embeddings: it was started without --embedding-model"
-        raise Refusal("not_found", detail, status=501)
+        raise Refusal("not_found", detail)
     return services.embeddings
 
 
@@ -131,7 +131,7 @@ def _base64(row: np.ndarray) -> str:
 
 
 ENDPOINTS = (
-    Endpoint("POST", "/v1/embeddings", embeddings, needs_open=True, body=EmbeddingsBody, statuses=(501, 504)),
-    Endpoint("POST", "/api/embed", ollama_embed, needs_open=True, body=OllamaEmbedBody, statuses=(501, 504)),
-    Endpoint("POST", "/api/embeddings", ollama_embeddings, needs_open=True, body=OllamaEmbeddingsBody, statuses=(501, 504)),
+    Endpoint("POST", "/v1/embeddings", embeddings, needs_open=True, body=EmbeddingsBody, statuses=(504,)),
+    Endpoint("POST", "/api/embed", ollama_embed, needs_open=True, body=OllamaEmbedBody, statuses=(504,)),
+    Endpoint("POST", "/api/embeddings", ollama_embeddings, needs_open=True, body=OllamaEmbeddingsBody, statuses=(504,)),
 )

@@ -110,7 +110,7 @@ async def test_without_an_embedding_model() -> None:
             ("/api/embeddings", {"prompt": "a"}),
         ):
             answer = await http.post(path, json=body)
-            assert answer.status_code == 501
+            assert answer.status_code == 404
             assert "computes no embeddings" in answer.text
 
 

@@ -125,8 +125,8 @@ REFUSED: list[tuple[str, Any, int, str]] = [
     ("/api/chat", {"messages": [{**HELLO[0], "images": ["aaaa"]}]}, 400, "messages[0].images: expected"),
     ("/api/chat", {"messages": [{"role": "king", "content": "x"}]}, 400, "messages[0].role: expected"),
     ("/api/show", {"model": "other"}, 404, "model: expected"),
-    ("/api/embed", {"input": "x"}, 501, "no embeddings"),
-    ("/api/embeddings", {"prompt": "x"}, 501, "no embeddings"),
+    ("/api/embed", {"input": "x"}, 404, "no embeddings"),
+    ("/api/embeddings", {"prompt": "x"}, 404, "no embeddings"),
     ("/api/pull", {"model": "x"}, 404, "path: unknown"),
     ("/api/tags", {}, 405, "method: expected"),
 ]
