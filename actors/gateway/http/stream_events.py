@@ -28,7 +28,7 @@ from email.utils import formatdate
 from functools import lru_cache
 
 from actors.gateway.http.fields.unknown_fields import IGNORED_HEADER
-from actors.gateway.http.formats.format import EVENT_STREAM, StreamWriter
+from actors.gateway.http.formats.format import EVENT_STREAM, PART_BASE, StreamWriter
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import END_TURN, PING_TURN, RUN_TURN, Request
 
@@ -85,20 +85,24 @@ class StreamEvents:
     """The events of one request after turn `start`, as they become visible. Nothing is written twice, nothing is left out."""
 
     def __init__(self, request: Request, writer: StreamWriter, start: int = 0) -> None:
-        """`start`: the id of the last event that the client has; 0: it has none. Raises: ValueError for one that is unknown."""
+        """`start`: the id of the last event that the client has, and perhaps parts of the next one (`StreamWriter.has_parts`);
+        0: it has none. Raises: ValueError for one that is unknown.
+        """
         self._request, self._writer = request, writer
         self._has_ids = request.order.is_resumable and writer.has_ids
         self.content_type = writer.content_type
         self._turn = 0  # turns that have been returned, or that the client has
         self._base = self._count = self._n_runs = 0  # of these turns: the number of the newest event is `_base + _count`
         self._cursors = [0] * len(request.sequences)  # the next token of each sequence
-        self._is_opened = self._has_retry = start > 0
         self.start = start
+        # parts of the next event that the client has, and the number of the event before
+        self._n_parts, self._after = divmod(start, PART_BASE) if writer.has_parts else (0, start)
+        self._is_opened = self._has_retry = self._after > 0
         self.is_done = False
         self._n_last_read = 0  # of the events after the last turn
-        self.is_behind = start > 0  # the client has more than is visible now
+        self.is_behind = self._after > 0  # the client has more than is visible now
         self._catch_up()
-        if self.is_behind and not self._will_be_reached(start):
+        if self.is_behind and not self._will_be_reached(self._after):
             raise ValueError(f"expected the id of an event that the journal has, got {start}")
         # nothing is left, and nothing will come
         self.is_empty = request.is_over and self._n_last_read == len(self._last())
@@ -110,7 +114,7 @@ class StreamEvents:
         """
         if self.is_behind:
             self._catch_up()
-        events = [] if self._is_opened else [line + b"\n" for line in self._writer.openings()]
+        events = [] if self._is_opened else self._openings()
         self._is_opened = True
         turns = () if self.is_behind else self._request.turns[self._turn : stop]
         self._turn += len(turns)
@@ -143,7 +147,7 @@ class StreamEvents:
 
     def _catch_up(self) -> None:
         """Pass what the client has."""
-        while self.is_behind and self._base + self._count != self.start and self._turn < len(self._request.turns):
+        while self.is_behind and self._base + self._count != self._after and self._turn < len(self._request.turns):
             turn = self._request.turns[self._turn]
             self._turn += 1
             if turn == RUN_TURN:
@@ -152,7 +156,7 @@ class StreamEvents:
                 self._count += 1
                 if turn < RUN_TURN:
                     self._cursors[turn] += 1
-        n_more = self.start - self._base - self._count
+        n_more = self._after - self._base - self._count
         if self.is_behind and self._request.is_over and 0 < n_more <= len(self._last()):
             self._n_last_read, n_more = n_more, 0
         self.is_behind = n_more != 0 and self.is_behind
@@ -174,7 +178,15 @@ class StreamEvents:
             self._begin_run()
             return b""
         self._count += 1
+        if self._n_parts:
+            line, self._n_parts = b"\n\n".join(line.split(b"\n\n")[self._n_parts :]), 0
         return self._finished(line, self._base + self._count) if line else b""
+
+    def _openings(self) -> list[bytes]:
+        """Those that the client does not have."""
+        lines, n_parts = self._writer.openings(), self._n_parts
+        self._n_parts = max(n_parts - len(lines), 0)
+        return [line + b"\n" for line in lines[n_parts:]]
 
     def _finished(self, line: bytes, number: int) -> bytes:
         # the id comes after the data, so that a client that has read it has read the data

@@ -8,7 +8,7 @@ import numpy as np
 
 from actors.gateway.http.formats.registry import format_of
 from actors.gateway.http.stream_events import StreamEvents
-from actors.gateway.requests.order import Api, Ended, Order
+from actors.gateway.requests.order import Api, Ended, Order, ResponseTerms
 from actors.gateway.requests.request import Request
 from actors.gateway.text.channels import Splitting
 from actors.gateway.text.detokenizer import Detokenizer
@@ -34,7 +34,13 @@ class _Written(Detokenizer):
         return ""
 
 
-def written(texts: Sequence[str], api: Api, splitting: Splitting | None, ended: Ended | None = None) -> Request:
+def written(
+    texts: Sequence[str],
+    api: Api,
+    splitting: Splitting | None,
+    ended: Ended | None = None,
+    response: ResponseTerms | None = None,
+) -> Request:
     """A request that is over, with one answer of one token for each text."""
     order = Order(
         request="r",
@@ -45,6 +51,7 @@ def written(texts: Sequence[str], api: Api, splitting: Splitting | None, ended: 
         terms=Terms(max_tokens=1000),
         is_resumable=True,
         splitting=splitting,
+        response=response,
     )
     request = Request(7, order, lambda prompt: _Written(texts), 0.0)
     request.is_recorded, sequence = True, request.sequences[0]

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
+from actors.gateway.http.fields.wanted_template import Effort, wanted_template
+from actors.gateway.http.fields.wanted_tools import wanted_tools
 from actors.gateway.http.schema import RequestFields, StreamOptions
 from actors.gateway.requests.refusals import Refusal, invalid
+from actors.gateway.text.template_options import TemplateOptions
+from actors.gateway.text.tools.offered import OfferedTools
 from messages.generation import MAX_TOP_LOGPROBS
 
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Name = Annotated[str, msgspec.Meta(max_length=512)]
 _LOGPROBS = "message.output_text.logprobs"
+_UNTOLD = {"description": None, "parameters": None, "strict": False}  # of a tool, in answers
 _FORMATS = ("text", "json_object", "json_schema")
 
 
@@ -23,15 +29,19 @@ class TextSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     verbosity: Literal["low", "medium", "high"] | None = None  # told again, without effect
 
 
+class ReasoningSettings(msgspec.Struct, frozen=True):
+    """`reasoning`. Its other fields have no effect."""
+
+    effort: Effort | None = None
+
+
 class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """POST /v1/responses. None means the default."""
 
     IGNORED: ClassVar = frozenset(
-        ("service_tier", "prompt_cache_retention", "prompt_cache_options", "max_tool_calls", "client_metadata", "reasoning")
+        ("service_tier", "prompt_cache_retention", "prompt_cache_options", "max_tool_calls", "client_metadata")
     )
     NOT_OFFERED: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "tools": ([],),
-        "tool_choice": ("none", "auto"),
         "truncation": ("disabled",),
         "conversation": (),
         "prompt": (),
@@ -55,7 +65,10 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     text: TextSettings | None = None
     include: list[str] | None = None  # log-probabilities are the only value with an effect
     metadata: dict[str, str] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+    reasoning: ReasoningSettings | None = None
     prompt_cache_key: _Name | None = None
     safety_identifier: _Name | None = None
     user: _Name | None = None
@@ -78,6 +91,26 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         is_wanted = self.top_logprobs or _LOGPROBS in (self.include or ())
         return self.top_logprobs or 0 if is_wanted else -1
 
+    @property
+    def effort(self) -> Effort | None:
+        """How much the model shall think; None: as it likes."""
+        return self.reasoning.effort if self.reasoning is not None else None
+
+    @property
+    def template(self) -> TemplateOptions:
+        """The options for the model's template."""
+        return wanted_template({"reasoning_effort": self.effort})
+
+    @property
+    def offered_tools(self) -> OfferedTools | None:
+        """The functions that the answer may call. Raises: Refusal naming the field."""
+        for at, tool in enumerate(self.tools or ()):
+            if (kind := tool.get("type")) != "function":
+                raise invalid(f"tools[{at}].type", '"function" (no other tools are offered)', kind)
+        names = ("tools", "tool_choice", "parallel_tool_calls")
+        chosen = wanted_tools({name: getattr(self, name) for name in names})
+        return replace(chosen, schema_field="parameters") if chosen is not None else None
+
     def check(self) -> None:
         """Return if the fields agree with each other. Raises: Refusal."""
         if self.background and not self.is_stored:
@@ -92,7 +125,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return RequestFields(**given, structured_outputs=self._grammar())
 
     def shown(self) -> dict[str, Any]:
-        """The fields of the answer that repeat those of the request."""
+        """The fields of the answer that repeat those of the request, whose tools have been checked."""
         settings = self.text or TextSettings()
         return {
             "instructions": self.instructions,
@@ -101,11 +134,11 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             "parallel_tool_calls": self.parallel_tool_calls is not False,
             "previous_response_id": self.previous_response_id,
             "prompt_cache_key": self.prompt_cache_key,
-            "reasoning": {"effort": None, "summary": None},
+            "reasoning": {"effort": self.effort, "summary": None},
             "safety_identifier": self.safety_identifier,
             "text": {"format": settings.format or {"type": "text"}, "verbosity": settings.verbosity or "medium"},
-            "tool_choice": "auto",
-            "tools": [],
+            "tool_choice": self.tool_choice or "auto",
+            "tools": [_shown_tool(tool) for tool in self.tools or ()],
             "truncation": "disabled",
             "user": self.user,
         }
@@ -125,3 +158,9 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if not isinstance(schema := wanted.get("schema"), dict):
             raise invalid("text.format.schema", "a JSON schema", schema)
         return {"json": schema}
+
+
+def _shown_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """A tool as answers repeat it, also one that came in the form of chat completions."""
+    fields = {**tool, **tool.get("function", {})}
+    return {**_UNTOLD, **{name: value for name, value in fields.items() if name != "function"}}

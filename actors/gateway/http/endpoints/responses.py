@@ -15,13 +15,13 @@ from urllib.parse import quote, urlencode
 import msgspec
 from starlette.types import ASGIApp
 
-from actors.gateway.admission.new_request import NewRequest
+from actors.gateway.admission.new_request import NewRequest, WantedReasoning
 from actors.gateway.http.endpoint import Call, Endpoint, Services, forwarded, gateway_of, json_response, read
 from actors.gateway.http.endpoints.response_body import ResponsesBody
 from actors.gateway.http.endpoints.streams import events_after, generated
 from actors.gateway.http.fields.response_items import items_of, turns_of_items
 from actors.gateway.http.formats.response_events import event_before
-from actors.gateway.http.formats.response_object import message_item, response_object
+from actors.gateway.http.formats.response_object import output_of, response_object
 from actors.gateway.http.gateways.forwarded_call import RESPONSE_PATH, get
 from actors.gateway.http.gateways.forwarding import fetched
 from actors.gateway.http.request_identity import event_number, name_of
@@ -62,7 +62,7 @@ def _new(services: Services, call: Call, body: ResponsesBody, before: Items) -> 
     name = name_of(call.identity, PATH, call.body, mint=lambda: services.owners.mint("resp_"), is_streamed=is_kept)
     if body.background:
         name = replace(name, ends_with_client=False)
-    items = [*before, *items_of(body.input)]
+    items, tools = [*before, *items_of(body.input)], body.offered_tools
     kept = ResponseTerms(
         shown=_encode(body.shown()), items=_encode(items), is_stored=body.is_stored, is_background=bool(body.background)
     )
@@ -75,6 +75,9 @@ def _new(services: Services, call: Call, body: ResponsesBody, before: Items) -> 
         max_tokens_field="max_output_tokens",
         logprobs=body.wanted_logprobs,
         turns=turns_of_items(items, body.instructions, len(before)),
+        tools=tools,
+        template=body.template,
+        reasoning=WantedReasoning(is_split=True),
         prompt_field="input",
         response=kept,
     )
@@ -148,7 +151,7 @@ def _items_after(services: Services, request: Request) -> Items:
     """Raises: Refusal for a response that is not over."""
     if not request.is_over:
         raise invalid(_PREVIOUS, "a response that is over", request.order.request)
-    return [*_items_of(request), message_item(request, services.model)]
+    return [*_items_of(request), *output_of(request, services.model)]
 
 
 def _items_of(request: Request) -> Items:
@@ -204,7 +207,9 @@ async def _input_items(services: Services, parameters: Mapping[str, str]) -> ASG
 
 
 def _with_id(item: dict[str, Any], index: int) -> dict[str, Any]:
-    """An item as clients read it: with an id, and its content as a list of parts."""
+    """An item as clients read it: with an id, and the content of a message as a list of parts."""
+    if item.get("type", "message") != "message":
+        return {"id": f"item_{index}", "status": "completed", **item}
     content = item.get("content")
     parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else content
     return {"id": f"item_{index}", "type": "message", "status": "completed", **item, "content": parts}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.requests.refusals import invalid, json_text
 
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
@@ -20,41 +21,69 @@ def items_of(given: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
     return items
 
 
-def turns_of_items(items: list[dict[str, Any]], instructions: str | None, n_before: int = 0) -> list[dict[str, str]]:
-    """The turns for the model's template. What the system says at the beginning is one turn, because templates take one.
+def turns_of_items(items: list[dict[str, Any]], instructions: str | None, n_before: int = 0) -> list[dict[str, Any]]:
+    """The turns for the model's template. What the system says at the beginning is one turn, because templates take one; so is
+    an answer with its calls of functions.
 
     `n_before`: how many of the items come from earlier responses; refusals count from there. Raises: Refusal.
     """
-    turns = [{"role": "system", "content": instructions}] if instructions else []
+    messages: list[dict[str, Any]] = [{"role": "system", "content": instructions}] if instructions else []
     for index, item in enumerate(items):
-        turn = _turn(item, f"input[{max(index - n_before, 0)}]")
-        if turn is None:
+        message = _message(item, f"input[{max(index - n_before, 0)}]")
+        if message is None:
             continue
-        if turn["role"] == "system" and turns and all(one["role"] == "system" for one in turns):
-            turns[0] = {"role": "system", "content": turns[0]["content"] + _BETWEEN + turn["content"]}
+        if message["role"] == "system" and messages and all(one["role"] == "system" for one in messages):
+            messages[0] = {"role": "system", "content": messages[0]["content"] + _BETWEEN + message["content"]}
+        elif "tool_calls" in message and messages and messages[-1]["role"] == "assistant":
+            calls = [*messages[-1].get("tool_calls", ()), *message["tool_calls"]]
+            messages[-1] = {**messages[-1], "tool_calls": calls}
         else:
-            turns.append(turn)
-    if not turns:
+            messages.append(message)
+    if not messages:
         raise invalid("input", "at least one message", [])
-    return turns
+    return turns_of(messages)
 
 
-def _turn(item: Any, path: str) -> dict[str, str] | None:
-    """One turn; None for an item that the template does not read. Raises: Refusal."""
+def _message(item: Any, path: str) -> dict[str, Any] | None:
+    """The chat message of one item; None for an item that the template does not read. Raises: Refusal."""
     kind = item.get("type", "message") if isinstance(item, dict) else None
     if kind in _SKIPPED:
         return None
+    if kind == "function_call":
+        return _call(item, path)
+    if kind == "function_call_output":
+        return _result(item, path)
     if kind != "message":
         raise invalid(path, '{"type": "message", "role": ..., "content": ...}', item)
     role = item.get("role")
     if not isinstance(role, str) or role not in _ROLES:
         raise invalid(f"{path}.role", f"one of {', '.join(_ROLES)}", role)
-    content = item.get("content")
+    return {"role": _ROLES[role], "content": _text(item.get("content"), f"{path}.content")}
+
+
+def _call(item: dict[str, Any], path: str) -> dict[str, Any]:
+    """What an earlier answer has called."""
+    called, name, arguments = item.get("call_id"), item.get("name"), item.get("arguments")
+    if not (isinstance(called, str) and isinstance(name, str) and isinstance(arguments, str)):
+        raise invalid(path, '{"type": "function_call", "call_id": ..., "name": ..., "arguments": ...}', item)
+    function = {"name": name, "arguments": arguments}
+    return {"role": "assistant", "content": "", "tool_calls": [{"id": called, "type": "function", "function": function}]}
+
+
+def _result(item: dict[str, Any], path: str) -> dict[str, Any]:
+    """What the client's function has returned."""
+    if not isinstance(called := item.get("call_id"), str):
+        raise invalid(path, '{"type": "function_call_output", "call_id": ..., "output": ...}', item)
+    return {"role": "tool", "tool_call_id": called, "content": _text(item.get("output"), f"{path}.output")}
+
+
+def _text(content: Any, path: str) -> str:
+    """A text, or a list of parts with text, as one text. Raises: Refusal."""
     if isinstance(content, list):
-        content = "".join(_part_text(part, f"{path}.content[{index}]") for index, part in enumerate(content))
+        content = "".join(_part_text(part, f"{path}[{index}]") for index, part in enumerate(content))
     if not isinstance(content, str):
-        raise invalid(f"{path}.content", "text or a list of parts with text", content)
-    return {"role": _ROLES[role], "content": content}
+        raise invalid(path, "text or a list of parts with text", content)
+    return content
 
 
 def _part_text(part: Any, path: str) -> str:

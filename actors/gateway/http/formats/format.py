@@ -9,6 +9,7 @@ from actors.gateway.requests.request import GrowingSequence
 
 EVENT_STREAM = b"text/event-stream; charset=utf-8"
 PING = b": waiting\n"  # a comment in server-sent events
+PART_BASE = 10**12  # see `StreamWriter.has_parts`; more than a stream has events
 
 
 class StreamWriter(Protocol):
@@ -21,6 +22,9 @@ class StreamWriter(Protocol):
     content_type: bytes
     has_ids: bool  # an event may have an id: the format is server-sent events
     ping: bytes  # what is sent into a silent stream, with its newlines; it does nothing to its reader
+    # a client may say that it has some parts of an event, which empty lines divide, or some of the openings: it goes on after
+    # event n and these parts from start n + parts * PART_BASE. Event 1 counts the openings among its parts.
+    has_parts: bool = False
 
     def openings(self) -> list[bytes]:
         """The events before the first token; [] if there are none."""

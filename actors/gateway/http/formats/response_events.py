@@ -1,7 +1,8 @@
 """The events of a streamed answer of /v1/responses, as OpenAI's Responses API names them. Pure.
 
 Each event has a number, `sequence_number`. The first four come before the first token. After them the number is that of the
-event in the stream (`StreamEvents`) plus three, so the numbers jump over tokens that add no text.
+event in the stream (`StreamEvents`) plus three, so the numbers jump over tokens that add no text. Those of answers that are
+split are above all these (`response_split.py`).
 """
 
 from __future__ import annotations
@@ -10,30 +11,36 @@ from typing import Any
 
 import msgspec
 
-from actors.gateway.http.formats.format import EVENT_STREAM, PING, StreamWriter
+from actors.gateway.http.formats.format import EVENT_STREAM, PART_BASE, PING, StreamWriter
 from actors.gateway.http.formats.response_object import (
     begun_object,
     item_id,
-    logprobs_of,
     message_item,
     message_of,
     response_object,
     status_of,
     text_part,
 )
+from actors.gateway.http.formats.response_output import logprobs_of
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.text.tokenizer import TextModel
 
 _encode = msgspec.json.Encoder().encode
 _N_BEFORE = 4  # events before the first token
+FIRST_OF_SPLIT, NUMBERS_OF_EVENT = 100_000_000, 1000  # see `response_split.py`; no other answer has so many tokens
 _DELTA = "response.output_text.delta"
 # a response that was cancelled has no event of its own in OpenAI's API
 _LAST = {"completed": "response.completed", "failed": "response.failed"}
 
 
 def event_before(sequence_number: int) -> int:
-    """The number in its stream of the event with this `sequence_number`; 0 for those before the first token."""
+    """Where in its stream a client is that has the event with this `sequence_number`, as `StreamEvents` takes it: the event's
+    number there; 0 for those before the first token.
+    """
+    if sequence_number >= FIRST_OF_SPLIT:
+        n_events, n_parts = divmod(sequence_number - FIRST_OF_SPLIT, NUMBERS_OF_EVENT)
+        return n_events + n_parts * PART_BASE
     return max(sequence_number - _N_BEFORE + 1, 0)
 
 
@@ -56,10 +63,10 @@ class ResponseEvents(StreamWriter):
         item = message_of(self._request, "in_progress", [])
         part = {"type": "output_text", "annotations": [], "logprobs": [], "text": ""}
         return [
-            _event("response.created", 0, response=begun),
-            _event("response.in_progress", 1, response=begun),
-            _event("response.output_item.added", 2, output_index=0, item=item),
-            _event("response.content_part.added", 3, **self._place, part=part),
+            event_of("response.created", 0, response=begun),
+            event_of("response.in_progress", 1, response=begun),
+            event_of("response.output_item.added", 2, output_index=0, item=item),
+            event_of("response.content_part.added", 3, **self._place, part=part),
         ]
 
     def token(self, sequence: GrowingSequence, number: int) -> bytes:
@@ -67,7 +74,7 @@ class ResponseEvents(StreamWriter):
         text = sequence.texts[number]
         if self._wants_logprobs:
             logprobs = logprobs_of(sequence, number, number + 1, self._model)
-            return _event(_DELTA, _N_BEFORE + number, **self._place, logprobs=logprobs, delta=text)
+            return event_of(_DELTA, _N_BEFORE + number, **self._place, logprobs=logprobs, delta=text)
         return self._delta % (_N_BEFORE + number, _encode(text)) if text else b""
 
     def ending(self, sequence: GrowingSequence) -> bytes:
@@ -80,19 +87,25 @@ class ResponseEvents(StreamWriter):
         ended, first = failure or sequence.ended, _N_BEFORE + len(sequence.ids) + 1
         assert ended is not None, "the request is over"
         response = response_object(request, self._model_name, self._model)
-        name = _LAST.get(status_of(ended), "response.incomplete")
+        name = last_name(ended)
         if failure is not None:
-            return [_event(name, first, response=response)]
+            return [event_of(name, first, response=response)]
         part = text_part(sequence, self._model)
         text = {"text": part["text"], "logprobs": part["logprobs"]}
         return [
-            _event("response.output_text.done", first, **self._place, **text),
-            _event("response.content_part.done", first + 1, **self._place, part=part),
-            _event("response.output_item.done", first + 2, output_index=0, item=message_item(request, self._model)),
-            _event(name, first + 3, response=response),
+            event_of("response.output_text.done", first, **self._place, **text),
+            event_of("response.content_part.done", first + 1, **self._place, part=part),
+            event_of("response.output_item.done", first + 2, output_index=0, item=message_item(request, self._model)),
+            event_of(name, first + 3, response=response),
         ]
 
 
-def _event(kind: str, number: int, **fields: Any) -> bytes:
+def last_name(ended: Ended) -> str:
+    """The name of the last event of a response with this ending."""
+    return _LAST.get(status_of(ended), "response.incomplete")
+
+
+def event_of(kind: str, number: int, **fields: Any) -> bytes:
+    """One event as its bytes."""
     data = {"type": kind, **fields, "sequence_number": number}
     return b"event: " + kind.encode() + b"\ndata: " + _encode(data) + b"\n"

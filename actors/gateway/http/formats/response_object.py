@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from actors.gateway.http.errors import refusal_of
-from actors.gateway.http.formats.openai_chunks import logprobs_json
+from actors.gateway.http.formats.response_output import logprobs_of, split_output
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
+from actors.gateway.requests.split_text import n_reasoning_tokens
 from actors.gateway.text.tokenizer import TextModel
 
 _encode = msgspec.json.Encoder().encode
@@ -34,7 +35,7 @@ def response_object(request: Request, model_name: str, model: TextModel) -> dict
     elif ended.reason == "length":
         found["incomplete_details"] = {"reason": "max_output_tokens"}
     if not ended.is_failure or sequence.ids:
-        found["output"] = [message_item(request, model)]
+        found["output"] = output_of(request, model)
     return found
 
 
@@ -62,6 +63,12 @@ def begun_object(request: Request, model_name: str) -> dict[str, Any]:
     }
 
 
+def output_of(request: Request, model: TextModel) -> list[dict[str, Any]]:
+    """The items of a response that is over. One that is not split has its message alone."""
+    is_split = request.order.splitting is not None
+    return split_output(request.sequences[0], model) if is_split else [message_item(request, model)]
+
+
 def message_item(request: Request, model: TextModel) -> dict[str, Any]:
     """The item with the text of a response that is over."""
     sequence = request.sequences[0]
@@ -86,13 +93,6 @@ def text_part(sequence: GrowingSequence, model: TextModel) -> dict[str, Any]:
     return {"type": "output_text", "annotations": [], "logprobs": logprobs, "text": "".join(sequence.texts) + sequence.tail}
 
 
-def logprobs_of(sequence: GrowingSequence, first: int, stop: int, model: TextModel) -> list[dict[str, Any]]:
-    """The log-probabilities of tokens first .. stop - 1; [] if they were not asked for."""
-    if not sequence.wants_logprobs:
-        return []
-    return logprobs_json(sequence, first, stop, model, is_chat=True, offset=0)["content"]
-
-
 def status_of(ended: Ended) -> str:
     """The status of a response that is over."""
     if ended.is_failure:
@@ -107,6 +107,6 @@ def _usage_of(request: Request) -> dict[str, Any]:
         "input_tokens": n_prompt,
         "input_tokens_details": {"cached_tokens": n_cached, "cache_write_tokens": 0},
         "output_tokens": request.n_generated,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": n_reasoning_tokens(request)},
         "total_tokens": n_prompt + request.n_generated,
     }

@@ -1,0 +1,175 @@
+"""The output items of a split answer of /v1/responses, token by token: reasoning, messages, calls of functions. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import Any, NamedTuple
+
+from actors.gateway.http.formats.openai_chunks import logprobs_json
+from actors.gateway.requests.request import GrowingSequence
+from actors.gateway.requests.split_text import SplitText
+from actors.gateway.requests.tool_calls import ToolCall, call_id
+from actors.gateway.text.pieces import Channel, TextPiece
+from actors.gateway.text.tokenizer import TextModel
+
+
+class ItemKind(StrEnum):
+    """The type of an item."""
+
+    REASONING = "reasoning"
+    MESSAGE = "message"
+    CALL = "function_call"
+
+
+class Change(Enum):
+    """What happens to an item."""
+
+    BEGUN = "begun"
+    MORE = "more"
+    DONE = "done"
+
+
+_KINDS = {Channel.REASONING: ItemKind.REASONING, Channel.CONTENT: ItemKind.MESSAGE, Channel.NO_CALL: ItemKind.MESSAGE}
+_PREFIXES = {ItemKind.REASONING: "rs_", ItemKind.MESSAGE: "msg_", ItemKind.CALL: "fc_"}
+
+
+@dataclass
+class OutputItem:
+    """One item. `index`: among those that have begun. `text`: of a call, its arguments. `number`: of a call among the calls."""
+
+    kind: ItemKind
+    index: int
+    number: int = 0
+    name: str = ""  # of the called tool
+    text: str = ""
+    logprobs: list[dict[str, Any]] = field(default_factory=list)
+    is_whole: bool = False
+    is_no_call: bool = False  # it turned out that the model has called nothing
+
+
+class Step(NamedTuple):
+    """One change of one item. `text`, `logprobs`: what is added to it."""
+
+    change: Change
+    item: OutputItem
+    text: str = ""
+    logprobs: list[dict[str, Any]] = []
+
+
+class OutputWalk:
+    """The items of one answer, which begin and end with the runs of its channels. Its tokens are read in order."""
+
+    def __init__(self, sequence: GrowingSequence, model: TextModel) -> None:
+        """`sequence`: of a request with a `splitting`."""
+        self._sequence, self._model, self._split = sequence, model, SplitText(sequence)
+        self._n_told = self._n_calls = 0  # tokens before which nothing is held back; calls that have begun
+        self._open: OutputItem | None = None
+        self.items: list[OutputItem] = []
+
+    def of_token(self, number: int) -> list[Step]:
+        """What became certain with a token. Tokens before it that were not read are passed."""
+        self._pass(number)
+        return self._steps(self._split.of_token(number), number + 1)
+
+    def of_ending(self) -> list[Step]:
+        """What became certain with the ending. The last item stays open."""
+        self._pass(len(self._sequence.texts))
+        return self._steps(self._split.of_ending(), len(self._sequence.ids))
+
+    def close(self) -> list[Step]:
+        """The end of the last item, after the ending. An answer without any item gets an empty message."""
+        ended = self._sequence.ended
+        begun = [] if self.items else self._begin(ItemKind.MESSAGE)
+        return begun + self._end(is_whole=ended is not None and ended.reason == "stop")
+
+    def _pass(self, number: int) -> None:
+        for known in range(self._split.n_read, number):
+            self._steps(self._split.of_token(known), known + 1)
+
+    def _steps(self, pieces: list[TextPiece], n_tokens: int) -> list[Step]:
+        """`n_tokens`: how many have been read with these pieces."""
+        steps: list[Step] = []
+        for channel, text in pieces:
+            if channel is Channel.CALL:
+                steps += self._end() + self._begin(ItemKind.CALL, self._n_calls, text)
+                self._n_calls += 1
+            else:
+                if channel is Channel.NO_CALL and self._open is not None:
+                    self._open.is_no_call = True
+                kind = _KINDS.get(channel, ItemKind.CALL)
+                is_new = self._open is None or self._open.kind is not kind
+                # of tokens whose text was held back, those before a new item are its marks
+                first = max(self._n_told, n_tokens - 1) if is_new and self.items else self._n_told
+                if is_new:
+                    steps += self._end() + self._begin(kind)
+                steps += self._more(text, first, n_tokens)
+            self._n_told = n_tokens
+        return steps
+
+    def _begin(self, kind: ItemKind, number: int = 0, name: str = "") -> list[Step]:
+        self._open = OutputItem(kind, len(self.items), number, name)
+        self.items.append(self._open)
+        return [Step(Change.BEGUN, self._open)]
+
+    def _more(self, text: str, first: int, stop: int) -> list[Step]:
+        """`text` comes from tokens `first` .. `stop` - 1."""
+        item = self._open
+        assert item is not None, "it has begun"
+        found = logprobs_of(self._sequence, first, stop, self._model) if item.kind is ItemKind.MESSAGE else []
+        item.text += text
+        item.logprobs += found
+        return [Step(Change.MORE, item, text, found)]
+
+    def _end(self, *, is_whole: bool = True) -> list[Step]:
+        """The end of the open item, if there is one. A call is whole if its arguments are."""
+        item, self._open = self._open, None
+        if item is None:
+            return []
+        if item.kind is ItemKind.CALL:
+            item.is_whole = not item.is_no_call and ToolCall(item.number, item.name, item.text).input is not None
+        else:
+            item.is_whole = is_whole
+        return [Step(Change.DONE, item)]
+
+
+def split_output(sequence: GrowingSequence, model: TextModel) -> list[dict[str, Any]]:
+    """The items of a split answer that is over, as clients read them. What turned out to be no call is in a message alone."""
+    walk = OutputWalk(sequence, model)
+    walk.of_ending()
+    if sequence.ended is not None and not sequence.ended.is_failure:
+        walk.close()
+    return [item_json(sequence, item) for item in walk.items if not item.is_no_call]
+
+
+def item_json(sequence: GrowingSequence, item: OutputItem, *, is_begun: bool = False) -> dict[str, Any]:
+    """An item as clients read it. `is_begun`: as it is when it begins, without content."""
+    status = "in_progress" if is_begun else "completed" if item.is_whole else "incomplete"
+    head = {"id": output_id(sequence, item), "type": item.kind.value, "status": status}
+    if item.kind is ItemKind.CALL:
+        text = "" if is_begun else item.text
+        return {**head, "arguments": text, "call_id": call_id(sequence, item.number), "name": item.name}
+    content = [] if is_begun else [part_json(item)]
+    if item.kind is ItemKind.REASONING:
+        return {**head, "summary": [], "content": content}
+    return {**head, "role": "assistant", "content": content}
+
+
+def part_json(item: OutputItem, *, is_begun: bool = False) -> dict[str, Any]:
+    """The one part of a message, or of the reasoning."""
+    text = "" if is_begun else item.text
+    if item.kind is ItemKind.REASONING:
+        return {"type": "reasoning_text", "text": text}
+    return {"type": "output_text", "annotations": [], "logprobs": [] if is_begun else item.logprobs, "text": text}
+
+
+def output_id(sequence: GrowingSequence, item: OutputItem) -> str:
+    """The id of an item: a function of the request's id, so that another process gives the same one."""
+    return f"{_PREFIXES[item.kind]}{sequence.request.order.request.removeprefix('resp_')}_{item.index}"
+
+
+def logprobs_of(sequence: GrowingSequence, first: int, stop: int, model: TextModel) -> list[dict[str, Any]]:
+    """The log-probabilities of tokens first .. stop - 1; [] if they were not asked for."""
+    if not sequence.wants_logprobs or first >= stop:
+        return []
+    return logprobs_json(sequence, first, stop, model, is_chat=True, offset=0)["content"]

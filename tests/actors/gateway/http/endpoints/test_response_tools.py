@@ -1,0 +1,122 @@
+"""Functions and reasoning over /v1/responses, under the official client: called, answered, and read on after a gateway's death."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+
+from actors.gateway.text.tokenizer import FolderText
+from messages.generation import Submit
+from tests.support.gateway.gateway_rig import Rig, rig
+from tests.support.waiting import DEADLINE_S, until
+
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: <think>\n"
+    "{% if enable_thinking is defined and not enable_thinking %}\n</think>\n\n{% endif %}{% endif %}"
+)
+PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER: Any = {"type": "function", "name": "get_weather", "description": "The weather of a city", "parameters": PARAMETERS}
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+ASKED: dict[str, Any] = {"model": "m", "input": "What is the weather in Paris?", "tools": [WEATHER]}
+
+
+def writes(text: FolderText) -> Any:
+    """What the model writes: it thinks if the prompt lets it, and calls the function until it has a result."""
+
+    def output(submit: Submit, n: int) -> list[int]:
+        prompt = text.decode(submit.tokens[: submit.n_prompt].tolist())
+        said = "It is sunny." if "sunny" in prompt else CALL
+        written = f"I wonder.\n</think>\n\n{said}" if prompt.endswith("<think>\n") else said
+        whole = [*text.encode(written, add_special_tokens=False), text.eos_tokens[0]]
+        return whole[len(submit.tokens) - submit.n_prompt :]
+
+    return output
+
+
+@asynccontextmanager
+async def calling_server(folder: Path, text: FolderText, **settings: Any) -> AsyncIterator[Rig]:
+    chosen = {"model_folder": str(folder), "model_name": "m", "chat_template": TEMPLATE, **settings}
+    async with rig(with_scheduler=False, **chosen) as r:
+        (await r.add_scheduler()).output_of = writes(text)
+        yield r
+
+
+async def test_a_tool_loop_over_previous_responses(smollm2_text_folder: Path, smollm2_text: FolderText) -> None:
+    async with calling_server(smollm2_text_folder, smollm2_text, with_socket=True) as r:
+        host, port = r.address
+        client = openai.AsyncOpenAI(base_url=f"http://{host}:{port}/v1", api_key="any", timeout=DEADLINE_S, max_retries=0)
+        async with client:
+            whole: Any = await client.responses.create(**ASKED, parallel_tool_calls=False, reasoning={"effort": "low"})
+            assert [item.type for item in whole.output] == ["reasoning", "function_call"]
+            thought, call = whole.output
+            assert (thought.content[0].text, call.name, json.loads(call.arguments)) == (
+                "I wonder.",
+                "get_weather",
+                {"city": "Paris"},
+            )
+            assert (whole.tools[0].name, whole.tool_choice, whole.reasoning.effort) == ("get_weather", "auto", "low")
+            assert 0 < whole.usage.output_tokens_details.reasoning_tokens < whole.usage.output_tokens
+            result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
+            told: dict[str, Any] = {**ASKED, "input": [result], "reasoning": {"effort": "none"}}
+            second = await client.responses.create(**told, previous_response_id=whole.id)
+            assert second.output_text == "It is sunny."
+            prompt = smollm2_text.decode(r.scheduler().submits[-1].tokens.tolist())
+            assert prompt.index("Paris?") < prompt.index('{"name": "get_weather", "arguments"') < prompt.index("sunny")
+            assert "wonder" not in prompt
+            items = await client.responses.input_items.list(second.id, order="asc")
+            assert [item.type for item in items.data] == ["message", "reasoning", "function_call", "function_call_output"]
+            async with client.responses.stream(**ASKED) as stream:
+                events = [event async for event in stream]
+                final: Any = await stream.get_final_response()
+            assert [item.type for item in final.output] == ["reasoning", "function_call"]
+            assert json.loads(final.output[1].arguments) == {"city": "Paris"}
+            again = await client.responses.retrieve(final.id, stream=True, starting_after=events[9].sequence_number)
+            assert [one.sequence_number async for one in again] == [event.sequence_number for event in events[10:]]
+            sent_back: Any = [{"role": "user", "content": "Hi"}, *[item.model_dump() for item in final.output], result]
+            third = await client.responses.create(**{**told, "input": sent_back})
+            assert third.output_text == "It is sunny.", "what a client sends back of an answer is read as that answer"
+
+
+async def test_a_gateway_that_dies_within_a_call_loses_nothing(
+    tmp_path: Path, smollm2_text_folder: Path, smollm2_text: FolderText
+) -> None:
+    body, key = {**ASKED, "stream": True}, {"Idempotency-Key": "one"}
+    n_before = len(smollm2_text.encode(f"I wonder.\n</think>\n\n{CALL[: CALL.index('Paris')]}", add_special_tokens=False))
+    async with calling_server(smollm2_text_folder, smollm2_text, journal_path=str(tmp_path / "journal")) as r:
+        scheduler = r.scheduler()
+        scheduler.is_automatic = False
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(r.gateway.http_app)) as client:
+            asked = asyncio.create_task(client.post("http://localhost/v1/responses", json=body, headers=key))
+            await until(lambda: bool(scheduler.running))
+            scheduler.step(n_before)
+            await until(lambda: r.desk.unfinished[0].n_generated == n_before)
+            await r.kill_gateway()
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+        scheduler.is_automatic = True
+        await r.start_gateway(2)
+        async with r.http() as client:
+            whole = (await client.post("/v1/responses", json=body, headers=key)).text
+        await r.kill_gateway()
+        await r.start_gateway(3)
+        async with r.http() as client:
+            assert (await client.post("/v1/responses", json=body, headers=key)).text == whole
+            numbers = [json.loads(line[6:])["sequence_number"] for line in whole.split("\n") if line.startswith("data: ")]
+            for at, number in list(enumerate(numbers))[:-1:4]:
+                rest = (await client.get(f"/v1/responses/one?stream=true&starting_after={number}")).text
+                assert [line for line in rest.split("\n") if line.startswith("data: ")] == [
+                    line for line in whole.split("\n") if line.startswith("data: ")
+                ][at + 1 :]
+            shown = (await client.get("/v1/responses/one")).json()
+    assert [item["type"] for item in shown["output"]] == ["reasoning", "function_call"]
+    deltas = [
+        json.loads(line[6:]) for line in whole.split("\n") if line.startswith('data: {"type":"response.function_call_arg')
+    ]
+    assert json.loads("".join(delta.get("delta", "") for delta in deltas)) == {"city": "Paris"}
