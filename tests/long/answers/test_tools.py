@@ -19,7 +19,7 @@ from tests.support.real_server import RealServer, real_server
 from tests.support.streams import DEADLINE_S
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
-N_STREAMS = 9
+N_STREAMS = 12
 ROUNDS = (("worker/0.0",), ("scheduler/0",), ("gateway/0",), ("worker/0.0", "gateway/0"))
 BUDGETS = ("supervisor.gang_restarts=1000", "supervisor.actor_restarts=1000")
 SCHEMA: dict[str, Any] = {
@@ -87,6 +87,24 @@ async def over_messages(client: anthropic.AsyncAnthropic, index: int, pieces: li
     check(block.input)
 
 
+async def over_responses(client: openai.AsyncOpenAI, index: int, pieces: list[str]) -> None:
+    """The same over /v1/responses, whose numbers rise."""
+    stream: Any = await client.responses.create(
+        model="smollm2", input=question(index), tools=[{"type": "function", **FUNCTION}], tool_choice="required",
+        parallel_tool_calls=False, temperature=0, max_output_tokens=150, stream=True,
+    )  # fmt: skip
+    numbers: list[int] = []
+    async for event in stream:
+        numbers.append(event.sequence_number)
+        if event.type == "response.function_call_arguments.delta":
+            pieces.append(event.delta)
+        if event.type == "response.completed":
+            (call,) = event.response.output
+            assert (call.name, call.arguments) == ("get_weather", "".join(pieces))
+    assert numbers == sorted(set(numbers))
+    check(json.loads("".join(pieces)))
+
+
 async def over_ollama(client: ollama.AsyncClient, index: int, pieces: list[str]) -> None:
     """Whatever the model answers to the tools and to a result of one."""
     called: Any = {"role": "assistant", "tool_calls": [{"function": {"name": "get_time", "arguments": {}}}]}
@@ -104,12 +122,12 @@ async def ask_all(server: RealServer, victims: tuple[str, ...] = ()) -> list[str
     async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as chat, claude:
         tags = ollama.AsyncClient(host=server.url)
         calls: list[Callable[[int, list[str]], Awaitable[None]]] = [
-            partial(over_chat, chat), partial(over_messages, claude), partial(over_ollama, tags),
+            partial(over_chat, chat), partial(over_messages, claude), partial(over_responses, chat), partial(over_ollama, tags),
         ]  # fmt: skip
-        work = asyncio.gather(*(calls[index % 3](index, pieces) for index, pieces in enumerate(streams)))
+        work = asyncio.gather(*(calls[index % 4](index, pieces) for index, pieces in enumerate(streams)))
         if victims:
             async with asyncio.timeout(3 * DEADLINE_S):
-                while not work.done() and min(len(pieces) for at, pieces in enumerate(streams) if at % 3 < 2) < 4:
+                while not work.done() and min(len(pieces) for at, pieces in enumerate(streams) if at % 4 < 3) < 4:
                     await asyncio.sleep(0.005)
             for name in victims:
                 await asyncio.to_thread(server.kill, name, signal.SIGKILL)

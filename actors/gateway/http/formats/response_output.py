@@ -22,7 +22,7 @@ class ItemKind(StrEnum):
     CALL = "function_call"
 
 
-class Change(Enum):
+class ItemChange(Enum):
     """What happens to an item."""
 
     BEGUN = "begun"
@@ -51,7 +51,7 @@ class OutputItem:
 class Step(NamedTuple):
     """One change of one item. `text`, `logprobs`: what is added to it."""
 
-    change: Change
+    change: ItemChange
     item: OutputItem
     text: str = ""
     logprobs: list[dict[str, Any]] = []
@@ -110,7 +110,7 @@ class OutputWalk:
     def _begin(self, kind: ItemKind, number: int = 0, name: str = "") -> list[Step]:
         self._open = OutputItem(kind, len(self.items), number, name)
         self.items.append(self._open)
-        return [Step(Change.BEGUN, self._open)]
+        return [Step(ItemChange.BEGUN, self._open)]
 
     def _more(self, text: str, first: int, stop: int) -> list[Step]:
         """`text` comes from tokens `first` .. `stop` - 1."""
@@ -119,7 +119,7 @@ class OutputWalk:
         found = logprobs_of(self._sequence, first, stop, self._model) if item.kind is ItemKind.MESSAGE else []
         item.text += text
         item.logprobs += found
-        return [Step(Change.MORE, item, text, found)]
+        return [Step(ItemChange.MORE, item, text, found)]
 
     def _end(self, *, is_whole: bool = True) -> list[Step]:
         """The end of the open item, if there is one. A call is whole if its arguments are."""
@@ -130,7 +130,7 @@ class OutputWalk:
             item.is_whole = not item.is_no_call and ToolCall(item.number, item.name, item.text).input is not None
         else:
             item.is_whole = is_whole
-        return [Step(Change.DONE, item)]
+        return [Step(ItemChange.DONE, item)]
 
 
 def split_output(sequence: GrowingSequence, model: TextModel) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 from actors.gateway.http.formats.format import StreamWriter
 from actors.gateway.http.formats.response_events import FIRST_OF_SPLIT, NUMBERS_OF_EVENT, ResponseEvents, event_of, last_name
 from actors.gateway.http.formats.response_object import begun_object, response_object
-from actors.gateway.http.formats.response_output import Change, ItemKind, OutputWalk, Step, item_json, output_id, part_json
+from actors.gateway.http.formats.response_output import ItemChange, ItemKind, OutputWalk, Step, item_json, output_id, part_json
 from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.text.tokenizer import TextModel
@@ -77,10 +77,10 @@ class SplitResponseEvents(ResponseEvents):
         stem, place = _STEMS[item.kind], {"item_id": output_id(self._sequence, item), "output_index": item.index}
         is_call = item.kind is ItemKind.CALL
         within = place if is_call else {**place, "content_index": 0}
-        if step.change is Change.MORE:
+        if step.change is ItemChange.MORE:
             logprobs = {"logprobs": step.logprobs} if item.kind is ItemKind.MESSAGE else {}
             return [(stem + ".delta", {**within, **logprobs, "delta": step.text})]
-        if step.change is Change.BEGUN:
+        if step.change is ItemChange.BEGUN:
             begun = item_json(self._sequence, item, is_begun=True)
             added: Part = ("response.output_item.added", {"output_index": item.index, "item": begun})
             part: Part = ("response.content_part.added", {**within, "part": part_json(item, is_begun=True)})

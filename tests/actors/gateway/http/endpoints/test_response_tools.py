@@ -1,4 +1,4 @@
-"""Functions and reasoning over /v1/responses, under the official client: called, answered, and read on after a gateway's death."""
+"""Functions and reasoning over /v1/responses, under the official client, and after the death of a gateway."""
 
 from __future__ import annotations
 
@@ -46,6 +46,10 @@ async def calling_server(folder: Path, text: FolderText, **settings: Any) -> Asy
     async with rig(with_scheduler=False, **chosen) as r:
         (await r.add_scheduler()).output_of = writes(text)
         yield r
+
+
+def data_of(stream: str) -> list[str]:
+    return [line.removeprefix("data: ") for line in stream.split("\n") if line.startswith("data: ")]
 
 
 async def test_a_tool_loop_over_previous_responses(smollm2_text_folder: Path, smollm2_text: FolderText) -> None:
@@ -108,15 +112,13 @@ async def test_a_gateway_that_dies_within_a_call_loses_nothing(
         await r.start_gateway(3)
         async with r.http() as client:
             assert (await client.post("/v1/responses", json=body, headers=key)).text == whole
-            numbers = [json.loads(line[6:])["sequence_number"] for line in whole.split("\n") if line.startswith("data: ")]
+            told = data_of(whole)
+            numbers = [json.loads(data)["sequence_number"] for data in told]
             for at, number in list(enumerate(numbers))[:-1:4]:
                 rest = (await client.get(f"/v1/responses/one?stream=true&starting_after={number}")).text
-                assert [line for line in rest.split("\n") if line.startswith("data: ")] == [
-                    line for line in whole.split("\n") if line.startswith("data: ")
-                ][at + 1 :]
+                assert data_of(rest) == told[at + 1 :]
             shown = (await client.get("/v1/responses/one")).json()
     assert [item["type"] for item in shown["output"]] == ["reasoning", "function_call"]
-    deltas = [
-        json.loads(line[6:]) for line in whole.split("\n") if line.startswith('data: {"type":"response.function_call_arg')
-    ]
-    assert json.loads("".join(delta.get("delta", "") for delta in deltas)) == {"city": "Paris"}
+    parts = list(map(json.loads, told))
+    deltas = [part["delta"] for part in parts if part["type"] == "response.function_call_arguments.delta"]
+    assert json.loads("".join(deltas)) == {"city": "Paris"}
