@@ -89,8 +89,9 @@ async def over_messages(client: anthropic.AsyncAnthropic, index: int, pieces: li
 
 async def over_responses(client: openai.AsyncOpenAI, index: int, pieces: list[str]) -> None:
     """The same over /v1/responses, whose numbers rise."""
+    tools: list[Any] = [{"type": "function", **FUNCTION}]
     stream: Any = await client.responses.create(
-        model="smollm2", input=question(index), tools=[{"type": "function", **FUNCTION}], tool_choice="required",
+        model="smollm2", input=question(index), tools=tools, tool_choice="required",
         parallel_tool_calls=False, temperature=0, max_output_tokens=150, stream=True,
     )  # fmt: skip
     numbers: list[int] = []
