@@ -30,9 +30,11 @@ class TextSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReasoningSettings(msgspec.Struct, frozen=True):
-    """`reasoning`. Its other fields have no effect."""
+    """`reasoning`. What is not `effort` has no effect."""
 
     effort: Effort | None = None
+    summary: str | None = None
+    generate_summary: str | None = None  # the older name of the same
 
 
 class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -57,7 +57,9 @@ async def test_a_tool_loop_over_previous_responses(smollm2_text_folder: Path, sm
         host, port = r.address
         client = openai.AsyncOpenAI(base_url=f"http://{host}:{port}/v1", api_key="any", timeout=DEADLINE_S, max_retries=0)
         async with client:
-            whole: Any = await client.responses.create(**ASKED, parallel_tool_calls=False, reasoning={"effort": "low"})
+            whole: Any = await client.responses.create(
+                **ASKED, parallel_tool_calls=False, reasoning={"effort": "low", "summary": "auto"}
+            )
             assert [item.type for item in whole.output] == ["reasoning", "function_call"]
             thought, call = whole.output
             assert (thought.content[0].text, call.name, json.loads(call.arguments)) == (
