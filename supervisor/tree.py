@@ -14,7 +14,7 @@
                        dead one and goes on. The supervisor holds the listening socket, where connections wait meanwhile.
 
 At the start all processes are spawned at once, and each is told of the others as they become ready. They stop in reverse order:
-gateways first; gangs, speculation and the cache directory last.
+gateways first; the cache directory and the custodian last.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ from typing import Protocol
 class EvictionPolicy(Protocol):
     """The cached pages of one ledger (known content, no holder), and the uses of pages, as far as the policy counts them.
 
-    Every method takes constant or logarithmic time per page.
+    Every method takes constant or logarithmic time per page. A page is never evicted before a cached page that continues it:
+    `add` names such pages first, and a page that is reused is reused with all pages before it.
     """
 
     def __len__(self) -> int:

@@ -63,9 +63,8 @@ class SamplingRows:
     presence = Column("<f4", lambda new: new.sampling.presence_penalty)  # 0 is off
     frequency = Column("<f4", lambda new: new.sampling.frequency_penalty)  # 0 is off
     repetition = Column("<f4", lambda new: new.sampling.repetition_penalty)  # 1 is off
-    banned_until = Column(
-        "<i8", lambda new: _banned_until(new)
-    )  # position from which banned tokens are allowed; 0: none are banned
+    # position from which banned tokens are allowed; 0: none are banned
+    banned_until = Column("<i8", lambda new: _banned_until(new))
     edited_until = Column("<i8", lambda new: _edited_until(new))  # position from which logits are used unchanged
     logprobs = Column("<i4", lambda new: new.sampling.logprobs)  # -1: none; n: the chosen token's and the top n
 

@@ -1,4 +1,4 @@
-"""The tensor-parallel ranks of one gang, and the two collectives they need. A group is created once per incarnation.
+"""The tensor-parallel ranks of one gang, and the collectives they need. A group is created once per incarnation.
 
 A group is never repaired: when a rank dies the others hang in their collective, so the supervisor kills the gang and starts a
 new one with a new rendezvous file.

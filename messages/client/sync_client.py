@@ -113,14 +113,36 @@ class Client:
         if self._is_closed or not self._thread.is_alive():
             work.close()
             raise Unavailable("the client was closed" if self._is_closed else "the client was made before this fork")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        call = _CancellableCall(work)
         try:
-            return future.result()
+            return asyncio.run_coroutine_threadsafe(call.run(), self._loop).result()
         except CancelledError:
             raise Unavailable("the client was closed") from None
         except BaseException:  # Ctrl-C: the result is not wanted any more
-            future.cancel()
+            self._loop.call_soon_threadsafe(call.cancel)
             raise
+
+
+class _CancellableCall:
+    """A call that can be cancelled at once: Ctrl-C may come before the caller has the future of what it has started."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._work, self._is_cancelled = work, False
+        self._task: asyncio.Task[Any] | None = None
+
+    async def run(self) -> Any:
+        """The result of the work."""
+        self._task = asyncio.current_task()
+        if self._is_cancelled:
+            self._work.close()
+            raise asyncio.CancelledError
+        return await self._work
+
+    def cancel(self) -> None:
+        """Cancel the work, also if it has not begun yet. To be called on the loop."""
+        self._is_cancelled = True
+        if self._task is not None:
+            self._task.cancel()
 
 
 async def _next(pieces: AsyncGenerator[Piece, None]) -> Piece | None:

@@ -24,8 +24,9 @@ from actors.gateway.requests.request import GrowingSequence
 from messages.generation import Sampling, Terms
 
 _MAX_ENTRIES = 1024
+# admission has applied them to the tokens, or they change the text alone
 _TEXT_TERMS = ("include_stop_str_in_output", "skip_special_tokens", "bad_words", "truncate_prompt_tokens")
-# on the generated tokens
+# without effect on the generated tokens
 _TERMS_WITHOUT_EFFECT = ("max_tokens", "priority", "deadline_s", "speculation", "trace_id", "group_tokens", *_TEXT_TERMS)
 _TERMS_OF_THE_ANSWER = tuple(name for name in Terms.__struct_fields__ if name not in _TERMS_WITHOUT_EFFECT)
 

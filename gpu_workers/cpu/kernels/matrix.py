@@ -73,7 +73,7 @@ class _Pass:
         self.parts = range(0, BLOCK, code.lanes)
 
     def write(self, n_rows: int) -> None:
-        """out of these rows."""
+        """Write the code that computes `out` for `n_rows` rows."""
         code = self.code
         sums = [[code.variable(code.constant(0.0)) for _ in self.parts] for _ in range(n_rows)]
         with code.loop(0, code.b.sdiv(self.n_in, I64(2)) if self.is_bf16 else self.n_in) as step:

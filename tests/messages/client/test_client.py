@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,6 +87,21 @@ def test_an_interrupt_ends_the_call_and_not_the_client(client: Client, call: str
     until(lambda: not is_busy(client))
     with pytest.raises(Unavailable, match=r"no server answered within 0\.01 s"):
         client.models(0.01)
+
+
+def test_an_interrupt_while_a_call_is_handed_over_ends_the_call(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    hand_over = asyncio.run_coroutine_threadsafe
+
+    def interrupted(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> None:
+        hand_over(work, loop)
+        until(lambda: is_busy(client))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        client.generate("x")
+    until(lambda: not is_busy(client))
+    monkeypatch.undo()
 
 
 def test_a_server_that_is_not_there_is_told_with_the_usual_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
