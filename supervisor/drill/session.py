@@ -52,7 +52,11 @@ def run_session(options: DrillOptions) -> ExitCode:
     """
     plan = plan_of(options)
     log = Console(stderr=True)
-    result = asyncio.run(_run(plan, lambda line: log.print(line, highlight=False, markup=False, soft_wrap=True)))
+    try:
+        result = asyncio.run(_run(plan, lambda line: log.print(line, highlight=False, markup=False, soft_wrap=True)))
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        log.print("ended before the first fault: nothing was measured")
+        return ExitCode.NOT_STARTED
     rows = rows_of(result.rounds, result.reference.answers)
     title = title_of(plan, result.model)
     print_report(rows, title, Console())

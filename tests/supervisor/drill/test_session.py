@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from pathlib import Path
 
 import pytest
 
 from messages.errors import ConfigError
+from messages.outcomes import ExitCode
+from supervisor.drill import session
 from supervisor.drill.run import DrillPlan
 from supervisor.drill.session import DrillOptions, plan_of, title_of, url_of
 
 
-def plan(rounds: int, streams: int) -> DrillPlan:
+def options_of(rounds: int, streams: int) -> DrillOptions:
     """Of a drill with so many rounds and streams."""
-    options = DrillOptions(
+    return DrillOptions(
         url="http://127.0.0.1:1", port=None, faults=("kill:worker",), rounds=rounds, streams=streams, prompt_words=8,
         max_tokens=16, deadline_s=9.0, model="", api_key="", ignore_eos=True, seed=0, run_dir=None,
         json_path=None, svg_path=None,
     )  # fmt: skip
-    return plan_of(options)
+
+
+def plan(rounds: int, streams: int) -> DrillPlan:
+    """The plan of the same drill."""
+    return plan_of(options_of(rounds, streams))
 
 
 @pytest.mark.parametrize(
@@ -35,3 +43,15 @@ def test_the_server_is_found_by_its_url_its_port_or_its_run_directory(tmp_path: 
     assert url_of("http://h:1", 81, tmp_path) == "http://h:1"
     with pytest.raises(ConfigError, match="run_dir: expected a running server"):
         url_of(None, None, tmp_path)
+
+
+def test_a_drill_that_is_ended_before_its_first_fault_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def stopped(*_: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(session, "run_drill", stopped)
+    assert session.run_session(options_of(1, 1)) is ExitCode.NOT_STARTED
+    assert "nothing was measured" in capsys.readouterr().err

@@ -22,7 +22,9 @@ async def models(services: Services, call: Call) -> ASGIApp:
 
 
 async def model(services: Services, call: Call) -> ASGIApp:
-    """GET /v1/models/{id}: one of them."""
+    """GET /v1/models/{id}: one of them; all of them without an id."""
+    if not call.parameters["name"]:
+        return await models(services, call)
     if services.embeddings is not None and call.parameters["name"] == services.embeddings.model_name:
         return json_response(_embedding_card(services, services.embeddings))
     check_model(call.parameters["name"], services.settings.model_name)

@@ -170,6 +170,7 @@ async def test_logprobs_in_both_shapes() -> None:
 async def test_models_health_and_metrics() -> None:
     async with rig() as r, r.http() as http:
         assert (await http.get("/v1/models")).json()["data"][0]["id"] == "hash-chain"
+        assert (await http.get("/v1/models/")).json()["object"] == "list"
         assert (await http.get("/v1/models/hash-chain")).status_code == 200
         assert (await http.get("/v1/models/other")).json()["error"]["code"] == "model_not_found"
         assert (await http.get("/v1/health")).status_code == 200
