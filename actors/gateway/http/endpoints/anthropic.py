@@ -24,6 +24,7 @@ _THOUGHTS = ("thinking", "redacted_thinking")
 _Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _BETA = ("beta",)  # in the address of what Anthropic's client calls beta
+_EFFORTS = ("low", "medium", "high", "xhigh", "max")  # without effect, as `budget_tokens`
 
 
 class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,9 +32,9 @@ class _Conversation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     NOT_OFFERED: ClassVar[dict[str, tuple[Any, ...]]] = {
         "mcp_servers": ([],),
         "container": (),
-        "output_config": ({},),
+        "output_config": ({}, *({"effort": effort} for effort in _EFFORTS)),
         "output_format": (),
-        "context_management": ({},),
+        "context_management": ({}, {"edits": []}),
     }
 
     messages: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=4096)]
