@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -15,13 +16,13 @@ from actors.gateway.text.tokenizer import NoTokenizer, TextModel, TextTooLong
 
 _INLINE_CHARACTERS = 4096  # longer texts are encoded in a thread, so that the event loop goes on
 _TEXT_CHARACTERS = 16  # that each text or message counts beside its own: a call, and what a template adds
-_INLINE_TOKENS = 4096
+_LARGE_CHARACTERS = 1 << 18  # longer ones are encoded one at a time: each takes some 100 bytes of memory a character meanwhile
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _is_long(texts: Sequence[str]) -> bool:
-    return sum(map(len, texts)) + _TEXT_CHARACTERS * len(texts) > _INLINE_CHARACTERS
+def _characters(texts: Sequence[str]) -> int:
+    return sum(map(len, texts)) + _TEXT_CHARACTERS * len(texts)
 
 
 class PromptEncoder:
@@ -29,10 +30,11 @@ class PromptEncoder:
 
     def __init__(self, model: TextModel) -> None:
         self.model = model
+        self._large = ThreadPoolExecutor(1, "large-texts")
 
     async def encode(self, texts: Sequence[str], field: str, *, add_special_tokens: bool = True) -> list[list[int]]:
         """Token ids of plain prompts. Raises: Refusal."""
-        return await self._run(field, _is_long(texts), self._encode_all, texts, add_special_tokens)
+        return await self._run(field, _characters(texts), self._encode_all, texts, add_special_tokens)
 
     async def encode_chat(
         self,
@@ -42,17 +44,19 @@ class PromptEncoder:
         options: TemplateOptions = PLAIN,
     ) -> list[int]:
         """Token ids of a conversation in the model's template, with tools as OpenAI has them. Raises: Refusal."""
-        is_long = _is_long([str(turn.get("content") or "") for turn in turns]) or self.model.takes_long(turns, tools)
-        return await self._run(field, is_long, self.model.encode_chat, turns, tools, options)
+        size = _characters([str(turn.get("content") or "") for turn in turns])
+        if self.model.takes_long(turns, tools):
+            size = max(size, _INLINE_CHARACTERS + 1)
+        return await self._run(field, size, self.model.encode_chat, turns, tools, options)
 
     async def decode(self, ids: np.ndarray, field: str) -> str:
         """The text of token ids, int32 [n], special tokens included. Raises: Refusal."""
-        return await self._run(field, len(ids) > _INLINE_TOKENS, self.model.decode, ids.tolist())
+        return await self._run(field, len(ids), self.model.decode, ids.tolist())
 
     async def texts_of(self, tokens: Sequence[int]) -> list[str]:
         """The text of each token id alone."""
         text_of = self.model.text_of
-        return await self._run("tokens", len(tokens) > _INLINE_TOKENS, lambda: [text_of(token)[0] for token in tokens])
+        return await self._run("tokens", len(tokens), lambda: [text_of(token)[0] for token in tokens])
 
     def check_ids(self, ids: Sequence[int] | np.ndarray, field: str) -> np.ndarray:
         """Token ids of a client as int32 [n], n >= 1. Raises: Refusal for ids that the model does not have."""
@@ -67,11 +71,13 @@ class PromptEncoder:
     def _encode_all(self, texts: Sequence[str], add_special_tokens: bool) -> list[list[int]]:
         return [self.model.encode(text, add_special_tokens=add_special_tokens) for text in texts]
 
-    async def _run(self, field: str, in_thread: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def _run(self, field: str, size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of the work; size: characters, or tokens."""
         try:
-            if not in_thread:
+            if size <= _INLINE_CHARACTERS:
                 return work(*args, **kwargs)
-            return await asyncio.get_running_loop().run_in_executor(None, lambda: work(*args, **kwargs))
+            threads = self._large if size > _LARGE_CHARACTERS else None
+            return await asyncio.get_running_loop().run_in_executor(threads, lambda: work(*args, **kwargs))
         except (NoTokenizer, TemplateError) as error:
             raise Refusal("invalid", f"{field}: {error}", field=field) from None
         except TextTooLong as error:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from actors.gateway.requests.refusals import Refusal, invalid
 
+_FIRST_CHARACTERS = 1 << 15  # of a long text, then four times as many, until these are more tokens than its limit
 _WHOLE_MODEL = -1  # of `truncate_prompt_tokens`: as many as the model takes
 
 
@@ -56,7 +57,7 @@ class EmbeddingText:
             except UnicodeError as error:
                 reason = getattr(error, "reason", str(error))
                 raise Refusal("invalid", f"{place}: expected valid Unicode text, got {reason}", field=place) from None
-        encodings = self._tokenizer.encode_batch(list(texts))
+        encodings = [self._encoding(text, limit.tokens) for text in texts]
         found = []
         for index, encoding in enumerate(encodings):
             ids, mask = encoding.ids, encoding.special_tokens_mask
@@ -65,6 +66,19 @@ class EmbeddingText:
                 n_last += 1
             found.append(self._fitted(ids, n_last, _place(field, index, len(texts)), limit))
         return found
+
+    def _encoding(self, text: str, limit: int) -> Encoding:
+        """Of as much of the text as tells its first `limit` tokens: all of a long text would take gigabytes."""
+        n = _FIRST_CHARACTERS
+        while n < len(text):
+            encoding = self._tokenizer.encode_batch([text[:n]])[0]  # which releases the interpreter's lock
+            words = [word for word in encoding.word_ids if word is not None]
+            if (
+                sum(word < words[-1] for word in words) > limit + 64
+            ):  # the last word, or a mark such as [SEP], may have been cut
+                return encoding
+            n *= 4
+        return self._tokenizer.encode_batch([text])[0]
 
     def check(self, texts: Sequence[Sequence[int]], field: str, limit: TextLimit) -> list[np.ndarray]:
         """Token ids that a client has sent, as they are. Raises: Refusal."""
@@ -84,7 +98,7 @@ class EmbeddingText:
             if not limit.cuts:
                 expected = f"at most {limit.tokens} tokens (the longest text of this embedding model)"
                 hint = "; truncate_prompt_tokens: -1 cuts longer texts"
-                raise Refusal("too_long", f"{place}: expected {expected}, got {len(ids)}{hint}", field=place)
+                raise Refusal("too_long", f"{place}: expected {expected}, got at least {len(ids)}{hint}", field=place)
             n_last = min(n_last, limit.tokens - 1)
             ids = [*ids[: limit.tokens - n_last], *ids[len(ids) - n_last :]]
         return np.asarray(ids, dtype="<i4")

@@ -41,7 +41,7 @@ def test_ids_are_taken_as_they_are_and_cut_at_their_end(text: EmbeddingText) -> 
     ("texts", "said"),
     [
         (["hello", ""], r"input\[1\]: expected text, got an empty string"),
-        (["hello " * 15], "input: expected at most 16 tokens .*, got 17; truncate_prompt_tokens"),
+        (["hello " * 15], "input: expected at most 16 tokens .*, got at least 17; truncate_prompt_tokens"),
         (["\ud800"], "input: expected valid Unicode text"),
     ],
 )
