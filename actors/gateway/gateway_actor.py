@@ -27,7 +27,7 @@ from actors.gateway.dispatch.post import Post
 from actors.gateway.dispatch.recovery import take_over_all
 from actors.gateway.dispatch.request_desk import RequestDesk
 from actors.gateway.embeddings.desk import EmbeddingDesk
-from actors.gateway.embeddings.embeddings import load_embeddings
+from actors.gateway.embeddings.embeddings import Embeddings, load_embedding_text
 from actors.gateway.health import Health
 from actors.gateway.http.api import build_app
 from actors.gateway.http.endpoint import Services, Status
@@ -80,16 +80,15 @@ class GatewayActor(Actor, Post, Status):
         settings, loop = self.settings, asyncio.get_running_loop()
         self.child.loading("tokenizer", 0.0)
         self.model = await loop.run_in_executor(None, served_text, settings)
+        text = await loop.run_in_executor(None, load_embedding_text, settings) if settings.embedding_model else None
         self.child.loading("journal", 0.5)
         self.journal = Journal(
             settings.journal_path,
-            is_synchronous=settings.journal_sync,
-            commit_window_s=settings.commit_window_s,
-            buffer_bytes=settings.journal_buffer_bytes,
-            gateways=settings.gateways,
-        )
-        identity = await loop.run_in_executor(None, known_identity, settings.model_folder)
-        identity = identity.with_numerics(settings.numerics, is_exact=settings.deterministic)
+            is_synchronous=settings.journal_sync, commit_window_s=settings.commit_window_s,
+            buffer_bytes=settings.journal_buffer_bytes, gateways=settings.gateways,
+        )  # fmt: skip
+        found = await loop.run_in_executor(None, known_identity, settings.model_folder)
+        identity = found.with_numerics(settings.numerics, is_exact=settings.deterministic)
         recovered = await loop.run_in_executor(None, self.journal.open)
         left = [] if self.custody is None else await self.custody.claim()
         self.journal.start()
@@ -102,13 +101,13 @@ class GatewayActor(Actor, Post, Status):
         # after a restart, do not refuse clients while the schedulers reconnect
         self.desk.gate.was_ready = resumed > 0 or self.spawn_spec.incarnation > 1
         self.desk.start()
-        embeddings = await loop.run_in_executor(None, load_embeddings, settings, self.embedding_desk, self.desk.gate)
+        embeddings = None if text is None else Embeddings(settings, text, self.embedding_desk, self.desk.gate)
         builder = OrderBuilder(settings, self.model, identity.fingerprint)
         admission = self.admission = Admission(builder, self.bodies, self.desk, self.wall_s, self.now_s)
         owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
         if settings.zeromq_endpoint:
-            incarnation, summary = self.spawn_spec.incarnation, self.summary
-            self.zmq_server = ZmqServer(settings, incarnation, admission, self.desk, owners, summary, embeddings)
+            number = self.spawn_spec.incarnation
+            self.zmq_server = ZmqServer(settings, number, admission, self.desk, owners, self.summary, embeddings)
             self.zmq_server.open()
         reader, started_s = BodyReader(settings.max_length, settings.max_batch), int(self.wall_s())
         services = Services(settings, self.model, admission, self.desk, self, reader, owners, started_s, embeddings)

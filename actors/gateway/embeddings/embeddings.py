@@ -41,10 +41,9 @@ class Vectors:
 class Embeddings:
     """The embedding model as one gateway serves it."""
 
-    def __init__(self, settings: GatewaySettings, desk: EmbeddingDesk, gate: AdmissionGate) -> None:
-        """Reads the tokenizer, which takes tens of milliseconds."""
+    def __init__(self, settings: GatewaySettings, text: EmbeddingText, desk: EmbeddingDesk, gate: AdmissionGate) -> None:
         self.model_name = settings.embedding_model
-        self.text = EmbeddingText(Path(settings.embedding_folder), settings.embedding_length)
+        self.text = text
         self._dimensions, self._max_texts = settings.embedding_dimensions, settings.max_batch
         self._timeout_s, self._desk, self._gate = settings.request_timeout_s, desk, gate
 
@@ -78,9 +77,9 @@ class Embeddings:
         return await asyncio.get_running_loop().run_in_executor(None, encode, order.texts, order.field, limit)
 
 
-def load_embeddings(settings: GatewaySettings, desk: EmbeddingDesk, gate: AdmissionGate) -> Embeddings | None:
-    """The embedding model of these settings; None if the server has none."""
-    return Embeddings(settings, desk, gate) if settings.embedding_model else None
+def load_embedding_text(settings: GatewaySettings) -> EmbeddingText | None:
+    """The tokenizer of the embedding model, which takes tens of milliseconds; None if the server has no such model."""
+    return EmbeddingText(Path(settings.embedding_folder), settings.embedding_length) if settings.embedding_model else None
 
 
 def shortened(vectors: np.ndarray, dimensions: int | None) -> np.ndarray:

@@ -66,6 +66,7 @@ class Connection(HttpToolsProtocol):
         self._unread_bytes = 0  # at the last check
         self._unread_since_s = 0.0  # when `_unread_bytes` last became less, or was 0
         self._hangup = Hangup()
+        self._closes_after_answer = False  # because the server shuts down
         self._is_answer_held = self._is_given = False  # the successor can go on with the present answer; with the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:
@@ -149,6 +150,16 @@ class Connection(HttpToolsProtocol):
         if self._is_reading and not self._since_s:
             self._since_s = self.loop.time()
         super().on_response_complete()
+        if self._closes_after_answer:
+            self.transport.close()
+
+    def shutdown(self) -> None:
+        """Close after the present answer. A head that is still to be written does not say so: a successor that goes on with the
+        answer knows from its hold alone how long the head is."""
+        if self._is_answering and not self.cycle.response_started:
+            self._closes_after_answer = True
+        else:
+            super().shutdown()
 
     def note_held(self) -> None:
         """The answer that is under way is held: a successor can go on with it."""
