@@ -260,3 +260,33 @@ def test_a_watch_that_has_ended_hears_nothing() -> None:
     hangup.notify()
     hangup.watch(lambda: heard.append("late"))
     assert heard == ["second", "late"]
+
+
+async def test_an_order_to_stop_leaves_a_head_as_it_is_and_closes_after_the_answer() -> None:
+    """A successor that goes on with the answer counts the bytes of its head."""
+    came, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        came.set()
+        await goes_on.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = listener.getsockname()
+    server = HttpServer(answer, listener.detach(), GatewaySettings(), lambda why: None)
+    await server.start()
+    reader, writer = await asyncio.open_connection(*address)
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            await came.wait()
+            (one,) = server.connections
+            one.shutdown()
+            goes_on.set()
+            whole = await reader.read()
+        assert b"connection: close" not in whole
+        assert whole.endswith(b"\r\n\r\nok")
+    finally:
+        writer.close()
+        await server.stop()
