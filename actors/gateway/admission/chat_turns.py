@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from actors.gateway.requests.refusals import invalid
@@ -24,10 +25,17 @@ def turns_of(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return turns
 
 
-def text_of(content: Any, path: str) -> str:
-    """A content that is a text, or a list of parts that are texts. Raises: Refusal."""
+def _part_text(part: Any, path: str) -> str:
+    if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+        raise invalid(path, '{"type": "text", "text": ...}', part)
+    return part["text"]
+
+
+def text_of(content: Any, path: str, part_text: Callable[[Any, str], str] = _part_text) -> str:
+    """A content that is a text, or a list of parts that are texts. part_text: the text of one part, and its path, in an API that
+    has parts of its own. Raises: Refusal."""
     if isinstance(content, list):
-        content = "".join(_part_text(part, f"{path}[{i}]") for i, part in enumerate(content))
+        content = "".join(part_text(part, f"{path}[{i}]") for i, part in enumerate(content))
     if not isinstance(content, str):
         raise invalid(path, "text or a list of text parts", content)
     return content
@@ -96,9 +104,3 @@ def _name_results(turns: list[dict[str, Any]]) -> None:
     for turn in turns:
         if turn["role"] == "tool" and "name" not in turn and turn.get("tool_call_id") in names:
             turn["name"] = names[turn["tool_call_id"]]
-
-
-def _part_text(part: Any, path: str) -> str:
-    if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-        raise invalid(path, '{"type": "text", "text": ...}', part)
-    return part["text"]

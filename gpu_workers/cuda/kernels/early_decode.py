@@ -13,16 +13,8 @@ import triton
 import triton.language as tl
 
 from gpu_workers.cuda.kernels.launch import dependent_launch, power_of_two
-from gpu_workers.cuda.kernels.paged_decode import LOG2_E, DecodeShape, NewKeys, join_parts
+from gpu_workers.cuda.kernels.paged_decode import LOG2_E, DecodeShape, NewKeys, join_parts, rotated
 from messages.steps import PAGE_TOKENS
-
-
-@triton.jit
-def _rotated(X, at, other, mask, cos, sin):
-    """Vectors at X + at turned by their position; `other`: the places of the other halves of their heads."""
-    x = tl.load(X + at, mask=mask, other=0.0)
-    y = tl.load(X + other, mask=mask, other=0.0)
-    return (x.to(tl.float32) * cos + y.to(tl.float32) * sin).to(X.dtype.element_ty)
 
 
 @triton.jit
@@ -83,8 +75,8 @@ def _early_decode_kernel(
     place = tl.load(TABLE + last // PAGE).to(tl.int64) * stride_page + (last % PAGE) * stride_slot + kv_offset
     if PDL:
         tl.extra.cuda.gdc_wait()
-    q = _rotated(Q, q_at + d[None, :], q_at + other[None, :], (group < GROUP)[:, None], cos[None, :], sin[None, :])
-    new_k = _rotated(NEW_K, kv_offset + d, kv_offset + other, d < D, cos, sin)
+    q = rotated(Q, q_at + d[None, :], q_at + other[None, :], cos[None, :], sin[None, :], (group < GROUP)[:, None])
+    new_k = rotated(NEW_K, kv_offset + d, kv_offset + other, cos, sin, d < D)
     new_v = tl.load(NEW_V + kv_offset + d)
     has_new = (split == 0) & (length > 0)
     tl.store(K + place + d, new_k, mask=has_new)

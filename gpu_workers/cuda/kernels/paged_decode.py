@@ -74,7 +74,7 @@ def _arrive(
 
 
 @triton.jit
-def _rotated(X, at, other, cos, sin, mask):
+def rotated(X, at, other, cos, sin, mask):
     """Entries `at` of vectors turned by their position; `other`: the same entries of the other halves of their heads."""
     x = tl.load(X + at, mask=mask, other=0.0)
     y = tl.load(X + other, mask=mask, other=0.0)
@@ -85,7 +85,7 @@ def _rotated(X, at, other, cos, sin, mask):
 def _store_new(NEW_K, NEW_V, K, V, k_start, v_start, place, cos, sin, D: tl.constexpr):
     """The key of a row's last position rotated, and its value, both [D]: written to `place` in the pages and returned."""
     d = tl.arange(0, D)
-    k = _rotated(NEW_K, k_start + d, k_start + (d + D // 2) % D, cos, sin, d < D)
+    k = rotated(NEW_K, k_start + d, k_start + (d + D // 2) % D, cos, sin, d < D)
     v = tl.load(NEW_V + v_start + d)
     tl.store(K + place + d, k)
     tl.store(V + place + d, v)
@@ -146,7 +146,7 @@ def _decode_kernel(
     if IS_NEW:
         cos = tl.load(COS_SIN + last * D + d % (D // 2))
         sin = tl.load(COS_SIN + last * D + D // 2 + d % (D // 2)) * tl.where(d < D // 2, -1.0, 1.0)
-        q = _rotated(Q, q_at + d[None, :], q_at + ((d + D // 2) % D)[None, :], cos[None, :], sin[None, :], in_group)
+        q = rotated(Q, q_at + d[None, :], q_at + ((d + D // 2) % D)[None, :], cos[None, :], sin[None, :], in_group)
         if (split == 0) & (length > 0):
             place = tl.load(table + last // PAGE).to(tl.int64) * stride_page + (last % PAGE) * stride_slot + kv_offset
             k_start, v_start = row * stride_new_k + kv_offset, row * stride_new_v + kv_offset

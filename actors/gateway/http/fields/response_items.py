@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.gateway.admission.chat_turns import turns_of
+from actors.gateway.admission.chat_turns import text_of, turns_of
 from actors.gateway.requests.refusals import invalid, json_text
 
 _ROLES = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
@@ -58,7 +58,7 @@ def _message(item: Any, path: str) -> dict[str, Any] | None:
     role = item.get("role")
     if not isinstance(role, str) or role not in _ROLES:
         raise invalid(f"{path}.role", f"one of {', '.join(_ROLES)}", role)
-    return {"role": _ROLES[role], "content": _text(item.get("content"), f"{path}.content")}
+    return {"role": _ROLES[role], "content": text_of(item.get("content"), f"{path}.content", _part_text)}
 
 
 def _call(item: dict[str, Any], path: str) -> dict[str, Any]:
@@ -74,16 +74,7 @@ def _result(item: dict[str, Any], path: str) -> dict[str, Any]:
     """What the client's function has returned."""
     if not isinstance(called := item.get("call_id"), str):
         raise invalid(path, '{"type": "function_call_output", "call_id": ..., "output": ...}', item)
-    return {"role": "tool", "tool_call_id": called, "content": _text(item.get("output"), f"{path}.output")}
-
-
-def _text(content: Any, path: str) -> str:
-    """A text, or a list of parts with text, as one text. Raises: Refusal."""
-    if isinstance(content, list):
-        content = "".join(_part_text(part, f"{path}[{index}]") for index, part in enumerate(content))
-    if not isinstance(content, str):
-        raise invalid(path, "text or a list of parts with text", content)
-    return content
+    return {"role": "tool", "tool_call_id": called, "content": text_of(item.get("output"), f"{path}.output", _part_text)}
 
 
 def _part_text(part: Any, path: str) -> str:
