@@ -32,8 +32,7 @@ def _part_text(part: Any, path: str) -> str:
 
 
 def text_of(content: Any, path: str, part_text: Callable[[Any, str], str] = _part_text) -> str:
-    """A content that is a text, or a list of parts that are texts. part_text: the text of one part, and its path, in an API that
-    has parts of its own. Raises: Refusal."""
+    """A content that is a text, or a list of parts that are texts. part_text: reads the part at a path. Raises: Refusal."""
     if isinstance(content, list):
         content = "".join(part_text(part, f"{path}[{i}]") for i, part in enumerate(content))
     if not isinstance(content, str):
