@@ -1,9 +1,9 @@
 """The gateway actor: connects clients, journal and schedulers. It passes messages on; the packages beside it do the work.
 
 HTTP (uvicorn on the inherited socket) --+
-                                         +--> admission --> request desk <--> journal
-ZeroMQ (a public ROUTER) ----------------+                       |
-                                                            dispatcher --> schedulers, cache directory
+                                         +--> admission --> request manager <--> journal
+ZeroMQ (a public ROUTER) ----------------+                        |
+                                                             dispatcher --> schedulers, cache directory
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from actors.gateway.custody.hold import LeftConnection
 from actors.gateway.dispatch.draining import Draining
 from actors.gateway.dispatch.post import Post
 from actors.gateway.dispatch.recovery import take_over_all
-from actors.gateway.dispatch.request_desk import RequestDesk
-from actors.gateway.embeddings.desk import EmbeddingDesk
+from actors.gateway.dispatch.request_manager import RequestManager
+from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
 from actors.gateway.embeddings.embeddings import Embeddings, load_embedding_text
 from actors.gateway.health import Health
 from actors.gateway.http.api import build_app
@@ -69,9 +69,15 @@ class GatewayActor(Actor, Post, Status):
         self.forward_server: HttpServer | None = None  # for calls that other gateways forward
         self.zmq_server: ZmqServer | None = None
         self.draining: Draining | None = None
-        self.desk: RequestDesk | None = None
+        self._manager: RequestManager | None = None
         self._health: Health | None = None
-        self.embedding_desk = EmbeddingDesk(self)
+        self.embedding_dispatcher = EmbeddingDispatcher(self)
+
+    @property
+    def manager(self) -> RequestManager:
+        """All requests of this gateway. They exist once its journal is replayed; must not be read before."""
+        assert self._manager is not None, "the gateway has replayed its journal"
+        return self._manager
 
     # -- start and stop -------------------------------------------------------------------------------------------
 
@@ -94,23 +100,24 @@ class GatewayActor(Actor, Post, Status):
         self.journal.start()
         self.journal.on_commit = self.metrics.commit_s.observe
         self.journal.on_failure = lambda error: self.fail("journal", error)
-        self.desk = RequestDesk(settings, self.spawn_spec.incarnation, self, self.journal, self.model, self.metrics, identity)
-        self._health = Health(settings.model_name, settings.stalled_s, self, self.desk, self.journal)
+        incarnation = self.spawn_spec.incarnation
+        manager = RequestManager(settings, incarnation, self, self.journal, self.model, self.metrics, identity)
+        self._manager = manager
+        self._health = Health(settings.model_name, settings.stalled_s, self, manager, self.journal)
         connected = {one.response.request for one in left}
-        resumed = take_over_all(self.desk, self.journal, recovered, self.model, self.now_s(), connected)
+        resumed = take_over_all(manager, self.journal, recovered, self.model, self.now_s(), connected)
         # after a restart, do not refuse clients while the schedulers reconnect
-        self.desk.gate.was_ready = resumed > 0 or self.spawn_spec.incarnation > 1
-        self.desk.start()
-        embeddings = None if text is None else Embeddings(settings, text, self.embedding_desk, self.desk.gate)
+        manager.gate.was_ready = resumed > 0 or incarnation > 1
+        manager.start()
+        embeddings = None if text is None else Embeddings(settings, text, self.embedding_dispatcher, manager.gate)
         builder = OrderBuilder(settings, self.model, identity.fingerprint)
-        admission = self.admission = Admission(builder, self.bodies, self.desk, self.wall_s, self.now_s)
+        admission = self.admission = Admission(builder, self.bodies, manager, self.wall_s, self.now_s)
         owners = Owners(replica_of(self.spawn_spec.name), settings.http_sockets, have_changed=settings.have_gateways_changed)
         if settings.zeromq_endpoint:
-            number = self.spawn_spec.incarnation
-            self.zmq_server = ZmqServer(settings, number, admission, self.desk, owners, self.summary, embeddings)
+            self.zmq_server = ZmqServer(settings, incarnation, admission, manager, owners, self.summary, embeddings)
             self.zmq_server.open()
         reader, started_s = BodyReader(settings.max_length, settings.max_batch), int(self.wall_s())
-        services = Services(settings, self.model, admission, self.desk, self, reader, owners, started_s, embeddings)
+        services = Services(settings, self.model, admission, manager, self, reader, owners, started_s, embeddings)
         self.http_app = build_app(services)
         address = await self._serve_http(services, left)
         return {"http": address, "zeromq": settings.zeromq_endpoint, "resumed": str(resumed), "model": settings.model_name}
@@ -145,8 +152,8 @@ class GatewayActor(Actor, Post, Status):
             self.custody.close()
         if self.zmq_server is not None:
             await self.zmq_server.close()
-        if self.desk is not None:
-            self.desk.stop()
+        if self._manager is not None:
+            self.manager.stop()
             await self.journal.close()
 
     async def hand_over(self) -> None:
@@ -155,13 +162,13 @@ class GatewayActor(Actor, Post, Status):
 
     def drain(self, deadline_s: float) -> None:
         """Accept nothing new; drained when every sequence has ended and its client has read the ending."""
-        if self.desk is None:
+        if self._manager is None:
             self.child.drained()
             return
         if self.draining is not None:
             self.draining.stop()
         self.draining = Draining(
-            self.desk,
+            self.manager,
             lambda: {} if self.http_server is None else self.http_server.unread_by_connection(),
             self,
             handover_s=self.settings.handover_s,
@@ -171,18 +178,18 @@ class GatewayActor(Actor, Post, Status):
         self.draining.poll()
 
     def peer_up(self, peer: lifecycle.Peer) -> None:
-        if role_of(peer.name) == "scheduler" and self.desk is not None:
-            self.desk.scheduler_up(peer.name)
+        if role_of(peer.name) == "scheduler" and self._manager is not None:
+            self.manager.scheduler_up(peer.name)
         if role_of(peer.name) == "embedder":
-            self.embedding_desk.embedder_up()
+            self.embedding_dispatcher.embedder_up()
         if role_of(peer.name) == "custodian" and self.custody is not None:
             self.custody.open_now()
 
     def peer_down(self, name: str, incarnation: int) -> None:
-        if role_of(name) == "scheduler" and self.desk is not None:
-            self.desk.dispatcher.scheduler_down(name, self.child.deaths[name].cause)
+        if role_of(name) == "scheduler" and self._manager is not None:
+            self.manager.dispatcher.scheduler_down(name, self.child.deaths[name].cause)
         if role_of(name) == "embedder":
-            self.embedding_desk.embedder_down(self.child.deaths[name].cause)
+            self.embedding_dispatcher.embedder_down(self.child.deaths[name].cause)
 
     # -- mail -----------------------------------------------------------------------------------------------------
 
@@ -190,31 +197,26 @@ class GatewayActor(Actor, Post, Status):
         return {
             generation.Tokens: self._on_tokens,
             generation.Holding: self._on_holding,
-            generation.Taken: lambda delivery, message: self._desk.on_taken(message),
-            generation.Refused: lambda delivery, message: self._desk.dispatcher.on_refused(message),
-            generation.ReplicaState: lambda delivery, message: self._desk.dispatcher.on_state(delivery.sender, message),
-            cache.PrefixFound: lambda delivery, message: self._desk.dispatcher.on_prefix_found(message),
-            embedding.Embedded: lambda delivery, message: self.embedding_desk.on_embedded(message),
+            generation.Taken: lambda delivery, message: self.manager.on_taken(message),
+            generation.Refused: lambda delivery, message: self.manager.dispatcher.on_refused(message),
+            generation.ReplicaState: lambda delivery, message: self.manager.dispatcher.on_state(delivery.sender, message),
+            cache.PrefixFound: lambda delivery, message: self.manager.dispatcher.on_prefix_found(message),
+            embedding.Embedded: lambda delivery, message: self.embedding_dispatcher.on_embedded(message),
             lifecycle.StatusReport: lambda delivery, message: self.tree.on_report(message),
         }
 
-    @property
-    def _desk(self) -> RequestDesk:
-        assert self.desk is not None, "mail is handled after the start"
-        return self.desk
-
     def _on_tokens(self, delivery: Delivery, message: generation.Tokens) -> None:
-        self._desk.on_tokens(delivery.sender, delivery.sender_incarnation, message)
+        self.manager.on_tokens(delivery.sender, delivery.sender_incarnation, message)
 
     def _on_holding(self, delivery: Delivery, message: generation.Holding) -> None:
-        self._desk.on_holding(delivery.sender, message)
+        self.manager.on_holding(delivery.sender, message)
         if self._health is not None:
             self._health.on_holding(delivery.sender, message)
 
     def _on_cut(self, why: str) -> None:
         self.metrics.cut.labels(why).inc()
 
-    # -- Post: what the request desk needs of its actor -----------------------------------------------------------
+    # -- Post: what the request manager needs of its actor --------------------------------------------------------
 
     def living(self, role: str) -> list[str]:
         """Names of the living peers of a role."""
@@ -249,24 +251,24 @@ class GatewayActor(Actor, Post, Status):
             self._health.look()
 
     def statistics(self) -> dict[str, float]:
-        desk, metrics = self.desk, self.metrics
-        if desk is None:
+        manager, metrics = self._manager, self.metrics
+        if manager is None:
             return {}
-        metrics.active.set(desk.n_active)
-        metrics.waiting.set(desk.dispatcher.n_waiting)
+        metrics.active.set(manager.n_active)
+        metrics.waiting.set(manager.dispatcher.n_waiting)
         metrics.connections.set(0 if self.http_server is None else self.http_server.n_connections)
         metrics.set_journal(self.journal.is_healthy, self.journal.state.waiting_bytes)
-        metrics.count_attempts(desk.dispatcher.resubmissions, desk.dispatcher.failover.n_moved)
+        metrics.count_attempts(manager.dispatcher.resubmissions, manager.dispatcher.failover.n_moved)
         return {
-            "active": desk.n_active,
-            "waiting": desk.dispatcher.n_waiting,
-            "resubmissions": desk.dispatcher.resubmissions,
+            "active": manager.n_active,
+            "waiting": manager.dispatcher.n_waiting,
+            "resubmissions": manager.dispatcher.resubmissions,
             "commits": self.journal.commits,
             "custodians": 0 if self.custody is None else self.custody.n_connected,
         }
 
     def progress(self) -> tuple[int, float]:
-        return (self.journal.commits if self.desk is not None else 0), 0.0
+        return (self.journal.commits if self._manager is not None else 0), 0.0
 
     async def summary(self) -> dict[str, Any]:
         """The JSON of /v1/metrics: the latencies of this gateway alone, its name, and every actor's statistics."""

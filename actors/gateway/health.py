@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.gateway.dispatch.post import Post
-from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.dispatch.request_manager import RequestManager
 from actors.gateway.journal.journal import Journal
 from actors.gateway.standstill import Standstill
 from messages.generation import Holding, ReplicaCondition
@@ -63,8 +63,8 @@ class _Facts:
 class Health:
     """Answers /health. `stalled_s`: work that waits for this time without any progress is a standstill."""
 
-    def __init__(self, model_name: str, stalled_s: float, post: Post, desk: RequestDesk, journal: Journal) -> None:
-        self._model_name, self._post, self._desk, self._journal = model_name, post, desk, journal
+    def __init__(self, model_name: str, stalled_s: float, post: Post, manager: RequestManager, journal: Journal) -> None:
+        self._model_name, self._post, self._manager, self._journal = model_name, post, manager, journal
         self._standstill = Standstill(stalled_s)
 
     def on_holding(self, scheduler: str, message: Holding) -> None:
@@ -73,7 +73,7 @@ class Health:
 
     def look(self) -> None:
         """To be called about once a second."""
-        loads = self._desk.dispatcher.book.loads(self._post.living("scheduler"))
+        loads = self._manager.dispatcher.book.loads(self._post.living("scheduler"))
         self._standstill.look(loads, self._post.now_s())
 
     def report(self) -> tuple[bool, dict[str, Any]]:
@@ -94,11 +94,11 @@ class Health:
     def _facts(self) -> _Facts:
         schedulers, workers = self._post.living("scheduler"), self._post.living("worker")
         with_gang = {name for name in schedulers if actor_name("worker", replica_of(name), 0) in workers}
-        told = self._desk.dispatcher.failover.replicas
+        told = self._manager.dispatcher.failover.replicas
         return _Facts(
             {name: told.condition(name) if name in with_gang else ReplicaCondition.DOWN for name in schedulers},
             with_gang,
             self._standstill.lasting(self._post.now_s()),
             self._journal.is_healthy,
-            self._desk.gate.is_draining,
+            self._manager.gate.is_draining,
         )

@@ -62,7 +62,7 @@ class Observer(Harm):
 
     def _at(self, scheduler: str) -> set[str]:
         """The requests that gateways have at a scheduler."""
-        books = [gateway.desk.dispatcher.book for gateway in self._machine.ready("gateway")]
+        books = [gateway.manager.dispatcher.book for gateway in self._machine.ready("gateway")]
         return {sequence.request.order.request for book in books for sequence in book.at(scheduler) if sequence.is_taken}
 
     def _is_standby_ready(self) -> bool:

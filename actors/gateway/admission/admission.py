@@ -2,7 +2,7 @@
 
     find      look the id up: returns the request that has it, or refuses another request with the same id
     begin     check the fields, the state of the server, its room for sequences and the caller; then reserve the sequences
-    finish    tokenise -> (place for a look-up of cached answers) -> check the quarantine -> admit at the request desk
+    finish    tokenise -> (place for a look-up of cached answers) -> check the quarantine -> admit at the request manager
 
 The bytes of a request count against the budget `bodies`, which all APIs share, until the request is accepted or refused.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from actors.gateway.admission.bodies import BodyBudget
 from actors.gateway.admission.new_request import Naming, NewRequest
 from actors.gateway.admission.order_builder import OrderBuilder
-from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.dispatch.request_manager import RequestManager
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
 
@@ -64,12 +64,12 @@ class Admission:
         self,
         builder: OrderBuilder,
         bodies: BodyBudget,
-        desk: RequestDesk,
+        manager: RequestManager,
         wall_s: Callable[[], float],
         now_s: Callable[[], float],
     ) -> None:
         self.builder, self.bodies = builder, bodies
-        self._desk, self._wall_s, self._now_s = desk, wall_s, now_s
+        self._manager, self._wall_s, self._now_s = manager, wall_s, now_s
         self._arrivals: dict[str, Arrival] = {}  # by request id
 
     async def admit(self, new: NewRequest) -> Request:
@@ -81,14 +81,14 @@ class Admission:
 
     def check_open(self) -> None:
         """Return if one more sequence could be accepted now. Called before a body is read. Raises: Refusal."""
-        self._desk.gate.check(1)
+        self._manager.gate.check(1)
 
     def find_same_id(self, new: NewRequest) -> Request | Arrival | None:
         """The request with the same id: accepted already, still on its way in, or None.
 
         Raises: Refusal when that is a different request.
         """
-        known = self._arrivals.get(new.request) or self._desk.find(new.request)
+        known = self._arrivals.get(new.request) or self._manager.find(new.request)
         if known is not None and not new.must_be_known and isinstance(known, Request) and _is_replaced(known, new):
             known = None
         if known is None:
@@ -105,12 +105,12 @@ class Admission:
 
     def knows(self, request_id: str) -> bool:
         """True if a request has this id: on its way in, running, or retained."""
-        return request_id in self._arrivals or self._desk.knows(request_id)
+        return request_id in self._arrivals or self._manager.knows(request_id)
 
     async def known(self, request_id: str, field: str) -> Request:
         """The request with this id. `field`: what gives the id, for the refusal. Raises: Refusal."""
         arrival = self._arrivals.get(request_id)
-        request = await arrival.wait_accepted() if arrival is not None else self._desk.find(request_id)
+        request = await arrival.wait_accepted() if arrival is not None else self._manager.find(request_id)
         if request is None:
             raise self.unknown(request_id, field)
         return request
@@ -118,7 +118,7 @@ class Admission:
     def unknown(self, request_id: str, field: str) -> Refusal:
         """The refusal of an id that no request has: status 410 if one had it, else 404."""
         detail = f"{field}: expected the id of a request that is running or finished not long ago, got {request_id!r}"
-        if request_id in self._desk.retained.forgotten:
+        if request_id in self._manager.retained.forgotten:
             return Refusal("gone", detail, field=field)
         return Refusal("not_found", detail, field=field)
 
@@ -128,10 +128,10 @@ class Admission:
         `n_bytes`: size of the request as received; 0 if its API has counted it while reading. Raises: Refusal.
         """
         self.builder.validate(new)
-        self._desk.gate.check(new.n_sequences)
-        self._desk.poison.check_caller(new.terms.caller)
+        self._manager.gate.check(new.n_sequences)
+        self._manager.poison.check_caller(new.terms.caller)
         arrival = Arrival(new, self.bodies.count(n_bytes))
-        self._desk.gate.reserve(new.n_sequences)
+        self._manager.gate.reserve(new.n_sequences)
         self._arrivals[new.request] = arrival
         return arrival
 
@@ -146,7 +146,7 @@ class Admission:
             arrival.end(Refusal("internal", "the request could not be read"))
             raise
         finally:
-            self._desk.gate.release(arrival.new.n_sequences)
+            self._manager.gate.release(arrival.new.n_sequences)
             self.bodies.release(arrival.counted_bytes)
             del self._arrivals[arrival.new.request]
         arrival.end(request)
@@ -154,6 +154,6 @@ class Admission:
 
     async def _accept(self, new: NewRequest) -> Request:
         order = await self.builder.build(new, self._wall_s())
-        self._desk.poison.check(order)
-        self._desk.gate.check_state()  # a drain may have begun since `begin`
-        return self._desk.accept(order)
+        self._manager.poison.check(order)
+        self._manager.gate.check_state()  # a drain may have begun since `begin`
+        return self._manager.accept(order)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Mapping
 import structlog
 
 from actors.gateway.dispatch.post import Post, Timer
-from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.dispatch.request_manager import RequestManager
 from actors.gateway.dispatch.undelivered import UndeliveredAnswers
 
 _POLL_S = 0.02
@@ -26,7 +26,7 @@ class Draining:
 
     def __init__(
         self,
-        desk: RequestDesk,
+        manager: RequestManager,
         unread_by_connection: Callable[[], Mapping[Hashable, int]],
         post: Post,
         *,
@@ -35,17 +35,22 @@ class Draining:
         on_drained: Callable[[], None],
     ) -> None:
         """`unread_by_connection` returns the bytes that the client of each open HTTP connection has not read yet."""
-        self._desk, self._unread_by_connection, self._post, self._on_drained = desk, unread_by_connection, post, on_drained
+        self._manager, self._unread_by_connection, self._post, self._on_drained = (
+            manager,
+            unread_by_connection,
+            post,
+            on_drained,
+        )
         self._connections = UndeliveredAnswers(handover_s)
         self._end_s = post.now_s() + max(deadline_s - _MARGIN_S, deadline_s / 2)
         self._timer: Timer | None = None
-        desk.gate.is_draining = True
+        manager.gate.is_draining = True
 
     def poll(self) -> None:
         """Call `on_drained` if the drain is over, else poll again after 20 ms."""
         self.stop()
         n_clients = self._n_clients()
-        if self._desk.n_active or (n_clients and self._post.now_s() < self._end_s):
+        if self._manager.n_active or (n_clients and self._post.now_s() < self._end_s):
             self._timer = self._post.later(_POLL_S, self.poll)
             return
         if n_clients:
@@ -60,8 +65,8 @@ class Draining:
 
     def _n_clients(self) -> int:
         """Clients whose answers are pending; 0 while sequences are active, because the drain waits for those first."""
-        if self._desk.n_active:
+        if self._manager.n_active:
             return 0
         now_s = self._post.now_s()
         self._connections.update(self._unread_by_connection(), now_s)
-        return self._connections.n_pending(now_s) + self._desk.undelivered.n_pending(now_s)
+        return self._connections.n_pending(now_s) + self._manager.undelivered.n_pending(now_s)

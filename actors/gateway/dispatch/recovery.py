@@ -6,7 +6,7 @@ from collections.abc import Set
 
 import structlog
 
-from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.dispatch.request_manager import RequestManager
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.records import Recovered, encode_record, request_record, run_record
 from actors.gateway.journal.restore import restore
@@ -15,14 +15,14 @@ from actors.gateway.text.tokenizer import TextModel
 
 
 def take_over_all(
-    desk: RequestDesk,
+    manager: RequestManager,
     journal: Journal,
     recovered: list[Recovered],
     model: TextModel,
     now_s: float,
     connected: Set[str] = frozenset(),
 ) -> int:
-    """Hand every request of the journal to the desk; returns how many of them go on.
+    """Hand every request of the journal to the request manager; returns how many of them go on.
 
     Unfinished requests that are resumable, or in `connected`, are submitted to schedulers again, unless another model is served
     now. All other unfinished ones are cancelled: their connections ended with the previous incarnation. `connected`: ids of
@@ -30,7 +30,7 @@ def take_over_all(
     """
     log, resumed, n_other_numerics = structlog.get_logger(), 0, 0
     for answer in journal.finished:
-        desk.keep_answer(answer)
+        manager.keep_answer(answer)
         if answer.number in journal.adopted:
             journal.answer(answer.number, encode_record(answer.aged()))
     journal.finished = []
@@ -39,18 +39,18 @@ def take_over_all(
             request = restore(entry, model, now_s)
         except (ValueError, IndexError) as error:
             log.error("journal: request skipped, its record is damaged", number=entry.number, error=str(error))
-            desk.discard(entry.number)
+            manager.discard(entry.number)
             continue
         if entry.number in journal.adopted:
             journal.request(entry.number, encode_record(request_record(request, entry.identity, now_s)))
         if request.is_over:
-            desk.keep_finished(request, now_s)
-        elif desk.take_over(request, entry.identity, request.order.request in connected):
+            manager.keep_finished(request, now_s)
+        elif manager.take_over(request, entry.identity, request.order.request in connected):
             resumed += 1
             _begin_run(request, journal, now_s)
-            n_other_numerics += entry.identity.numerics != desk.identity.numerics
+            n_other_numerics += entry.identity.numerics != manager.identity.numerics
     if n_other_numerics:
-        log.warning("requests go on with other numerics", requests=n_other_numerics, numerics=desk.identity.numerics)
+        log.warning("requests go on with other numerics", requests=n_other_numerics, numerics=manager.identity.numerics)
     journal.adopt_all()
     return resumed
 

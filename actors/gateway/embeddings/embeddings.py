@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from actors.gateway.dispatch.admission_gate import AdmissionGate
-from actors.gateway.embeddings.desk import EmbeddingDesk
+from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
 from actors.gateway.embeddings.text import EmbeddingText
 from actors.gateway.requests.refusals import Refusal, invalid
 from actors.gateway.settings import GatewaySettings
@@ -41,11 +41,13 @@ class Vectors:
 class Embeddings:
     """The embedding model as one gateway serves it."""
 
-    def __init__(self, settings: GatewaySettings, text: EmbeddingText, desk: EmbeddingDesk, gate: AdmissionGate) -> None:
+    def __init__(
+        self, settings: GatewaySettings, text: EmbeddingText, dispatcher: EmbeddingDispatcher, gate: AdmissionGate
+    ) -> None:
         self.model_name = settings.embedding_model
         self.text = text
         self._dimensions, self._max_texts = settings.embedding_dimensions, settings.max_batch
-        self._timeout_s, self._desk, self._gate = settings.request_timeout_s, desk, gate
+        self._timeout_s, self._dispatcher, self._gate = settings.request_timeout_s, dispatcher, gate
 
     async def embed(self, order: EmbeddingOrder) -> Vectors:
         """Raises: Refusal."""
@@ -60,7 +62,7 @@ class Embeddings:
         try:
             ids = await self._tokenised(order)
             async with asyncio.timeout(self._timeout_s):
-                values = await self._desk.embed(ids)
+                values = await self._dispatcher.embed(ids)
         except TimeoutError:
             raise Refusal("deadline", f"no vectors within {self._timeout_s:g} s") from None
         finally:

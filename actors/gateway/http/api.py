@@ -91,7 +91,7 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
             finally:
                 body.release()
         except Refusal as refusal:
-            services.desk.metrics.refused.labels(refusal.code).inc()
+            services.manager.metrics.refused.labels(refusal.code).inc()
             return error_response(refusal, {"X-Request-Id": identity.given_id or mint_request_id()}, error_form)
         except ClientDisconnect:
             return Response(status_code=499)

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Scope
 
 from actors.gateway.admission.admission import Admission
-from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.dispatch.request_manager import RequestManager
 from actors.gateway.embeddings.embeddings import Embeddings
 from actors.gateway.http.fields.unknown_fields import IGNORED_HEADER, IgnoredFieldsLog, header_of
 from actors.gateway.http.gateways.forwarded_call import call_of
@@ -55,7 +55,7 @@ class Services:
     settings: GatewaySettings
     model: TextModel
     admission: Admission
-    desk: RequestDesk
+    manager: RequestManager
     status: Status
     body_reader: BodyReader
     owners: Owners

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from actors.gateway.custody.hold import answer_hold
-from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.dispatch.request_manager import RequestManager
 from actors.gateway.http.chunk_sender import chunk_sender
 from actors.gateway.http.errors import error_response, refusal_of
 from actors.gateway.http.fields.unknown_fields import IGNORED_HEADER
@@ -57,8 +57,8 @@ class _Answer:
     `start`: of a stream, the id of the last event that the client has; 0: it has none.
     """
 
-    def __init__(self, desk: RequestDesk, request: Request, longest_s: float, start: int = -1) -> None:
-        self._desk, self._longest_s, self._start = desk, longest_s, start
+    def __init__(self, manager: RequestManager, request: Request, longest_s: float, start: int = -1) -> None:
+        self._manager, self._longest_s, self._start = manager, longest_s, start
         self.request, self.reader = request, Reader(request)
         self._has_begun = False  # to send
 
@@ -72,8 +72,8 @@ class _Answer:
                 await self._answer(scope, receive, send)
             if not self.reader.has_left:
                 # a drain still waits for what the connection has not sent, see `Connection.n_unread`
-                self._desk.undelivered.remove(self.request.order.request)
-                self._desk.retained.read(self.request.order.request, asyncio.get_running_loop().time())
+                self._manager.undelivered.remove(self.request.order.request)
+                self._manager.retained.read(self.request.order.request, asyncio.get_running_loop().time())
         except (OSError, TimeoutError):
             self.reader.has_left = True
         except asyncio.CancelledError:  # by uvicorn: the gateway ends
@@ -83,7 +83,7 @@ class _Answer:
         finally:
             watch.cancel()
             self.reader.close()
-            self._desk.reader_left(self.request, may_return=may_return(scope))
+            self._manager.reader_left(self.request, may_return=may_return(scope))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raise AssertionError("each subclass overrides this")
@@ -91,13 +91,15 @@ class _Answer:
 
 class EventStream(_Answer):
     """Streams one request: the events of `StreamEvents`, each in a chunk of its own. After every `ping_s` of
-    silence the desk is asked for a ping.
+    silence the request manager is asked for a ping.
 
     A request that fails before its first token gets an error status; one that fails later, an error event.
     """
 
-    def __init__(self, desk: RequestDesk, request: Request, events: StreamEvents, longest_s: float, ping_s: float) -> None:
-        super().__init__(desk, request, longest_s, events.start)
+    def __init__(
+        self, manager: RequestManager, request: Request, events: StreamEvents, longest_s: float, ping_s: float
+    ) -> None:
+        super().__init__(manager, request, longest_s, events.start)
         self._events, self._ping_s = events, ping_s
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -121,15 +123,17 @@ class EventStream(_Answer):
             if self._events.has_more:
                 await asyncio.sleep(0)
             elif not await reader.wait_update(self._ping_s) and not reader.has_left:
-                self._desk.ping(self.request)
+                self._manager.ping(self.request)
 
 
 class WholeAnswer(_Answer):
     """Sends the body when the request is over, or an error status if it failed or was cancelled. `render` makes the body in
     pieces; after an empty piece the event loop gets a turn."""
 
-    def __init__(self, desk: RequestDesk, request: Request, render: Callable[[], Iterable[bytes]], longest_s: float) -> None:
-        super().__init__(desk, request, longest_s)
+    def __init__(
+        self, manager: RequestManager, request: Request, render: Callable[[], Iterable[bytes]], longest_s: float
+    ) -> None:
+        super().__init__(manager, request, longest_s)
         self._render = render
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -57,7 +57,7 @@ class Journal:
         self._writer: JournalWriter | None = None
         self._unreadable: list[int] = []
         self._adopted: list[tuple[Path, SegmentLog]] = []  # folders of other gateways, locked
-        self.adopted: set[int] = set()  # the numbers that requests of such folders have here; the desk must record them
+        self.adopted: set[int] = set()  # numbers here of requests in such folders; the request manager must record them
         self.finished: list[FinishedRecord] = []  # what `open` found besides unfinished requests
         self.found: list[Remembered] = []  # what earlier processes have remembered, of this journal and of adopted ones
         self.remembered: Callable[[], Remembered] = Remembered  # what is to be remembered now; set by its owner

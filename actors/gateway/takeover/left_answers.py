@@ -65,7 +65,7 @@ async def _answer(left: LeftConnection, n_written: int, services: Services) -> A
         call = ForwardedCall(response.request, response.path, response.start)
         begun = Begun(0, n_written, _n_more_head_bytes(response) - N_DATE_BYTES, response.run)
         return Forwarded(socket, call, services.settings.request_timeout_s, left.cut, begun=begun)
-    request = services.desk.find(response.request)
+    request = services.manager.find(response.request)
     begun = Begun(0, n_written, _n_more_head_bytes(response), response.run)
     return None if request is None else rebuild_response(services, request, response.path, response.start, begun)
 

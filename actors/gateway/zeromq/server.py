@@ -20,7 +20,7 @@ import zmq
 from actors.gateway.admission.admission import Admission, Arrival
 from actors.gateway.admission.caller import caller_of_address
 from actors.gateway.admission.new_request import NewRequest
-from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.dispatch.request_manager import RequestManager
 from actors.gateway.embeddings.embeddings import Embeddings
 from actors.gateway.http.gateways.owners import Owners
 from actors.gateway.requests.refusals import Refusal
@@ -52,13 +52,13 @@ class ZmqServer:
         settings: GatewaySettings,
         incarnation: int,
         admission: Admission,
-        desk: RequestDesk,
+        manager: RequestManager,
         owners: Owners,
         summary: Callable[[], Awaitable[dict[str, Any]]],
         embeddings: Embeddings | None = None,
     ) -> None:
         self._settings, self._others = settings, OtherGateways(owners)
-        self._admission, self._desk, self._summary, self._embeddings = admission, desk, summary, embeddings
+        self._admission, self._manager, self._summary, self._embeddings = admission, manager, summary, embeddings
         self._codec: Codec[Message] = Codec((*public.ClientMessage.__args__, *public.GatewayMessage.__args__))
         self._clients = ZmqClients(public.Alive(incarnation=incarnation), self._send)
         self._pending: dict[str, PendingRequest] = {}  # by request id
@@ -104,7 +104,7 @@ class ZmqServer:
                 raise WireError(f"frames: expected 2, got {len(frames) - 1}")
             message = self._codec.decode(frames[1], frames[2])
         except WireError as error:
-            self._desk.metrics.zeromq_undecodable.inc()
+            self._manager.metrics.zeromq_undecodable.inc()
             self._refuse(identity, request_in(frames), Refusal("invalid", str(error), field=field_in(str(error))))
             return
         client = self._clients.heard(identity)
@@ -185,7 +185,7 @@ class ZmqServer:
         if stream.is_closed:  # its client has left, or has sent it again
             return
         if link is not None:
-            self._desk.metrics.reattached.inc()
+            self._manager.metrics.reattached.inc()
             stream.open(link)
             return
         self._clients.remove(identity, request_id, is_gone=False)
@@ -203,7 +203,7 @@ class ZmqServer:
         if message.have > known.sequences[0].n_visible:
             detail = f"have: expected at most {known.sequences[0].n_visible}, got {message.have}"
             raise Refusal("invalid", detail, field="have")
-        self._desk.metrics.reattached.inc()
+        self._manager.metrics.reattached.inc()
         self._attach(identity, known, message.have)
 
     async def _new(self, request_id: str, arrival: Arrival) -> None:
@@ -218,22 +218,22 @@ class ZmqServer:
             del self._pending[request_id]
         self._attach(pending.identity, request, 0)
         if pending.is_cancelled:
-            self._desk.cancel(request)
+            self._manager.cancel(request)
 
     def _attach(self, identity: bytes, request: Request, have: int) -> None:
         """Make a connection the client of a request, in place of an older one, and stream from token `have` on."""
         stream = ZmqStream(request, have, self._settings.stream_window_tokens, lambda message: self._send(identity, message))
-        stream.left = lambda: self._desk.reader_left(request)
+        stream.left = lambda: self._manager.reader_left(request)
         self._clients.add(identity, request.order.request, stream)
         if request.is_over:
-            self._desk.add_undelivered(request, self._loop.time())
+            self._manager.add_undelivered(request, self._loop.time())
         stream.pump()
 
     def _received(self, client: ZmqClient | None, message: public.Received) -> None:
         stream = client.streams.get(message.request) if client is not None else None
         if stream is not None:
             stream.received(message.up_to)
-        self._desk.undelivered.confirm(message.request, message.up_to, self._loop.time())
+        self._manager.undelivered.confirm(message.request, message.up_to, self._loop.time())
 
     def _cancel(self, identity: bytes, client: ZmqClient | None, message: public.CancelRequest) -> None:
         if message.has_left:
@@ -248,14 +248,14 @@ class ZmqServer:
         if isinstance(stream, ForwardedStream):
             stream.cancel()
             return
-        request = self._desk.find(message.request)
+        request = self._manager.find(message.request)
         if request is None or request.order.api != "zeromq":
             detail = f"request: expected one that is known, got {message.request!r}"
             self._refuse(identity, message.request, Refusal("not_found", detail, field="request"))
             return
         if stream is None:
             self._attach(identity, request, request.sequences[0].n_visible)
-        self._desk.cancel(request)
+        self._manager.cancel(request)
 
     async def _stats(self, identity: bytes, message: public.StatsWanted) -> None:
         text = msgspec.json.encode(await self._summary()).decode()
@@ -268,7 +268,7 @@ class ZmqServer:
         return self._reader.send([identity, body, arrays])
 
     def _refuse(self, identity: bytes, request: str, refusal: Refusal) -> None:
-        self._desk.metrics.refused.labels(refusal.code).inc()
+        self._manager.metrics.refused.labels(refusal.code).inc()
         failed = public.Failed(
             request=request[:256],
             code=refusal.code,

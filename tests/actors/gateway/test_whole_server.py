@@ -74,15 +74,14 @@ async def test_a_killed_gateway_resumes_what_can_be_asked_for_again(tmp_path: Pa
             await asyncio.gather(*lost, return_exceptions=True)
         await r.start_gateway(2)
         gang.release_held()
-        desk = r.gateway.desk
-        assert desk is not None
-        resumed = [desk.find(f"r{i}") for i in range(N)]
+        manager = r.gateway.manager
+        resumed = [manager.find(f"r{i}") for i in range(N)]
         assert sum(request.n_generated for request in resumed if request is not None) > 60, "known tokens stay known"
         async with r.http() as http:
             again = await wait_all([asyncio.ensure_future(http.post("/v1/generate", json=body)) for body in bodies])
         for i, answer in enumerate(again):
             assert answer.json()["tokens"] == oracle(prompt_number(i), 60)
-        await r.cluster.wait_until(lambda: desk.n_active == 0)
+        await r.cluster.wait_until(lambda: manager.n_active == 0)
 
 
 async def test_a_client_that_leaves_is_cancelled_at_the_scheduler() -> None:
@@ -94,12 +93,11 @@ async def test_a_client_that_leaves_is_cancelled_at_the_scheduler() -> None:
         writer.write(head + body)
         async with asyncio.timeout(DEADLINE_S):
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-        desk = r.gateway.desk
-        assert desk is not None
-        assert desk.n_active == 1
+        manager = r.gateway.manager
+        assert manager.n_active == 1
         writer.close()
         async with asyncio.timeout(DEADLINE_S):
-            while desk.n_active:
+            while manager.n_active:
                 await asyncio.sleep(0.001)
         gang.release_held()
         scheduler, _ = r.cluster.actors["scheduler/0"]

@@ -1,4 +1,4 @@
-"""One answer over ASGI without a server: a desk, a client that can leave, and a request whose tokens a test shows."""
+"""An answer over ASGI without server: a request manager, a client that can leave, and a request whose tokens a test shows."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ MODEL = HashChainText()
 LENGTH = Ended(reason="length")
 
 
-class Desk:
-    """The part of the request desk that answers use."""
+class FakeManager:
+    """The part of the request manager that answers use."""
 
     def __init__(self) -> None:
         self.undelivered = UndeliveredAnswers(NEVER_S)
@@ -47,8 +47,8 @@ class Desk:
 class Exchange:
     """One ASGI call: what the application has sent, and a client that can disconnect or break."""
 
-    def __init__(self, desk: Desk, request: Request, answer: ASGIApp) -> None:
-        self.desk, self.request = desk, request
+    def __init__(self, manager: FakeManager, request: Request, answer: ASGIApp) -> None:
+        self.manager, self.request = manager, request
         self.sent: list[Message] = []
         self.error: Exception | None = None  # raised by the next send
         self._disconnected = asyncio.Event()
@@ -107,7 +107,7 @@ class Exchange:
 
     @property
     def is_delivered(self) -> bool:
-        return self.desk.undelivered.n_pending(0.0) == 0
+        return self.manager.undelivered.n_pending(0.0) == 0
 
 
 def request_of(
@@ -146,19 +146,19 @@ def show(request: Request, *ids: int, index: int = 0, ended: Ended | None = None
 async def exchange(
     request: Request, *, ping_s: float = NEVER_S, longest_s: float = NEVER_S, stream: bool = True, start: int = 0
 ) -> AsyncIterator[Exchange]:
-    """An answer that runs; afterwards it has ended, its reader is closed and the desk knows that the reader has left."""
-    desk = Desk()
-    desk.undelivered.add(request.order.request, 100, 0.0)
+    """An answer that runs; afterwards it has ended, its reader is closed and the request manager knows that it left."""
+    manager = FakeManager()
+    manager.undelivered.add(request.order.request, 100, 0.0)
     if stream:
         writer = ChunkWriter(request, "model", MODEL)
-        answer: ASGIApp = EventStream(desk, request, StreamEvents(request, writer, start), longest_s, ping_s)  # pyright: ignore[reportArgumentType]
+        answer: ASGIApp = EventStream(manager, request, StreamEvents(request, writer, start), longest_s, ping_s)  # pyright: ignore[reportArgumentType]
     else:
-        answer = WholeAnswer(desk, request, lambda: [b'{"whole": true}'], longest_s)  # pyright: ignore[reportArgumentType]
-    one = Exchange(desk, request, answer)
+        answer = WholeAnswer(manager, request, lambda: [b'{"whole": true}'], longest_s)  # pyright: ignore[reportArgumentType]
+    one = Exchange(manager, request, answer)
     try:
         yield one
         await one.wait_done()
     finally:
         one.task.cancel()
     assert request.watchers == []
-    assert desk.left == [request]
+    assert manager.left == [request]

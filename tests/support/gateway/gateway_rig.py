@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from actors.gateway.dispatch.request_desk import RequestDesk
+from actors.gateway.dispatch.request_manager import RequestManager
 from actors.gateway.gateway_actor import GatewayActor
 from actors.gateway.settings import GatewaySettings
 from messages.ids import actor_name, replica_of
@@ -67,17 +67,16 @@ class Rig:
             gateway.draining.stop()
         if gateway.zmq_server is not None:
             await gateway.zmq_server.close()
-        if gateway.desk is not None:
-            gateway.desk.stop()
+        if gateway._manager is not None:
+            gateway.manager.stop()
         await self.cluster.kill("gateway/0")
         lose_unwritten(gateway.journal)
         await gateway.journal.close()
 
     @property
-    def desk(self) -> RequestDesk:
-        """The request desk of the running gateway."""
-        assert self.gateway.desk is not None, "the gateway has started"
-        return self.gateway.desk
+    def manager(self) -> RequestManager:
+        """The request manager of the running gateway."""
+        return self.gateway.manager
 
     @property
     def address(self) -> tuple[str, int]:

@@ -46,7 +46,7 @@ async def generate(services: Services, call: Call) -> ASGIApp:
         prompt_field="prompt" if body.tokens is None else "tokens",
     )
     request = await services.admission.admit(new)
-    return WholeAnswer(services.desk, request, lambda: generate_body(request), services.settings.request_timeout_s)
+    return WholeAnswer(services.manager, request, lambda: generate_body(request), services.settings.request_timeout_s)
 
 
 async def batch(services: Services, call: Call) -> ASGIApp:
@@ -71,7 +71,7 @@ async def batch(services: Services, call: Call) -> ASGIApp:
         prompt_field=name,
     )
     request = await services.admission.admit(new)
-    return WholeAnswer(services.desk, request, lambda: batch_body(request), services.settings.request_timeout_s)
+    return WholeAnswer(services.manager, request, lambda: batch_body(request), services.settings.request_timeout_s)
 
 
 def _refuse_stream(body: RequestFields) -> None:

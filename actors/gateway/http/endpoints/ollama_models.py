@@ -74,7 +74,7 @@ async def _entry(services: Services) -> dict[str, Any]:
     """The served model in a list of models. Without a tag it has Ollama's usual one, which requests may leave out."""
     card, name = await _card(services), services.settings.model_name
     tagged = name if ":" in name else f"{name}:latest"
-    identity = services.desk.identity
+    identity = services.manager.identity
     return {
         "name": tagged,
         "model": tagged,

@@ -60,7 +60,7 @@ def _whole(services: Services, request: Request, path: str) -> ASGIApp:
             return batch_body(request) if path == BATCH_PATH else generate_body(request)
         return format_of(request.order.api).whole(request, name, model)
 
-    return WholeAnswer(services.desk, request, render, services.settings.request_timeout_s)
+    return WholeAnswer(services.manager, request, render, services.settings.request_timeout_s)
 
 
 async def again(services: Services, call: Call) -> ASGIApp:

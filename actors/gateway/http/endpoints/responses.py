@@ -173,7 +173,7 @@ async def _cancel(services: Services, parameters: Mapping[str, str]) -> ASGIApp:
 
 async def _delete(services: Services, parameters: Mapping[str, str]) -> ASGIApp:
     request = await _ended(services, parameters["id"])
-    services.desk.retained.delete(request.order.request)
+    services.manager.retained.delete(request.order.request)
     return json_response({"id": request.order.request, "object": "response", "deleted": True})
 
 
@@ -181,7 +181,7 @@ async def _ended(services: Services, response_id: str) -> Request:
     """A stored response, which is cancelled if it was running. Raises: Refusal."""
     request = await _stored(services, response_id, "id")
     if not request.is_over:
-        services.desk.cancel(request)
+        services.manager.cancel(request)
         reader = Reader(request)
         await reader.wait_end()
         reader.close()

@@ -40,7 +40,9 @@ async def generated(services: Services, call: Call, new: NewRequest) -> ASGIApp:
     if not new.is_whole:
         return events_after(services, request, call.identity.last_event, "Last-Event-ID")
     settings, model, whole = services.settings, services.model, format_of(new.api).whole
-    return WholeAnswer(services.desk, request, lambda: whole(request, settings.model_name, model), settings.request_timeout_s)
+    return WholeAnswer(
+        services.manager, request, lambda: whole(request, settings.model_name, model), settings.request_timeout_s
+    )
 
 
 def events_after(services: Services, request: Request, start: int, field: str) -> ASGIApp:
@@ -57,7 +59,7 @@ def events_after(services: Services, request: Request, start: int, field: str) -
         raise invalid(field, str(error).removeprefix("expected ").partition(", got")[0] + why, start) from None
     if events.is_empty:
         return Response(status_code=204, headers={"X-Request-Id": request.order.request})
-    return EventStream(services.desk, request, events, settings.request_timeout_s, settings.sse_ping_s)
+    return EventStream(services.manager, request, events, settings.request_timeout_s, settings.sse_ping_s)
 
 
 ENDPOINTS = (Endpoint("GET", STREAMS_PATH + "{id:path}", stream, query=(_AFTER,), generates=True, statuses=(204,)),)

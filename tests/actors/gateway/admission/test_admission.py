@@ -37,8 +37,7 @@ async def slow_rig(**settings: Any) -> AsyncIterator[tuple[Rig, Admission, HeldT
 
 def held(r: Rig) -> tuple[int, int]:
     """Sequences that are reserved, bytes that are counted."""
-    assert r.gateway.desk is not None
-    return r.gateway.desk.gate.n_reserved, r.gateway.bodies.n_bytes
+    return r.gateway.manager.gate.n_reserved, r.gateway.bodies.n_bytes
 
 
 async def test_an_id_said_twice_while_it_is_tokenised_is_one_request() -> None:
@@ -87,13 +86,12 @@ async def test_a_drain_that_begins_while_it_is_tokenised_refuses_it() -> None:
     async with slow_rig() as (r, admission, slow):
         asked = asyncio.ensure_future(admission.admit(new()))
         await asyncio.sleep(0)
-        assert r.gateway.desk is not None
-        r.gateway.desk.gate.is_draining = True
+        r.gateway.manager.gate.is_draining = True
         slow.may_go.set()
         with pytest.raises(Refusal, match="draining"):
             await asked
         assert held(r) == (0, 0)
-        assert r.gateway.desk.n_active == 0
+        assert r.gateway.manager.n_active == 0
 
 
 async def test_a_broken_tokenizer_leaves_nothing_reserved() -> None:

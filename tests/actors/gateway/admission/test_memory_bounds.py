@@ -56,8 +56,7 @@ async def test_a_server_that_is_closed_gives_answers_that_it_has() -> None:
     async with rig() as r, r.http() as http:
         wish = {"tokens": [3], "max_tokens": 2, "temperature": 0, "request_id": "mine"}
         before = await http.post("/v1/generate", json=wish)
-        assert r.gateway.desk is not None
-        r.gateway.desk.gate.is_draining = True
+        r.gateway.manager.gate.is_draining = True
         again = await http.post("/v1/generate", json=wish)
         assert (again.status_code, again.json()["tokens"]) == (200, before.json()["tokens"])
         assert (await http.post("/v1/generate", json={**wish, "request_id": "new"})).status_code == 503

@@ -84,6 +84,5 @@ async def test_every_stream_is_exact_whoever_dies(seed: int) -> None:
                     scored = answer.prompt_logprobs
                     expected = prompt_logprobs(prompt) if i % 2 else []
                     assert (scored.logprobs.chosen.tolist() if scored is not None else []) == expected
-            desk = r.gateway.desk
-            assert desk is not None
-            await r.cluster.wait_until(lambda: not desk.n_active)
+            manager = r.gateway.manager
+            await r.cluster.wait_until(lambda: not manager.n_active)

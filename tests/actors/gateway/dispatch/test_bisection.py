@@ -126,7 +126,7 @@ async def test_a_late_newcomer_waits_for_the_search_and_is_answered() -> None:
             scheduler = await r.add_scheduler(incarnation=life, is_automatic=False)
         await r.cluster.wait_until(lambda: scheduler.running)
         newcomer = ask(http, [5])
-        await r.cluster.wait_until(lambda: r.desk.dispatcher.n_waiting == 1)
+        await r.cluster.wait_until(lambda: r.manager.dispatcher.n_waiting == 1)
         assert [run.submit.tokens.tolist() for run in scheduler.running.values()] == [[POISON]]
         scheduler.step(1)  # it gets on: it was no poison after all
         await r.cluster.wait_until(lambda: len(scheduler.running) == 2)

@@ -68,9 +68,8 @@ async def everything_computed(r: Rig, scheduler: FakeScheduler) -> None:
     """All requests run to their end at once."""
     await until(lambda: scheduler.running)
     scheduler.step(N_TOKENS)
-    desk = r.gateway.desk
-    assert desk is not None
-    await until(lambda: not desk.n_active)
+    manager = r.gateway.manager
+    await until(lambda: not manager.n_active)
 
 
 @pytest.mark.slow
@@ -168,16 +167,15 @@ async def test_the_client_library_confirms_the_end_and_a_cancelled_request_owes_
         whole = asyncio.ensure_future(client.generate([1, 2], max_tokens=8, sampling=GREEDY))
         await everything_computed(r, scheduler)
         await whole
-        desk = r.gateway.desk
-        assert desk is not None
-        await until(lambda: not desk.undelivered.n_pending(r.gateway.now_s()))
+        manager = r.gateway.manager
+        await until(lambda: not manager.undelivered.n_pending(r.gateway.now_s()))
         pieces = client.stream(tokens=[6], max_tokens=100, sampling=GREEDY)
         first = asyncio.ensure_future(anext(pieces))
         await until(lambda: scheduler.running)
         scheduler.step(2)
         await first
         await pieces.aclose()  # pyright: ignore[reportAttributeAccessIssue]
-        await until(lambda: not desk.n_active)
+        await until(lambda: not manager.n_active)
         r.gateway.drain(LONG_S)
         await r.cluster.settle()
         assert is_drained(r)

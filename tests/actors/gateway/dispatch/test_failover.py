@@ -87,7 +87,7 @@ async def test_a_device_that_faults_always_costs_nobody_an_answer() -> None:
                 if health["parts"]["replicas"]["scheduler/0"] == "sick":
                     break
         assert health["status"] == "degraded"
-        assert len(both.rig.desk.poison.quarantine) == 0
+        assert len(both.rig.manager.poison.quarantine) == 0
         both.fates[0].is_broken = False
         await both.rig.cluster.wait_until(lambda: both.condition(0) == "up")
 
@@ -98,7 +98,7 @@ async def test_a_device_that_faults_on_everything_but_the_canary_blames_nobody_t
         both.fates[0].poison = set(range(4, N_STREAMS + 1))  # the first tokens of all prompts, and none of the canary's
         asked = {i: ask(http, [i, 7]) for i in range(4, N_STREAMS + 1)}
         await check(asked)
-        assert len(both.rig.desk.poison.quarantine) == 0
+        assert len(both.rig.manager.poison.quarantine) == 0
         assert both.fates[1].deaths == []
 
 
@@ -144,7 +144,7 @@ async def _come_back(both: TwoReplicas) -> None:
 
 def _deaths_told(both: TwoReplicas) -> int:
     """The deaths of gangs of which the gateway suspects a sequence."""
-    request = both.rig.desk.find("poison")
+    request = both.rig.manager.find("poison")
     suspicion = request.sequences[0].suspicion if request is not None else None
     return 0 if suspicion is None else suspicion.deaths
 

@@ -74,11 +74,11 @@ async def test_an_inventory_that_waited_in_the_inbox_blames_no_later_submission(
     async with whole_server() as (r, gang), r.http() as http:
         gang.hold()
         answer = ask(http, 4, 9)
-        await r.cluster.wait_until(lambda: len(r.desk.dispatcher.book) == 1)
+        await r.cluster.wait_until(lambda: len(r.manager.dispatcher.book) == 1)
         old = generation.Holding(number=0, newest=0, attempts=int64s([]), told=int32s([]))
         for _ in range(3):
-            r.desk.on_holding("scheduler/0", old)
-        assert r.desk.dispatcher.holdings.n_lost == 0
+            r.manager.on_holding("scheduler/0", old)
+        assert r.manager.dispatcher.holdings.n_lost == 0
         gang.release_held()
         await assert_right(answer, 4, 9)
 
@@ -89,7 +89,7 @@ async def test_a_lost_confirmation_is_taken_from_the_inventory() -> None:
         dropped = drop(r.gateway, generation.Taken)
         answer = ask(http, 5, 9)
         await r.cluster.wait_until(lambda: bool(dropped))
-        [sequence] = r.desk.dispatcher.book.sequences()
+        [sequence] = r.manager.dispatcher.book.sequences()
         assert not sequence.is_taken
         scheduler_of(r).tick()
         await r.cluster.wait_until(lambda: sequence.is_taken)
@@ -103,8 +103,8 @@ async def test_a_lost_cancel_is_sent_again() -> None:
         dropped = drop(scheduler_of(r), generation.Cancel)
         answer = ask(http, 6, 100)
         await r.cluster.wait_until(lambda: len(scheduler_of(r)._queues) == 1)
-        [request] = r.desk.unfinished
-        r.desk.cancel(request)
+        [request] = r.manager.unfinished
+        r.manager.cancel(request)
         await r.cluster.wait_until(lambda: bool(dropped))
         assert len(scheduler_of(r)._queues) == 1
         scheduler_of(r).tick()

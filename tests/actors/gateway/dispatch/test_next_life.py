@@ -62,7 +62,7 @@ async def test_a_jump_of_the_wall_clock_ends_and_forgets_nothing(
         monkeypatch.setattr(GatewayActor, "wall_s", lambda self: wall_s(self) + jump_s)
 
     async with second_life(tmp_path, jump) as (r, scheduler):
-        r.desk._sweep()
+        r.manager._sweep()
         running, done = await both_answers(r, scheduler)
         assert running.json()["tokens"] == oracle([1, 2], 8)
         assert done.json()["tokens"] == oracle([3], 2)
@@ -82,9 +82,9 @@ async def test_ages_go_on_from_one_life_to_the_next(tmp_path: Path, monkeypatch:
 
     async with second_life(tmp_path, pass_an_hour) as (r, scheduler):
         if not is_rebooted:
-            await until(lambda: not r.desk.n_active)
-        r.desk._sweep()
-        assert (r.desk.find("done") is not None) is is_rebooted
+            await until(lambda: not r.manager.n_active)
+        r.manager._sweep()
+        assert (r.manager.find("done") is not None) is is_rebooted
         if is_rebooted:
             running, _ = await both_answers(r, scheduler)
             assert running.json()["tokens"] == oracle([1, 2], 8)

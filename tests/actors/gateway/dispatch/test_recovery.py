@@ -30,7 +30,7 @@ MODEL = HashChainText()
 LENGTH = Ended(reason="length")
 
 
-class Desk:
+class FakeManager:
     """What became of each request, by its number."""
 
     identity = IDENTITY
@@ -76,7 +76,7 @@ def row(number: int, first: int, *ids: int, index: int = 0) -> StepRow:
 
 
 def test_each_request_gets_what_its_record_says() -> None:
-    desk = Desk()
+    manager = FakeManager()
     entries = [
         recovered(1, row(1, 0, 5, 6)),
         recovered(2, row(2, 0, 5), is_resumable=False),
@@ -87,11 +87,11 @@ def test_each_request_gets_what_its_record_says() -> None:
     ]
     answer = FinishedRecord(4, RequestRecord("r4", IDENTITY, b"not decoded"), 3.0)
     journal = SimpleNamespace(finished=[answer], adopted=set(), adopt_all=lambda: None)
-    assert take_over_all(desk, journal, entries, MODEL, 50.0) == 2  # pyright: ignore[reportArgumentType]
-    assert desk.taken_over == [1, 2, 7]
-    assert (desk.settled, desk.kept, journal.finished) == ([3], [(4, 3.0)], [])
-    assert desk.dropped == [5, 6], "a gap, and a sequence that the order does not have"
-    assert take_over_all(Desk(), journal, entries, MODEL, 50.0, {"r2", "r5"}) == 3  # pyright: ignore[reportArgumentType]
+    assert take_over_all(manager, journal, entries, MODEL, 50.0) == 2  # pyright: ignore[reportArgumentType]
+    assert manager.taken_over == [1, 2, 7]
+    assert (manager.settled, manager.kept, journal.finished) == ([3], [(4, 3.0)], [])
+    assert manager.dropped == [5, 6], "a gap, and a sequence that the order does not have"
+    assert take_over_all(FakeManager(), journal, entries, MODEL, 50.0, {"r2", "r5"}) == 3  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ async def test_accepted_requests_wait_for_a_scheduler() -> None:
         await r.cluster.kill("scheduler/0")
         await r.cluster.wait_until(lambda: not r.gateway.living("scheduler"))
         answer = ask(http, [5], 4)
-        await r.cluster.wait_until(lambda: r.gateway.desk is not None and r.gateway.desk.dispatcher.n_waiting == 1)
+        await r.cluster.wait_until(lambda: r.gateway._manager is not None and r.gateway.manager.dispatcher.n_waiting == 1)
         await r.add_scheduler(incarnation=2)
         assert (await answer).json()["tokens"] == oracle([5], 4)
 
@@ -141,7 +141,7 @@ async def test_a_poisonous_request_has_a_budget(cause: Cause, budget: int, statu
         answer = ask(http, [5], 4)
         for life in range(2, 3 + budget):
             await r.cluster.wait_until(lambda s=scheduler: s.running)
-            await r.cluster.wait_until(lambda: all(q.is_taken for q in r.desk.dispatcher.book._sequence_by_attempt.values()))
+            await r.cluster.wait_until(lambda: all(q.is_taken for q in r.manager.dispatcher.book._sequence_by_attempt.values()))
             await r.cluster.kill("scheduler/0", cause)
             await r.cluster.wait_until(lambda: not r.gateway.living("scheduler"))
             scheduler = await r.add_scheduler(incarnation=life, is_automatic=False)
@@ -169,7 +169,7 @@ async def test_the_replica_with_the_prefix_is_chosen_and_silence_is_not_waited_f
         assert (await ask(http, long_prompt, 2)).status_code == 200
         assert len(r.scheduler("scheduler/1").submits) == 1
         directory.holder = None
-        dispatcher = r.desk.dispatcher
+        dispatcher = r.manager.dispatcher
         dispatcher._settings = msgspec.structs.replace(dispatcher._settings, prefix_wait_s=0.01)
         assert (await ask(http, long_prompt, 2)).status_code == 200
         assert len(r.scheduler().submits) == 1

@@ -239,12 +239,11 @@ async def test_the_short_way_answers_for_broken_handlers_and_wrong_methods(monke
         wrong = await http.get("/v1/completions")
         assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
         assert (await http.post("/v1/nothing")).status_code == 404
-        assert r.gateway.desk is not None
 
         def broken(*_: object) -> None:
             raise KeyError("a bug")
 
-        monkeypatch.setattr(r.gateway.desk, "accept", broken)
+        monkeypatch.setattr(r.gateway.manager, "accept", broken)
         answer = await http.post("/v1/completions", json={"prompt": [1], "max_tokens": 1})
         assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
         assert "KeyError" not in answer.text

@@ -113,7 +113,7 @@ async def test_only_a_request_with_a_key_goes_on_without_its_client(headers: dic
         await first.leave()
         if is_cancelled:
             await r.cluster.wait_until(lambda: len(scheduler.cancels) == 1)
-            await r.cluster.wait_until(lambda: r.desk.n_active == 0)
+            await r.cluster.wait_until(lambda: r.manager.n_active == 0)
         again = completion(r, headers)
         await until_submitted(r, 2 if is_cancelled else 1)
         while scheduler.running:
@@ -152,7 +152,7 @@ async def test_a_stream_goes_on_behind_its_last_event_after_a_gateway_s_death(
                 second = AsgiStream(r, place, headers=after, method="GET")
             else:
                 second = AsgiStream(r, f"{place}?starting_after={cut}", method="GET")
-            while scheduler.running or r.desk.n_active:
+            while scheduler.running or r.manager.n_active:
                 scheduler.step()
                 await asyncio.sleep(0)
             whole = await AsgiStream(r, place, method="GET").end()
@@ -194,7 +194,7 @@ async def test_ids_that_no_request_has() -> None:
         lost = completion(r, {"Idempotency-Key": "other", "Last-Event-ID": "3"})
         await lost.end()
         assert lost.status == 404, "a part of the answer was read: a new answer might not fit to it"
-        r.desk.retained.expire(1e12)
+        r.manager.retained.expire(1e12)
         forgotten = AsgiStream(r, "/v1/streams/mine", method="GET")
         await forgotten.end()
         assert (forgotten.status, forgotten.error["code"]) == (410, "gone")

@@ -189,8 +189,8 @@ async def test_an_answer_that_outlasts_every_deadline_ends(stream: bool, monkeyp
     assert not one.is_delivered
 
 
-async def test_an_error_of_the_writer_is_raised_and_still_leaves_the_desk_informed() -> None:
-    """The context manager asserts that the reader is closed and that the desk was told."""
+async def test_an_error_of_the_writer_is_raised_and_still_leaves_the_manager_informed() -> None:
+    """The context manager asserts that the reader is closed and that the request manager was told."""
     request = request_of()
     async with exchange(request) as one:
         show(request, 5)

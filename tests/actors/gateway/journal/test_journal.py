@@ -84,7 +84,7 @@ async def test_a_whole_record_stands_for_everything_before_it(tmp_path: Path) ->
     assert restore(recovered, MODEL, 0.0).sequences[0].ids == [token_of(1, at) for at in range(13)]
 
 
-class Desk:
+class FakeManager:
     """Answers what a journal asks: request 1 waits, request 2 is kept until there are 500, all others are gone."""
 
     def __init__(self, journal: Journal) -> None:
@@ -109,11 +109,11 @@ async def test_the_files_stay_bounded_and_numbers_never_begin_again(tmp_path: Pa
     path = tmp_path / "journal"
     journal = Journal(str(path), segment_bytes=4096)
     journal.open()
-    desk = Desk(journal)
-    journal.on_pinned = desk.write_again
+    manager = FakeManager(journal)
+    journal.on_pinned = manager.write_again
     journal.start()
     journal.admission(1, request_blob(order_of(1)), lambda: None, unwanted)
-    journal.answer(2, desk.kept)
+    journal.answer(2, manager.kept)
     for number in range(3, 600):
         journal.admission(number, request_blob(order_of(number)), lambda: None, unwanted)
         for at in range(5):
@@ -128,7 +128,7 @@ async def test_the_files_stay_bounded_and_numbers_never_begin_again(tmp_path: Pa
     await journal.close()
     n_bytes = sum(file.stat().st_size for file in files_in(path))
     assert n_bytes < 25 * 4096, "several times as much has been written"
-    assert {1, 2} <= desk.asked
+    assert {1, 2} <= manager.asked
     again = Journal(str(path))
     assert [one.number for one in again.open()] == [1]
     assert (again.next_number, again.finished) == (600, [])

@@ -83,7 +83,7 @@ async def test_a_caller_with_a_new_poison_each_time_is_refused_for_a_while_and_o
             assert 1 <= int(retry_after) <= 10
         assert await ask("good", [5]) == (200, "", "")
         assert await ask("good", [1]) == (200, "", ""), "the poison of one caller, which has not harmed anybody for this one"
-        assert (r.desk.gate.n_reserved, r.gateway.bodies.n_bytes) == (0, 0)
+        assert (r.manager.gate.n_reserved, r.gateway.bodies.n_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize("caller", ["bad", "good"])

@@ -123,8 +123,7 @@ async def test_the_same_prompt_under_another_id_is_not_computed_again() -> None:
         assert len(scheduler.submits) == 1
         scheduler.is_automatic = True
         assert (await http.post("/v1/completions", json={**body, "prompt": [1, 2]})).status_code == 200
-        assert r.gateway.desk is not None
-        assert (r.gateway.desk.gate.n_reserved, r.gateway.bodies.n_bytes) == (0, 0)
+        assert (r.gateway.manager.gate.n_reserved, r.gateway.bodies.n_bytes) == (0, 0)
 
 
 def sequence_of(*prompts: bytes, index: int = 0, n_known: int = 0, **fields: Any) -> GrowingSequence:
@@ -210,9 +209,8 @@ async def test_an_equal_request_that_waits_for_the_directory_ends_too() -> None:
         await r.cluster.wait_until(lambda: scheduler.running)
         directory.holder = None
         second = asyncio.ensure_future(http.post("/v1/completions", json=body))
-        desk = r.gateway.desk
-        assert desk is not None
-        await r.cluster.wait_until(lambda: desk.dispatcher.n_waiting == 1)
+        manager = r.gateway.manager
+        await r.cluster.wait_until(lambda: manager.dispatcher.n_waiting == 1)
         scheduler.fail(next(iter(scheduler.running)), "workers died 4 times", "quarantined")
         answers = await asyncio.wait_for(asyncio.gather(first, second), 60.0)
         assert [answer.status_code for answer in answers] == [422, 422]

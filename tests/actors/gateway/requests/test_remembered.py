@@ -67,7 +67,7 @@ async def test_a_cleared_replica_is_not_forgotten_either(tmp_path: Path) -> None
     async with rig(with_scheduler=False, journal_path=str(tmp_path / "journal-0")) as r:
         scheduler = await r.add_scheduler(is_automatic=False)
         await ask(r, scheduler, "", [1])
-        r.desk.dispatcher.failover.on_state("scheduler/0", ReplicaState(condition=ReplicaCondition.SICK, since_s=0.0))
+        r.manager.dispatcher.failover.on_state("scheduler/0", ReplicaState(condition=ReplicaCondition.SICK, since_s=0.0))
         await die_and_begin_again(r, 2)
         n_before = len(scheduler.submits)
         await ask(r, scheduler, "", [1])
@@ -86,13 +86,13 @@ async def test_the_time_between_two_lives_counts_and_a_quarantine_moves_with_its
         r.settings = msgspec.structs.replace(r.settings, journal_path=str(tmp_path / "journal-0"), gateways=1)
         await die_and_begin_again(r, 2)
         await until(lambda: not (tmp_path / "journal-1").exists())
-        assert 90.0 < r.desk.poison.quarantine.remembered(r.gateway.now_s())[0].left_s <= 100.0
+        assert 90.0 < r.manager.poison.quarantine.remembered(r.gateway.now_s())[0].left_s <= 100.0
         await die_and_begin_again(r, 3)
         assert await ask(r, scheduler, "", [1]) == (422, "quarantined")
         assert len(scheduler.submits) == 1
         monkeypatch.setattr(clock, "since_boot_s", lambda: since_boot_s() + 700.0)
         await die_and_begin_again(r, 4)
-        assert not r.desk.poison.quarantine.remembered(r.gateway.now_s())
+        assert not r.manager.poison.quarantine.remembered(r.gateway.now_s())
 
 
 async def test_what_is_remembered_moves_on_when_its_file_is_to_go(tmp_path: Path) -> None:

@@ -97,9 +97,8 @@ async def test_cancel(place: Path) -> None:
         scheduler.step(2)
         await first
         await pieces.aclose()  # leaving a stream cancels it
-        desk = r.gateway.desk
-        assert desk is not None
-        await until(lambda: len(scheduler.cancels) == 2 and not desk.n_active)
+        manager = r.gateway.manager
+        await until(lambda: len(scheduler.cancels) == 2 and not manager.n_active)
 
 
 async def successor(r: Rig) -> None:

@@ -97,7 +97,7 @@ async def test_a_cancel_that_overtakes_the_tokenizer_is_kept() -> None:
         finished = await wire.receive()
         assert isinstance(finished, public.Finished)
         assert (finished.reason, finished.n_generated) == ("cancelled", 0)
-        await r.cluster.wait_until(lambda: not scheduler.running and not r.desk.n_active)
+        await r.cluster.wait_until(lambda: not scheduler.running and not r.manager.n_active)
 
 
 async def test_the_window_bounds_what_is_on_the_way_and_received_opens_it() -> None:
@@ -160,7 +160,7 @@ async def test_what_is_being_tokenised_counts_against_the_limit_on_every_way_in(
         scheduler = await r.add_scheduler(is_automatic=False)
         slow = HeldText()
         r.gateway.admission.builder.encoder.model = slow
-        gate = r.desk.gate
+        gate = r.manager.gate
         await wire.send(generate("a", prompt=LONG, tokens=int32s([])))
         await wire.send(generate("b", prompt=LONG, tokens=int32s([])))
         assert await wire.is_silent()

@@ -23,8 +23,7 @@ async def test_a_client_that_falls_silent_is_detached_and_can_come_back(monkeypa
     monkeypatch.setattr(server, "_BEAT_S", 0.001)
     async with zmq_rig(2) as (r, (one, two)):
         scheduler = await receive_four_of_eight(r, one)
-        assert r.gateway.desk is not None
-        request = r.gateway.desk.find("r")
+        request = r.gateway.manager.find("r")
         assert request is not None
         assert len(request.watchers) == 1
         monkeypatch.setattr(clients, "_CLIENT_SILENCE_S", 0.0)

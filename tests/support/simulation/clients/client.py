@@ -138,4 +138,4 @@ async def _serve(gateway: Any, new: NewRequest, have: list[int], connection: _Co
                     connection.send(delta)
     finally:
         reader.close()
-        gateway.desk.reader_left(request)
+        gateway.manager.reader_left(request)

@@ -99,7 +99,7 @@ async def test_what_is_refused(body: dict[str, object], field: str, said: str) -
         assert answer.status_code in (400, 404)
         assert answer.json()["error"]["param"] == field
         assert said in answer.json()["error"]["message"]
-        assert r.desk.gate.n_active == 0
+        assert r.manager.gate.n_active == 0
 
 
 async def test_without_an_embedding_model() -> None:
@@ -119,7 +119,7 @@ async def test_a_death_of_the_embedder_costs_no_answer() -> None:
         embedder = HeldEmbedder(r.cluster)
         r.cluster.introduce(embedder)
         calls = [asyncio.create_task(http.post("/v1/embeddings", json={"input": [[5, n + 1]]})) for n in range(8)]
-        await r.cluster.wait_until(lambda: len(embedder.held) == 4 and r.desk.gate.n_active == 8)
+        await r.cluster.wait_until(lambda: len(embedder.held) == 4 and r.manager.gate.n_active == 8)
         await r.cluster.kill("embedder/0")
         await add_embedder(r, incarnation=2)
         for n, call in enumerate(calls):
@@ -146,4 +146,4 @@ async def test_texts_end_with_their_time() -> None:
     async with rig(**gateway_fields(), request_timeout_s=0.01) as r, r.http() as http:
         answer = await http.post("/v1/embeddings", json={"input": "hello"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (504, "deadline")
-        assert r.desk.gate.n_active == 0
+        assert r.manager.gate.n_active == 0

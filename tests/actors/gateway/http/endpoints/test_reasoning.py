@@ -174,7 +174,7 @@ async def test_a_gateway_that_dies_in_the_reasoning_loses_nothing(
             asked = asyncio.create_task(client.post(f"http://localhost{path}", json=body, headers=key))
             await until(lambda: bool(scheduler.running))
             scheduler.step(2)
-            await until(lambda: r.desk.unfinished[0].n_generated == 2)
+            await until(lambda: r.manager.unfinished[0].n_generated == 2)
             await r.kill_gateway()
             asked.cancel()
             await asyncio.gather(asked, return_exceptions=True)

@@ -102,7 +102,7 @@ async def test_a_gateway_that_dies_within_a_call_loses_nothing(
             asked = asyncio.create_task(client.post("http://localhost/v1/responses", json=body, headers=key))
             await until(lambda: bool(scheduler.running))
             scheduler.step(n_before)
-            await until(lambda: r.desk.unfinished[0].n_generated == n_before)
+            await until(lambda: r.manager.unfinished[0].n_generated == n_before)
             await r.kill_gateway()
             asked.cancel()
             await asyncio.gather(asked, return_exceptions=True)

@@ -81,7 +81,7 @@ async def test_a_response_in_the_background_is_polled_and_cancelled() -> None:
         begun = await client.responses.create(**ASKED, background=True)
         assert (begun.status, begun.background) == ("in_progress", True)
         await until(lambda: bool(scheduler.running))
-        r.desk._sweep()
+        r.manager._sweep()
         assert (await client.responses.retrieve(begun.id)).status == "in_progress", "it needs no client"
         scheduler.step(6)
         async for _ in await client.responses.retrieve(begun.id, stream=True):

@@ -49,7 +49,7 @@ class _Group:
     n_deaths: int = 0
 
 
-class EmbeddingDesk:
+class EmbeddingDispatcher:
     """See the head of this file. All methods are called on the event loop."""
 
     def __init__(self, post: Post) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from actors.gateway.dispatch.post import Post, Timer
-from actors.gateway.embeddings.desk import EmbeddingDesk
+from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
 from actors.gateway.requests.refusals import Refusal
 from messages.embedding.embedding import Embed
 from messages.errors import MailboxFull
@@ -54,8 +54,8 @@ def texts_of(*lengths: int) -> list[np.ndarray]:
     return [np.full(length, length, np.int32) for length in lengths]
 
 
-def begin(desk: EmbeddingDesk, *lengths: int) -> asyncio.Task[np.ndarray]:
-    return asyncio.create_task(desk.embed(texts_of(*lengths)))
+def begin(dispatcher: EmbeddingDispatcher, *lengths: int) -> asyncio.Task[np.ndarray]:
+    return asyncio.create_task(dispatcher.embed(texts_of(*lengths)))
 
 
 async def turn() -> None:
@@ -67,51 +67,51 @@ def expected(*lengths: int) -> np.ndarray:
     return np.stack([formula(ids.tolist()) for ids in texts_of(*lengths)])
 
 
-def answer_all(post: FakePost, desk: EmbeddingDesk, *, but: int = 0) -> None:
+def answer_all(post: FakePost, dispatcher: EmbeddingDispatcher, *, but: int = 0) -> None:
     """Answer until nothing more comes, except texts of the length `but`."""
     while answered := [message for message in post.sent if but not in message.counts.tolist()]:
         post.sent = [message for message in post.sent if all(message is not one for one in answered)]
         for message in answered:
-            desk.on_embedded(answer_to(message))
+            dispatcher.on_embedded(answer_to(message))
 
 
 async def test_vectors_come_back_in_the_order_of_the_texts() -> None:
     post = FakePost()
-    desk = EmbeddingDesk(post)
+    dispatcher = EmbeddingDispatcher(post)
     lengths = [300 - 7 * (index % 40) for index in range(100)]
-    call = begin(desk, *lengths)
+    call = begin(dispatcher, *lengths)
     await turn()
-    answer_all(post, desk)
+    answer_all(post, dispatcher)
     assert np.array_equal(await call, expected(*lengths))
 
 
 async def test_texts_wait_for_an_embedder_and_are_sent_again_when_it_dies() -> None:
     post = FakePost()
     post.lives = False
-    desk = EmbeddingDesk(post)
-    call = begin(desk, 3, 5)
+    dispatcher = EmbeddingDispatcher(post)
+    call = begin(dispatcher, 3, 5)
     await turn()
     assert post.take() == []
     post.lives = True
-    desk.embedder_up()
+    dispatcher.embedder_up()
     (first,) = post.take()
     again = first
     for _ in range(100):  # deaths from outside make no text suspect
-        desk.embedder_down("killed")
-        desk.embedder_up()
+        dispatcher.embedder_down("killed")
+        dispatcher.embedder_up()
         (again,) = post.take()
         assert again.ids.tolist() == first.ids.tolist()
-    desk.on_embedded(answer_to(first))  # from a dead embedder: nobody waits for this number
+    dispatcher.on_embedded(answer_to(first))  # from a dead embedder: nobody waits for this number
     assert not call.done()
-    desk.on_embedded(answer_to(again))
+    dispatcher.on_embedded(answer_to(again))
     assert np.array_equal(await call, expected(3, 5))
-    assert desk.n_resent == 100
+    assert dispatcher.n_resent == 100
 
 
 async def test_a_text_that_kills_embedders_fails_alone() -> None:
     post = FakePost()
-    desk = EmbeddingDesk(post)
-    calls = [begin(desk, length) for length in (3, 13, 5)]
+    dispatcher = EmbeddingDispatcher(post)
+    calls = [begin(dispatcher, length) for length in (3, 13, 5)]
     await turn()
     deaths = 0
     while not calls[1].done():
@@ -120,56 +120,56 @@ async def test_a_text_that_kills_embedders_fails_alone() -> None:
         if any(13 in message.counts.tolist() for message in post.sent):
             deaths += 1
             post.take()
-            desk.embedder_down("crashed")
-            desk.embedder_up()
+            dispatcher.embedder_down("crashed")
+            dispatcher.embedder_up()
         else:
-            answer_all(post, desk, but=13)
+            answer_all(post, dispatcher, but=13)
             await turn()
     with pytest.raises(Refusal, match="died again and again"):
         await calls[1]
     await turn()
-    answer_all(post, desk)
+    answer_all(post, dispatcher)
     assert np.array_equal(np.concatenate([await calls[0], await calls[2]]), expected(3, 5))
 
 
 async def test_a_full_mailbox_is_tried_again() -> None:
     post = FakePost()
     post.is_full = True
-    desk = EmbeddingDesk(post)
-    call = begin(desk, 4)
+    dispatcher = EmbeddingDispatcher(post)
+    call = begin(dispatcher, 4)
     await turn()
     (retry,) = post.callbacks
     post.is_full = False
     retry()
-    answer_all(post, desk)
+    answer_all(post, dispatcher)
     assert np.array_equal(await call, expected(4))
 
 
 async def test_a_short_call_does_not_wait_for_a_long_one() -> None:
     post = FakePost()
-    desk = EmbeddingDesk(post)
-    long = begin(desk, *[500] * 100)
+    dispatcher = EmbeddingDispatcher(post)
+    long = begin(dispatcher, *[500] * 100)
     await turn()
-    short = begin(desk, 2)
+    short = begin(dispatcher, 2)
     await turn()
     while not short.done():
-        desk.on_embedded(answer_to(post.sent.pop(0)))
+        dispatcher.on_embedded(answer_to(post.sent.pop(0)))
         await turn()
     assert not long.done()
     assert len(post.sent) > 0
-    answer_all(post, desk)
+    answer_all(post, dispatcher)
     assert len(await long) == 100
 
 
 async def test_what_a_client_does_not_want_any_more_is_not_sent() -> None:
     post = FakePost()
-    desk = EmbeddingDesk(post)
-    call = begin(desk, *[900] * 20)
+    dispatcher = EmbeddingDispatcher(post)
+    call = begin(dispatcher, *[900] * 20)
     await turn()
     call.cancel()
     await turn()
     n_sent = len(post.take())
     assert 1 <= n_sent < 20
     for number in range(1, n_sent + 1):
-        desk.on_embedded(answer_to(Embed(group=number, counts=int32s([900]), ids=np.full(900, 900, np.int32))))
+        dispatcher.on_embedded(answer_to(Embed(group=number, counts=int32s([900]), ids=np.full(900, 900, np.int32))))
     assert post.take() == []

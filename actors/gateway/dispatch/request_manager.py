@@ -1,4 +1,4 @@
-"""The request desk: owns every request of this gateway from its admission to its one ending, and its record in the journal.
+"""The request manager: owns every request of this gateway from its admission to its one ending, and its record in the journal.
 
 admit ---> journal ADMIT, dispatcher ---> Tokens ---> sequence.accept ---> journal TOKENS ---(recorded)--->
 publish (clients may see it), Ack to the scheduler ---> every sequence ended ---> journal END, retained or forgotten
@@ -34,7 +34,7 @@ _SWEEP_S = 1.0
 _CODE_BY_REASON: dict[EndReason, Code] = {"failed": "internal", "quarantined": "quarantined"}
 
 
-class RequestDesk:
+class RequestManager:
     """All requests of one gateway."""
 
     def __init__(
