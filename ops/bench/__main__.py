@@ -35,9 +35,11 @@ class _LazyGroup(click.Group):
 
 
 @click.group(cls=_LazyGroup)
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Load tools."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that servers are ended in order
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that servers are ended in order
+    context.call_on_close(lambda: signal.signal(signal.SIGTERM, before))  # tests run commands in their own process
 
 
 if __name__ == "__main__":

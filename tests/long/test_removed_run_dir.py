@@ -28,7 +28,10 @@ async def empty(server: RealServer) -> None:
     """Remove everything, and wait until it is there again."""
     before = names_in(server.run_dir)
     for entry in list(server.run_dir.iterdir()):
-        shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)  # the server may remove it at the same time
+        else:
+            entry.unlink(missing_ok=True)
     async with asyncio.timeout(DEADLINE_S):
         while not before <= names_in(server.run_dir):
             await asyncio.sleep(0.01)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -68,6 +69,13 @@ def test_the_cost_of_the_actors_is_measured_against_the_bare_engine(how: tuple[s
     assert row["direct_tokens_per_s"] > 0
     assert row["server_tokens_per_s"] > 0
     assert (len(row["direct_s"]), len(row["server_s"])) == (1, 1)
+
+
+def test_a_command_leaves_the_signals_of_its_process_as_they_were() -> None:
+    """Otherwise the end of a test run, which is a SIGTERM, is the failure of one test."""
+    before = signal.getsignal(signal.SIGTERM)
+    CliRunner().invoke(main, ["serve-load", "--url", "http://127.0.0.1:1"])
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_server_that_cannot_start_shows_its_log() -> None:
