@@ -8,6 +8,7 @@ computation may have caused is sent alone, so that a text that kills embedders i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -70,6 +71,8 @@ class EmbeddingDispatcher:
             return await call.done
         finally:
             call.groups.clear()  # its client may have left
+            with contextlib.suppress(ValueError):  # it has been sent as a whole
+                self._calls.remove(call)  # otherwise it stays until an embedder is there, which may be never
 
     def embedder_up(self) -> None:
         """An embedder is ready."""

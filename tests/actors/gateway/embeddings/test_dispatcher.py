@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -173,3 +175,21 @@ async def test_what_a_client_does_not_want_any_more_is_not_sent() -> None:
     for number in range(1, n_sent + 1):
         dispatcher.on_embedded(answer_to(Embed(group=number, counts=int32s([900]), ids=np.full(900, 900, np.int32))))
     assert post.take() == []
+
+
+async def test_a_call_that_was_given_up_without_an_embedder_leaves_nothing() -> None:
+    """An embedder may be retired for hours, while calls keep coming and are given up."""
+    post = FakePost()
+    post.lives = False
+    desk = EmbeddingDesk(post)
+    texts = texts_of(3)
+    text = weakref.ref(texts[0])
+    call = asyncio.create_task(desk.embed(texts))
+    await turn()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    del call, texts
+    await turn()
+    gc.collect()
+    assert text() is None
