@@ -4,6 +4,7 @@ kill:worker            SIGKILL to a ready child of this role, or with this name 
                        a role of their own, standby
 pause:scheduler:3      SIGSTOP, and SIGCONT after 3 seconds
 kill:pid=1234          a process by its id; its children are left alone
+pause:embedder:5       the process that computes embeddings; clients ask for vectors meanwhile instead of streams
 kill:parent            the parent of the supervisor; kill:supervisor is the supervisor itself
 kill:match=REGEX       the newest process whose command line matches
 kill:container=REGEX   the newest running container whose name or image matches; docker or podman stops it

@@ -21,6 +21,7 @@ class Round:
     answered_after_s: float  # math.inf: never
     streams: Sequence[DrillStream]
     until_s: float = math.inf  # when the next fault came
+    continued_s: float = math.inf  # when a pause was over; math.inf: it was no pause
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class FaultRow:
     pause_p99_ms: float
     pause_max_ms: float
     back_max_s: float  # until a new request was answered
+    healed_max_ms: float = 0.0  # from the end of a pause until every stream had new text; 0: it was no pause
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Tally:
     wrong: int
     pauses_ms: Sequence[float]
     back_max_s: float
+    healed_max_ms: float = 0.0
 
     @property
     def row(self) -> FaultRow:
@@ -58,7 +61,8 @@ class Tally:
         pauses = self.pauses_ms
         p50_ms, p99_ms, max_ms = percentile(pauses, 0.5), percentile(pauses, 0.99), max(pauses, default=0.0)
         counts = (self.rounds, self.streams, self.right, self.lost, self.wrong)
-        return FaultRow(self.fault, *counts, round(p50_ms, 1), round(p99_ms, 1), round(max_ms, 1), round(self.back_max_s, 3))
+        pauses_ms = (round(p50_ms, 1), round(p99_ms, 1), round(max_ms, 1))
+        return FaultRow(self.fault, *counts, *pauses_ms, round(self.back_max_s, 3), round(self.healed_max_ms, 1))
 
 
 def rows_of(rounds: Iterable[Round], reference: dict[str, str]) -> list[FaultRow]:
@@ -94,13 +98,14 @@ def _sum(a: Tally, b: Tally) -> Tally:
         a.wrong + b.wrong,
         [*a.pauses_ms, *b.pauses_ms],
         max(a.back_max_s, b.back_max_s),
+        max(a.healed_max_ms, b.healed_max_ms),
     )
 
 
 def outcome_of(stream: DrillStream, reference: dict[str, str]) -> str:
     """right, wrong (a whole answer with another text, or a text that is not the beginning of the right one), or lost (cut)."""
     expected = reference.get(stream.prompt)
-    if expected is not None and not expected.startswith(stream.text):
+    if stream.is_wrong or (expected is not None and not expected.startswith(stream.text)):
         return "wrong"
     if not stream.is_complete:
         return "lost"
@@ -117,6 +122,12 @@ def pause_s(stream: DrillStream, at_s: float, until_s: float = math.inf) -> floa
         return None
     last = bisect_right(arrivals, until_s) + 1
     return max(later - before for before, later in pairwise([at_s, *arrivals[after:last]]))
+
+
+def healed_s(stream: DrillStream, continued_s: float) -> float | None:
+    """The time from the end of a pause to the next text. None for a stream that had none before, or none after it."""
+    after = bisect_right(stream.arrivals_s, continued_s)
+    return stream.arrivals_s[after] - continued_s if 0 < after < len(stream.arrivals_s) else None
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -137,7 +148,9 @@ def _tally(fault: str, rounds: Sequence[Round], reference: dict[str, str]) -> Ta
     whole = [pair for pair, outcome in zip(met, outcomes, strict=True) if outcome != "lost"]
     pauses = [gap * 1e3 for one, stream in whole if (gap := pause_s(stream, one.at_s, one.until_s)) is not None]
     counts = (outcomes.count("right"), outcomes.count("lost"), outcomes.count("wrong"))
-    return Tally(fault, len(rounds), len(met), *counts, pauses, max(one.answered_after_s for one in rounds))
+    healed = [heal * 1e3 for one, stream in whole if (heal := healed_s(stream, one.continued_s)) is not None]
+    back_max_s = max(one.answered_after_s for one in rounds)
+    return Tally(fault, len(rounds), len(met), *counts, pauses, back_max_s, max(healed, default=0.0))
 
 
 def _was_under_way(stream: DrillStream, at_s: float) -> bool:

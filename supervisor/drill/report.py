@@ -21,20 +21,22 @@ _WIDE_COLUMNS = 120
 def print_report(rows: Sequence[FaultRow], title: str, console: Console) -> None:
     """Print one line for each fault; on a wide console with a bar of its p99 pause on a logarithmic scale."""
     has_bars = console.width >= _WIDE_COLUMNS
+    has_pauses = any(row.healed_max_ms for row in rows)
     table = Table(
         title=f"{title} (pauses in ms, back in s)", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1)
     )
     table.add_column("fault", overflow="fold")
-    for name in ("streams", "lost", "wrong", "p50", "p99", "max", "back"):
+    for name in ("streams", "lost", "wrong", "p50", "p99", "max", *(["healed"] if has_pauses else []), "back"):
         table.add_column(name, justify="right", no_wrap=True)
     if has_bars:
         table.add_column("p99 pause: 1 ms to 100 s", no_wrap=True, min_width=_BAR_CHARACTERS)
     for row in rows:
         back = "never" if row.back_max_s == math.inf else f"{row.back_max_s:.2f}"
         pauses = (f"{row.pause_p50_ms:.0f}", f"{row.pause_p99_ms:.0f}", f"{row.pause_max_ms:.0f}")
+        healed = (f"{row.healed_max_ms:.0f}" if row.healed_max_ms else "-",) if has_pauses else ()
         counts = (str(row.streams), _marked(row.lost), _marked(row.wrong))
         bars = (bar(row.pause_p99_ms),) if has_bars else ()
-        table.add_row(row.fault, *counts, *pauses, back, *bars)
+        table.add_row(row.fault, *counts, *pauses, *healed, back, *bars)
     console.print(table)
 
 

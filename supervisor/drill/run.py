@@ -15,7 +15,8 @@ import httpx
 from messages.errors import ConfigError
 from supervisor.drill.faults import PlannedFault, check_present, inflict, is_whole
 from supervisor.drill.figures import Round, rows_of
-from supervisor.drill.streams import DrillStream, StreamRequest, find_model, follow, is_answering, prompts_of
+from supervisor.drill.load import EmbeddingLoad, RoundLoad, TextLoad, harms_embedder, vectors_for
+from supervisor.drill.streams import DrillStream, StreamRequest, find_model, follow, prompts_of
 
 NO_FAULT = "no fault"
 _PROBE_EVERY_S = 0.05
@@ -76,7 +77,12 @@ async def run_drill(plan: DrillPlan, say: Callable[[str], None]) -> DrillResult:
         prompts = prompts_of(plan.streams, plan.prompt_words, plan.seed)
         reference = await reference_of(client, options, prompts)
         say(f"reference: {len(prompts)} answers, {reference.n_unsteady} of them not the same twice")
-        drill = _Drill(plan, client, options, prompts)
+        vectors = await vectors_for(client, options, plan.faults, plan.streams)
+
+        def load_for(fault: PlannedFault) -> RoundLoad:
+            return EmbeddingLoad(client, options, vectors) if harms_embedder(fault) else TextLoad(client, options, prompts)
+
+        drill = _Drill(plan, load_for)
         rounds, stopped = [reference.calm], []
         for fault in plan.faults:
             try:
@@ -127,15 +133,15 @@ async def _stream_all(client: httpx.AsyncClient, options: StreamRequest, prompts
 
 
 class _Drill:
-    def __init__(self, plan: DrillPlan, client: httpx.AsyncClient, options: StreamRequest, prompts: list[str]) -> None:
-        self._plan, self._client, self._options, self._prompts = plan, client, options, prompts
+    def __init__(self, plan: DrillPlan, load_for: Callable[[PlannedFault], RoundLoad]) -> None:
+        self._plan, self._load_for = plan, load_for
         self._chance = random.Random(plan.seed)
 
     async def round(self, fault: PlannedFault) -> Round:
         """Start all streams, harm the server when each has text, and follow the streams to their ends."""
         await self._wait_whole()
-        streams = [DrillStream(prompt) for prompt in self._prompts]
-        work = [asyncio.create_task(follow(self._client, self._options, stream)) for stream in streams]
+        load = self._load_for(fault)
+        streams, work = load.streams, load.begin()
         began_s = time.monotonic()
         while not all(stream.pieces or stream.error for stream in streams) and time.monotonic() < began_s + _FIRST_TEXT_S:
             await asyncio.sleep(_PROBE_EVERY_S)
@@ -143,23 +149,27 @@ class _Drill:
         try:
             harmed = await inflict(fault, self._plan.run_dir, self._chance)
         except ConfigError:
+            load.end()
             await asyncio.gather(*work)
             raise
         at_s = time.monotonic()
-        answered_after_s = await self._wait_answer(at_s)
+        continued_s = at_s + fault.pause_s if fault.pause_s else math.inf
+        answered_after_s = await self._wait_answer(load, at_s)
+        await asyncio.sleep(at_s + fault.pause_s - time.monotonic())
+        load.end()
         await asyncio.gather(*work)
         await asyncio.sleep(_SETTLE_S)
-        return Round(fault.text, harmed, at_s, answered_after_s, streams)
+        return Round(fault.text, harmed, at_s, answered_after_s, streams, continued_s=continued_s)
 
     async def _wait_whole(self) -> None:
         end_s = time.monotonic() + _WHOLE_S
         while not await asyncio.to_thread(is_whole, self._plan.run_dir) and time.monotonic() < end_s:
             await asyncio.sleep(_PROBE_EVERY_S)
 
-    async def _wait_answer(self, at_s: float) -> float:
+    async def _wait_answer(self, load: RoundLoad, at_s: float) -> float:
         """Seconds from the fault until a new request is answered; math.inf after the deadline of a stream."""
         while time.monotonic() < at_s + self._plan.deadline_s:
-            if await is_answering(self._client, self._options):
+            if await load.is_answering():
                 return time.monotonic() - at_s
             await asyncio.sleep(_PROBE_EVERY_S)
         return math.inf

@@ -43,6 +43,7 @@ class DrillStream:
     seed: int = 0  # 0: greedy
     key: str = ""  # its Idempotency-Key; "": none
     is_accepted: bool = False  # the beginning of an answer has come
+    is_wrong: bool = False  # its client has seen an answer that is not the right one
 
     @property
     def text(self) -> str:

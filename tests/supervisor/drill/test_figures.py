@@ -8,7 +8,18 @@ import math
 
 from rich.console import Console
 
-from supervisor.drill.figures import FaultRow, Round, add_up, as_json, outcome_of, pause_s, percentile, rows_of, tallies_of
+from supervisor.drill.figures import (
+    FaultRow,
+    Round,
+    add_up,
+    as_json,
+    healed_s,
+    outcome_of,
+    pause_s,
+    percentile,
+    rows_of,
+    tallies_of,
+)
 from supervisor.drill.report import bar, print_report
 from supervisor.drill.streams import DrillStream, prompts_of
 
@@ -39,6 +50,23 @@ def test_a_pause_begins_at_the_fault() -> None:
     assert pause_s(early, 1.5, until_s=1.8) == 0.5
     assert pause_s(stream(), 0.7) is None  # had no text yet
     assert pause_s(stream(), 4.5) is None  # got no more text
+
+
+def test_a_pause_is_healed_with_the_first_text_after_it() -> None:
+    assert healed_s(stream(arrivals_s=(1.0, 2.0, 5.0, 5.5)), 4.5) == 0.5
+    assert healed_s(stream(), 4.5) is None, "it had ended before"
+    assert healed_s(stream(), 0.5) is None, "it had not begun"
+    paused = [Round("pause:x:2", "x/0", 1.5, 0.1, [stream(arrivals_s=(1.0, 2.0, 3.7, 4.0)), stream()], continued_s=3.5)]
+    (row,) = rows_of([*paused, Round("pause:x:2", "x/0", 2.5, 0.1, [stream()], continued_s=3.9)], REFERENCE)
+    assert row.healed_max_ms == 500.0
+    (row,) = rows_of([Round("kill:x", "x/0", 2.5, 0.1, [stream()])], REFERENCE)
+    assert row.healed_max_ms == 0.0
+
+
+def test_an_answer_that_its_client_found_wrong_is_wrong() -> None:
+    seen = stream("whatever")
+    seen.is_wrong = True
+    assert outcome_of(seen, {}) == "wrong"
 
 
 def test_rows_count_the_streams_that_were_under_way() -> None:
