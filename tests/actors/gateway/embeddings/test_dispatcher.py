@@ -181,10 +181,10 @@ async def test_a_call_that_was_given_up_without_an_embedder_leaves_nothing() -> 
     """An embedder may be retired for hours, while calls keep coming and are given up."""
     post = FakePost()
     post.lives = False
-    desk = EmbeddingDesk(post)
+    dispatcher = EmbeddingDispatcher(post)
     texts = texts_of(3)
     text = weakref.ref(texts[0])
-    call = asyncio.create_task(desk.embed(texts))
+    call = asyncio.create_task(dispatcher.embed(texts))
     await turn()
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
