@@ -29,7 +29,7 @@ from gpu_workers.engine import Engine
 from gpu_workers.sampling.draft_verification import accept_drafts, emitted_indices
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.host_region import HostRegion
-from messages.logprobs import PromptLogprobs, TokenLogprobs
+from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
 from messages.steps import PAGE_TOKENS, EngineCapacity, Plan, Result, StepTime
 from messages.wire.arrays import float32s, int32s
 

@@ -13,8 +13,9 @@ from typing import Annotated
 
 import msgspec
 
-from messages.generation import Sampling, Terms
-from messages.logprobs import PromptLogprobs, TokenLogprobs
+from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
+from messages.generation.sampling import Sampling
+from messages.generation.terms import Terms
 from messages.outcomes import Code, EndReason, NoCode
 from messages.wire.arrays import EMPTY_I32, Float32s, Int32s
 from messages.wire.message import Count, LongText, Message, ShortText, StrictMessage, StrictPart, Text

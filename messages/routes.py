@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from messages import cache, drafts, generation, lifecycle, steps
+from messages import cache, drafts, lifecycle, steps
 from messages.embedding import embedding
+from messages.generation.replica_state import ReplicaState
+from messages.generation.sequences import Ack, Cancel, Holding, Refused, Submit, Taken, Tokens
 from messages.ids import SUPERVISOR, role_of
 from messages.wire.message import Message
 
@@ -52,14 +54,14 @@ ROUTES: tuple[Route, ...] = (
     Route(lifecycle.OrderTaken, _S, ("operator",)),
     Route(cache.FindPrefix, ("gateway",), ("cache_directory",), "PrefixFound"),
     Route(cache.PrefixFound, ("cache_directory",), ("gateway",)),
-    Route(generation.Submit, ("gateway",), ("scheduler",), "Taken or Refused"),
-    Route(generation.Taken, ("scheduler",), ("gateway",)),
-    Route(generation.Refused, ("scheduler",), ("gateway",)),
-    Route(generation.Tokens, ("scheduler",), ("gateway",), "Ack"),
-    Route(generation.Holding, ("scheduler",), ("gateway",), "Ack"),
-    Route(generation.Ack, ("gateway",), ("scheduler",)),
-    Route(generation.Cancel, ("gateway",), ("scheduler",), "an Ending in Tokens"),
-    Route(generation.ReplicaState, ("scheduler",), ("gateway",)),
+    Route(Submit, ("gateway",), ("scheduler",), "Taken or Refused"),
+    Route(Taken, ("scheduler",), ("gateway",)),
+    Route(Refused, ("scheduler",), ("gateway",)),
+    Route(Tokens, ("scheduler",), ("gateway",), "Ack"),
+    Route(Holding, ("scheduler",), ("gateway",), "Ack"),
+    Route(Ack, ("gateway",), ("scheduler",)),
+    Route(Cancel, ("gateway",), ("scheduler",), "an Ending in Tokens"),
+    Route(ReplicaState, ("scheduler",), ("gateway",)),
     Route(steps.Reset, ("scheduler",), ("worker",), "Capacity from rank 0"),
     Route(steps.Capacity, ("worker",), ("scheduler",)),
     Route(steps.Plan, ("scheduler",), ("worker",), "Result or StepFailed from rank 0"),

@@ -11,8 +11,9 @@ from typing import Annotated
 
 import msgspec
 
-from messages.generation import MAX_ALLOWED_TOKENS, MAX_BAD_SEQUENCES, MAX_BIASED_TOKENS, MAX_STOP_TOKENS, Sampling
-from messages.logprobs import PromptParts, TokenLogprobs, TopWanted
+from messages.generation.logprobs import PromptParts, TokenLogprobs, TopWanted
+from messages.generation.sampling import Sampling
+from messages.generation.terms import MAX_ALLOWED_TOKENS, MAX_BAD_SEQUENCES, MAX_BIASED_TOKENS, MAX_STOP_TOKENS
 from messages.wire.arrays import EMPTY_I32, Int32s, check_arrays, total
 from messages.wire.message import Count, LongText, Message, Part, ShortText
 

@@ -12,7 +12,8 @@ from msgspec import inspect
 from actors.gateway.http.endpoints.tokenize import DetokenizeBody, TokenizeBody
 from actors.gateway.http.fields.foreign_fields import IGNORED_FIELDS, NOT_OFFERED_FIELDS
 from actors.gateway.http.schema import BatchBody, ChatBody, CompletionBody, GenerateBody
-from messages.generation import Sampling, Terms
+from messages.generation.sampling import Sampling
+from messages.generation.terms import Terms
 
 _BODIES: dict[str, type[msgspec.Struct]] = {
     "chat/completions": ChatBody,

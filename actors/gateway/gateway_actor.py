@@ -45,8 +45,10 @@ from actors.gateway.takeover.left_answers import go_on
 from actors.gateway.text.served_text import served_text
 from actors.gateway.tree_status import TreeStatus
 from actors.gateway.zeromq.server import ZmqServer
-from messages import cache, generation, lifecycle
+from messages import cache, lifecycle
 from messages.embedding import embedding
+from messages.generation.replica_state import ReplicaState
+from messages.generation.sequences import Holding, Refused, Taken, Tokens
 from messages.ids import replica_of, role_of
 from messages.spawn_spec import LISTEN_SOCKET, SpawnSpec
 from messages.transport.mailbox import Delivery, MailboxFactory
@@ -195,20 +197,17 @@ class GatewayActor(Actor, Post, Status):
 
     def handlers(self) -> Mapping[type[Message], Handler]:
         return {
-            generation.Tokens: self._on_tokens,
-            generation.Holding: self._on_holding,
-            generation.Taken: lambda delivery, message: self.manager.on_taken(message),
-            generation.Refused: lambda delivery, message: self.manager.dispatcher.on_refused(message),
-            generation.ReplicaState: lambda delivery, message: self.manager.dispatcher.on_state(delivery.sender, message),
+            Tokens: lambda delivery, message: self.manager.on_tokens(delivery.sender, delivery.sender_incarnation, message),
+            Holding: self._on_holding,
+            Taken: lambda delivery, message: self.manager.on_taken(message),
+            Refused: lambda delivery, message: self.manager.dispatcher.on_refused(message),
+            ReplicaState: lambda delivery, message: self.manager.dispatcher.on_state(delivery.sender, message),
             cache.PrefixFound: lambda delivery, message: self.manager.dispatcher.on_prefix_found(message),
             embedding.Embedded: lambda delivery, message: self.embedding_dispatcher.on_embedded(message),
             lifecycle.StatusReport: lambda delivery, message: self.tree.on_report(message),
         }
 
-    def _on_tokens(self, delivery: Delivery, message: generation.Tokens) -> None:
-        self.manager.on_tokens(delivery.sender, delivery.sender_incarnation, message)
-
-    def _on_holding(self, delivery: Delivery, message: generation.Holding) -> None:
+    def _on_holding(self, delivery: Delivery, message: Holding) -> None:
         self.manager.on_holding(delivery.sender, message)
         if self._health is not None:
             self._health.on_holding(delivery.sender, message)

@@ -18,7 +18,8 @@ from actors.gateway.dispatch.post import Post
 from actors.gateway.dispatch.request_manager import RequestManager
 from actors.gateway.journal.journal import Journal
 from actors.gateway.standstill import Standstill
-from messages.generation import Holding, ReplicaCondition
+from messages.generation.replica_state import ReplicaCondition
+from messages.generation.sequences import Holding
 from messages.ids import actor_name, replica_of
 
 

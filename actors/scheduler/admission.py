@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from messages.generation import Refused, Submit
+from messages.generation.sequences import Refused, Submit
 from messages.steps import EngineCapacity
 
 

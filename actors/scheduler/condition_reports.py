@@ -6,7 +6,7 @@ import time
 
 from actors.actor import Actor
 from actors.scheduler.gang.gang_view import GangView
-from messages.generation import ReplicaCondition, ReplicaState
+from messages.generation.replica_state import ReplicaCondition, ReplicaState
 
 
 class ConditionReports:

@@ -8,8 +8,8 @@ import numpy as np
 
 from actors.scheduler.planning.step_tracker import Advance
 from actors.scheduler.sequences.sequence import Sequence
-from messages.generation import Ending, Holding, Tokens
-from messages.logprobs import PromptLogprobs, TokenLogprobs, place_logprobs
+from messages.generation.logprobs import PromptLogprobs, TokenLogprobs, place_logprobs
+from messages.generation.sequences import Ending, Holding, Tokens
 from messages.steps import Result
 from messages.wire.arrays import int32s, int64s
 

@@ -31,8 +31,9 @@ from actors.scheduler.sequences.policy import make_order
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
-from messages import cache, drafts, generation, steps
-from messages.generation import Ending, ReplicaCondition
+from messages import cache, drafts, steps
+from messages.generation.replica_state import ReplicaCondition
+from messages.generation.sequences import Ack, Cancel, Ending, Submit, Taken
 from messages.ids import replica_of, role_of
 from messages.lifecycle import Cause, Peer, RankEnding
 from messages.outcomes import Code, EndReason, NoCode
@@ -65,9 +66,9 @@ class SchedulerActor(Actor):
 
     def handlers(self) -> Mapping[type[Message], Handler]:
         return {
-            generation.Submit: self.on_submit,
-            generation.Ack: self.on_ack,
-            generation.Cancel: self.on_cancel,
+            Submit: self.on_submit,
+            Ack: self.on_ack,
+            Cancel: self.on_cancel,
             steps.Capacity: self.on_capacity,
             steps.Result: self.on_result,
             steps.StepFailed: self.on_step_failed,
@@ -79,17 +80,17 @@ class SchedulerActor(Actor):
 
     # -- gateways ----------------------------------------------------------------------------------------------------
 
-    def on_submit(self, delivery: Delivery, submit: generation.Submit) -> None:
+    def on_submit(self, delivery: Delivery, submit: Submit) -> None:
         """Accept a sequence, or refuse it with the reason. During a drain the gateways refuse, the scheduler does not."""
         self._outgoing[delivery.sender].note_attempt(int(submit.attempt))
         if self._queues.find(delivery.sender, int(submit.attempt)) is not None:  # the gateway has missed the first Taken
-            self.send(delivery.sender, generation.Taken(attempt=submit.attempt))
+            self.send(delivery.sender, Taken(attempt=submit.attempt))
             return
         refusal = judge(submit, self._gang.capacity, len(self._queues.waiting), self.settings.max_waiting)
         if refusal is not None:
             self.send(delivery.sender, refusal)
             return
-        self.send(delivery.sender, generation.Taken(attempt=submit.attempt))
+        self.send(delivery.sender, Taken(attempt=submit.attempt))
         sequence = Sequence(delivery.sender, submit, self._next_number)
         self._next_number += 1
         self._queues.add(sequence)
@@ -98,11 +99,11 @@ class SchedulerActor(Actor):
         if self._gang.capacity is not None:
             self._fit_to(sequence, self._gang.capacity)
 
-    def on_ack(self, delivery: Delivery, ack: generation.Ack) -> None:
+    def on_ack(self, delivery: Delivery, ack: Ack) -> None:
         """The gateway has recorded tokens, which gives its sequences credit."""
         self._outgoing[delivery.sender].acknowledge(int(ack.up_to))
 
-    def on_cancel(self, delivery: Delivery, cancel: generation.Cancel) -> None:
+    def on_cancel(self, delivery: Delivery, cancel: Cancel) -> None:
         """The gateway does not want the rest of an attempt: end its sequence."""
         if (sequence := self._queues.find(delivery.sender, int(cancel.attempt))) is not None:
             self._end(sequence, "cancelled", cancel.why)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from gpu_workers.batch.slot_rules import SlotRules
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from messages.steps import NewSequence
 
 _LEAST_TEMPERATURE = 1e-4

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 
 from gpu_workers.engine import Engine
-from messages.generation import Sampling, example_sampling
+from messages.generation.sampling import Sampling, example_sampling
 from messages.steps import PAGE_TOKENS, NewSequence, Plan, StepTime
 from messages.wire.arrays import int32s, total
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from gpu_workers.batch.uploads import upload
-from messages.logprobs import TokenLogprobs
+from messages.generation.logprobs import TokenLogprobs
 
 _MAGNITUDE = 0x7FFFFFFF  # the bits of a float32 without its sign
 _ID_BITS = 31

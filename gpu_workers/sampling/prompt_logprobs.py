@@ -9,7 +9,7 @@ import torch
 
 from gpu_workers.batch.prompt_rows import PromptRows
 from gpu_workers.sampling.logprobs import greatest_ids
-from messages.logprobs import PromptLogprobs, TokenLogprobs
+from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
 from messages.wire.arrays import float32s, int32s
 
 _PIECE_LOGITS = 1 << 22  # 16 MiB of float32; with what the search for the greatest takes beside them, 100 MiB

@@ -13,7 +13,8 @@ import numpy as np
 
 from messages import public
 from messages.errors import ConfigError, InvalidRequest
-from messages.generation import Sampling, SamplingOptions, Terms, TermsOptions
+from messages.generation.sampling import Sampling, SamplingOptions
+from messages.generation.terms import Terms, TermsOptions
 from messages.ids import mint_request_id, seed_of
 from messages.run_dir import run_dir_of, zeromq_endpoint, zeromq_endpoints_beside
 from messages.transport.zmq_options import PUBLIC_FRAME_BYTES

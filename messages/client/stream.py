@@ -13,7 +13,7 @@ import msgspec
 
 from messages import public
 from messages.errors import ClientError, DeadlineExceeded, InvalidRequest, Overloaded, Quarantined, RequestFailed, Unavailable
-from messages.logprobs import PromptLogprobs, TokenLogprobs, place_logprobs
+from messages.generation.logprobs import PromptLogprobs, TokenLogprobs, place_logprobs
 from messages.outcomes import FAILURES
 
 

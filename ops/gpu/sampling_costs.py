@@ -22,7 +22,7 @@ from gpu_workers.graphs.token_counts import TokenCounts
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.runner.backend import CapturedSteps
 from gpu_workers.runner.model_runner import ModelRunner
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from messages.steps import PAGE_TOKENS, EngineCapacity, NewSequence
 from ops.gpu.model_steps import DEVICE, MODELS, build
 from ops.gpu.timing import graph_time_ms

@@ -10,7 +10,7 @@ import torch
 from gpu_workers.runner.model_loading import load_model_runner
 from gpu_workers.runner.model_runner import ModelRunner
 from gpu_workers.settings import WorkerSettings
-from messages.generation import Sampling, example_sampling
+from messages.generation.sampling import Sampling, example_sampling
 from tests.support.workers.sampling_kinds import KINDS, prompt_of
 from tests.support.workers.small_scheduler import Row, SmallScheduler
 from tests.support.workers.tiny_model import write_model

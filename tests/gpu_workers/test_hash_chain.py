@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gpu_workers.engine import PlanRefused
 from gpu_workers.hash_chain import HashChainEngine, hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from messages.steps import PAGE_TOKENS, TokenRules
 from tests.support.depth import examples
 from tests.support.workers.small_scheduler import GREEDY, Row, SmallScheduler

@@ -10,7 +10,7 @@ import pytest
 
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.client import AsyncClient
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from tests.support.real_server import RealServer
 from tests.support.workers.pulse import PULSE
 

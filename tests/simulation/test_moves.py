@@ -16,7 +16,7 @@ import pytest
 from actors.gateway.settings import GatewaySettings
 from gpu_workers.process.worker import Worker
 from gpu_workers.settings import WorkerSettings
-from messages.generation import Submit
+from messages.generation.sequences import Submit
 from messages.ids import STANDBY_SEAT, replica_of, role_of
 from messages.lifecycle import Stop
 from supervisor.config import ServerConfig, SupervisorSettings

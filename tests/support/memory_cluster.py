@@ -16,7 +16,11 @@ from actors.actor import Actor
 from gpu_workers.engine import PlanRefused
 from gpu_workers.hash_chain import HashChainEngine
 from gpu_workers.settings import WorkerSettings
-from messages import generation, lifecycle, steps
+from messages import lifecycle, steps
+from messages.generation.replica_state import ReplicaCondition, ReplicaState
+from messages.generation.sampling import Sampling
+from messages.generation.sequences import Ack, Ending, Refused, Submit, Taken, Tokens
+from messages.generation.terms import Terms
 from messages.spawn_spec import SpawnSpec
 from messages.transport.mailbox import MemoryMailbox, MemoryNetwork
 from messages.wire.arrays import int32s
@@ -116,38 +120,38 @@ class CollectingGateway(ScriptedActor):
     def __init__(self, cluster: MemoryCluster, incarnation: int = 1, name: str = "gateway/0") -> None:
         super().__init__(cluster, name, incarnation)
         self.tokens: defaultdict[int, list[int]] = defaultdict(list)
-        self.endings: dict[int, generation.Ending] = {}
-        self.refused: dict[int, generation.Refused] = {}
+        self.endings: dict[int, Ending] = {}
+        self.refused: dict[int, Refused] = {}
         self.taken: set[int] = set()
-        self.conditions: list[generation.ReplicaCondition] = []  # of the scheduler's replica, as it has told them
+        self.conditions: list[ReplicaCondition] = []  # of the scheduler's replica, as it has told them
         self.n_messages = 0
         self.acknowledges = True
 
     def submit(self, attempt: int, tokens: list[int], max_tokens: int, **fields: Any) -> None:
         """Submit one sequence. It is greedy and without drafts unless `fields` (of Submit or of Terms) say otherwise."""
         submit = {name: fields.pop(name) for name in ("n_prompt", "sampling") if name in fields}
-        submit = {"n_prompt": len(tokens), "sampling": generation.Sampling(temperature=0.0)} | submit
-        terms = generation.Terms(**{"max_tokens": max_tokens, "speculation": False} | fields)
-        message = generation.Submit(attempt=attempt, request=f"r{attempt}", tokens=int32s(tokens), terms=terms, **submit)
+        submit = {"n_prompt": len(tokens), "sampling": Sampling(temperature=0.0)} | submit
+        terms = Terms(**{"max_tokens": max_tokens, "speculation": False} | fields)
+        message = Submit(attempt=attempt, request=f"r{attempt}", tokens=int32s(tokens), terms=terms, **submit)
         self.mailbox.send("scheduler/0", message)
 
     def handle(self, sender: str, message: object) -> None:
         match message:
-            case generation.Taken():
+            case Taken():
                 self.taken.add(message.attempt)
-            case generation.Refused():
+            case Refused():
                 assert message.attempt not in self.refused
                 assert message.attempt not in self.endings
                 self.refused[message.attempt] = message
-            case generation.ReplicaState():
+            case ReplicaState():
                 self.conditions.append(message.condition)
-            case generation.Tokens():
+            case Tokens():
                 self.n_messages += 1
                 self._collect(message)
                 if self.acknowledges:
-                    self.mailbox.send(sender, generation.Ack(up_to=message.number))
+                    self.mailbox.send(sender, Ack(up_to=message.number))
 
-    def _collect(self, message: generation.Tokens) -> None:
+    def _collect(self, message: Tokens) -> None:
         at, ids = 0, message.ids.tolist()
         rows = zip(message.attempts.tolist(), message.firsts.tolist(), message.counts.tolist(), strict=True)
         for attempt, first, count in rows:

@@ -7,10 +7,14 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
-from messages import cache, drafts, generation, lifecycle, public, steps
+from messages import cache, drafts, lifecycle, public, steps
 from messages.embedding import embedding
-from messages.generation import Grammar, GrammarKind, Sampling, Terms
-from messages.logprobs import PromptLogprobs, TokenLogprobs
+from messages.generation.grammar import Grammar, GrammarKind
+from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
+from messages.generation.replica_state import ReplicaCondition, ReplicaState, Suspect
+from messages.generation.sampling import Sampling
+from messages.generation.sequences import Ack, Cancel, Ending, Holding, Refused, Submit, Suspicion, Taken, Tokens, Work
+from messages.generation.terms import Terms
 from messages.public import ClientMessage, GatewayMessage
 from messages.routes import INTERNAL_KINDS
 from messages.wire.arrays import float32s, int32s, int64s, uint64s
@@ -44,7 +48,7 @@ _CHILD = lifecycle.ChildStatus(
     last_exit_age_s=1.5,
     retired="worker/0.1: died 5 times in a row before it was ready",
 )
-_WORK = generation.Work(queue_s=0.25, prefill_s=0.5, decode_s=1.5, n_drafted=4, n_accepted=3)
+_WORK = Work(queue_s=0.25, prefill_s=0.5, decode_s=1.5, n_drafted=4, n_accepted=3)
 _GRAMMAR = Grammar(kind=GrammarKind.LLGUIDANCE, text="{}")
 _SAMPLING = Sampling(temperature=0.5, top_p=0.9, top_k=40, min_p=0.05, seed=7, repetition_penalty=1.25, logprobs=2)
 
@@ -89,30 +93,30 @@ INTERNAL: tuple[Message, ...] = (
     lifecycle.OrderTaken(state=lifecycle.TreeState.DRAINING),
     cache.FindPrefix(query=3, hashes=uint64s([2**64 - 1, 5])),
     cache.PrefixFound(query=3, replicas=[1], pages=[2]),
-    generation.Submit(
+    Submit(
         attempt=5,
         request="req-1",
         tokens=int32s([1, 2, 3]),
         n_prompt=2,
         sampling=_SAMPLING,
         terms=Terms(max_tokens=16, stop_tokens=[2], priority=-1, caller=b"caller-1", grammar=_GRAMMAR, logit_bias={"5": -1.5}),
-        suspicion=generation.Suspicion(deaths=2, certain=1, reach=5, passed=3),
+        suspicion=Suspicion(deaths=2, certain=1, reach=5, passed=3),
     ),
-    generation.ReplicaState(
-        condition=generation.ReplicaCondition.DOWN,
+    ReplicaState(
+        condition=ReplicaCondition.DOWN,
         since_s=0.5,
-        suspects=[generation.Suspect(attempt=5, suspicion=generation.Suspicion(deaths=1, certain=0, reach=4, passed=0))],
+        suspects=[Suspect(attempt=5, suspicion=Suspicion(deaths=1, certain=0, reach=4, passed=0))],
     ),
-    generation.Taken(attempt=5),
-    generation.Refused(attempt=5, code="too_long", detail="tokens: expected fewer than 8, got 9", retryable=False),
-    generation.Tokens(
+    Taken(attempt=5),
+    Refused(attempt=5, code="too_long", detail="tokens: expected fewer than 8, got 9", retryable=False),
+    Tokens(
         number=1,
         attempts=int64s([5, 6]),
         firsts=int32s([0, 7]),
         counts=int32s([1, 2]),
         cached=int32s([0, 16]),
         ids=int32s([11, 12, 13]),
-        endings=[generation.Ending(attempt=6, reason="stop", n_cached=16, work=_WORK)],
+        endings=[Ending(attempt=6, reason="stop", n_cached=16, work=_WORK)],
         logprobs=TokenLogprobs(
             chosen=float32s([-0.5, -0.25, -1.0]),
             width=1,
@@ -121,9 +125,9 @@ INTERNAL: tuple[Message, ...] = (
         ),
         prompts=[_prompt_logprobs(owner=6)],
     ),
-    generation.Holding(number=7, newest=3, attempts=int64s([2, 3]), told=int32s([40, 0]), steps=90),
-    generation.Ack(up_to=1),
-    generation.Cancel(attempt=5, why="client_left"),
+    Holding(number=7, newest=3, attempts=int64s([2, 3]), told=int32s([40, 0]), steps=90),
+    Ack(up_to=1),
+    Cancel(attempt=5, why="client_left"),
     steps.Reset(epoch=2, memory_generation=5, is_memory_suspect=True),
     steps.Idle(),
     steps.Capacity(

@@ -12,7 +12,8 @@ import numpy as np
 from actors.gateway.requests.order import Api, BestOf, ResponseTerms
 from actors.gateway.text.template_options import PLAIN, TemplateOptions
 from actors.gateway.text.tools.offered import OfferedTools
-from messages.generation import NO_TOKEN_LIMIT, Sampling, Terms
+from messages.generation.sampling import Sampling
+from messages.generation.terms import NO_TOKEN_LIMIT, Terms
 
 
 class Naming(Enum):

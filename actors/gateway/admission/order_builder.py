@@ -24,7 +24,9 @@ from actors.gateway.text.reasoning_formats import begins_open
 from actors.gateway.text.reasoning_text import ReasoningMarks
 from actors.gateway.text.template_options import TemplateOptions
 from actors.gateway.text.tokenizer import TextModel
-from messages.generation import MAX_STOP_STRINGS, MAX_STOP_TOKENS, NO_TOKEN_LIMIT, Grammar, Sampling, Terms
+from messages.generation.grammar import Grammar
+from messages.generation.sampling import Sampling
+from messages.generation.terms import MAX_STOP_STRINGS, MAX_STOP_TOKENS, NO_TOKEN_LIMIT, Terms
 
 _MOST_PROMPT_LOGPROBS = 2_000_000  # numbers: 8 MB, the half of what a ZeroMQ client takes in one message
 _MOST_MARK_TOKENS = 16  # at the end of a prompt, where reasoning may be open

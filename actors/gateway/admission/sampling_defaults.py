@@ -10,7 +10,7 @@ import msgspec
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.model_files import read_json
 from messages.errors import ConfigError
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 
 _KINDS = get_type_hints(Sampling, include_extras=True)
 _OF_MODELS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from actors.gateway.admission.prompt_encoder import PromptEncoder
 from actors.gateway.requests.refusals import Refusal, invalid
-from messages.generation import Terms
+from messages.generation.terms import Terms
 
 
 def check_rules(terms: Terms, vocabulary: int) -> None:

@@ -9,7 +9,7 @@ from actors.gateway.text.grammars import GrammarError, compile_grammar
 from actors.gateway.text.tools.dialects import Dialect
 from actors.gateway.text.tools.forced import arguments_schema, grammar_of
 from actors.gateway.text.tools.offered import OfferedTools
-from messages.generation import Grammar, GrammarKind
+from messages.generation.grammar import Grammar, GrammarKind
 
 
 def with_calls(wanted: Grammar | None, field: str, tools: OfferedTools, dialect: Dialect) -> tuple[Grammar | None, str]:

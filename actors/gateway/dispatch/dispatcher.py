@@ -21,8 +21,10 @@ from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.settings import GatewaySettings
 from actors.pages.page_hash import page_hashes
-from messages import cache, generation, lifecycle
+from messages import cache, lifecycle
 from messages.errors import MailboxFull, UnknownPeer
+from messages.generation.replica_state import ReplicaState
+from messages.generation.sequences import Cancel, CancelReason, Refused, Submit, Taken
 from messages.wire.arrays import int32s
 from messages.wire.message import Message
 
@@ -78,14 +80,14 @@ class Dispatcher:
         elif first:
             del self._unplaced[request.number]
 
-    def remove(self, sequence: GrowingSequence, why: generation.CancelReason | None) -> None:
+    def remove(self, sequence: GrowingSequence, why: CancelReason | None) -> None:
         """Close the attempt of a sequence. Sends its scheduler a Cancel with `why`; None: the scheduler has ended it."""
         self._waiting.pop(sequence.key, None)
         if why is not None and sequence.attempt:
-            self._send(sequence.scheduler, generation.Cancel(attempt=sequence.attempt, why=why), sequence)
+            self._send(sequence.scheduler, Cancel(attempt=sequence.attempt, why=why), sequence)
         self.book.close(sequence)
 
-    def submit_again(self, sequence: GrowingSequence, *, why: generation.CancelReason = "replaced") -> None:
+    def submit_again(self, sequence: GrowingSequence, *, why: CancelReason = "replaced") -> None:
         """Close the present attempt and submit the sequence again."""
         self.remove(sequence, why)
         self._place_lost(sequence)
@@ -97,18 +99,18 @@ class Dispatcher:
 
     # -- mail -----------------------------------------------------------------------------------------------------
 
-    def on_taken(self, message: generation.Taken) -> GrowingSequence | None:
+    def on_taken(self, message: Taken) -> GrowingSequence | None:
         """A scheduler confirms an attempt; returns its sequence, or None if the attempt is closed."""
         sequence = self.book.find(message.attempt)
         if sequence is not None:
             sequence.is_taken = True
         return sequence
 
-    def on_state(self, scheduler: str, message: generation.ReplicaState) -> None:
+    def on_state(self, scheduler: str, message: ReplicaState) -> None:
         """A scheduler tells the condition of its replica."""
         self.failover.on_state(scheduler, message)
 
-    def on_refused(self, message: generation.Refused) -> None:
+    def on_refused(self, message: Refused) -> None:
         """A scheduler refuses an attempt: retry later if it is retryable, else give the sequence up."""
         sequence = self.book.find(message.attempt)
         if sequence is None:
@@ -157,7 +159,7 @@ class Dispatcher:
         if self._bisection.is_active and self._bisection.advance():
             self._retry()
 
-    def end_all(self, is_meant: Callable[[GrowingSequence], bool], ended: Ended, why: generation.CancelReason) -> None:
+    def end_all(self, is_meant: Callable[[GrowingSequence], bool], ended: Ended, why: CancelReason) -> None:
         """End every sequence for which `is_meant` is true, and cancel it at its scheduler with `why`."""
         asked = [sequence for sequences, _ in self._asked.values() for sequence in sequences]
         for sequence in [*self.book.sequences(), *self._waiting.values(), *asked, *self._not_placed()]:
@@ -215,7 +217,7 @@ class Dispatcher:
     def _submit(self, sequence: GrowingSequence, name: str) -> None:
         order = sequence.request.order
         self._waiting.pop(sequence.key, None)
-        message = generation.Submit(
+        message = Submit(
             attempt=self.book.open(sequence, name),
             request=order.request,
             tokens=int32s(sequence.all_tokens()),

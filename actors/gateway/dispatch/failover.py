@@ -21,7 +21,7 @@ from actors.gateway.dispatch.post import Post
 from actors.gateway.dispatch.replicas import Replicas
 from actors.gateway.dispatch.routing import AttemptBook
 from actors.gateway.requests.request import GrowingSequence
-from messages.generation import ReplicaCondition, ReplicaState
+from messages.generation.replica_state import ReplicaCondition, ReplicaState
 
 
 class Failover:

@@ -22,7 +22,7 @@ from actors.gateway.dispatch.post import Post
 from actors.gateway.dispatch.routing import AttemptBook
 from actors.gateway.requests.request import GrowingSequence
 from messages.errors import MailboxFull, UnknownPeer
-from messages.generation import Cancel, Holding
+from messages.generation.sequences import Cancel, Holding
 
 _LATE_S = 2.0  # inventories may wait in the inbox of a gateway that was paused, so one that lacks an attempt proves nothing
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from messages.generation import ReplicaCondition
+from messages.generation.replica_state import ReplicaCondition
 
 _BEST_FIRST = (ReplicaCondition.UP, ReplicaCondition.DOWN, ReplicaCondition.SICK)
 

@@ -27,7 +27,7 @@ from actors.gateway.requests.request import Gap, GrowingSequence, Request
 from actors.gateway.requests.work_done import ending_of
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.tokenizer import TextModel, detokenizers
-from messages import generation
+from messages.generation.sequences import CancelReason, Ending, Holding, Taken, Tokens
 from messages.outcomes import Code, EndReason, NoCode
 
 _SWEEP_S = 1.0
@@ -108,7 +108,7 @@ class RequestManager:
         """True if a request with this id is running or retained."""
         return request_id in self._request_by_id or self.retained.find(request_id) is not None
 
-    def cancel(self, request: Request, why: generation.CancelReason = "client_left") -> None:
+    def cancel(self, request: Request, why: CancelReason = "client_left") -> None:
         """End every sequence that has not ended: as failed if `why` is "deadline", else as cancelled."""
         reason = "failed" if why == "deadline" else "cancelled"
         detail = f"not finished within {self._limit_s(request):g} s" if why == "deadline" else why
@@ -133,7 +133,7 @@ class RequestManager:
 
     # -- mail -----------------------------------------------------------------------------------------------------
 
-    def on_tokens(self, sender: str, incarnation: int, message: generation.Tokens) -> None:
+    def on_tokens(self, sender: str, incarnation: int, message: Tokens) -> None:
         """Accept new tokens and endings from a scheduler."""
         rows, quarantined = StepRows(), list[tuple[GrowingSequence, str]]()
         self.dispatcher.book.add_prompts(message.prompts)
@@ -163,12 +163,12 @@ class RequestManager:
         for sequence, detail in quarantined:  # after `accept`, because the tokens of this message count
             self.poison.quarantined(sequence, detail, sequence.replicas_harmed | {sender})
 
-    def on_taken(self, message: generation.Taken) -> None:
+    def on_taken(self, message: Taken) -> None:
         """A scheduler has confirmed a sequence, so its client may get an HTTP status."""
         if (sequence := self.dispatcher.on_taken(message)) is not None:
             sequence.request.wake()
 
-    def on_holding(self, sender: str, message: generation.Holding) -> None:
+    def on_holding(self, sender: str, message: Holding) -> None:
         """A scheduler tells what it holds: repair what was lost between it and this gateway."""
         self.dispatcher.holdings.compare(sender, message)
         self._publisher.acknowledge_again(sender)
@@ -178,7 +178,7 @@ class RequestManager:
         self.gate.was_ready = True
         self.dispatcher.scheduler_up(name)
 
-    def _on_ending(self, ending: generation.Ending, rows: StepRows) -> GrowingSequence | None:
+    def _on_ending(self, ending: Ending, rows: StepRows) -> GrowingSequence | None:
         """End the sequence of an attempt; returns it, or None if that attempt was closed before."""
         sequence = self.dispatcher.book.find(ending.attempt)
         if sequence is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from actors.gateway.requests.request import GrowingSequence
-from messages.logprobs import PromptLogprobs
+from messages.generation.logprobs import PromptLogprobs
 
 _LOAD_FACTOR, _LOAD_SLACK = 2, 8  # a replica above factor * least load + slack is not chosen for its cached prefix
 

@@ -18,8 +18,8 @@ from actors.gateway.journal.journal import Journal
 from actors.gateway.metrics import GatewayMetrics
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.settings import GatewaySettings
-from messages import generation
 from messages.errors import MailboxFull, UnknownPeer
+from messages.generation import sequences
 
 Ack = tuple[str, int, int]  # the scheduler's name, its incarnation, the number of its Tokens message
 
@@ -132,6 +132,6 @@ class StepPublisher:
         if self._post.incarnation_of(sender) != incarnation:
             return
         try:
-            self._post.send(sender, generation.Ack(up_to=number))
+            self._post.send(sender, sequences.Ack(up_to=number))
         except (UnknownPeer, MailboxFull):
             structlog.get_logger().warning("acknowledgement not sent", to=sender, number=number)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from actors.gateway.journal.records import encode_step, ping_row, row_of
 from actors.gateway.requests.request import END_TURN, PING_TURN, GrowingSequence, Request
-from messages import generation
-from messages.logprobs import TokenLogprobs
+from messages.generation.logprobs import TokenLogprobs
+from messages.generation.sequences import Tokens
 
 
 class StepRows:
@@ -54,7 +54,7 @@ class StepRows:
         return all(row[0].request.is_recorded for row in self.rows) and all(s.request.is_recorded for s in self.endings)
 
     @staticmethod
-    def read(message: generation.Tokens) -> Iterator[tuple[int, int, list[int], int, TokenLogprobs | None]]:
+    def read(message: Tokens) -> Iterator[tuple[int, int, list[int], int, TokenLogprobs | None]]:
         """Yields each row: attempt, number of its first token, ids, cached prompt tokens, log-probabilities or None."""
         ids = message.ids.tolist()
         start = 0

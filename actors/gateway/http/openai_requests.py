@@ -10,12 +10,13 @@ import numpy as np
 
 from actors.gateway.admission.chat_turns import turns_of
 from actors.gateway.admission.new_request import NewRequest
+from actors.gateway.http.fields.prompts import prompts_of
 from actors.gateway.http.fields.wanted_template import check_continued
 from actors.gateway.http.request_identity import Origin, RequestName
-from actors.gateway.http.schema import ChatBody, CompletionBody, prompts_of
+from actors.gateway.http.schema import ChatBody, CompletionBody
 from actors.gateway.requests.order import Api, BestOf
 from actors.gateway.requests.refusals import invalid
-from messages.generation import NO_TOKEN_LIMIT
+from messages.generation.terms import NO_TOKEN_LIMIT
 
 
 def chat_request(body: ChatBody, api: Api, name: RequestName, origin: Origin, ignored: Sequence[str] = ()) -> NewRequest:

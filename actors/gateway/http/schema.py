@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import msgspec
-import numpy as np
 
 from actors.gateway.admission.new_request import NewRequest, WantedReasoning
 from actors.gateway.http.body_errors import unreadable, wrong_field
@@ -23,7 +22,10 @@ from actors.gateway.requests.order import Api
 from actors.gateway.requests.refusals import Refusal, invalid, json_text
 from actors.gateway.text.template_options import TemplateOptions
 from actors.gateway.text.tools.offered import OfferedTools
-from messages.generation import MAX_TOP_LOGPROBS, NO_TOKEN_LIMIT, SERVER_TERMS, Grammar, Sampling, Terms
+from messages.generation.grammar import Grammar
+from messages.generation.logprobs import MAX_TOP_LOGPROBS
+from messages.generation.sampling import Sampling
+from messages.generation.terms import NO_TOKEN_LIMIT, SERVER_TERMS, Terms
 from messages.ids import seed_of
 
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -258,33 +260,6 @@ def _drop_unused_fields(fields: dict[str, Any], kind: type[msgspec.Struct]) -> N
     for name in [name for name in fields if name not in kind.__struct_fields__]:
         if without_effect(name, fields[name], ignored, not_offered):
             del fields[name]
-
-
-def prompts_of(
-    prompt: str | list[Any] | np.ndarray, field: str = "prompt"
-) -> tuple[list[str] | None, Sequence[list[int] | np.ndarray] | None]:
-    """OpenAI's `prompt`, or its `input` of embeddings, as (texts, None) or (None, lists of ids). `field`: its name.
-
-    Raises: Refusal.
-    """
-    if isinstance(prompt, np.ndarray):  # many token ids, see `BodyReader`
-        return None, [prompt]
-    if isinstance(prompt, str):
-        return [prompt], None
-    if prompt and isinstance(prompt[0], np.ndarray):
-        return None, prompt
-    if prompt and all(isinstance(item, str) for item in prompt):
-        return prompt, None
-    if prompt and _are_ids(prompt):
-        return None, [prompt]
-    if prompt and all(isinstance(item, list) and (not item or _are_ids(item)) for item in prompt):
-        return None, prompt
-    raise invalid(field, "text, token ids, or a list of either, not empty", prompt)
-
-
-def _are_ids(values: list[Any]) -> bool:
-    """True for integers that an array can hold. Booleans are none."""
-    return set(map(type, values)) == {int} and min(values) > -(2**62) and max(values) < 2**62
 
 
 T = TypeVar("T")

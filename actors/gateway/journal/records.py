@@ -12,8 +12,8 @@ from actors.gateway.journal.model_identity import ModelIdentity
 from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.remembered import Remembered
 from actors.gateway.requests.request import KEY_BITS, PING_TURN, RUN_TURN, SUSPICION_ROW, GrowingSequence, Request
-from messages.generation import Suspicion
-from messages.logprobs import PromptLogprobs, TokenLogprobs
+from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
+from messages.generation.sequences import Suspicion
 
 RECORD_VERSION = 3
 _DTYPES = ("<i4", "<f4")  # of the arrays in `TokenLogprobs`

@@ -8,7 +8,9 @@ import msgspec
 import numpy as np
 
 from actors.gateway.text.channels import Splitting
-from messages.generation import Sampling, Terms, Work
+from messages.generation.sampling import Sampling
+from messages.generation.sequences import Work
+from messages.generation.terms import Terms
 from messages.outcomes import FAILURES, Code, EndReason, NoCode
 
 Api = Literal["chat", "completion", "generate", "zeromq", "ollama_chat", "ollama_generate", "messages", "responses"]

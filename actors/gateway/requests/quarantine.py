@@ -21,7 +21,8 @@ from actors.gateway.requests.order import Order
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.remembered import RememberedPrompt
 from actors.gateway.requests.request import GrowingSequence
-from messages.generation import Sampling, Terms
+from messages.generation.sampling import Sampling
+from messages.generation.terms import Terms
 
 _MAX_ENTRIES = 1024
 # admission has applied them to the tokens, or they change the text alone

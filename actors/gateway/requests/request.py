@@ -23,8 +23,8 @@ import numpy as np
 from actors.gateway.requests.order import Ended, Order
 from actors.gateway.text.detokenizer import Detokenizer
 from actors.gateway.text.stop_strings import StopStringFilter
-from messages.generation import Suspicion
-from messages.logprobs import PromptLogprobs, TokenLogprobs, join_logprobs, join_prompt
+from messages.generation.logprobs import PromptLogprobs, TokenLogprobs, join_logprobs, join_prompt
+from messages.generation.sequences import Suspicion
 from messages.outcomes import EndReason
 
 KEY_BITS = 20  # the low bits of a journal key: the index of the sequence in its request

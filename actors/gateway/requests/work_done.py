@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actors.gateway.requests.request import Request
-from messages.generation import Work
+from messages.generation.sequences import Work
 from messages.outcomes import EndReason
 
 _MOST_SERIOUS_FIRST: tuple[EndReason, ...] = ("quarantined", "failed", "cancelled", "length", "stop")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from llguidance import LLMatcher, LLTokenizer
 
 from actors.gateway.text.reasoning_text import ReasoningMarks
-from messages.generation import Grammar, GrammarKind
+from messages.generation.grammar import Grammar, GrammarKind
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions

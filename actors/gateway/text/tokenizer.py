@@ -26,7 +26,7 @@ from actors.gateway.text.template_options import PLAIN, TemplateOptions
 from actors.gateway.text.tools.dialects import Dialect, dialect_of
 from actors.gateway.text.tools.telling import concerns_tools, told, with_short_ids
 from messages.errors import ConfigError
-from messages.generation import Terms
+from messages.generation.terms import Terms
 
 _LONG_CHARACTERS = 4096
 _MOST_TOKENS = 1 << 20  # making a list of the ids of longer texts would hold the interpreter's lock for more than 20 ms

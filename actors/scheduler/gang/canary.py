@@ -18,7 +18,9 @@ from actors.scheduler.sequences.policy import LastInOrder, PriorityOrder
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
-from messages.generation import Sampling, Submit, Terms
+from messages.generation.sampling import Sampling
+from messages.generation.sequences import Submit
+from messages.generation.terms import Terms
 from messages.steps import EngineCapacity
 from messages.wire.arrays import int32s
 

@@ -28,7 +28,8 @@ from typing import Literal
 from actors.scheduler.planning.plan_builder import RowEnd
 from actors.scheduler.sequences.policy import AdmissionOrder
 from actors.scheduler.sequences.sequence import Sequence, State
-from messages.generation import Suspect, Suspicion
+from messages.generation.replica_state import Suspect
+from messages.generation.sequences import Suspicion
 from messages.lifecycle import Cause
 
 _DEATHS_TO_PROBATION = 2

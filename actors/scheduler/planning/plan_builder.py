@@ -10,7 +10,7 @@ import numpy as np
 
 from actors.scheduler.planning.step_times import Shape, StepTimes, shape_of
 from actors.scheduler.sequences.sequence import Sequence, State
-from messages.generation import Terms
+from messages.generation.terms import Terms
 from messages.steps import NewSequence, Plan, TokenRules
 from messages.wire.arrays import EMPTY_I32, int32s
 

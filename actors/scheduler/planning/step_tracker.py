@@ -10,7 +10,7 @@ import msgspec
 
 from actors.scheduler.planning.plan_builder import PlannedStep, Row, RowEnd
 from actors.scheduler.sequences.sequence import Sequence
-from messages.logprobs import PromptLogprobs
+from messages.generation.logprobs import PromptLogprobs
 from messages.outcomes import EndReason
 from messages.steps import GrammarReport, Result
 

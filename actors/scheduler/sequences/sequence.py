@@ -27,8 +27,8 @@ import numpy as np
 
 from actors.pages.page_hash import ROOT, page_hash
 from actors.scheduler.sequences.timeline import Timeline
-from messages.generation import Submit
-from messages.logprobs import PromptLogprobs
+from messages.generation.logprobs import PromptLogprobs
+from messages.generation.sequences import Submit
 from messages.steps import PAGE_TOKENS
 
 

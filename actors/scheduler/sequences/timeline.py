@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from messages.generation import Work
+from messages.generation.sequences import Work
 
 
 class Timeline:

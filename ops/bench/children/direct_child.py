@@ -14,7 +14,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from ops.bench.children.direct_engine import DirectJob, DirectRun, load_engine
 from ops.bench.children.line_child import answer_lines
 from ops.bench.prompts import random_ids

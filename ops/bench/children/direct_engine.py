@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpu_workers.engine import Engine
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from messages.steps import PAGE_TOKENS, EngineCapacity, NewSequence, Plan
 from messages.wire.arrays import int32s
 

@@ -23,7 +23,8 @@ from gpu_workers.batch.sampling_table import SamplingTable
 from gpu_workers.grammar.compiled_grammars import CompiledGrammars
 from gpu_workers.grammar.grammar_table import GrammarTable
 from gpu_workers.grammar.vocabulary import GrammarVocabulary
-from messages.generation import Grammar, GrammarKind, Sampling
+from messages.generation.grammar import Grammar, GrammarKind
+from messages.generation.sampling import Sampling
 from messages.steps import NewSequence, Plan
 from messages.wire.arrays import EMPTY_I32, int32s
 from ops.bench.children.worker_child import worker_child

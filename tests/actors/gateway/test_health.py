@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from actors.gateway.standstill import Standstill
-from messages import generation
+from messages.generation.sequences import Holding
 from messages.wire.arrays import int32s, int64s
 from tests.support.gateway.fake_scheduler import FakeScheduler
 from tests.support.gateway.gateway_rig import Rig, rig
@@ -76,7 +76,7 @@ async def health(http: httpx.AsyncClient) -> tuple[int, str, list[str]]:
 def tell_steps(scheduler: FakeScheduler, n_steps: int) -> None:
     """The scheduler sends its inventory."""
     running = scheduler.running
-    inventory = generation.Holding(
+    inventory = Holding(
         number=scheduler.sent,
         newest=max(running),
         attempts=int64s(list(running)),

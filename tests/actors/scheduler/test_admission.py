@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from actors.scheduler.admission import judge, unfit, usable_capacity
-from messages.generation import Sampling, Submit, Terms
+from messages.generation.sampling import Sampling
+from messages.generation.sequences import Submit
+from messages.generation.terms import Terms
 from messages.steps import EngineCapacity
 from messages.wire.arrays import int32s
 

@@ -8,8 +8,10 @@ from actors.scheduler.outgoing import Outgoing
 from actors.scheduler.planning.plan_builder import Row
 from actors.scheduler.planning.step_tracker import Advance
 from actors.scheduler.sequences.sequence import Sequence
-from messages.generation import Ending, Sampling, Submit, Terms, Tokens
-from messages.logprobs import TokenLogprobs
+from messages.generation.logprobs import TokenLogprobs
+from messages.generation.sampling import Sampling
+from messages.generation.sequences import Ending, Submit, Tokens
+from messages.generation.terms import Terms
 from messages.steps import Result
 from messages.wire.arrays import float32s, int32s
 

@@ -15,7 +15,7 @@ from actors.scheduler.scheduler_actor import SchedulerActor
 from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
-from messages import generation
+from messages.generation.sequences import Ack
 from messages.lifecycle import Cause
 from tests.support.depth import examples
 from tests.support.memory_cluster import CollectingGateway, MemoryCluster
@@ -217,7 +217,7 @@ async def test_a_suspect_without_credit_delays_no_other_sequence() -> None:
     await bench.ended(4)
     assert not slow.endings
     n_deaths = len(bench.fate.deaths)
-    slow.mailbox.send("scheduler/0", generation.Ack(up_to=100))
+    slow.mailbox.send("scheduler/0", Ack(up_to=100))
     await cluster.wait_until(lambda: 1 in slow.endings)
     assert slow.endings[1].reason == "quarantined"
     assert n_deaths < len(bench.fate.deaths) == 4

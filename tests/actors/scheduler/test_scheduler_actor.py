@@ -10,7 +10,8 @@ from actors.speculation.settings import SpeculationSettings
 from actors.speculation.speculation_actor import SpeculationActor
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
-from messages import generation
+from messages.generation.sampling import Sampling
+from messages.generation.sequences import Ack, Cancel
 from tests.support.memory_cluster import Gang, MemoryCluster
 from tests.support.metric_values import metric_value
 from tests.support.scheduler.scheduler_bench import WORKER, SchedulerBench, expected, prompt_of
@@ -108,7 +109,7 @@ async def test_stop_token_ends_and_is_the_last_token(cluster: MemoryCluster) -> 
 async def test_seeded_sampling_continues_over_a_resubmission(cluster: MemoryCluster) -> None:
     bench = SchedulerBench(cluster)
     await bench.begin()
-    sampling = generation.Sampling(temperature=0.8, seed=42)
+    sampling = Sampling(temperature=0.8, seed=42)
     want = expected([9, 8, 7], 30, seed=42)
     bench.gateway.submit(1, [9, 8, 7, *want[:10]], 30, n_prompt=3, sampling=sampling)
     await bench.ended(1)
@@ -164,7 +165,7 @@ async def test_refusals_and_cancellation(cluster: MemoryCluster) -> None:
     bench.gateway.submit(2, [5, 40000], 1)
     bench.gateway.submit(3, prompt_of(3, 20), 400)
     await cluster.wait_until(lambda: len(bench.gateway.tokens[3]) > 5)
-    bench.gateway.mailbox.send("scheduler/0", generation.Cancel(attempt=3, why="client_left"))
+    bench.gateway.mailbox.send("scheduler/0", Cancel(attempt=3, why="client_left"))
     await bench.ended(3)
     assert bench.gateway.refused[1].code == "too_long"
     assert "511" in bench.gateway.refused[1].detail or "512" in bench.gateway.refused[1].detail
@@ -199,7 +200,7 @@ async def test_a_gateway_that_does_not_acknowledge_pauses_only_itself(cluster: M
     paused_at = bench.gateway.n_messages
     assert paused_at <= 8 + 3
     bench.gateway.acknowledges = True
-    bench.gateway.mailbox.send("scheduler/0", generation.Ack(up_to=paused_at))
+    bench.gateway.mailbox.send("scheduler/0", Ack(up_to=paused_at))
     await bench.ended(1)
     assert bench.gateway.tokens[1] == expected([1, 2, 3], 300)
 

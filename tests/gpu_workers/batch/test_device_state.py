@@ -7,7 +7,7 @@ import pytest
 
 from gpu_workers.batch.device_state import SAMPLING_WORDS, DeviceState, allocate_device_state
 from gpu_workers.batch.sampling_table import SAMPLING_ROW, SamplingTable, column_index
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from messages.steps import NewSequence, Plan
 from messages.wire.arrays import int32s
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpu_workers.batch.slot_table import SlotTable
 from gpu_workers.batch.step_arrays import build_step, draft_places
 from gpu_workers.engine import PlanRefused
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from messages.steps import PAGE_TOKENS, EngineCapacity, NewSequence, Plan
 from messages.wire.arrays import int32s
 from tests.support.depth import examples

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from gpu_workers.engine import PlanRefused
 from gpu_workers.runner.model_runner import ModelRunner
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from tests.support.workers.grammar.grammar_runs import OBJECT, REGEX, WORDS, answer, constrained, run_to_end
 from tests.support.workers.grammar.tiny_tokenizer import END, tiny_tokenizer, write_tokenizer
 from tests.support.workers.sampling_kinds import KINDS, alone, prompt_of

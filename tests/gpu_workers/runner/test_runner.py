@@ -10,7 +10,7 @@ import torch
 
 from gpu_workers.engine import PlanRefused
 from gpu_workers.runner.model_runner import ModelRunner
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from tests.support.workers.sampling_kinds import KINDS, alone, prompt_of
 from tests.support.workers.small_scheduler import GREEDY, Row, Running, SmallScheduler
 from tests.support.workers.tiny_model import TINY

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpu_workers.batch.sampling_table import SamplingTable
 from gpu_workers.batch.slot_rules import SlotRules
 from gpu_workers.sampling.sampler import edit_logits, sample_tokens
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from messages.steps import NewSequence, TokenRules
 from tests.support.depth import examples
 

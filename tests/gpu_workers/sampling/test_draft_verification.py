@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpu_workers.batch.sampling_table import SamplingTable
 from gpu_workers.sampling.draft_verification import accept_drafts, emitted_indices
 from gpu_workers.sampling.sampler import sample_tokens
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from messages.steps import NewSequence
 
 VOCABULARY = 6

@@ -10,7 +10,7 @@ import torch
 
 from gpu_workers.runner.model_runner import ModelRunner
 from gpu_workers.sampling import prompt_logprobs
-from messages.logprobs import PromptLogprobs, join_prompt
+from messages.generation.logprobs import PromptLogprobs, join_prompt
 from messages.steps import Result
 from tests.support.workers.sampling_kinds import prompt_of
 from tests.support.workers.small_scheduler import Row, Running, SmallScheduler

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpu_workers.batch.sampling_table import SamplingRows, SamplingTable, temperature_of
 from gpu_workers.sampling.sampler import least_kept_by_row, least_kept_sorted, philox, position_noise, sample_tokens
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from messages.steps import NewSequence
 from tests.support.depth import examples
 

@@ -10,7 +10,8 @@ from tokenizers import Tokenizer
 
 from actors.gateway.text.grammars import compile_grammar
 from gpu_workers.runner.model_runner import ModelRunner
-from messages.generation import Grammar, GrammarKind, Sampling
+from messages.generation.grammar import Grammar, GrammarKind
+from messages.generation.sampling import Sampling
 from messages.steps import Result
 from tests.support.answers.random_schemas import random_schema
 from tests.support.depth import DEPTH

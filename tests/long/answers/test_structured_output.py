@@ -17,7 +17,7 @@ import openai
 import pytest
 
 from messages.client import AsyncClient
-from messages.generation import Grammar, GrammarKind
+from messages.generation.grammar import Grammar, GrammarKind
 from tests.support.answers.random_schemas import random_schema
 from tests.support.depth import DEPTH
 from tests.support.real_server import RealServer, real_server

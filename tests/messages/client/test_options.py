@@ -11,7 +11,8 @@ import pytest
 from messages.client import AsyncClient, Client
 from messages.client.options import Options, deadline_of, endpoint_of, request_of
 from messages.errors import ConfigError, InvalidRequest
-from messages.generation import SERVER_TERMS, Sampling, SamplingOptions, Terms, TermsOptions
+from messages.generation.sampling import Sampling, SamplingOptions
+from messages.generation.terms import SERVER_TERMS, Terms, TermsOptions
 from messages.public import ChatTurn, Generate
 from messages.run_dir import run_dir_of, zeromq_endpoint
 

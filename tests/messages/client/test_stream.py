@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from messages import public
 from messages.client.stream import Next, StreamState
 from messages.errors import DeadlineExceeded, InvalidRequest, Overloaded, Quarantined, RequestFailed, Unavailable
-from messages.generation import Sampling
-from messages.logprobs import TokenLogprobs
+from messages.generation.logprobs import TokenLogprobs
+from messages.generation.sampling import Sampling
 from messages.wire.arrays import int32s
 
 WHOLE = [100 + i for i in range(12)]

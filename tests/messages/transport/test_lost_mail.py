@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from messages.generation import Ack
+from messages.generation.sequences import Ack
 from messages.transport import mailbox_core, outbox, zmq_mailbox
 from messages.transport.mailbox import Mailbox, MemoryMailbox, MemoryNetwork
 from messages.transport.outbox import WINDOW_MESSAGES, Outbox

@@ -12,7 +12,7 @@ import pytest
 import zmq
 
 from messages.errors import MailboxFull, UnknownPeer
-from messages.generation import Ack, Cancel
+from messages.generation.sequences import Ack, Cancel
 from messages.lifecycle import StatusWanted
 from messages.transport import outbox as outbox_module
 from messages.transport.arrivals import MAX_OPERATORS

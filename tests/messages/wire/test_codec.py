@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messages.errors import WireError
-from messages.generation import Tokens
+from messages.generation.sequences import Tokens
 from messages.routes import INTERNAL_KINDS
 from messages.steps import Plan
 from messages.wire.arrays import MAX_ARRAY_ITEMS, int32s, int64s

@@ -12,7 +12,8 @@ import msgpack
 import pytest
 
 from messages.errors import WireError
-from messages.generation import Sampling, Terms
+from messages.generation.sampling import Sampling
+from messages.generation.terms import Terms
 from messages.public import ClientMessage, Generate
 from messages.wire.codec import decode_answer, decode_envelope, encode_answer, encode_envelope
 from messages.wire.envelope import Envelope, LinkAnswer

@@ -14,7 +14,8 @@ from actors.gateway.text.channels import Splitting
 from actors.gateway.text.detokenizer import Detokenizer
 from actors.gateway.text.reasoning_text import ReasoningMarks
 from actors.gateway.text.tokenizer import HashChainText
-from messages.generation import Sampling, Terms
+from messages.generation.sampling import Sampling
+from messages.generation.terms import Terms
 
 THINK = Splitting(reasoning=ReasoningMarks("<think>", "</think>"))
 OPEN_THINK = Splitting(reasoning=ReasoningMarks("<think>", "</think>", is_open=True))

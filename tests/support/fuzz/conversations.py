@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import zmq
 
 from messages import public
-from messages.generation import Sampling, Terms
+from messages.generation.sampling import Sampling
+from messages.generation.terms import Terms
 from messages.wire.arrays import EMPTY_I32, int32s
 from messages.wire.codec import Codec
 from messages.wire.message import Message

@@ -20,7 +20,8 @@ from actors.gateway.http.stream_events import StreamEvents
 from actors.gateway.requests.order import Api, Ended, Order
 from actors.gateway.requests.request import Request
 from actors.gateway.text.tokenizer import HashChainText
-from messages.generation import Sampling, Terms
+from messages.generation.sampling import Sampling
+from messages.generation.terms import Terms
 
 DEADLINE_S = 60.0
 NEVER_S = 1000.0

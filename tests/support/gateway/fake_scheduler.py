@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu_workers.hash_chain import hash_chain_tokens
-from messages import generation
-from messages.logprobs import TokenLogprobs
+from messages.generation.logprobs import TokenLogprobs
+from messages.generation.sequences import Ack, Cancel, Ending, Refused, Submit, Taken, Tokens, Work
 from messages.outcomes import EndReason
 from messages.wire.arrays import float32s, int32s, int64s
 from tests.support.memory_cluster import MemoryCluster, ScriptedActor
@@ -36,7 +36,7 @@ def ids_text(ids: list[int]) -> str:
 class Running:
     """One attempt: the tokens that are not sent yet, and the number of the first of them."""
 
-    submit: generation.Submit
+    submit: Submit
     sender: str
     first: int
     rest: list[int]
@@ -52,51 +52,49 @@ class FakeScheduler(ScriptedActor):
         self, cluster: MemoryCluster, name: str = "scheduler/0", incarnation: int = 1, *, is_automatic: bool = True
     ) -> None:
         self.running: dict[int, Running] = {}
-        self.submits: list[generation.Submit] = []
-        self.cancels: list[generation.Cancel] = []
+        self.submits: list[Submit] = []
+        self.cancels: list[Cancel] = []
         self.acked = 0
         self.sent = 0
         self.is_automatic, self._is_stepping = is_automatic, False
         self.tokens_per_step = 1
         self.n_cached = 0  # sent with every row and ending
-        self.work: generation.Work | None = None  # sent with every natural ending
-        self.refuse_next: generation.Refused | None = None
+        self.work: Work | None = None  # sent with every natural ending
+        self.refuse_next: Refused | None = None
         self.output_of = self.chain
         self.takes = True  # False: Submit is not answered
         super().__init__(cluster, name, incarnation)
 
-    def chain(self, submit: generation.Submit, n: int) -> list[int]:
+    def chain(self, submit: Submit, n: int) -> list[int]:
         """The oracle's next `n` tokens after a Submit."""
         seed = submit.sampling.seed if submit.sampling.temperature > 0 else 0
         return oracle(submit.tokens.tolist(), n, seed)
 
     def handle(self, sender: str, message: object) -> None:
         match message:
-            case generation.Submit():
+            case Submit():
                 self._submit(sender, message)
-            case generation.Cancel():
+            case Cancel():
                 self.cancels.append(message)
                 run = self.running.pop(message.attempt, None)
                 if run is not None:
-                    self._send(
-                        run.sender, [], [generation.Ending(attempt=message.attempt, reason="cancelled", n_cached=self.n_cached)]
-                    )
-            case generation.Ack():
+                    self._send(run.sender, [], [Ending(attempt=message.attempt, reason="cancelled", n_cached=self.n_cached)])
+            case Ack():
                 assert self.acked <= message.up_to <= self.sent, "an ack for what was never sent"
                 self.acked = message.up_to
 
-    def _submit(self, sender: str, message: generation.Submit) -> None:
+    def _submit(self, sender: str, message: Submit) -> None:
         self.submits.append(message)
         if self.refuse_next is not None:
             refusal, self.refuse_next = self.refuse_next, None
-            self.mailbox.send(sender, generation.Refused(**{**_fields(refusal), "attempt": message.attempt}))
+            self.mailbox.send(sender, Refused(**{**_fields(refusal), "attempt": message.attempt}))
             return
         if not self.takes:
             return
         first = len(message.tokens) - message.n_prompt
         rest = self.output_of(message, message.terms.max_tokens - first)
         self.running[message.attempt] = Running(message, sender, first, rest)
-        self.mailbox.send(sender, generation.Taken(attempt=message.attempt))
+        self.mailbox.send(sender, Taken(attempt=message.attempt))
         self._go_on()
 
     def _go_on(self) -> None:
@@ -113,7 +111,7 @@ class FakeScheduler(ScriptedActor):
     def step(self, n: int | None = None) -> None:
         """Send every attempt its next `n` tokens (default `tokens_per_step`), in one message to each gateway."""
         rows_by_gateway: dict[str, list[tuple[int, int, list[int]]]] = {}
-        endings: dict[str, list[generation.Ending]] = {}
+        endings: dict[str, list[Ending]] = {}
         for attempt, run in list(self.running.items()):
             ids = run.rest[: n or self.tokens_per_step]
             run.rest = run.rest[len(ids) :]
@@ -125,7 +123,7 @@ class FakeScheduler(ScriptedActor):
             if stops or not run.rest:
                 reason = "stop" if stops else "length"
                 endings.setdefault(run.sender, []).append(
-                    generation.Ending(attempt=attempt, reason=reason, n_cached=self.n_cached, work=self.work)
+                    Ending(attempt=attempt, reason=reason, n_cached=self.n_cached, work=self.work)
                 )
                 del self.running[attempt]
         for gateway, rows in rows_by_gateway.items():
@@ -134,9 +132,9 @@ class FakeScheduler(ScriptedActor):
     def fail(self, attempt: int, detail: str = "broken", reason: EndReason = "failed") -> None:
         """End an attempt with a failure."""
         run = self.running.pop(attempt)
-        self._send(run.sender, [], [generation.Ending(attempt=attempt, reason=reason, n_cached=self.n_cached, detail=detail)])
+        self._send(run.sender, [], [Ending(attempt=attempt, reason=reason, n_cached=self.n_cached, detail=detail)])
 
-    def _send(self, gateway: str, rows: list[tuple[int, int, list[int]]], endings: list[generation.Ending]) -> None:
+    def _send(self, gateway: str, rows: list[tuple[int, int, list[int]]], endings: list[Ending]) -> None:
         if not self.mailbox.is_connected(gateway):
             return
         self.sent += 1
@@ -151,7 +149,7 @@ class FakeScheduler(ScriptedActor):
                 top_ids=int32s([(token + k) % VOCABULARY for token in ids for k in range(wanted)]),
                 top=float32s(np.tile(-1.0 - np.arange(wanted), len(ids))),
             )
-        message = generation.Tokens(
+        message = Tokens(
             number=self.sent,
             attempts=int64s([attempt for attempt, _, _ in rows]),
             firsts=int32s([first for _, first, _ in rows]),
@@ -164,5 +162,5 @@ class FakeScheduler(ScriptedActor):
         self.mailbox.send(gateway, message)
 
 
-def _fields(refused: generation.Refused) -> dict:
+def _fields(refused: Refused) -> dict:
     return {name: getattr(refused, name) for name in refused.__struct_fields__}

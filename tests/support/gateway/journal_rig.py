@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from tests.support.gateway.fake_scheduler import FakeScheduler
 from tests.support.gateway.faulty_disk import FaultyDisk, replace_disk
 from tests.support.gateway.gateway_rig import Rig, rig

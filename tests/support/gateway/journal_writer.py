@@ -8,7 +8,8 @@ import sys
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.records import StepRow, encode_step
 from actors.gateway.requests.order import Order
-from messages.generation import Sampling, Terms
+from messages.generation.sampling import Sampling
+from messages.generation.terms import Terms
 from tests.support.gateway.journal_file import request_blob
 
 N_REQUESTS = 4

@@ -11,7 +11,7 @@ from typing import Any
 from actors.scheduler.scheduler_actor import SchedulerActor
 from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.settings import WorkerSettings
-from messages.generation import ReplicaCondition
+from messages.generation.replica_state import ReplicaCondition
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.scheduler.mortal_gang import Fate, MortalGang
 

@@ -7,7 +7,8 @@ import numpy as np
 from actors.gateway.requests.order import Order
 from actors.gateway.requests.request import Request
 from actors.gateway.text.detokenizer import NumberText
-from messages.generation import Sampling, Terms
+from messages.generation.sampling import Sampling
+from messages.generation.terms import Terms
 
 
 def order_of(n: int = 1, stop: list[str] | None = None, logprobs: int = -1, max_tokens: int = 1000) -> Order:

@@ -12,7 +12,8 @@ import zmq
 import zmq.asyncio
 
 from messages import public
-from messages.generation import Sampling, Terms
+from messages.generation.sampling import Sampling
+from messages.generation.terms import Terms
 from messages.wire.arrays import int32s
 from messages.wire.codec import Codec
 from messages.wire.message import Message

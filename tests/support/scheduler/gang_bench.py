@@ -11,7 +11,10 @@ from actors.scheduler.sequences.policy import PriorityOrder
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
-from messages.generation import ReplicaCondition, Sampling, Submit, Terms
+from messages.generation.replica_state import ReplicaCondition
+from messages.generation.sampling import Sampling
+from messages.generation.sequences import Submit
+from messages.generation.terms import Terms
 from messages.lifecycle import Cause
 from messages.steps import Capacity, EngineCapacity, Result, StepFailed
 from messages.wire.arrays import int32s

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpu_workers.engine import Engine
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from messages.steps import Result
 from tests.support.workers.small_scheduler import Row, Running, SmallScheduler
 

@@ -13,7 +13,7 @@ from gpu_workers.cuda.kernels.sampling.logits import IN_PROMPT, OUTPUT_COUNT
 from gpu_workers.cuda.kernels.sampling.sample import SamplingScratch, sample_rows
 from gpu_workers.graphs.token_counts import TokenCounts
 from gpu_workers.sampling.sampler import sample_tokens
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from messages.steps import NewSequence, TokenRules
 from tests.support.workers.kernel_checks import Check, column_of
 

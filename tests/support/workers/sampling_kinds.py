@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_workers.runner.model_runner import ModelRunner
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from tests.support.workers.small_scheduler import GREEDY, SmallScheduler
 from tests.support.workers.tiny_model import TINY
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence as Values
 from dataclasses import dataclass, field
 
 from gpu_workers.engine import Engine
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from messages.steps import PAGE_TOKENS, NewSequence, Plan, Result, TokenRules
 from messages.wire.arrays import int32s
 

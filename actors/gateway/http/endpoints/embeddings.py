@@ -15,8 +15,8 @@ from starlette.types import ASGIApp
 from actors.gateway.embeddings.embeddings import EmbeddingOrder, Embeddings, Vectors
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
 from actors.gateway.http.endpoints.ollama import ModelBody
+from actors.gateway.http.fields.prompts import prompts_of
 from actors.gateway.http.hangup import EXTENSION, Hangup
-from actors.gateway.http.schema import prompts_of
 from actors.gateway.requests.refusals import Refusal, check_model, invalid
 
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]

@@ -22,7 +22,8 @@ from actors.gateway.http.schema import RequestFields
 from actors.gateway.requests.order import Api
 from actors.gateway.requests.refusals import check_model, invalid
 from actors.gateway.text.template_options import PLAIN, TemplateOptions, thinking
-from messages.generation import NO_TOKEN_LIMIT, Sampling
+from messages.generation.sampling import Sampling
+from messages.generation.terms import NO_TOKEN_LIMIT
 
 _LATEST = ":latest"
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]

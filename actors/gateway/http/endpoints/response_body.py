@@ -13,7 +13,7 @@ from actors.gateway.http.schema import RequestFields, StreamOptions
 from actors.gateway.requests.refusals import Refusal, invalid
 from actors.gateway.text.template_options import TemplateOptions
 from actors.gateway.text.tools.offered import OfferedTools
-from messages.generation import MAX_TOP_LOGPROBS
+from messages.generation.logprobs import MAX_TOP_LOGPROBS
 
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Name = Annotated[str, msgspec.Meta(max_length=512)]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from actors.gateway.requests.refusals import invalid
-from messages.generation import Grammar, GrammarKind
+from messages.generation.grammar import Grammar, GrammarKind
 
 _KINDS = {
     "json": GrammarKind.JSON_SCHEMA,

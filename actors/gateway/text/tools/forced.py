@@ -11,7 +11,7 @@ from typing import Any
 
 from actors.gateway.text.tools.dialects import Dialect, forced_dialect
 from actors.gateway.text.tools.offered import OfferedTools, Tool
-from messages.generation import Grammar, GrammarKind
+from messages.generation.grammar import Grammar, GrammarKind
 
 # what stands before the calls, before the arguments of one, after them, between two calls, and after all calls
 _FORMS: dict[Dialect, tuple[str, str, str, str, str]] = {

@@ -13,7 +13,8 @@ from actors.gateway.admission.admission import Admission, Arrival
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import Request
-from messages.generation import Sampling, Terms
+from messages.generation.sampling import Sampling
+from messages.generation.terms import Terms
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.gateway.held_text import HeldText
 

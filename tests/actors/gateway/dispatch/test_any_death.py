@@ -15,7 +15,7 @@ from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.hash_chain import prompt_logprobs
 from gpu_workers.settings import WorkerSettings
 from messages.client import AsyncClient
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from tests.support.gateway.fake_scheduler import ids_text, oracle
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.memory_cluster import Gang

@@ -14,7 +14,8 @@ from actors.gateway.dispatch.bisection import Bisection
 from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.text.tokenizer import NumberText
-from messages.generation import Sampling, Terms
+from messages.generation.sampling import Sampling
+from messages.generation.terms import Terms
 from tests.support.depth import examples
 from tests.support.gateway.fake_scheduler import oracle
 from tests.support.gateway.gateway_rig import rig

@@ -13,9 +13,11 @@ from actors.gateway.requests.order import Ended, Order
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.detokenizer import NumberText
-from messages import cache, generation
+from messages import cache
 from messages.errors import MailboxFull
-from messages.generation import Sampling, Terms
+from messages.generation.sampling import Sampling
+from messages.generation.sequences import Cancel, Refused, Submit, Taken
+from messages.generation.terms import Terms
 from messages.lifecycle import Cause
 from messages.wire.message import NO_TRACE, Message
 
@@ -63,11 +65,11 @@ class FakePost(Post):
         self.timers.append(ManualTimer(delay_s, callback))
         return self.timers[-1]
 
-    def submits(self) -> list[tuple[str, generation.Submit]]:
-        return [(name, message) for name, message in self.sent if isinstance(message, generation.Submit)]
+    def submits(self) -> list[tuple[str, Submit]]:
+        return [(name, message) for name, message in self.sent if isinstance(message, Submit)]
 
-    def cancels(self) -> list[tuple[str, generation.Cancel]]:
-        return [(name, message) for name, message in self.sent if isinstance(message, generation.Cancel)]
+    def cancels(self) -> list[tuple[str, Cancel]]:
+        return [(name, message) for name, message in self.sent if isinstance(message, Cancel)]
 
 
 class Bench:
@@ -144,7 +146,7 @@ def test_a_full_mailbox_is_tried_again_later_and_less_and_less_often() -> None:
 def test_a_refusal_is_final_only_if_it_says_so(is_retryable: bool) -> None:
     bench = Bench(ONE)
     (sequence,) = bench.submit([1])
-    refused = generation.Refused(attempt=bench.last_attempt, code="too_long", detail="no room", retryable=is_retryable)
+    refused = Refused(attempt=bench.last_attempt, code="too_long", detail="no room", retryable=is_retryable)
     bench.dispatcher.on_refused(refused)
     if is_retryable:
         assert (bench.given_up, bench.dispatcher.n_waiting) == ([], 1)
@@ -174,7 +176,7 @@ def test_only_deaths_that_the_request_may_have_caused_are_counted(cause: Cause, 
     bench.submit([1])
     for _ in range(5):
         if is_taken and not bench.given_up:
-            bench.dispatcher.on_taken(generation.Taken(attempt=bench.last_attempt))
+            bench.dispatcher.on_taken(Taken(attempt=bench.last_attempt))
         bench.dispatcher.scheduler_down(ONE, cause)
     is_given_up = is_taken and cause != "killed"
     assert [ended.detail for _, ended in bench.given_up] == ["given up after 3 lost attempts without progress"] * is_given_up

@@ -12,7 +12,7 @@ import pytest
 from actors.actor import Actor
 from actors.gateway.dispatch import holdings
 from actors.scheduler.scheduler_actor import SchedulerActor
-from messages import generation
+from messages.generation.sequences import Ack, Cancel, Holding, Submit, Taken, Tokens
 from messages.wire.arrays import int32s, int64s
 from messages.wire.message import Message
 from tests.support.gateway.fake_scheduler import oracle
@@ -49,7 +49,7 @@ async def assert_right(answer: Any, number: int, n: int) -> None:
 
 async def test_a_lost_ending_is_computed_again() -> None:
     async with whole_server() as (r, _), r.http() as http:
-        dropped = drop(r.gateway, generation.Tokens, lambda message: bool(message.endings))
+        dropped = drop(r.gateway, Tokens, lambda message: bool(message.endings))
         answer = ask(http, 3, 12)
         await r.cluster.wait_until(lambda: bool(dropped))
         await r.cluster.settle(50)
@@ -61,7 +61,7 @@ async def test_a_lost_ending_is_computed_again() -> None:
 async def test_a_lost_submission_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holdings, "_LATE_S", 0.0)
     async with whole_server() as (r, _), r.http() as http:
-        dropped = drop(scheduler_of(r), generation.Submit)
+        dropped = drop(scheduler_of(r), Submit)
         answer = ask(http, 4, 9)
         await r.cluster.wait_until(lambda: bool(dropped))
         for _ in range(2):
@@ -75,7 +75,7 @@ async def test_an_inventory_that_waited_in_the_inbox_blames_no_later_submission(
         gang.hold()
         answer = ask(http, 4, 9)
         await r.cluster.wait_until(lambda: len(r.manager.dispatcher.book) == 1)
-        old = generation.Holding(number=0, newest=0, attempts=int64s([]), told=int32s([]))
+        old = Holding(number=0, newest=0, attempts=int64s([]), told=int32s([]))
         for _ in range(3):
             r.manager.on_holding("scheduler/0", old)
         assert r.manager.dispatcher.holdings.n_lost == 0
@@ -86,7 +86,7 @@ async def test_an_inventory_that_waited_in_the_inbox_blames_no_later_submission(
 async def test_a_lost_confirmation_is_taken_from_the_inventory() -> None:
     async with whole_server() as (r, gang), r.http() as http:
         gang.hold()
-        dropped = drop(r.gateway, generation.Taken)
+        dropped = drop(r.gateway, Taken)
         answer = ask(http, 5, 9)
         await r.cluster.wait_until(lambda: bool(dropped))
         [sequence] = r.manager.dispatcher.book.sequences()
@@ -100,7 +100,7 @@ async def test_a_lost_confirmation_is_taken_from_the_inventory() -> None:
 async def test_a_lost_cancel_is_sent_again() -> None:
     async with whole_server() as (r, gang), r.http() as http:
         gang.hold()
-        dropped = drop(scheduler_of(r), generation.Cancel)
+        dropped = drop(scheduler_of(r), Cancel)
         answer = ask(http, 6, 100)
         await r.cluster.wait_until(lambda: len(scheduler_of(r)._queues) == 1)
         [request] = r.manager.unfinished
@@ -115,8 +115,8 @@ async def test_a_lost_cancel_is_sent_again() -> None:
 async def test_lost_acknowledgements_stop_no_stream() -> None:
     async with whole_server() as (r, _), r.http() as http:
         scheduler, is_deaf = scheduler_of(r), [True]
-        handler = scheduler._handlers[generation.Ack]
-        scheduler._handlers[generation.Ack] = lambda delivery, ack: None if is_deaf[0] else handler(delivery, ack)
+        handler = scheduler._handlers[Ack]
+        scheduler._handlers[Ack] = lambda delivery, ack: None if is_deaf[0] else handler(delivery, ack)
         answer = ask(http, 7, 100, stream=True)
         limit = 8
         scheduler.settings = msgspec.structs.replace(scheduler.settings, unacked_messages=limit)

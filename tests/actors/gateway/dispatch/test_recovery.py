@@ -23,7 +23,8 @@ from actors.gateway.journal.restore import restore, restore_finished
 from actors.gateway.requests.order import Ended, Order, model_changed
 from actors.gateway.requests.request import KEY_BITS, Request
 from actors.gateway.text.tokenizer import HashChainText
-from messages.generation import Sampling, Terms
+from messages.generation.sampling import Sampling
+from messages.generation.terms import Terms
 from tests.support.gateway.journal_file import IDENTITY
 
 MODEL = HashChainText()

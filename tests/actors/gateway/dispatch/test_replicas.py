@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.gateway.dispatch.replicas import Replicas
-from messages.generation import ReplicaCondition
+from messages.generation.replica_state import ReplicaCondition
 
 UP, DOWN, SICK = ReplicaCondition.UP, ReplicaCondition.DOWN, ReplicaCondition.SICK
 BOTH = ["scheduler/0", "scheduler/1"]

@@ -8,7 +8,7 @@ import httpx
 import msgspec
 import pytest
 
-from messages import generation
+from messages.generation.sequences import Ending, Refused, Tokens
 from messages.lifecycle import Cause
 from messages.wire.arrays import int32s, int64s
 from tests.support.gateway.fake_directory import two_replicas
@@ -73,14 +73,14 @@ async def test_another_replica_takes_over_and_late_mail_means_nothing() -> None:
         await r.cluster.wait_until(lambda: second.running)
         assert second.submits[0].attempt != old_attempt
         second.sent += 1
-        stale = generation.Tokens(
+        stale = Tokens(
             number=second.sent,
             attempts=int64s([old_attempt]),
             firsts=int32s([4]),
             counts=int32s([1]),
             cached=int32s([0]),
             ids=int32s([123]),
-            endings=[generation.Ending(attempt=old_attempt, reason="stop", n_cached=0)],
+            endings=[Ending(attempt=old_attempt, reason="stop", n_cached=0)],
         )
         second.mailbox.send("gateway/0", stale)
         second.step(100)
@@ -91,7 +91,7 @@ async def test_another_replica_takes_over_and_late_mail_means_nothing() -> None:
 async def test_refusals_for_now_are_asked_again() -> None:
     async with rig(with_scheduler=False) as r, r.http() as http:
         scheduler = await r.add_scheduler()
-        scheduler.refuse_next = generation.Refused(attempt=0, code="overloaded", detail="full", retryable=True)
+        scheduler.refuse_next = Refused(attempt=0, code="overloaded", detail="full", retryable=True)
         assert (await ask(http, [5], 4)).json()["tokens"] == oracle([5], 4)
         assert len(scheduler.submits) == 2
 

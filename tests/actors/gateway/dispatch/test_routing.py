@@ -10,7 +10,8 @@ from actors.gateway.dispatch.routing import AttemptBook, choose_replica
 from actors.gateway.requests.order import Order
 from actors.gateway.requests.request import Request
 from actors.gateway.text.detokenizer import NoText
-from messages.generation import Sampling, Terms
+from messages.generation.sampling import Sampling
+from messages.generation.terms import Terms
 
 NAMES = ["scheduler/0", "scheduler/1", "scheduler/2"]
 LOADS = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 100), min_size=1)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from messages import generation
+from messages.generation.sequences import Refused
 from tests.support.gateway.gateway_rig import rig
 
 CHAT, PLAIN, GENERATE, BATCH = "/v1/chat/completions", "/v1/completions", "/v1/generate", "/v1/batch"
@@ -144,7 +144,7 @@ async def test_too_many_at_once_is_429() -> None:
 
 async def test_a_scheduler_that_can_never_run_it_makes_a_400() -> None:
     async with rig() as r, r.http() as http:
-        refusal = generation.Refused(attempt=0, code="too_large_for_memory", detail="needs 99 pages of 4", retryable=False)
+        refusal = Refused(attempt=0, code="too_large_for_memory", detail="needs 99 pages of 4", retryable=False)
         for stream in (False, True):
             r.scheduler().refuse_next = refusal
             answer = await http.post(PLAIN, json={"prompt": "x", "stream": stream})

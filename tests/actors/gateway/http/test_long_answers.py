@@ -13,8 +13,9 @@ from actors.gateway.http.sse import join_pieces
 from actors.gateway.http.stream_events import StreamEvents
 from actors.gateway.requests.order import Api, Order
 from actors.gateway.requests.request import Request
-from messages.generation import Sampling, Terms
-from messages.logprobs import TokenLogprobs
+from messages.generation.logprobs import TokenLogprobs
+from messages.generation.sampling import Sampling
+from messages.generation.terms import Terms
 from tests.support.gateway.asgi_exchange import LENGTH, MODEL
 from tests.support.waiting import count_turns
 

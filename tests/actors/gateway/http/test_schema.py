@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from actors.gateway.http.schema import ChatBody, read_body
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 
 HI = {"messages": [{"role": "user", "content": "hi"}]}
 ASKED = Sampling(

@@ -19,8 +19,9 @@ from actors.gateway.journal.records import Recovered, SequenceState, StepRow, de
 from actors.gateway.journal.restore import restore
 from actors.gateway.requests.order import Api, Ended, Order
 from actors.gateway.requests.request import PING_TURN, Request
-from messages.generation import Sampling, Terms
-from messages.logprobs import TokenLogprobs
+from messages.generation.logprobs import TokenLogprobs
+from messages.generation.sampling import Sampling
+from messages.generation.terms import Terms
 from tests.support.gateway.asgi_exchange import LENGTH, MODEL, request_of, show
 
 FAILED = Ended(reason="failed", code="internal", detail="it broke")
@@ -120,6 +121,7 @@ STEPS = st.lists(
     ),
     max_size=12,
 )
+STOPS = st.sampled_from([[], ["7 1"]])
 ENDINGS = {"end": LENGTH, "fail": FAILED, "cancel": CANCELLED}
 
 
@@ -142,14 +144,7 @@ def play(life: Life, steps: list, events: StreamEvents) -> list[bytes]:
     return sent + events.take()
 
 
-@given(
-    STEPS,
-    st.integers(1, 3),
-    st.sampled_from(["chat", "completion"]),
-    st.sampled_from([[], ["7 1"]]),
-    st.integers(-1, 2),
-    st.booleans(),
-)
+@given(STEPS, st.integers(1, 3), st.sampled_from(["chat", "completion"]), STOPS, st.integers(-1, 2), st.booleans())
 def test_every_restored_request_gives_the_same_bytes_from_any_event_and_any_byte_on(
     steps: list, n: int, api: Api, stop: list[str], logprobs: int, with_usage: bool
 ) -> None:

@@ -31,7 +31,7 @@ from actors.gateway.journal.segments import read_segment, segments_in
 from actors.gateway.requests.order import Ended
 from actors.gateway.text.tokenizer import HashChainText
 from messages.errors import ConfigError
-from messages.logprobs import TokenLogprobs
+from messages.generation.logprobs import TokenLogprobs
 from tests.support.gateway.journal_file import (
     IDENTITY,
     files_in,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from messages.generation import Work
+from messages.generation.sequences import Work
 from tests.support.gateway.gateway_rig import rig
 
 PLAIN, GENERATE = "/v1/completions", "/v1/generate"

@@ -12,7 +12,7 @@ from actors.gateway.requests.best_of import mean_logprob, shown_answers
 from actors.gateway.requests.order import BestOf, Ended
 from actors.gateway.requests.request import Request
 from actors.gateway.text.tokenizer import HashChainText
-from messages.logprobs import TokenLogprobs
+from messages.generation.logprobs import TokenLogprobs
 from messages.wire.arrays import float32s
 from tests.support.gateway.request_examples import order_of, request_of
 from tests.support.gateway.whole_server import ask, wait_all, whole_server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from messages import public
 from messages.client import AsyncClient
-from messages.generation import Terms
+from messages.generation.terms import Terms
 from messages.wire.arrays import int32s
 from tests.support.gateway.zmq_clients import GREEDY, zmq_rig
 

@@ -15,7 +15,7 @@ from actors.gateway.text.detokenizer import NumberText
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.client import AsyncClient
 from messages.errors import InvalidRequest
-from messages.generation import Terms
+from messages.generation.terms import Terms
 from tests.support.gateway.fake_scheduler import ids_text, oracle
 from tests.support.gateway.request_examples import order_of, request_of
 from tests.support.gateway.whole_server import ask, n_visible, prompt_number, start_scheduler, wait_all, whole_server

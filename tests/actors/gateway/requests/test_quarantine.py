@@ -12,10 +12,10 @@ from actors.gateway.requests.order import Order
 from actors.gateway.requests.quarantine import Quarantine, is_same_computation
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.request import GrowingSequence
-from messages import generation
 from messages.client import AsyncClient
 from messages.errors import Quarantined
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
+from messages.generation.sequences import Ending
 from messages.wire.arrays import int32s
 from tests.support.gateway.fake_directory import two_replicas
 from tests.support.gateway.fake_scheduler import oracle
@@ -189,7 +189,7 @@ async def test_the_tokens_that_come_with_its_ending_count_in_how_far_it_got() ->
         shorter = asyncio.ensure_future(http.post("/v1/completions", json={**body, "max_tokens": 4}))
         await r.cluster.wait_until(lambda: len(scheduler.running) == 2)
         del scheduler.running[attempt]
-        ending = generation.Ending(attempt=attempt, reason="quarantined", n_cached=0, detail="workers died")
+        ending = Ending(attempt=attempt, reason="quarantined", n_cached=0, detail="workers died")
         scheduler._send("gateway/0", [(attempt, 0, oracle([1, 2, 3], 5))], [ending])
         assert (await poison).status_code == 422
         scheduler.step(4)

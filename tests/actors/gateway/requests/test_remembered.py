@@ -15,7 +15,7 @@ from actors.gateway.requests.harm_budget import HarmBudget
 from actors.gateway.requests.quarantine import Quarantine
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.requests.remembered import Remembered, RememberedCaller, RememberedPrompt
-from messages.generation import ReplicaCondition, ReplicaState
+from messages.generation.replica_state import ReplicaCondition, ReplicaState
 from tests.support.gateway.fake_scheduler import FakeScheduler
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.gateway.journal_file import frames_in, opened, request_blob, spoil, unwanted, written

@@ -16,7 +16,7 @@ from actors.gateway.requests.reader import Reader
 from actors.gateway.requests.request import Gap, Request
 from actors.gateway.text.detokenizer import ByteText
 from actors.gateway.text.tokenizer import HashChainText
-from messages.logprobs import TokenLogprobs
+from messages.generation.logprobs import TokenLogprobs
 from messages.outcomes import EndReason
 from tests.support.gateway.request_examples import order_of, request_of
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from actors.gateway.requests.request import GrowingSequence
 from messages.client import AsyncClient
-from messages.generation import Terms
+from messages.generation.terms import Terms
 from tests.support.gateway.fake_scheduler import ids_text, oracle
 from tests.support.gateway.request_examples import order_of, request_of
 from tests.support.gateway.whole_server import ask, n_visible, start_scheduler, wait_all, whole_server

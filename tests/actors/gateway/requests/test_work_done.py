@@ -8,7 +8,7 @@ from typing import Any
 
 import openai
 
-from messages.generation import Work
+from messages.generation.sequences import Work
 from tests.support.gateway.gateway_rig import rig
 from tests.support.waiting import DEADLINE_S
 

@@ -10,7 +10,7 @@ from llguidance import LLMatcher, LLTokenizer
 from actors.gateway.text.grammars import GrammarError, compile_grammar
 from actors.gateway.text.reasoning_text import ReasoningMarks
 from actors.gateway.text.tokenizer import FolderText
-from messages.generation import Grammar, GrammarKind
+from messages.generation.grammar import Grammar, GrammarKind
 
 
 @pytest.mark.parametrize(

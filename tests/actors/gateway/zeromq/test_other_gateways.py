@@ -15,7 +15,7 @@ from messages import public
 from messages.client import AsyncClient
 from messages.client.options import request_of
 from messages.errors import Unavailable
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from messages.ids import mint_request_id
 from tests.support.gateway.fake_scheduler import FakeScheduler, oracle
 from tests.support.gateway.gateway_rig import Rig, rig, two_gateways

@@ -19,7 +19,8 @@ from actors.gateway.zeromq import server
 from messages import public
 from messages.client import AsyncClient, Client
 from messages.errors import InvalidRequest, RequestFailed, Unavailable
-from messages.generation import Sampling, Terms
+from messages.generation.sampling import Sampling
+from messages.generation.terms import Terms
 from messages.wire.arrays import int32s
 from messages.wire.codec import Codec
 from tests.support.gateway.fake_scheduler import FakeScheduler, ids_text, oracle, text_ids

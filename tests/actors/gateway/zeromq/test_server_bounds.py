@@ -8,7 +8,8 @@ import zmq
 from actors.gateway.admission.bodies import UNCOUNTED_BYTES
 from actors.gateway.zeromq.clients import RefusalQueue
 from messages import public
-from messages.generation import Sampling, Terms
+from messages.generation.sampling import Sampling
+from messages.generation.terms import Terms
 from messages.transport import zmq_options
 from messages.wire.arrays import int32s
 from tests.support.gateway.fake_scheduler import oracle, text_ids

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from actors.gateway.admission.caller import caller_of_address
 from messages import public
 from messages.client import AsyncClient
-from messages.generation import Terms
+from messages.generation.terms import Terms
 from messages.wire.arrays import int32s
 from tests.support.gateway.fake_scheduler import oracle, text_ids
 from tests.support.gateway.held_text import HeldText

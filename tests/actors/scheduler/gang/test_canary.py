@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from actors.scheduler.sequences.sequence import Sequence
-from messages.generation import ReplicaCondition, Suspicion
+from messages.generation.replica_state import ReplicaCondition
+from messages.generation.sequences import Suspicion
 from messages.steps import StepFailed
 from messages.wire.arrays import int32s
 from tests.support.scheduler.gang_bench import GangBench

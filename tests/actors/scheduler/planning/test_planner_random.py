@@ -10,7 +10,7 @@ import pytest
 from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
-from messages import generation
+from messages.generation.sequences import Cancel
 from tests.support.depth import DEPTH
 from tests.support.memory_cluster import Gang, MemoryCluster
 from tests.support.scheduler.scheduler_bench import SchedulerBench
@@ -50,7 +50,7 @@ async def test_random_load(seed: int) -> None:
         jobs[attempt] = (prompt, rng.randint(1, 90))
         bench.gateway.submit(attempt, *jobs[attempt], speculation=rng.random() < 0.5, priority=rng.randint(0, 2))
         if rng.random() < 0.1:
-            bench.gateway.mailbox.send("scheduler/0", generation.Cancel(attempt=attempt, why="client_left"))
+            bench.gateway.mailbox.send("scheduler/0", Cancel(attempt=attempt, why="client_left"))
         if rng.random() < 0.2:
             await cluster.settle(rng.randint(1, 60))
         if rng.random() < 0.04:

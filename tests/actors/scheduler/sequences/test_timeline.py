@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actors.scheduler.sequences.timeline import Timeline
-from messages.generation import Work
+from messages.generation.sequences import Work
 
 
 def test_each_phase_is_the_time_between_two_moments() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gpu_workers.hash_chain import HashChainEngine
 from gpu_workers.settings import WorkerSettings
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from ops.bench.children.direct_child import jobs_of
 from ops.bench.children.direct_engine import DirectJob, DirectRun
 from ops.bench.commands.gpu_batch import nano_workload

@@ -12,7 +12,8 @@ import msgspec
 from actors.gateway.admission.new_request import NewRequest
 from actors.gateway.requests.order import Order
 from gpu_workers.hash_chain import hash_chain_tokens
-from messages.generation import Sampling, Terms
+from messages.generation.sampling import Sampling
+from messages.generation.terms import Terms
 
 
 class ClientKind(Enum):

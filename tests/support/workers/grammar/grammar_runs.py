@@ -7,7 +7,7 @@ import json
 from llguidance import LLMatcher
 
 from gpu_workers.runner.model_runner import ModelRunner
-from messages.generation import Sampling
+from messages.generation.sampling import Sampling
 from tests.support.workers.grammar.tiny_tokenizer import END
 from tests.support.workers.sampling_kinds import prompt_of
 from tests.support.workers.small_scheduler import Running, SmallScheduler

@@ -16,7 +16,7 @@ import openai
 import pytest
 
 from actors.gateway.text.tokenizer import FolderText
-from messages.generation import Submit
+from messages.generation.sequences import Submit
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.waiting import DEADLINE_S, until
 

@@ -13,7 +13,7 @@ import httpx
 import openai
 
 from actors.gateway.text.tokenizer import FolderText
-from messages.generation import Submit
+from messages.generation.sequences import Submit
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.waiting import DEADLINE_S, until
 

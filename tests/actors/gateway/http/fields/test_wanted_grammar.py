@@ -9,7 +9,7 @@ import pytest
 
 from actors.gateway.http.fields.wanted_grammar import MOST_GRAMMAR_CHARACTERS, wanted_grammar
 from actors.gateway.requests.refusals import Refusal
-from messages.generation import Grammar, GrammarKind
+from messages.generation.grammar import Grammar, GrammarKind
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 JSON = GrammarKind.JSON_SCHEMA

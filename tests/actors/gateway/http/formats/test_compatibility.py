@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from messages.generation import Work
+from messages.generation.sequences import Work
 from tests.support.gateway.gateway_rig import rig
 
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3, "temperature": 0}

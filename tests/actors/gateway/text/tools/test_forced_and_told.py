@@ -19,7 +19,7 @@ from actors.gateway.text.tokenizer import FolderText
 from actors.gateway.text.tools.dialects import Dialect
 from actors.gateway.text.tools.forced import grammar_of
 from actors.gateway.text.tools.telling import told, with_short_ids
-from messages.generation import Grammar, GrammarKind
+from messages.generation.grammar import Grammar, GrammarKind
 
 CITY = {"type": "object", "properties": {"city": {"type": "string", "format": "odd"}}, "required": ["city"]}
 TOOLS: list[Any] = [

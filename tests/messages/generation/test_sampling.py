@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from messages.generation import Sampling, example_sampling
+from messages.generation.sampling import Sampling, example_sampling
 
 
 def test_the_example_uses_every_parameter_but_the_seed() -> None:

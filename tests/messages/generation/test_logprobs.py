@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messages.logprobs import TokenLogprobs, join_logprobs, place_logprobs
+from messages.generation.logprobs import TokenLogprobs, join_logprobs, place_logprobs
 from messages.wire.arrays import float32s, int32s
 
 

@@ -1,0 +1,77 @@
+"""What a client asks for besides its prompt and its sampling parameters: the terms of a request."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypedDict
+
+import msgspec
+
+from messages.generation.grammar import Grammar
+from messages.generation.logprobs import TopWanted
+from messages.wire.message import NO_TRACE, CallerId, ShortText, StrictPart, TraceId
+
+MAX_STOP_STRINGS = 16
+MAX_STOP_TOKENS = 64
+MAX_BIASED_TOKENS = 1000
+MAX_ALLOWED_TOKENS = 65_536
+MAX_BAD_WORDS = 128
+MAX_BAD_SEQUENCES = 2 * MAX_BAD_WORDS  # each word at the beginning of a text, and after a space
+NO_TOKEN_LIMIT = 2**31 - 1  # a `max_tokens` that means: up to the model's context length
+TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Bias = Annotated[float, msgspec.Meta(ge=-100.0, le=100.0)]
+
+
+class Terms(StrictPart, frozen=True):
+    """What a client asks for besides its prompt and its `Sampling`. Carried whole from the API to the scheduler's sequence.
+    Clients may set every term but those of `SERVER_TERMS`: a new field is offered by HTTP, ZeroMQ and the client library."""
+
+    max_tokens: Annotated[int, msgspec.Meta(ge=1, le=NO_TOKEN_LIMIT)] = NO_TOKEN_LIMIT  # generated tokens at most
+    min_tokens: Annotated[int, msgspec.Meta(ge=0, le=NO_TOKEN_LIMIT)] = 0  # generated before a stop token or stop string counts
+    stop: Annotated[list[ShortText], msgspec.Meta(max_length=MAX_STOP_STRINGS)] = []  # the gateway looks for these strings
+    stop_tokens: Annotated[list[int], msgspec.Meta(max_length=MAX_STOP_TOKENS)] = []  # ids that end the answer
+    include_stop_str_in_output: bool = False  # the stop string or stop token that ends the answer is a part of its text
+    skip_special_tokens: bool = True  # their text is not shown
+    # So many last tokens of the prompt count. -1: as many as have room beside `max_tokens`. None: all must fit.
+    truncate_prompt_tokens: Annotated[int, msgspec.Meta(ge=-1, le=NO_TOKEN_LIMIT)] | None = None
+    ignore_eos: bool = False  # admission adds the model's end tokens to `stop_tokens` unless this is set
+    priority: Annotated[int, msgspec.Meta(ge=-100, le=100)] = 0  # the smaller number runs first
+    # Seconds from its arrival: if it is not finished by then, it ends with the code "deadline". None: the server's limit alone.
+    deadline_s: Annotated[float, msgspec.Meta(gt=0.0)] | None = None
+    speculation: bool = True  # draft tokens may be used
+    grammar: Grammar | None = None  # the whole answer matches it, unless another limit ends it before; None: any text
+    logit_bias: Annotated[dict[ShortText, Bias], msgspec.Meta(max_length=MAX_BIASED_TOKENS)] = {}  # by id, as text
+    # No other ids are sampled. None: all may be.
+    allowed_token_ids: Annotated[list[TokenId], msgspec.Meta(min_length=1, max_length=MAX_ALLOWED_TOKENS)] | None = None
+    bad_words: Annotated[list[ShortText], msgspec.Meta(max_length=MAX_BAD_WORDS)] = []  # are not generated
+    # The tokens of `bad_words`, made by admission: the last token of each is not sampled after the ones before it.
+    bad_tokens: Annotated[list[list[TokenId]], msgspec.Meta(max_length=MAX_BAD_SEQUENCES)] = []
+    prompt_logprobs: TopWanted = -1  # -1: none; n: of the prompt's tokens, and of the top n at each place
+    trace_id: TraceId = NO_TRACE  # of a distributed trace (W3C Trace Context); HTTP clients give it as the header `traceparent`
+    caller: CallerId = b""  # who has sent the request: a digest, made where the request arrives
+    # The scheduler may collect this many tokens before it sends them. The first and the last of an attempt are sent at once.
+    group_tokens: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 1
+
+
+SERVER_TERMS = frozenset(("group_tokens", "caller", "bad_tokens"))  # set by the gateway; clients cannot set them
+
+
+class TermsOptions(TypedDict, total=False):
+    """The terms that clients may set, as keyword arguments, for type checkers. A test compares them with `Terms`."""
+
+    max_tokens: int | None  # None: to the end of the context
+    min_tokens: int
+    stop: list[str] | str
+    stop_tokens: list[int]
+    include_stop_str_in_output: bool
+    skip_special_tokens: bool
+    truncate_prompt_tokens: int | None
+    ignore_eos: bool
+    priority: int
+    deadline_s: float | None
+    speculation: bool
+    grammar: Grammar | None
+    logit_bias: dict[str, float]
+    allowed_token_ids: list[int] | None
+    bad_words: list[str]
+    prompt_logprobs: int
+    trace_id: bytes
