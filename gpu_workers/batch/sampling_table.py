@@ -32,7 +32,7 @@ def _banned_until(new: NewSequence) -> int:
 def _edited_until(new: NewSequence) -> int:
     sampling = new.sampling
     has_penalty = sampling.presence_penalty or sampling.frequency_penalty or sampling.repetition_penalty != 1
-    return _ALWAYS if has_penalty or new.grammar or new.rules else _banned_until(new)
+    return _ALWAYS if has_penalty or new.rules else _banned_until(new)
 
 
 class Column:

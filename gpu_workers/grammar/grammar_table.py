@@ -1,8 +1,9 @@
 """The grammars of a rank's slots: masks for the samples of a step, and what is known of the tokens after them.
 
-A matcher consumes the tokens that were sampled before the positions of a step, which it reads from the token table. On a GPU
-that waits for the step before. Samples after drafts are masked as if the drafts before them were right: where one is not, the
-samples after it are dropped, so their masks do not matter. A draft that breaks the grammar is never sampled, and so rejected.
+A matcher consumes the tokens that were sampled before the positions of a step, which are read from the token table. On a GPU
+that waits for the step before, while the layers of the step run already (`mask_question`). Samples after drafts are masked as
+if the drafts before them were right: where one is not, the samples after it are dropped, so their masks do not matter. A draft
+that breaks the grammar is never sampled, and so rejected.
 
 Where a grammar allows one continuation only, such as the next key of an object, rank 0 tells the scheduler, which sends these
 tokens back as drafts: the ranks have the vocabulary, without which nobody can know them, and nobody needs to keep them, because
@@ -14,6 +15,7 @@ derivatives of regular expressions, with masks from a walk over a trie of the vo
 
 from __future__ import annotations
 
+from itertools import chain
 from threading import Lock
 
 import numpy as np
@@ -25,12 +27,12 @@ from llguidance.numpy import (
     fill_next_token_bitmask_par_with_draft_tokens,
 )
 
-from gpu_workers.batch.sampling_table import SamplingRows
-from gpu_workers.batch.uploads import upload
+from gpu_workers.batch.masked_samples import MaskedSamples
 from gpu_workers.engine import PlanRefused
 from gpu_workers.grammar.answer_grammar import AnswerGrammar
 from gpu_workers.grammar.compiled_grammars import CompiledGrammars
 from gpu_workers.grammar.grammar_rows import GrammarRow, GrammarRows
+from gpu_workers.grammar.mask_question import MaskQuestion, ask
 from gpu_workers.grammar.vocabulary import GrammarVocabulary
 from messages.steps import Plan
 
@@ -82,94 +84,76 @@ class GrammarTable:
         ]
         return GrammarRows(rows, self._lock)
 
-    def mask(self, logits: torch.Tensor, rows: SamplingRows, tokens: torch.Tensor) -> torch.Tensor:
-        """The logits without the tokens that break a row's grammar. On a CPU they are written in place, unless a row wants log
-        probabilities, which are the model's: a copy takes longer than the masks.
+    def ask(self, slots: np.ndarray, positions: np.ndarray, tokens: torch.Tensor) -> MaskQuestion | None:
+        """Called before a step is launched: asks for the tokens that its masks depend on. None if no sample has a grammar.
 
-        logits: [S, vocabulary] float32; rows: of the S samples; tokens: the token table, same device.
-        """
-        if not self.has_any(rows.slots):
-            return logits
-        samples = self._samples(rows)
-        index = np.concatenate(list(samples.values()))
+        slots, positions: [S] int64 of all samples, on the host; tokens: the token table. Waits for nothing."""
+        if not self.has_any(slots):
+            return None
+        found: dict[int, list[int]] = {}
+        for index, slot in enumerate(slots.tolist()):
+            if slot in self._slots:
+                found.setdefault(slot, []).append(index)
+        samples = {slot: np.array(indices, np.int64) for slot, indices in found.items()}
         with self._lock:
-            allowed = self._allowed(samples, rows.positions, tokens)
-        if logits.is_cuda:
-            on_device, forbidden = upload(index, logits.device), upload(~allowed, logits.device)
-            return logits.index_put((on_device,), logits[on_device].masked_fill_(forbidden, float("-inf")))
-        masked = logits.clone() if rows.wants_logprobs else logits
-        for row, one in zip(index.tolist(), allowed, strict=True):
-            np.copyto(masked[row].numpy(), -np.inf, where=~one)
-        return masked
+            n_consumed = {slot: self._slots[slot].n_consumed for slot in samples}
+        return ask(samples, n_consumed, positions, tokens)
+
+    def masks(self, question: MaskQuestion) -> MaskedSamples:
+        """The answer. Waits for the tokens that were asked for, and for grammars that are not compiled yet."""
+        known = question.known()
+        with self._lock:
+            masks = self._allowed(question, known)
+        drafts = [[0, *tokens[span.middle - span.first :]] for span, tokens in zip(question.spans, known, strict=True)]
+        before = np.array(list(chain.from_iterable(drafts)), np.int64)
+        return MaskedSamples(question.index, question.slots, question.positions, before, masks)
 
     def reset(self) -> None:
         """Forget all slots."""
         self._slots.clear()
 
-    def _samples(self, rows: SamplingRows) -> dict[int, np.ndarray]:
-        """The samples of each slot that has a grammar: indices into the S samples, one position after the other."""
-        found: dict[int, list[int]] = {}
-        for index, slot in enumerate(rows.slots.tolist()):
-            if slot in self._slots:
-                found.setdefault(slot, []).append(index)
-        return {slot: np.array(indices, np.int64) for slot, indices in found.items()}
-
-    def _allowed(self, samples: dict[int, np.ndarray], positions: np.ndarray, tokens: torch.Tensor) -> np.ndarray:
-        """[M, vocabulary] bool: which tokens may stand at each of these samples, slot after slot."""
+    def _allowed(self, question: MaskQuestion, known: list[list[int]]) -> np.ndarray:
         assert self._vocabulary is not None
-        known = self._known(samples, positions, tokens)
-        widths = [len(indices) for indices in samples.values()]
-        masks = allocate_token_bitmask(sum(widths), self._vocabulary.n_columns)
+        masks = allocate_token_bitmask(len(question.index), self._vocabulary.n_columns)
         single: list[tuple[LLMatcher, int]] = []  # (matcher, its first mask)
         drafted: list[tuple[LLMatcher, int, list[int]]] = []  # the same with drafts
         first = 0
-        for slot, width, (sampled, drafts) in zip(samples, widths, known, strict=True):
-            answer = self._slots[slot]
-            answer.consume(sampled)
-            possible = answer.possible(drafts)
+        for span, tokens in zip(question.spans, known, strict=True):
+            answer, n_sampled = self._slots[span.slot], span.middle - span.first
+            answer.consume(
+                tokens[answer.n_consumed - span.first : n_sampled]
+            )  # the step before may have told it some meanwhile
+            possible = answer.possible(tokens[n_sampled:])
             if possible:
                 drafted.append((answer.matcher, first, possible))
             elif not answer.is_over:
                 single.append((answer.matcher, first))
-            first += width
+            first += span.n_samples
         if single:
             fill_next_token_bitmask_par(self._executor, single, masks)
         if drafted:
             fill_next_token_bitmask_par_with_draft_tokens(self._executor, drafted, masks)
-        bits = np.unpackbits(masks.view(np.uint8), axis=1, bitorder="little", count=self._vocabulary.n_columns).view(bool)
-        self._allow_ends(bits, samples, widths)
-        return bits[:, : self._vocabulary.size]
+        self._allow_ends(masks, question)
+        return masks
 
-    def _allow_ends(self, bits: np.ndarray, samples: dict[int, np.ndarray], widths: list[int]) -> None:
-        """Where the grammar allows the answer to end, allow the end tokens of the sequence instead. bits: [M, columns]."""
+    def _allow_ends(self, masks: np.ndarray, question: MaskQuestion) -> None:
+        """Where the grammar allows the answer to end, allow the end tokens of the sequence instead. masks: [M, words] int32."""
         assert self._vocabulary is not None
-        first, end = 0, self._vocabulary.end
-        for slot, width in zip(samples, widths, strict=True):
-            answer, rows = self._slots[slot], bits[first : first + width]
+        first, (end, end_bit) = 0, _place(self._vocabulary.end)
+        words = masks.view(np.uint32)
+        for span in question.spans:
+            answer, rows = self._slots[span.slot], words[first : first + span.n_samples]
             if answer.is_over:
-                rows[:] = False
-                rows[:, answer.end_tokens] = True
+                rows[:] = 0
+                may_end = np.ones(len(rows), bool)
             else:
-                may_end = rows[:, end : end + 1].copy()
-                rows[:, end] = False  # an id that the tokenizer lacks, and a model may have all the same
-                rows[:, answer.end_tokens] |= may_end
-            first += width
+                may_end = (rows[:, end] & end_bit) != 0
+                rows[:, end] &= ~end_bit  # an id that the tokenizer lacks, and a model may have all the same
+            for word, bit in map(_place, answer.end_tokens):
+                rows[may_end, word] |= bit
+            first += span.n_samples
 
-    def _known(
-        self, samples: dict[int, np.ndarray], positions: np.ndarray, tokens: torch.Tensor
-    ) -> list[tuple[list[int], list[int]]]:
-        """(tokens that the matcher does not know yet, drafts after them) of each slot, read from the token table at once."""
-        spans: list[tuple[int, int, int]] = []
-        for slot, indices in samples.items():
-            at = positions[indices]
-            spans.append((self._slots[slot].n_consumed, int(at[0]), int(at[-1])))
-        width = tokens.shape[1]
-        places = [
-            np.arange(slot * width + first, slot * width + last) for slot, (first, _, last) in zip(samples, spans, strict=True)
-        ]
-        read = tokens.view(-1)[upload(np.concatenate(places), tokens.device)].tolist()
-        known, at = [], 0
-        for first, middle, last in spans:
-            known.append((read[at : at + middle - first], read[at + middle - first : at + last - first]))
-            at += last - first
-        return known
+
+def _place(token: int) -> tuple[int, np.uint32]:
+    """(word of a mask, bit in it) of a token."""
+    return token // 32, np.uint32(1 << (token % 32))

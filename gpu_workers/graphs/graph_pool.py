@@ -8,7 +8,11 @@ import numpy as np
 import torch
 
 from gpu_workers.batch.device_state import DeviceState
+from gpu_workers.batch.masked_samples import MaskedSamples
+from gpu_workers.batch.sampling_table import SamplingTable
 from gpu_workers.batch.step_tensors import StepTensors
+from gpu_workers.batch.uploads import upload, upload_together
+from gpu_workers.cuda.kernels.sampling.masks import mask_rows
 from gpu_workers.cuda.kernels.sampling.sample import SamplingScratch, sample_rows
 from gpu_workers.graphs.token_counts import TokenCounts
 
@@ -73,6 +77,8 @@ class GraphPool:
             self._logits = torch.zeros(sizes, dtype=logits.dtype, device=logits.device)
             self._scratch = SamplingScratch.allocate(*sizes, logits.device)
             self._counts = TokenCounts(self.state, vocabulary)
+            nothing = torch.zeros((1, 1 + vocabulary // 32), dtype=torch.int32, device=logits.device)
+            mask_rows(self._logits, self.ids[:1], nothing)  # compiled before it is needed
         kept = self._logits[:n]
         kept.copy_(logits)
         drafts = step.token_ids if step.sample_index is None else step.token_ids.index_select(0, step.sample_index)
@@ -80,6 +86,27 @@ class GraphPool:
             kept, slots, positions, self.state, self.ids[:n],
             advance=True, scratch=self._scratch, counts=self._counts.values, drafts=drafts,
         )  # fmt: skip
+
+    def sample_again(self, samples: MaskedSamples, table: SamplingTable) -> None:
+        """Samples rows of the last captured step once more, from their logits and masks; the tokens replace those of the step.
+        Queued on the current stream. table: of all slots.
+
+        A captured step samples every row as if none had a grammar, so steps without grammars have nothing to do with masks, and
+        a step with grammars needs its masks only after its layers."""
+        index, slots, positions, drafts = upload_together(
+            (samples.index, samples.slots, samples.positions - 1, samples.drafts), self.state.device
+        )
+        masked = mask_rows(self.logits, index, upload(samples.masks, self.state.device))
+        is_first = np.append(True, samples.slots[1:] != samples.slots[:-1])
+        self.counts.invalidate(samples.slots[is_first])  # the step has counted another token
+        self.counts.prepare(samples.slots[is_first], samples.positions[is_first], 1, table)
+        ids = torch.empty(len(index), dtype=torch.int64, device=self.state.device)
+        sample_rows(
+            masked, slots, positions, self.state, ids,
+            advance=True, scratch=self._scratch, counts=self.counts.values, drafts=drafts,
+        )  # fmt: skip
+        self.ids.index_copy_(0, index, ids)
+        self.counts.invalidate(samples.slots[1:][~is_first[1:]])  # how many drafts are accepted is not known
 
 
 class Staging:

@@ -5,7 +5,8 @@
 
 Nothing waits for the host: the ids are in the device's token table before the next plan is launched. On a CPU all work is done
 when `launch` returns. On CUDA it is queued, and `collect` waits for the event after each step. All but the largest steps are
-captured graphs, which apply every sampling rule. In a gang every rank samples from the same gathered logits with the same
+captured graphs, which apply every sampling rule; rows that have a grammar are sampled once more after them, with masks that the
+host computes meanwhile. In a gang every rank samples from the same gathered logits with the same
 noise, so all token tables stay equal without any message between the ranks.
 """
 
@@ -29,39 +30,23 @@ from gpu_workers.batch.step_tensors import NO_TOKENS, build_batch
 from gpu_workers.batch.uploads import upload
 from gpu_workers.cuda.compile_watch import watch_triton
 from gpu_workers.engine import Engine
-from gpu_workers.grammar.grammar_rows import GrammarRows
 from gpu_workers.grammar.grammar_table import GrammarTable
+from gpu_workers.grammar.mask_question import MaskQuestion
 from gpu_workers.layers.kv_pages import KvPages
 from gpu_workers.models.model import Model
 from gpu_workers.runner.backend import CapturedSteps
-from gpu_workers.sampling.draft_verification import accept_drafts, emitted_indices
-from gpu_workers.sampling.logprobs import ComputedLogprobs, compute_logprobs, emitted_logprobs
+from gpu_workers.runner.pending_step import PendingStep, read_step, timed_event
+from gpu_workers.sampling.logprobs import ComputedLogprobs, compute_logprobs
+from gpu_workers.sampling.masked_logits import mask_logits
 from gpu_workers.sampling.prompt_logprobs import ComputedPrompts, compute_prompt_logprobs
 from gpu_workers.sampling.sampler import sample_tokens
 from messages.steps import EngineCapacity, Plan, Result, StepTime
-from messages.wire.arrays import int32s
 
 if TYPE_CHECKING:
     from gpu_workers.graphs.cuda_graphs import StepGraphs  # these import Triton
     from gpu_workers.graphs.mixed_graphs import MixedGraphs
 
 SampleTokens = Callable[[torch.Tensor, SamplingRows], torch.Tensor]  # logits [S, vocabulary] float32, rows -> ids [S] int64
-
-
-@dataclass(frozen=True)
-class PendingStep:
-    """One step that has been launched: what to wait for and how to read it."""
-
-    plan: Plan
-    number: int  # of the step
-    result_slots: np.ndarray  # [N] int32
-    widths: np.ndarray  # [N] int64: samples of each row
-    ids: torch.Tensor  # [S] int64 on the host; valid after the second event
-    logprobs: ComputedLogprobs | None
-    compute_s: float  # used if there are no events, when the step has ended already
-    events: tuple[torch.cuda.Event, torch.cuda.Event] | None  # of a step on a device: before its first kernel, after its last
-    grammars: GrammarRows | None = None
-    prompts: ComputedPrompts | None = None  # on the host; valid after the second event
 
 
 @dataclass(frozen=True)
@@ -157,8 +142,8 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
             yield read_step(pending)
 
     def _fits_captured(self, slots: np.ndarray) -> bool:
-        """True unless one of these slots has a grammar, or bad words of several tokens: captured steps know neither."""
-        return not (self._grammars.has_any(slots) or self._slots.sampling.has_bad_sequences(slots))
+        """True unless one of these slots has bad words of several tokens: captured steps do not know them."""
+        return not self._slots.sampling.has_bad_sequences(slots)
 
     def _run_captured(self, plan: Plan, graphs: StepGraphs) -> list[PendingStep]:
         n = len(plan.row_slots)
@@ -176,14 +161,23 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         graphs.pool.counts.prepare(slots, positions + 1, plan.n_steps, self._slots.sampling)
         events = [timed_event() for _ in range(plan.n_steps + 1)]
         events[0].record()
+        asked: MaskQuestion | None = None
 
         def keep(index: int) -> None:
-            ids, logprobs = self._take_samples(graphs, slots)
+            index = len(launched)
+            ids, logprobs = self._take_samples(graphs, slots, asked)
             events[index + 1].record()
             around = (events[index], events[index + 1])
-            launched.append(PendingStep(plan, plan.step + index, plan.row_slots, widths, ids, logprobs, 0.0, around))
+            grammars = self._grammars.rows(plan.row_slots, widths, positions + index + 1) if asked is not None else None
+            number = plan.step + index
+            launched.append(PendingStep(plan, number, plan.row_slots, widths, ids, logprobs, 0.0, around, grammars))
 
-        graphs.decode.run(slots, positions, plan.n_steps, keep)
+        if not self._grammars.has_any(slots):
+            graphs.decode.run(slots, positions, plan.n_steps, keep)
+            return launched
+        for index in range(plan.n_steps):
+            asked = self._grammars.ask(slots, positions + index + 1, self._state.tokens)
+            graphs.decode.run(slots, positions + index, 1, keep)
         return launched
 
     def _run_mixed(self, plan: Plan, graphs: StepGraphs, mixed: MixedGraphs) -> PendingStep | None:
@@ -191,19 +185,25 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         events = (timed_event(), timed_event())
         events[0].record()
         step = build_step(plan, self._slots.page_table)
+        asked = self._grammars.ask(step.sample_slots, step.sample_positions, self._state.tokens)
         if not mixed.run(step, lambda: graphs.pool.counts.prepare_mixed(step, self._slots.sampling)):
             return None
-        ids, logprobs = self._take_samples(graphs, step.sample_slots)
+        ids, logprobs = self._take_samples(graphs, step.sample_slots, asked)
         events[1].record()
-        return PendingStep(plan, plan.step, step.result_slots, step.result_widths, ids, logprobs, 0.0, events)
+        grammars = self._grammars.rows(step.result_slots, step.result_widths, step.sample_positions)
+        return PendingStep(plan, plan.step, step.result_slots, step.result_widths, ids, logprobs, 0.0, events, grammars)
 
-    def _take_samples(self, graphs: StepGraphs, slots: np.ndarray) -> tuple[torch.Tensor, ComputedLogprobs | None]:
+    def _take_samples(
+        self, graphs: StepGraphs, slots: np.ndarray, asked: MaskQuestion | None
+    ) -> tuple[torch.Tensor, ComputedLogprobs | None]:
         """The tokens [S] that the last launched graph sampled for slots [S], int64 on the host, and their log probabilities if
-        a row asks. The copy is only queued."""
+        a row asks. Samples with a grammar are made again. The copy is only queued."""
+        if asked is not None:
+            graphs.pool.sample_again(self._grammars.masks(asked), self._slots.sampling)
         ids, logprobs = graphs.pool.ids[: len(slots)], None
-        asked = self._slots.sampling.logprobs_of(slots)
-        if (asked >= 0).any():
-            logprobs = compute_logprobs(graphs.pool.logits[: len(slots)], ids, asked).to_host()
+        wanted = self._slots.sampling.logprobs_of(slots)
+        if (wanted >= 0).any():
+            logprobs = compute_logprobs(graphs.pool.logits[: len(slots)], ids, wanted).to_host()
         return ids.to("cpu", non_blocking=True), logprobs
 
     @torch.inference_mode()
@@ -215,11 +215,12 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         step = build_step(plan, self._slots.page_table, index)
         ids, logprobs, grammars, prompts = torch.zeros(0, dtype=torch.int64), None, None, None
         if len(step.slots):
+            asked = self._grammars.ask(step.sample_slots, step.sample_positions, self._state.tokens)
             computed = self._compute(step, self._slots.prompts.rows_of(step))
             prompts = computed.prompts
             if computed.logits is not None:
                 rows = self._slots.sampling.gather(step.sample_slots, step.sample_positions)
-                ids, logprobs = self._sample(computed, computed.logits, rows)
+                ids, logprobs = self._sample(computed, computed.logits, rows, asked)
                 grammars = self._grammars.rows(step.result_slots, step.result_widths, step.sample_positions)
         if events is not None:
             events[1].record()
@@ -244,44 +245,17 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         return compute_prompt_logprobs(rows, hidden, ids, self._model.logits, self._capacity.vocabulary).to_host()
 
     def _sample(
-        self, computed: ComputedStep, logits: torch.Tensor, rows: SamplingRows
+        self, computed: ComputedStep, logits: torch.Tensor, rows: SamplingRows, asked: MaskQuestion | None
     ) -> tuple[torch.Tensor, ComputedLogprobs | None]:
         logprobs = None
-        if computed.greedy is not None and rows.is_all_greedy:
+        if computed.greedy is not None and rows.is_all_greedy and asked is None:
             ids = computed.greedy.clone()  # the next step writes there
         else:
-            logits = logits.float()
-            ids = self._sample_tokens(self._grammars.mask(logits, rows, self._state.tokens), rows)
+            masked = logits = logits.float()
+            if asked is not None:  # log probabilities are the model's
+                masked = mask_logits(logits, self._grammars.masks(asked), in_place=not rows.wants_logprobs)
+            ids = self._sample_tokens(masked, rows)
         self._state.tokens.view(-1).index_copy_(0, computed.places, ids.to(torch.int32))
         if rows.wants_logprobs:
             logprobs = compute_logprobs(logits, ids, rows.logprobs).to_host()
         return ids.to("cpu", non_blocking=True), logprobs
-
-
-def timed_event() -> torch.cuda.Event:
-    """A CUDA event that records its time."""
-    return torch.cuda.Event(enable_timing=True)
-
-
-def read_step(pending: PendingStep) -> Result:
-    """Wait for one step, count how many of its drafts are accepted, and ask its grammars what follows."""
-    compute_s = pending.compute_s
-    if pending.events is not None:
-        began, ended = pending.events
-        ended.synchronize()
-        compute_s = began.elapsed_time(ended) / 1e3
-    samples = pending.ids.numpy()
-    counts = accept_drafts(samples, pending.widths, pending.plan.draft_ids)
-    emitted = emitted_indices(pending.widths, counts)
-    ids = samples[emitted]
-    return Result(
-        epoch=pending.plan.epoch,
-        step=pending.number,
-        slots=int32s(pending.result_slots),
-        counts=int32s(counts),
-        ids=int32s(ids),
-        compute_s=compute_s,
-        logprobs=emitted_logprobs(pending.logprobs, emitted),
-        grammars=pending.grammars.report(counts, ids) if pending.grammars is not None else None,
-        prompts=pending.prompts.parts() if pending.prompts is not None else [],
-    )

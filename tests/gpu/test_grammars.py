@@ -14,9 +14,10 @@ from tests.gpu_workers.grammar.test_grammar_runs import (  # noqa: F401  (the te
     test_neighbours_with_and_without_grammars_change_nothing,
     test_steps_after_the_end_bring_nothing_but_end_tokens,
 )
-from tests.support.workers.grammar.grammar_runs import OBJECT, WORDS, answer
-from tests.support.workers.grammar.tiny_tokenizer import tiny_tokenizer, write_tokenizer
-from tests.support.workers.sampling_kinds import KINDS
+from tests.support.workers.grammar.grammar_runs import OBJECT, WORDS, answer, constrained
+from tests.support.workers.grammar.tiny_tokenizer import END, tiny_tokenizer, write_tokenizer
+from tests.support.workers.sampling_kinds import KINDS, alone, prompt_of
+from tests.support.workers.small_scheduler import Row, SmallScheduler
 from tests.support.workers.tiny_model import runners_on_both, write_model
 
 pytestmark = pytest.mark.gpu
@@ -44,3 +45,33 @@ def tokenizer() -> Tokenizer:
 def test_device_gives_the_tokens_of_the_cpu(runners: tuple[ModelRunner, ModelRunner], kind: str, grammar: str) -> None:
     device, cpu = (answer(runner, grammar, KINDS[kind]) for runner in runners)
     assert device == cpu
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("grammar", [WORDS, OBJECT], ids=["expression", "schema"])
+def test_graphs_change_nothing(runner: ModelRunner, monkeypatch: pytest.MonkeyPatch, kind: str, grammar: str) -> None:
+    with monkeypatch.context() as patch:
+        patch.delattr(ModelRunner, "_run_step")  # all steps run in graphs
+        in_graphs = answer(runner, grammar, KINDS[kind])
+    monkeypatch.setattr(runner, "_graphs", None)
+    assert answer(runner, grammar, KINDS[kind]) == in_graphs
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("wrong", [5, END])
+def test_drafts_run_in_graphs(runner: ModelRunner, monkeypatch: pytest.MonkeyPatch, kind: str, wrong: int) -> None:
+    monkeypatch.delattr(ModelRunner, "_run_step")
+    test_drafts_change_nothing(runner, kind, wrong)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_leases_and_steps_in_flight_change_nothing(runner: ModelRunner, kind: str) -> None:
+    """The next steps are launched before the host has been told the tokens of the last one."""
+    scheduler = SmallScheduler(runner)
+    s, free = constrained(scheduler, WORDS, KINDS[kind]), scheduler.add(prompt_of(8), KINDS[kind])
+    scheduler.prefill(s, free)
+    launched = [runner.launch(scheduler.write_plan([Row(s), Row(free)], n_steps)) for n_steps in (1, 2, 1)]
+    for steps in launched:
+        scheduler.read(list(runner.collect(steps)))
+    assert s.output == answer(runner, WORDS, KINDS[kind])[:5]
+    assert free.output == alone(runner, prompt_of(8), KINDS[kind], 5)

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 
 from actors.gateway.text.grammars import compile_grammar
-from gpu_workers.batch.sampling_table import SamplingTable
 from gpu_workers.grammar.compiled_grammars import CompiledGrammars
 from gpu_workers.grammar.grammar_table import GrammarTable
 from gpu_workers.grammar.vocabulary import GrammarVocabulary
+from gpu_workers.sampling.masked_logits import mask_logits
 from messages.generation.grammar import Grammar, GrammarKind
 from messages.generation.sampling import Sampling
 from messages.steps import NewSequence, Plan
@@ -96,7 +96,7 @@ def _in_process(folder: Path) -> dict[str, float]:
 
 def _mask_times(vocabulary: GrammarVocabulary, grammar: str) -> list[float]:
     """Seconds of each step's masks: 32 rows, random answers."""
-    table, sampling = GrammarTable(vocabulary), SamplingTable(_ROWS)
+    table = GrammarTable(vocabulary)
     new = [
         NewSequence(slot=slot, n_tokens=1, n_prompt=1, sampling=Sampling(), grammar=grammar, end_tokens=[0])
         for slot in range(_ROWS)
@@ -110,10 +110,11 @@ def _mask_times(vocabulary: GrammarVocabulary, grammar: str) -> list[float]:
     tokens, logits = torch.zeros((_ROWS, _STEPS + 2), dtype=torch.int32), torch.zeros((_ROWS, vocabulary.size))
     rng, slots, took_s = random.Random(0), np.arange(_ROWS), []
     for position in range(1, _STEPS + 1):
-        rows = sampling.gather(slots, np.full(_ROWS, position))
         logits.zero_()
         began_s = time.perf_counter()
-        masked = table.mask(logits, rows, tokens)
+        asked = table.ask(slots, np.full(_ROWS, position), tokens)
+        assert asked is not None
+        masked = mask_logits(logits, table.masks(asked), in_place=True)
         took_s.append(time.perf_counter() - began_s)
         for slot in range(_ROWS):
             tokens[slot, position] = rng.choice(np.flatnonzero(masked[slot].numpy() == 0).tolist())

@@ -8,10 +8,13 @@ import numpy as np
 import torch
 
 from gpu_workers.batch.device_state import DeviceState, allocate_device_state
+from gpu_workers.batch.masked_samples import MaskedSamples
 from gpu_workers.batch.sampling_table import SamplingTable
 from gpu_workers.cuda.kernels.sampling.logits import IN_PROMPT, OUTPUT_COUNT
+from gpu_workers.cuda.kernels.sampling.masks import mask_rows
 from gpu_workers.cuda.kernels.sampling.sample import SamplingScratch, sample_rows
 from gpu_workers.graphs.token_counts import TokenCounts
+from gpu_workers.sampling.masked_logits import mask_logits
 from gpu_workers.sampling.sampler import sample_tokens
 from messages.generation.sampling import Sampling
 from messages.steps import NewSequence, TokenRules
@@ -212,4 +215,22 @@ def check_drafts(device: torch.device, dtype: torch.dtype) -> None:
         assert counts.values[slot].equal(expected), f"slot {slot}"
 
 
-SAMPLING_CHECKS: dict[str, Check] = {"filters": check_filters, "penalties": check_penalties, "drafts": check_drafts}
+def check_masks(device: torch.device, dtype: torch.dtype) -> None:
+    """Masks leave the logits that they leave on a CPU, whatever the order of the rows and the width of a mask."""
+    for vocabulary, n_words in ((3000, 94), (3008, 95), (5000, 160)):
+        logits = torch.randn(6, vocabulary, device=device).to(dtype)
+        index, none = np.array([4, 0, 5]), np.zeros(3, np.int64)
+        masks = np.random.default_rng(7).integers(-(1 << 31), 1 << 31, (3, n_words)).astype(np.int32)
+        wanted = mask_logits(logits.float().cpu(), MaskedSamples(index, none, none, none, masks), in_place=False)[index]
+        before = logits.clone()
+        masked = mask_rows(logits, torch.from_numpy(index).to(device), torch.from_numpy(masks).to(device))
+        assert masked.float().cpu().equal(wanted)
+        assert logits.equal(before)
+
+
+SAMPLING_CHECKS: dict[str, Check] = {
+    "filters": check_filters,
+    "penalties": check_penalties,
+    "drafts": check_drafts,
+    "masks": check_masks,
+}

@@ -1,0 +1,60 @@
+"""Steps that have been launched, and how their results are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from gpu_workers.grammar.grammar_rows import GrammarRows
+from gpu_workers.sampling.draft_verification import accept_drafts, emitted_indices
+from gpu_workers.sampling.logprobs import ComputedLogprobs, emitted_logprobs
+from gpu_workers.sampling.prompt_logprobs import ComputedPrompts
+from messages.steps import Plan, Result
+from messages.wire.arrays import int32s
+
+
+@dataclass(frozen=True)
+class PendingStep:
+    """One step that has been launched: what to wait for and how to read it."""
+
+    plan: Plan
+    number: int  # of the step
+    result_slots: np.ndarray  # [N] int32
+    widths: np.ndarray  # [N] int64: samples of each row
+    ids: torch.Tensor  # [S] int64 on the host; valid after the second event
+    logprobs: ComputedLogprobs | None
+    compute_s: float  # used if there are no events, when the step has ended already
+    events: tuple[torch.cuda.Event, torch.cuda.Event] | None  # of a step on a device: before its first kernel, after its last
+    grammars: GrammarRows | None = None
+    prompts: ComputedPrompts | None = None  # on the host; valid after the second event
+
+
+def timed_event() -> torch.cuda.Event:
+    """A CUDA event that records its time."""
+    return torch.cuda.Event(enable_timing=True)
+
+
+def read_step(pending: PendingStep) -> Result:
+    """Wait for one step, count how many of its drafts are accepted, and ask its grammars what follows."""
+    compute_s = pending.compute_s
+    if pending.events is not None:
+        began, ended = pending.events
+        ended.synchronize()
+        compute_s = began.elapsed_time(ended) / 1e3
+    samples = pending.ids.numpy()
+    counts = accept_drafts(samples, pending.widths, pending.plan.draft_ids)
+    emitted = emitted_indices(pending.widths, counts)
+    ids = samples[emitted]
+    return Result(
+        epoch=pending.plan.epoch,
+        step=pending.number,
+        slots=int32s(pending.result_slots),
+        counts=int32s(counts),
+        ids=int32s(ids),
+        compute_s=compute_s,
+        logprobs=emitted_logprobs(pending.logprobs, emitted),
+        grammars=pending.grammars.report(counts, ids) if pending.grammars is not None else None,
+        prompts=pending.prompts.parts() if pending.prompts is not None else [],
+    )
