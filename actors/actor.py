@@ -22,13 +22,13 @@ from typing import Any
 import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from messages import lifecycle
 from messages.child import LIFECYCLE_KINDS, Child, LifecycleEvents, SenderState
 from messages.ids import role_of
+from messages.lifecycle import lifecycle
+from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.metrics import take_snapshot
 from messages.outcomes import ExitCode
 from messages.routes import received_by
-from messages.spawn_spec import SpawnSpec
 from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import NO_TRACE, Message

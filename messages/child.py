@@ -13,12 +13,12 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
-from messages import lifecycle
 from messages.errors import ConfigError, TardigradeError
 from messages.ids import SUPERVISOR, role_of
-from messages.lifecycle import Reached
+from messages.lifecycle import lifecycle
+from messages.lifecycle.lifecycle import Reached
+from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.outcomes import ExitCode
-from messages.spawn_spec import SpawnSpec
 from messages.transport.mailbox import Delivery, Mailbox
 from messages.wire.message import Message
 

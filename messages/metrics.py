@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from messages.lifecycle import MetricFamily, MetricSample
+from messages.lifecycle.lifecycle import MetricFamily, MetricSample
 
 
 class Histogram(Collector):

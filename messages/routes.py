@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from messages import cache, drafts, lifecycle, steps
+from messages import cache, drafts, steps
 from messages.embedding import embedding
 from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Ack, Cancel, Holding, Refused, Submit, Taken, Tokens
 from messages.ids import SUPERVISOR, role_of
+from messages.lifecycle import lifecycle
+from messages.lifecycle.tree import DrainWanted, OrderTaken, RestartWanted, StatusReport, StatusWanted, StopWanted
 from messages.wire.message import Message
 
 CHILDREN = ("custodian", "cache_directory", "speculation", "vault", "embedder", "worker", "scheduler", "gateway")
@@ -46,12 +48,12 @@ ROUTES: tuple[Route, ...] = (
     Route(lifecycle.Stop, _S, CHILDREN, "Stopped"),
     Route(lifecycle.Stopped, CHILDREN, _S),
     Route(lifecycle.Fault, CHILDREN, _S),
-    Route(lifecycle.StatusWanted, _ASKERS, _S, "StatusReport"),
-    Route(lifecycle.StatusReport, _S, _ASKERS),
-    Route(lifecycle.DrainWanted, ("operator",), _S, "OrderTaken"),
-    Route(lifecycle.StopWanted, ("operator",), _S, "OrderTaken"),
-    Route(lifecycle.RestartWanted, ("operator",), _S, "OrderTaken"),
-    Route(lifecycle.OrderTaken, _S, ("operator",)),
+    Route(StatusWanted, _ASKERS, _S, "StatusReport"),
+    Route(StatusReport, _S, _ASKERS),
+    Route(DrainWanted, ("operator",), _S, "OrderTaken"),
+    Route(StopWanted, ("operator",), _S, "OrderTaken"),
+    Route(RestartWanted, ("operator",), _S, "OrderTaken"),
+    Route(OrderTaken, _S, ("operator",)),
     Route(cache.FindPrefix, ("gateway",), ("cache_directory",), "PrefixFound"),
     Route(cache.PrefixFound, ("cache_directory",), ("gateway",)),
     Route(Submit, ("gateway",), ("scheduler",), "Taken or Refused"),

@@ -8,8 +8,9 @@ from typing import Any
 
 import structlog
 
-from messages import lifecycle
-from messages.lifecycle import ChildState, Reached
+from messages.lifecycle import lifecycle
+from messages.lifecycle.lifecycle import Reached
+from messages.lifecycle.tree import ChildState
 from messages.transport.mailbox import Delivery
 from messages.wire.message import Message
 from supervisor.children.child_manager import ChildManager

@@ -10,8 +10,8 @@ from typing import Any, get_type_hints
 
 import msgspec
 
+from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.run_dir import zeromq_endpoint
-from messages.spawn_spec import SpawnSpec
 from supervisor.children.atomic_file import AtomicFile
 from supervisor.children.run_dir import RunDir
 from supervisor.config import SupervisorSettings

@@ -27,9 +27,9 @@ import structlog
 from gpu_workers.embedding.model_files import open_model
 from gpu_workers.model_store.model_folder import ModelFolder
 from messages.errors import ConfigError
+from messages.lifecycle.spawn_spec import LISTEN_SOCKET
 from messages.outcomes import ExitCode
 from messages.run_dir import run_dir_of
-from messages.spawn_spec import LISTEN_SOCKET
 from supervisor.children.run_dir import RunDir, RunDirTaken
 from supervisor.children.state_dir import can_be_made, default_state_dir, hold_state_dir, note_gateways
 from supervisor.config import ServerConfig, changed, described

@@ -11,9 +11,9 @@ import time
 
 import structlog
 
-from messages import lifecycle
 from messages.ids import SUPERVISOR
-from messages.lifecycle import TreeState
+from messages.lifecycle import lifecycle
+from messages.lifecycle.tree import StatusReport, TreeState
 from messages.outcomes import ExitCode
 from messages.transport.mailbox import MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
@@ -123,7 +123,7 @@ class Supervisor:
         """What the whole tree is doing now."""
         return self._status.state
 
-    def report(self, with_metrics: bool) -> lifecycle.StatusReport:
+    def report(self, with_metrics: bool) -> StatusReport:
         """The state of the whole tree. `with_metrics`: include the metric families of the children."""
         return self._status.report(with_metrics)
 

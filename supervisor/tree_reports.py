@@ -7,8 +7,7 @@ import time
 
 import structlog
 
-from messages import lifecycle
-from messages.lifecycle import TreeState
+from messages.lifecycle.tree import ChildStatus, StatusReport, TreeState
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.operator.display import Display
@@ -59,10 +58,10 @@ class TreeReports:
         names = [r.name for r in self._children.records if not (policy.retired(r.name) or policy.is_standby(r.name))]
         return all(self._children.record_by_name[name].is_serving for name in names)
 
-    def report(self, with_metrics: bool) -> lifecycle.StatusReport:
+    def report(self, with_metrics: bool) -> StatusReport:
         """The state of the whole tree. `with_metrics`: include the metric families of the children."""
         now_s = time.monotonic()
-        return lifecycle.StatusReport(
+        return StatusReport(
             state=self.state,
             uptime_s=now_s - self._saved.now.began_s,
             model=self._server.model_name,
@@ -75,7 +74,7 @@ class TreeReports:
             parent_deaths=self._saved.now.n_parent_deaths,
         )
 
-    def _child(self, record: ChildRecord, now_s: float, with_metrics: bool) -> lifecycle.ChildStatus:
+    def _child(self, record: ChildRecord, now_s: float, with_metrics: bool) -> ChildStatus:
         has_spare = record.name in self._children.spares.names
         restarts_left = self._policy.restarts_left(record.name, now_s)
         return record.status(now_s, with_metrics, restarts_left, has_spare, self._policy.retired(record.name))

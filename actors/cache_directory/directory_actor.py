@@ -14,7 +14,7 @@ from actors.cache_directory.settings import DirectorySettings
 from messages import cache
 from messages.errors import MailboxFull, UnknownPeer
 from messages.ids import replica_of, role_of
-from messages.spawn_spec import SpawnSpec
+from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message

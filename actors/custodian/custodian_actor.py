@@ -10,12 +10,12 @@ import msgspec
 
 from actors.actor import Actor, Handler
 from actors.custodian.settings import CustodianSettings
-from messages import lifecycle
 from messages.descriptors.open_files import most_open_files
 from messages.descriptors.server import DescriptorServer
 from messages.descriptors.table import DescriptorTable
 from messages.ids import role_of
-from messages.spawn_spec import SpawnSpec
+from messages.lifecycle import lifecycle
+from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.transport.mailbox import MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message

@@ -45,12 +45,14 @@ from actors.gateway.takeover.left_answers import go_on
 from actors.gateway.text.served_text import served_text
 from actors.gateway.tree_status import TreeStatus
 from actors.gateway.zeromq.server import ZmqServer
-from messages import cache, lifecycle
+from messages import cache
 from messages.embedding import embedding
 from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Holding, Refused, Taken, Tokens
 from messages.ids import replica_of, role_of
-from messages.spawn_spec import LISTEN_SOCKET, SpawnSpec
+from messages.lifecycle import lifecycle
+from messages.lifecycle.spawn_spec import LISTEN_SOCKET, SpawnSpec
+from messages.lifecycle.tree import StatusReport
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
@@ -204,7 +206,7 @@ class GatewayActor(Actor, Post, Status):
             ReplicaState: lambda delivery, message: self.manager.dispatcher.on_state(delivery.sender, message),
             cache.PrefixFound: lambda delivery, message: self.manager.dispatcher.on_prefix_found(message),
             embedding.Embedded: lambda delivery, message: self.embedding_dispatcher.on_embedded(message),
-            lifecycle.StatusReport: lambda delivery, message: self.tree.on_report(message),
+            StatusReport: lambda delivery, message: self.tree.on_report(message),
         }
 
     def _on_holding(self, delivery: Delivery, message: Holding) -> None:
@@ -271,15 +273,14 @@ class GatewayActor(Actor, Post, Status):
 
     async def summary(self) -> dict[str, Any]:
         """The JSON of /v1/metrics: the latencies of this gateway alone, its name, and every actor's statistics."""
-        metrics = self.metrics
         report = await self.tree.wait_report()
         actors = {} if report is None else {c.name: c.statistics for c in report.children}
         return {
             "gateway": self.spawn_spec.name,
             "model": self.settings.model_name,
             **self.statistics(),
-            **metrics.totals(),
-            **metrics.latencies(),
+            **self.metrics.totals(),
+            **self.metrics.latencies(),
             "actors": actors,
         }
 

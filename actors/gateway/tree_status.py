@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 
-from messages.lifecycle import StatusReport, StatusWanted
+from messages.lifecycle.tree import StatusReport, StatusWanted
 from messages.metrics import render_exposition, take_snapshot
 from messages.wire.message import Message
 

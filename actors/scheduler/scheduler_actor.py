@@ -35,9 +35,9 @@ from messages import cache, drafts, steps
 from messages.generation.replica_state import ReplicaCondition
 from messages.generation.sequences import Ack, Cancel, Ending, Submit, Taken
 from messages.ids import replica_of, role_of
-from messages.lifecycle import Cause, Peer, RankEnding
+from messages.lifecycle.lifecycle import Cause, Peer, RankEnding
+from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.outcomes import Code, EndReason, NoCode
-from messages.spawn_spec import SpawnSpec
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message

@@ -16,7 +16,7 @@ from actors.speculation.settings import SpeculationSettings
 from messages import drafts
 from messages.errors import MailboxFull
 from messages.ids import role_of
-from messages.spawn_spec import SpawnSpec
+from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.transport.mailbox import Delivery, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.arrays import int32s, int64s

@@ -20,9 +20,9 @@ from actors.actor import Actor
 from messages.descriptors.server import DescriptorServer
 from messages.descriptors.table import DescriptorTable
 from messages.ids import memory_owner, replica_of, role_of
-from messages.lifecycle import leaves_memory_intact
+from messages.lifecycle.lifecycle import leaves_memory_intact
+from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.run_dir import vault_path
-from messages.spawn_spec import SpawnSpec
 from messages.transport.mailbox import MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 

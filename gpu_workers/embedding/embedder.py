@@ -26,13 +26,13 @@ from prometheus_client import CollectorRegistry, Counter, ProcessCollector
 
 from gpu_workers.embedding.model import TextEncoder
 from gpu_workers.embedding.settings import EmbedderSettings, read_settings
-from messages import lifecycle
 from messages.child import Child, LifecycleEvents, SenderState
 from messages.embedding.embedding import Embed, Embedded
 from messages.errors import ConfigError, MailboxFull
+from messages.lifecycle import lifecycle
+from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.metrics import take_snapshot
 from messages.outcomes import ExitCode
-from messages.spawn_spec import SpawnSpec
 from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.arrays import float32s

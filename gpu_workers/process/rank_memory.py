@@ -16,8 +16,8 @@ from gpu_workers.vault.rank_vault import RankVault
 from gpu_workers.vault.region import Region
 from gpu_workers.vault.weight_vault import WeightVault
 from messages.ids import actor_name, memory_owner, replica_of, weights_owner
+from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.run_dir import vault_path
-from messages.spawn_spec import SpawnSpec
 
 _NO_CONTENT = {  # settings that change no byte of a page
     "device_index": 0,

@@ -35,13 +35,13 @@ from gpu_workers.process.rank_memory import memory_of
 from gpu_workers.process.step_thread import StepEvents, StepThread
 from gpu_workers.settings import DeviceKind, WorkerSettings, read_settings
 from gpu_workers.vault.rank_vault import RankVault
-from messages import lifecycle
 from messages.child import Child, LifecycleEvents
 from messages.errors import MailboxFull
 from messages.ids import actor_name, replica_of
+from messages.lifecycle import lifecycle
+from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.metrics import take_snapshot
 from messages.outcomes import ExitCode
-from messages.spawn_spec import SpawnSpec
 from messages.steps import Capacity, EngineCapacity, Idle, Plan, Reset, Result, StepFailed
 from messages.transport.mailbox import Delivery, Mailbox, MailboxFactory
 from messages.transport.zmq_mailbox import ZmqMailbox

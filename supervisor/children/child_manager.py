@@ -18,8 +18,9 @@ import zmq
 
 from messages.errors import MailboxFull, UnknownPeer
 from messages.ids import replica_of, seat_of
-from messages.lifecycle import Adopt, Cause, ChildState, Hello, PeerDown, PeerUp, Welcome
-from messages.spawn_spec import SpawnSpec
+from messages.lifecycle.lifecycle import Adopt, Cause, Hello, PeerDown, PeerUp, Welcome
+from messages.lifecycle.spawn_spec import SpawnSpec
+from messages.lifecycle.tree import ChildState
 from messages.transport.mailbox import Mailbox
 from messages.wire.message import Message
 from supervisor.children.child_record import ChildRecord

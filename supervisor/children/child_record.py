@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from messages.lifecycle import Cause, ChildState, ChildStatus, Fault, MetricFamily, MetricSample, Peer, Progress
+from messages.lifecycle.lifecycle import Cause, Fault, MetricFamily, MetricSample, Peer, Progress
+from messages.lifecycle.tree import ChildState, ChildStatus
 from supervisor.children.process import ChildProcess
 from supervisor.children.register import ChildFacts
 from supervisor.policy.child_spec import ChildSpec

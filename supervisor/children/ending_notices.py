@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from messages.ids import actor_name, replica_of, role_of
-from messages.lifecycle import Cause, RankEnding
+from messages.lifecycle.lifecycle import Cause, RankEnding
 from messages.wire.message import Message
 from supervisor.children.child_record import ChildRecord
 from supervisor.children.exit_cause import cause_of

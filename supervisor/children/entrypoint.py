@@ -26,8 +26,8 @@ import structlog
 
 from messages.errors import ConfigError
 from messages.ids import role_of
+from messages.lifecycle.spawn_spec import SpawnSpec, read_spawn_spec
 from messages.outcomes import ExitCode
-from messages.spawn_spec import SpawnSpec, read_spawn_spec
 from supervisor.logs import configure_logs
 
 RUN_BY_ROLE = {

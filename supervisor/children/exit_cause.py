@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from messages.lifecycle import Cause
+from messages.lifecycle.lifecycle import Cause
 from messages.outcomes import ExitCode
 from supervisor.children.process import UNKNOWN_EXIT, ChildProcess, ExitStatus
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from messages.ids import boot_id
-from messages.lifecycle import Cause
+from messages.lifecycle.lifecycle import Cause
 from supervisor.children.atomic_file import AtomicFile
 from supervisor.parent.memory_copy import read_newest
 

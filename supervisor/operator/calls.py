@@ -14,7 +14,7 @@ import zmq
 
 from messages.errors import TardigradeError
 from messages.ids import SUPERVISOR, actor_name
-from messages.lifecycle import DrainWanted, OrderTaken, RestartWanted, StatusReport, StatusWanted, StopWanted, TreeState
+from messages.lifecycle.tree import DrainWanted, OrderTaken, RestartWanted, StatusReport, StatusWanted, StopWanted, TreeState
 from messages.transport.zmq_mailbox import ZmqMailbox
 from messages.wire.message import Message
 from supervisor.children.run_dir import supervisor_endpoint

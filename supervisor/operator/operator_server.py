@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 import zmq
 
-from messages.lifecycle import DrainWanted, OrderTaken, RestartWanted, StatusReport, StatusWanted, StopWanted
+from messages.lifecycle.tree import DrainWanted, OrderTaken, RestartWanted, StatusReport, StatusWanted, StopWanted
 from messages.transport.mailbox import Delivery, Mailbox
 from messages.wire.message import Message
 from supervisor.children.child_manager import ChildManager

@@ -23,7 +23,7 @@ from typing import Any
 import structlog
 
 from messages.ids import role_of
-from messages.lifecycle import ChildState
+from messages.lifecycle.tree import ChildState
 from messages.outcomes import ExitCode
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord

@@ -16,7 +16,8 @@ import time
 import structlog
 
 from messages.ids import role_of
-from messages.lifecycle import ChildState, Drain, Stop
+from messages.lifecycle.lifecycle import Drain, Stop
+from messages.lifecycle.tree import ChildState
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord
 from supervisor.policy.draining import DrainEnd, DrainWatch

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from messages.ids import role_of
-from messages.lifecycle import ChildState, ChildStatus, StatusReport, TreeState
+from messages.lifecycle.tree import ChildState, ChildStatus, StatusReport, TreeState
 
 _PLAIN_WIDTH = 240  # where there is no terminal
 _WIDE = 160  # from here on all columns are shown

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from messages.lifecycle import ChildState
+from messages.lifecycle.tree import ChildState
 
 
 class DrainEnd(Enum):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from messages.ids import SUPERVISOR, role_of
-from messages.lifecycle import RestartProgress
+from messages.lifecycle.tree import RestartProgress
 
 FIRST = role_of(SUPERVISOR)  # the supervisor itself is replaced first, so that one that knows the new program starts the others
 

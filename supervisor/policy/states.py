@@ -1,6 +1,6 @@
 """The state machines of the supervisor as data: which state may follow which, for one child and for the order to the tree.
 
-The states of a child and of the tree are named in `messages/lifecycle.py`, because status reports carry them.
+The states of a child and of the tree are named in `messages/lifecycle/tree.py`, because status reports carry them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from messages.lifecycle import ChildState, TreeState
+from messages.lifecycle.tree import ChildState, TreeState
 
 
 class TreeOrder(Enum):

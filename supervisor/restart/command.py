@@ -15,7 +15,7 @@ from supervisor.operator.command_line import SECONDS, fail, load, reach, run_dir
 from supervisor.operator.foreign_names import CommandWithHints
 
 if TYPE_CHECKING:
-    from messages.lifecycle import RestartProgress
+    from messages.lifecycle.tree import RestartProgress
     from supervisor.server import Server
 
 _ASK_EVERY_S = 0.1

@@ -16,8 +16,9 @@ from dataclasses import replace
 import msgspec
 import structlog
 
-from messages import lifecycle
-from messages.lifecycle import ChildState, Stop
+from messages.lifecycle import lifecycle
+from messages.lifecycle.lifecycle import Stop
+from messages.lifecycle.tree import ChildState
 from supervisor.children.atomic_file import AtomicFile
 from supervisor.children.child_manager import ChildManager
 from supervisor.children.child_record import ChildRecord

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from messages.child import Child, SenderState
 from messages.generation.sequences import Ack
-from messages.lifecycle import Peer, PeerDown, PeerUp, Progress
+from messages.lifecycle.lifecycle import Peer, PeerDown, PeerUp, Progress
 from messages.transport.mailbox import Delivery, MemoryMailbox, MemoryNetwork
 from tests.support.memory_cluster import spawn_spec_of
 

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 
 from actors.actor import Actor, Handler
-from messages import drafts, lifecycle
+from messages import drafts
+from messages.lifecycle import lifecycle
 from messages.outcomes import ExitCode
 from messages.wire.arrays import EMPTY_I32, EMPTY_I64
 from messages.wire.message import Message

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from messages.client import AsyncClient
-from messages.lifecycle import StatusReport
+from messages.lifecycle.tree import StatusReport
 from tests.support.real_server import RealServer, real_server
 from tests.support.streams import DEADLINE_S, N_STREAMS, Streams
 from tests.support.workers.faulty_device import FaultyDevices

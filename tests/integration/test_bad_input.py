@@ -17,7 +17,7 @@ import zmq
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.client import AsyncClient
 from messages.errors import InvalidRequest
-from messages.lifecycle import StatusReport
+from messages.lifecycle.tree import StatusReport
 from tests.support.real_server import RealServer, real_server
 
 pytestmark = pytest.mark.timeout(600)

@@ -14,7 +14,7 @@ import pytest
 
 from gpu_workers.hash_chain import hash_chain_tokens
 from messages.client import AsyncClient, Client
-from messages.lifecycle import StatusReport
+from messages.lifecycle.tree import StatusReport
 from tests.support.real_server import RealServer, real_server
 from tests.support.streams import DEADLINE_S, VOCABULARY
 

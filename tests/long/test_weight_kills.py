@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from messages.client import Client
-from messages.lifecycle import ChildState, StatusReport
+from messages.lifecycle.tree import ChildState, StatusReport
 from tests.support.real_server import RealServer, real_server
 from tests.support.supervisor.standby_server import SEATS, hit, wait_standby, wait_statistic
 from tests.support.workers.tiny_model import EIGHT_HEADS

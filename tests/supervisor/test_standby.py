@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from messages.lifecycle import TreeState
+from messages.lifecycle.tree import TreeState
 from supervisor.policy.child_spec import Strategy
 from tests.support.supervisor.trees import group
 

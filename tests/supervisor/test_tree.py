@@ -10,7 +10,7 @@ import pytest
 
 from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.settings import WorkerSettings, read_settings
-from messages.spawn_spec import LISTEN_SOCKET
+from messages.lifecycle.spawn_spec import LISTEN_SOCKET
 from supervisor.config import ServerConfig
 from supervisor.host import n_children
 from supervisor.policy.child_spec import Group, Strategy

@@ -16,12 +16,13 @@ from actors.actor import Actor
 from gpu_workers.engine import PlanRefused
 from gpu_workers.hash_chain import HashChainEngine
 from gpu_workers.settings import WorkerSettings
-from messages import lifecycle, steps
+from messages import steps
 from messages.generation.replica_state import ReplicaCondition, ReplicaState
 from messages.generation.sampling import Sampling
 from messages.generation.sequences import Ack, Ending, Refused, Submit, Taken, Tokens
 from messages.generation.terms import Terms
-from messages.spawn_spec import SpawnSpec
+from messages.lifecycle import lifecycle
+from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.transport.mailbox import MemoryMailbox, MemoryNetwork
 from messages.wire.arrays import int32s
 

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import msgspec
 import numpy as np
 
-from messages import cache, drafts, lifecycle, public, steps
+from messages import cache, drafts, public, steps
 from messages.embedding import embedding
 from messages.generation.grammar import Grammar, GrammarKind
 from messages.generation.logprobs import PromptLogprobs, TokenLogprobs
@@ -15,6 +15,18 @@ from messages.generation.replica_state import ReplicaCondition, ReplicaState, Su
 from messages.generation.sampling import Sampling
 from messages.generation.sequences import Ack, Cancel, Ending, Holding, Refused, Submit, Suspicion, Taken, Tokens, Work
 from messages.generation.terms import Terms
+from messages.lifecycle import lifecycle
+from messages.lifecycle.tree import (
+    ChildState,
+    ChildStatus,
+    DrainWanted,
+    OrderTaken,
+    RestartWanted,
+    StatusReport,
+    StatusWanted,
+    StopWanted,
+    TreeState,
+)
 from messages.public import ClientMessage, GatewayMessage
 from messages.routes import INTERNAL_KINDS
 from messages.wire.arrays import float32s, int32s, int64s, uint64s
@@ -28,11 +40,11 @@ _FAMILY = lifecycle.MetricFamily(
     type="counter",
     samples=[lifecycle.MetricSample(suffix="_total", labels={"kind": "decode"}, value=3.0)],
 )
-_CHILD = lifecycle.ChildStatus(
+_CHILD = ChildStatus(
     name="worker/0.1",
     incarnation=3,
     pid=42,
-    state=lifecycle.ChildState.READY,
+    state=ChildState.READY,
     phase="",
     restarts=2,
     uptime_s=1.5,
@@ -75,10 +87,10 @@ INTERNAL: tuple[Message, ...] = (
     lifecycle.Stop(),
     lifecycle.Stopped(),
     lifecycle.Fault(doing="Result", reason="ValueError: step", traceback="Traceback ...", is_final=True),
-    lifecycle.StatusWanted(reply_to="ipc:///run/t/operator-9", metrics=True),
-    lifecycle.StatusReport(
+    StatusWanted(reply_to="ipc:///run/t/operator-9", metrics=True),
+    StatusReport(
         layout="2 replicas x tp 1 on CPU cores, float32",
-        state=lifecycle.TreeState.SERVING,
+        state=TreeState.SERVING,
         uptime_s=2.5,
         model="smollm2",
         url="http://127.0.0.1:8000",
@@ -87,10 +99,10 @@ INTERNAL: tuple[Message, ...] = (
         parent_pid=4120,
         parent_deaths=1,
     ),
-    lifecycle.DrainWanted(reply_to="ipc:///run/t/operator-9", deadline_s=30.0, then_stop=True),
-    lifecycle.StopWanted(reply_to="ipc:///run/t/operator-9"),
-    lifecycle.RestartWanted(reply_to="ipc:///run/t/operator-7", server=b"{}"),
-    lifecycle.OrderTaken(state=lifecycle.TreeState.DRAINING),
+    DrainWanted(reply_to="ipc:///run/t/operator-9", deadline_s=30.0, then_stop=True),
+    StopWanted(reply_to="ipc:///run/t/operator-9"),
+    RestartWanted(reply_to="ipc:///run/t/operator-7", server=b"{}"),
+    OrderTaken(state=TreeState.DRAINING),
     cache.FindPrefix(query=3, hashes=uint64s([2**64 - 1, 5])),
     cache.PrefixFound(query=3, replicas=[1], pages=[2]),
     Submit(

@@ -26,7 +26,7 @@ from gpu_workers.batch.slot_table import SlotTable
 from messages.generation.sampling import Sampling
 from messages.generation.sequences import Submit
 from messages.generation.terms import Terms
-from messages.lifecycle import Cause
+from messages.lifecycle.lifecycle import Cause
 from messages.steps import Capacity, EngineCapacity, Result
 from messages.wire.arrays import int32s
 from tests.support.scheduler.page_contents import PageContents

@@ -21,10 +21,11 @@ from actors.gateway.requests.order import Ended
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.settings import GatewaySettings
 from actors.pages.page_hash import page_hashes
-from messages import cache, lifecycle
+from messages import cache
 from messages.errors import MailboxFull, UnknownPeer
 from messages.generation.replica_state import ReplicaState
 from messages.generation.sequences import Cancel, CancelReason, Refused, Submit, Taken
+from messages.lifecycle import lifecycle
 from messages.wire.arrays import int32s
 from messages.wire.message import Message
 

@@ -19,7 +19,7 @@ from actors.gateway.dispatch.post import Post
 from actors.gateway.requests.refusals import Refusal
 from messages.embedding.embedding import Embed, Embedded
 from messages.errors import MailboxFull, UnknownPeer
-from messages.lifecycle import Cause, leaves_memory_intact
+from messages.lifecycle.lifecycle import Cause, leaves_memory_intact
 from messages.wire.arrays import int32s
 
 _GROUP_TEXTS = 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 
 from messages.ids import FIRST_SEAT, SEATS, actor_name, seat_of
-from messages.lifecycle import Peer
+from messages.lifecycle.lifecycle import Peer
 
 
 class GangSeats:

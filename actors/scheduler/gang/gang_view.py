@@ -35,7 +35,7 @@ from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence, State
 from actors.scheduler.settings import SchedulerSettings
 from messages.generation.replica_state import ReplicaCondition
-from messages.lifecycle import Cause, leaves_memory_intact
+from messages.lifecycle.lifecycle import Cause, leaves_memory_intact
 from messages.steps import PAGE_TOKENS, Capacity, EngineCapacity, Reset, Result, StepFailed
 
 MayRun = Callable[[Sequence], bool]

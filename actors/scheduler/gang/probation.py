@@ -30,7 +30,7 @@ from actors.scheduler.sequences.policy import AdmissionOrder
 from actors.scheduler.sequences.sequence import Sequence, State
 from messages.generation.replica_state import Suspect
 from messages.generation.sequences import Suspicion
-from messages.lifecycle import Cause
+from messages.lifecycle.lifecycle import Cause
 
 _DEATHS_TO_PROBATION = 2
 _NO_EVIDENCE: frozenset[Cause] = frozenset(("killed", "ended"))

@@ -20,7 +20,7 @@ import httpx
 
 from messages.client import AsyncClient
 from messages.ids import role_of
-from messages.lifecycle import StatusReport
+from messages.lifecycle.tree import StatusReport
 from messages.run_dir import zeromq_endpoint
 from ops.bench.campaign.fault_schedule import FaultSchedule, Harm, Phase, ScheduledFault
 from ops.bench.campaign.processes import BACK_S, PARENT, STANDBY, Processes, Victim

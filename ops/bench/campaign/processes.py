@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from messages.ids import memory_owner, role_of
-from messages.lifecycle import ChildStatus, StatusReport
+from messages.lifecycle.tree import ChildStatus, StatusReport
 from supervisor.children.run_dir import read_pid
 from supervisor.operator.calls import NoServer, ask_status
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from messages.client import AsyncClient
-from messages.lifecycle import StatusReport
+from messages.lifecycle.tree import StatusReport
 from messages.run_dir import zeromq_endpoint
 from ops.bench.leaks.held_resources import Allowance, Growth, HeldResources, descendants_of, files_under, growths, holding_of
 from ops.bench.leaks.requests import RequestMix

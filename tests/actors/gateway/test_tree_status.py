@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from actors.gateway import tree_status
 from actors.gateway.tree_status import TreeStatus
-from messages.lifecycle import ChildState, ChildStatus, StatusReport, StatusWanted, TreeState
+from messages.lifecycle.tree import ChildState, ChildStatus, StatusReport, StatusWanted, TreeState
 from messages.metrics import take_snapshot
 from messages.wire.message import Message
 

@@ -16,7 +16,7 @@ from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
 from messages.generation.sequences import Ack
-from messages.lifecycle import Cause
+from messages.lifecycle.lifecycle import Cause
 from tests.support.depth import examples
 from tests.support.memory_cluster import CollectingGateway, MemoryCluster
 from tests.support.scheduler.mortal_gang import Fate, MortalGang

@@ -9,7 +9,7 @@ import pytest
 from actors.speculation.settings import SpeculationSettings
 from actors.speculation.speculation_actor import SpeculationActor
 from messages.drafts import Drafts, Tails
-from messages.lifecycle import Peer
+from messages.lifecycle.lifecycle import Peer
 from messages.transport.mailbox import Delivery
 from messages.wire.arrays import int32s, int64s
 from tests.support.memory_cluster import spawn_spec_of

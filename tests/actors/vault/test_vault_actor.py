@@ -9,7 +9,7 @@ import pytest
 from actors.vault.vault_actor import VaultActor
 from messages.descriptors.async_client import AsyncDescriptorClient
 from messages.ids import weights_owner
-from messages.lifecycle import Cause
+from messages.lifecycle.lifecycle import Cause
 from messages.run_dir import vault_path
 from tests.support.memory_cluster import MemoryCluster, ScriptedActor
 

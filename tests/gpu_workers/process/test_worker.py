@@ -16,7 +16,7 @@ from gpu_workers.hash_chain import HashChainEngine, hash_chain_tokens
 from gpu_workers.process.worker import BuildEngine
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.rank_vault import RankVault
-from messages import lifecycle
+from messages.lifecycle import lifecycle
 from messages.steps import Capacity, Idle, Plan, Reset, Result, StepFailed
 from messages.wire.arrays import int32s
 from messages.wire.message import Message

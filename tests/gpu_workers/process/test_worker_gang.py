@@ -13,8 +13,8 @@ import pytest
 from gpu_workers.hash_chain import HashChainEngine, hash_chain_tokens
 from gpu_workers.process.worker import Worker
 from gpu_workers.settings import WorkerSettings
-from messages import lifecycle
-from messages.spawn_spec import SpawnSpec
+from messages.lifecycle import lifecycle
+from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.steps import Capacity, Idle, Plan, Reset, Result
 from messages.transport.mailbox import MemoryMailbox, MemoryNetwork
 from messages.wire.message import Message

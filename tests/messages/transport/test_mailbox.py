@@ -13,7 +13,7 @@ import zmq
 
 from messages.errors import MailboxFull, UnknownPeer
 from messages.generation.sequences import Ack, Cancel
-from messages.lifecycle import StatusWanted
+from messages.lifecycle.tree import StatusWanted
 from messages.transport import outbox as outbox_module
 from messages.transport.arrivals import MAX_OPERATORS
 from messages.transport.mailbox import Delivery, Mailbox, MemoryMailbox, MemoryNetwork

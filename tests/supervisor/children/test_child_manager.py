@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from messages.ids import SUPERVISOR
-from messages.lifecycle import Cause, ChildState, Hello, PeerDown, PeerUp, Welcome
-from messages.spawn_spec import LISTEN_SOCKET, SpawnSpec
+from messages.lifecycle.lifecycle import Cause, Hello, PeerDown, PeerUp, Welcome
+from messages.lifecycle.spawn_spec import LISTEN_SOCKET, SpawnSpec
+from messages.lifecycle.tree import ChildState
 from messages.transport.mailbox import MemoryMailbox, MemoryNetwork
 from messages.wire.message import Message
 from supervisor.children.child_manager import ChildManager

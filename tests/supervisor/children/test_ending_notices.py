@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 
-from messages.lifecycle import Cause, ChildState, RankEnding
+from messages.lifecycle.lifecycle import Cause, RankEnding
+from messages.lifecycle.tree import ChildState
 from messages.wire.message import Message
 from supervisor.children.child_record import ChildRecord
 from supervisor.children.ending_notices import EndingNotices

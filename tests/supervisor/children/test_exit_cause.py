@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from messages.lifecycle import Cause
+from messages.lifecycle.lifecycle import Cause
 from supervisor.children.exit_cause import OutOfMemoryKills, cause_of, cause_of_silence, own_counters
 from supervisor.children.process import LocalProcess, decode_exit
 from supervisor.policy.child_spec import Strategy

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from messages.errors import ConfigError
-from messages.lifecycle import ChildState, ChildStatus, StatusReport, TreeState
+from messages.lifecycle.tree import ChildState, ChildStatus, StatusReport, TreeState
 from supervisor.drill import faults
 from supervisor.drill.faults import FaultKind, PlannedFault, check_present, inflict, parse_fault, resume
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from messages.lifecycle import ChildState, OrderTaken, StatusReport, StatusWanted, StopWanted, TreeState
+from messages.lifecycle.tree import ChildState, OrderTaken, StatusReport, StatusWanted, StopWanted, TreeState
 from messages.transport.mailbox import Delivery
 from messages.wire.message import Message
 from supervisor.children.child_record import ChildRecord

@@ -15,7 +15,8 @@ import msgspec
 import pytest
 import structlog
 
-from messages.lifecycle import ChildState, ChildStatus, Fault, MetricFamily, StatusReport, TreeState
+from messages.lifecycle.lifecycle import Fault, MetricFamily
+from messages.lifecycle.tree import ChildState, ChildStatus, StatusReport, TreeState
 from supervisor.children.child_record import ChildRecord
 from supervisor.logs import configure_logs
 from supervisor.operator.display import Display

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from messages.lifecycle import ChildState
+from messages.lifecycle.tree import ChildState
 from supervisor.operator.orders import left_text
 from supervisor.policy.draining import DrainEnd, DrainWatch
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from messages.lifecycle import ChildState, TreeState
+from messages.lifecycle.tree import ChildState, TreeState
 from supervisor.children.child_record import ChildRecord
 from supervisor.policy.states import (
     CHILD_TRANSITIONS,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from messages.lifecycle import RestartProgress, StatusReport, TreeState
+from messages.lifecycle.tree import RestartProgress, StatusReport, TreeState
 from messages.outcomes import ExitCode
 from supervisor.operator import calls
 from supervisor.restart import command

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from messages.client import AsyncClient
-from messages.lifecycle import StatusReport
+from messages.lifecycle.tree import StatusReport
 from tests.support.fuzz.inboxes import fuzz_all
 from tests.support.fuzz.mutations import resident_bytes
 from tests.support.real_server import RealServer

@@ -20,7 +20,7 @@ import msgspec
 import zmq
 
 from messages.descriptors import packets
-from messages.lifecycle import StatusReport, StatusWanted
+from messages.lifecycle.tree import StatusReport, StatusWanted
 from messages.routes import INTERNAL_KINDS, ROUTES, Route
 from messages.run_dir import custodian_socket, http_socket, vault_path
 from messages.wire.codec import Codec, encode_envelope

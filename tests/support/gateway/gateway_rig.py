@@ -17,8 +17,8 @@ from actors.gateway.dispatch.request_manager import RequestManager
 from actors.gateway.gateway_actor import GatewayActor
 from actors.gateway.settings import GatewaySettings
 from messages.ids import actor_name, replica_of
+from messages.lifecycle.spawn_spec import LISTEN_SOCKET
 from messages.run_dir import http_socket, zeromq_endpoint
-from messages.spawn_spec import LISTEN_SOCKET
 from messages.transport.mailbox import MemoryMailbox
 from tests.support.gateway.fake_scheduler import FakeScheduler
 from tests.support.gateway.journal_file import lose_unwritten

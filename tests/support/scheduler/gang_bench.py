@@ -15,7 +15,7 @@ from messages.generation.replica_state import ReplicaCondition
 from messages.generation.sampling import Sampling
 from messages.generation.sequences import Submit
 from messages.generation.terms import Terms
-from messages.lifecycle import Cause
+from messages.lifecycle.lifecycle import Cause
 from messages.steps import Capacity, EngineCapacity, Result, StepFailed
 from messages.wire.arrays import int32s
 

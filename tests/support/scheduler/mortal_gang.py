@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from gpu_workers.settings import WorkerSettings
 from messages import steps
-from messages.lifecycle import Cause
+from messages.lifecycle.lifecycle import Cause
 from tests.support.memory_cluster import Gang, MemoryCluster
 
 CANARY = [1, 2, 3]  # the built-in prompt of `actors/scheduler/gang/canary.py`

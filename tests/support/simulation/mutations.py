@@ -20,7 +20,7 @@ from actors.scheduler.planning.step_tracker import StepTracker
 from actors.scheduler.scheduler_actor import SchedulerActor
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
-from messages.lifecycle import Cause
+from messages.lifecycle.lifecycle import Cause
 from messages.transport.arrivals import ArrivalKind, Arrivals
 from messages.wire.envelope import Envelope
 from supervisor.children import rendezvous

@@ -19,8 +19,8 @@ from actors.speculation.speculation_actor import SpeculationActor
 from actors.vault.vault_actor import VaultActor
 from gpu_workers.process.worker import Worker
 from messages.ids import role_of
+from messages.lifecycle.spawn_spec import SpawnSpec, read_spawn_spec
 from messages.outcomes import ExitCode
-from messages.spawn_spec import SpawnSpec, read_spawn_spec
 from supervisor.children import adopted_process, register
 from supervisor.children.atomic_file import AtomicFile
 from supervisor.children.process import ChildProcess, ExitStatus, OnExit, decode_exit, ignore_ending

@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from messages.ids import replica_of
-from messages.lifecycle import TreeState
+from messages.lifecycle.spawn_spec import LISTEN_SOCKET
+from messages.lifecycle.tree import TreeState
 from messages.outcomes import ExitCode
-from messages.spawn_spec import LISTEN_SOCKET
 from supervisor.children.run_dir import RunDir
 from supervisor.config import ServerConfig
 from supervisor.parent.link import ALIVE, KEEP, ParentLink, pack_exits

@@ -6,7 +6,7 @@ import errno
 import os
 from dataclasses import dataclass, field
 
-from messages.spawn_spec import SpawnSpec, read_spawn_spec
+from messages.lifecycle.spawn_spec import SpawnSpec, read_spawn_spec
 from supervisor.children.process import ChildProcess, ExitStatus, OnExit, decode_exit, ignore_ending
 from supervisor.children.spawner import Spawner
 from supervisor.policy.child_spec import ChildSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from messages.client import Client
-from messages.lifecycle import StatusReport
+from messages.lifecycle.tree import StatusReport
 from tests.support.real_server import RealServer
 
 SEATS = ("worker/0.0", "worker/0.0b")

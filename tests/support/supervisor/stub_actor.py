@@ -30,9 +30,9 @@ from actors.actor import Actor, Handler
 from messages.child import LIFECYCLE_KINDS
 from messages.errors import ConfigError
 from messages.ids import role_of
-from messages.lifecycle import Peer
+from messages.lifecycle.lifecycle import Peer
+from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.routes import received_by
-from messages.spawn_spec import SpawnSpec
 from messages.wire.message import Message
 
 

@@ -12,8 +12,8 @@ import msgspec
 from gpu_workers.hash_chain import HashChainEngine
 from gpu_workers.process.worker import BuildEngine, build_engine, run_worker
 from gpu_workers.settings import WorkerSettings
-from messages import lifecycle
-from messages.spawn_spec import SpawnSpec
+from messages.lifecycle import lifecycle
+from messages.lifecycle.spawn_spec import SpawnSpec
 from messages.steps import Reset
 from messages.transport.mailbox import Mailbox, MemoryMailbox, MemoryNetwork
 from messages.transport.zmq_mailbox import ZmqMailbox

@@ -18,7 +18,7 @@ from messages.errors import MailboxFull
 from messages.generation.sampling import Sampling
 from messages.generation.sequences import Cancel, Refused, Submit, Taken
 from messages.generation.terms import Terms
-from messages.lifecycle import Cause
+from messages.lifecycle.lifecycle import Cause
 from messages.wire.message import NO_TRACE, Message
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from messages.generation.sequences import Ending, Refused, Tokens
-from messages.lifecycle import Cause
+from messages.lifecycle.lifecycle import Cause
 from messages.wire.arrays import int32s, int64s
 from tests.support.gateway.fake_directory import two_replicas
 from tests.support.gateway.fake_scheduler import oracle

@@ -16,7 +16,7 @@ from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.hash_chain import hash_chain_tokens
 from gpu_workers.settings import WorkerSettings
 from messages import steps
-from messages.lifecycle import Cause
+from messages.lifecycle.lifecycle import Cause
 from tests.support.depth import DEPTH
 from tests.support.memory_cluster import Gang, MemoryCluster
 from tests.support.scheduler.scheduler_bench import WORKER, SchedulerBench, expected, prompt_of

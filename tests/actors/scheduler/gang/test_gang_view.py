@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.scheduler.sequences.sequence import Sequence
-from messages.lifecycle import Cause
+from messages.lifecycle.lifecycle import Cause
 from tests.support.scheduler.gang_bench import GangBench
 
 

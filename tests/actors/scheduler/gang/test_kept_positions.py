@@ -8,7 +8,7 @@ import pytest
 from actors.scheduler.sequences.sequence import Sequence, State
 from messages.drafts import Drafts
 from messages.generation.replica_state import ReplicaCondition
-from messages.lifecycle import Cause
+from messages.lifecycle.lifecycle import Cause
 from messages.wire.arrays import int32s, int64s
 from tests.support.planner_bench import PlannerBench, capacity_of, next_token
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from messages.errors import ConfigError
-from messages.spawn_spec import LISTEN_SOCKET, SpawnSpec, read_spawn_spec
+from messages.lifecycle.spawn_spec import LISTEN_SOCKET, SpawnSpec, read_spawn_spec
 
 SPAWN_SPEC = SpawnSpec(
     name="gateway/0",
